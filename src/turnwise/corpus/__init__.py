@@ -1,0 +1,1 @@
+"""Conversations in: read from any common form, validated, cleaned, stored, counted."""

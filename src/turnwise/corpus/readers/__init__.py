@@ -1,0 +1,1 @@
+"""Readers: a file per source layout, and the registry that names them."""

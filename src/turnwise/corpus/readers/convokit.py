@@ -1,0 +1,62 @@
+"""ConvoKit's `utterances.jsonl`: an utterance a line, with its conversation, speaker, time and what it replies to."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from turnwise.corpus.intake import CorpusError, Intake
+from turnwise.corpus.readers.gather import Gather
+from turnwise.corpus.readers.roles import Roles
+from turnwise.dialogue import Dialogue
+
+
+def read(intake: Intake, *, order: str = "chronological", speakers: Mapping[str, str] | None = None) -> Iterator[Dialogue]:
+    """Reads the file.
+
+    Args:
+        intake: where to read.
+        order: 'chronological' makes one dialogue of a conversation, by time; 'paths' one of each chain of replies from the
+            first utterance to a last one, which suits threads in which many answer one.
+        speakers: names and who they are: 'bob=system,*=user'; others are numbered.
+    """
+    if order not in ("chronological", "paths"):
+        raise CorpusError(f"order={order!r}: choose 'chronological' or 'paths'")
+    roles = Roles(intake, speakers or {})
+    for path in intake.files("utterances.jsonl"):
+        gather = Gather()
+        for line, record in intake.json_lines(path):
+            with intake.record(path, line):
+                # older releases say root, user and reply-to
+                conversation = record.get("conversation_id") or record.get("root") or record["id"]
+                message = {
+                    "line": line,
+                    "id": record["id"],
+                    "speaker": record["speaker"] if "speaker" in record else record["user"],
+                    "text": record["text"],
+                    "reply_to": record.get("reply_to") or record.get("reply-to"),
+                }
+                gather.add(str(conversation), float(record.get("timestamp") or 0), message)
+        for conversation, messages in gather.conversations():
+            for number, chain in enumerate(_chains(messages) if order == "paths" else [messages]):
+                with intake.dialogue(path, chain[0]["line"]) as draft:
+                    draft.id = f"{conversation}/{number}" if order == "paths" else conversation
+                    for message in chain:
+                        who = roles.speaker(draft, str(message["speaker"]))
+                        draft.say(who, message["text"], line=message["line"])
+                yield from draft.done()
+
+
+def _chains(messages: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Every chain of replies from a first utterance to one that nobody answers."""
+    by_id = {message["id"]: message for message in messages}
+    answered = {message["reply_to"] for message in messages}
+    for message in messages:
+        if message["id"] in answered:
+            continue
+        chain: list[dict[str, Any]] = []
+        seen = set()
+        link: dict[str, Any] | None = message
+        while link is not None and link["id"] not in seen:  # a faulty file may reply in a circle
+            seen.add(link["id"])
+            chain.append(link)
+            link = by_id.get(link["reply_to"])
+        yield chain[::-1]

@@ -1,0 +1,13 @@
+"""DailyDialog in ConvLab's unified layout: `dialogues.json`; each utterance's act is the authors' (inform, question, …)."""
+
+from collections.abc import Iterator
+
+from turnwise.corpus.intake import Intake
+from turnwise.corpus.readers.unified import read_unified
+from turnwise.dialogue import Dialogue
+
+
+def read(intake: Intake) -> Iterator[Dialogue]:
+    """Reads the file."""
+    for path in intake.files("dialogues.json"):
+        yield from read_unified(intake, path)

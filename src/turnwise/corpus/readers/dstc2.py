@@ -1,0 +1,19 @@
+"""DSTC2: transcripts in ConvLab's unified layout, with the system's acts from a file beside them."""
+
+from collections.abc import Iterator
+
+from turnwise.corpus.intake import Intake
+from turnwise.corpus.readers.unified import read_unified
+from turnwise.dialogue import Dialogue
+
+
+def read(intake: Intake) -> Iterator[Dialogue]:
+    """Reads `data.json`; where `*system_acts.jsonl` lies under the same root, its acts are joined by session and index."""
+    acts: dict[str, dict[int, list[str]]] = {}
+    if intake.root.is_dir() and any(intake.root.rglob("*system_acts.jsonl")):
+        for path in intake.files("*system_acts.jsonl"):
+            for line, record in intake.json_lines(path):
+                with intake.record(path, line):
+                    acts[record["original_id"]] = {turn["utt_idx"]: turn["acts"] for turn in record["system_turns"]}
+    for path in intake.files("data.json"):
+        yield from read_unified(intake, path, acts)

@@ -1,0 +1,17 @@
+"""MetaLWOZ: `dialogues/DOMAIN.txt`, JSON Lines `{id, domain, turns: [str, …]}`; the bot speaks first."""
+
+from collections.abc import Iterator
+
+from turnwise.corpus.intake import Intake
+from turnwise.dialogue import SYSTEM, USER, Dialogue
+
+
+def read(intake: Intake) -> Iterator[Dialogue]:
+    """Reads the files."""
+    for path in intake.files("dialogues/*.txt"):
+        for line, record in intake.json_lines(path):
+            with intake.dialogue(path, line) as draft:
+                draft.id = record["id"]
+                for position, text in enumerate(record["turns"]):
+                    draft.say((SYSTEM, USER)[position % 2], text)
+            yield from draft.done()

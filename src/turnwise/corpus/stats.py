@@ -1,0 +1,269 @@
+"""What a corpus is made of: counts, labels, lengths, and how much of it a few utterances make up.
+
+Everything is counted in one stream over the store's columns, in memory that does not grow with the texts: an utterance is
+remembered by a 64-bit hash alone.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from turnwise.corpus.intake import CorpusError, Intake, Rejection
+from turnwise.corpus.responses import read_candidates
+from turnwise.corpus.store import Corpus
+from turnwise.progress import Progress, silent
+
+#: DSE takes a pair of consecutive turns where both have more words than this.
+DSE_WORDS = 3
+
+#: Upper ends of the turn-length histogram's bins, in words; the last bin is open.
+LENGTHS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 100)
+
+COMMON = 10
+
+#: Points of the frequency curve: shares of the distinct utterances, most frequent first, in percent.
+CURVE = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """The statistics of a corpus; `as_dict` is what `corpus stats --json` prints.
+
+    Attributes:
+        dialogues: how many conversations.
+        utterances: how many turns.
+        words: white-space words of all turns.
+        speakers: turns by speaker.
+        splits: dialogues by split; those without one under 'none'.
+        sources: dialogues by source.
+        intents: turns by intent.
+        acts: turns by act.
+        slots: slot values by slot name.
+        turn_lengths: turns by their number of words, in bins named by their ends.
+        distinct_utterances: different texts; here and below, case and surrounding space do not count.
+        top_1_percent_share: share of all turns that the most frequent 1% of the distinct texts make up (WMDC, Fig. 1).
+        frequency_curve: (percent of the distinct texts, most frequent first; percent of all turns).
+        common: the ten most common texts and their counts (WMDC, Table 5).
+        dse_pairs: consecutive turns that are both longer than three words, which DSE trains on.
+    """
+
+    dialogues: int
+    utterances: int
+    words: int
+    speakers: dict[str, int]
+    splits: dict[str, int]
+    sources: dict[str, int]
+    intents: dict[str, int]
+    acts: dict[str, int]
+    slots: dict[str, int]
+    turn_lengths: dict[str, int]
+    distinct_utterances: int
+    top_1_percent_share: float
+    frequency_curve: list[tuple[float, float]]
+    common: list[tuple[str, int]]
+    dse_pairs: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for programs."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        turns = self.utterances / self.dialogues if self.dialogues else 0.0
+        return values | {"turns_per_dialogue": turns, "words_per_turn": self.words / max(1, self.utterances)}
+
+
+def normalise(text: str) -> str:
+    """What counts as the same utterance: case and surrounding space do not (as in WMDC's Table 5)."""
+    return text.strip().lower()
+
+
+def corpus_statistics(corpus: Corpus, progress: Progress = silent) -> Statistics:
+    """Counts a corpus in one pass, and a second over its texts to name the most common ones."""
+    counts = {name: Counter[str]() for name in ("speakers", "splits", "sources", "intents", "acts", "slots")}
+    lengths = np.zeros(len(LENGTHS) + 1, dtype=np.int64)
+    hashes: list[npt.NDArray[np.int64]] = []
+    dialogues = words = pairs = 0
+    for store in corpus.stores:
+        for batch in store.batches():
+            dialogues += batch.num_rows
+            progress("counting", dialogues, len(corpus))
+            for name, column in (("splits", "split"), ("sources", "source")):
+                _count(counts[name], batch.column(column))
+            for name in ("speakers", "intents"):
+                _count(counts[name], batch.column(name).values)
+            _count(counts["acts"], batch.column("acts").values.values)
+            _count(counts["slots"], batch.column("slots").values.values.field("name"))
+            texts = batch.column("texts").values.to_pylist()
+            hashes.append(np.fromiter((hash(normalise(text)) for text in texts), np.int64, len(texts)))
+            sizes = np.fromiter((len(text.split()) for text in texts), np.int64, len(texts))
+            words += int(sizes.sum())
+            lengths += np.bincount(np.searchsorted(LENGTHS, sizes), minlength=len(lengths))
+            pairs += _pairs(sizes, batch.column("texts").offsets.to_numpy())
+    counts["splits"]["none"] = dialogues - counts["splits"].total()
+    # a text is told by its hash within this process: two of a million texts share one with probability 10⁻⁷
+    distinct, frequency = np.unique(np.concatenate(hashes), return_counts=True) if hashes else (np.array([]),) * 2
+    order = np.argsort(-frequency, kind="stable")
+    utterances = int(frequency.sum())
+    curve = _curve(frequency[order], utterances)
+    bins = ["1", *(f"{low + 1}-{high}" if low + 1 < high else str(high) for low, high in _neighbours(LENGTHS))]
+    return Statistics(
+        dialogues=dialogues,
+        utterances=utterances,
+        words=words,
+        turn_lengths=dict(zip([*bins, f"over {LENGTHS[-1]}"], lengths.tolist(), strict=True)),
+        distinct_utterances=len(distinct),
+        top_1_percent_share=dict(curve)[1] / 100,
+        frequency_curve=curve,
+        common=_common(corpus, distinct[order], frequency[order]),
+        dse_pairs=pairs,
+        **{name: dict(counter.most_common()) for name, counter in ((n, +c) for n, c in counts.items())},
+    )
+
+
+def _count(counter: Counter[str], values: Any) -> None:
+    for row in values.value_counts():
+        if row["values"].is_valid:
+            counter[row["values"].as_py()] += row["counts"].as_py()
+
+
+def _pairs(sizes: npt.NDArray[np.int64], offsets: npt.NDArray[np.int32]) -> int:
+    """Consecutive turns of one dialogue that are both long enough for DSE."""
+    long = sizes > DSE_WORDS
+    both = long[:-1] & long[1:]
+    # a pair may not straddle two dialogues: its second turn is no dialogue's first
+    firsts = offsets[1:-1] - offsets[0]
+    both[firsts[firsts > 0] - 1] = False
+    return int(both.sum())
+
+
+def _curve(frequency: npt.NDArray[np.int64], total: int) -> list[tuple[float, float]]:
+    """(percent of distinct texts, percent of turns); at least one text is always taken."""
+    covered = np.cumsum(frequency)
+    points = []
+    for percent in CURVE:
+        taken = max(1, round(len(frequency) * percent / 100))
+        points.append((float(percent), float(covered[taken - 1]) / total * 100 if total else 0.0))
+    return points
+
+
+def _common(corpus: Corpus, hashes: npt.NDArray[np.int64], frequency: npt.NDArray[np.int64]) -> list[tuple[str, int]]:
+    """The most common texts by name; among equally common ones, the first in the alphabet."""
+    if not len(hashes):
+        return []
+    # every text as common as the tenth is looked up, so that ties are settled by the text and not by its hash
+    at_least = frequency[min(COMMON, len(frequency)) - 1]
+    wanted = dict(zip(hashes[frequency >= at_least].tolist(), frequency[frequency >= at_least].tolist(), strict=True))
+    if at_least == 1:
+        wanted = dict(list(wanted.items())[: COMMON * 100])
+    found: dict[str, int] = {}
+    for store in corpus.stores:
+        for batch in store.batches(["texts"]):
+            for text in batch.column("texts").values.to_pylist():
+                count = wanted.pop(hash(normalise(text)), None)
+                if count is not None:
+                    found[normalise(text)] = count
+            if not wanted:
+                break
+    return sorted(found.items(), key=lambda item: (-item[1], item[0]))[:COMMON]
+
+
+def _neighbours(values: Sequence[int]) -> Iterable[tuple[int, int]]:
+    return zip(values, values[1:], strict=False)
+
+
+def curve_svg(statistics: Statistics) -> str:
+    """The frequency curve (WMDC, Fig. 1) as an SVG picture: share of all turns over share of distinct utterances."""
+    width, height, margin = 480, 320, 48
+    inner_width, inner_height = width - 2 * margin, height - 2 * margin
+
+    def place(percent: float, share: float) -> tuple[float, float]:
+        # a logarithmic axis from 0.01% to 100%: what matters happens in the first percent
+        across = (np.log10(percent) + 2) / 4
+        return margin + across * inner_width, height - margin - share / 100 * inner_height
+
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in statistics.frequency_curve))
+    marks = []
+    for percent, name in ((0.01, "0.01%"), (0.1, "0.1%"), (1, "1%"), (10, "10%"), (100, "100%")):
+        x, y = place(percent, 0)
+        marks.append(f'<line x1="{x:.1f}" y1="{margin}" x2="{x:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+        marks.append(f'<text x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{name}</text>')
+    for share in (0, 25, 50, 75, 100):
+        _, y = place(100, share)
+        marks.append(f'<line x1="{margin}" y1="{y:.1f}" x2="{width - margin}" y2="{y:.1f}" stroke="#ddd"/>')
+        marks.append(f'<text x="{margin - 6}" y="{y + 4:.1f}" text-anchor="end">{share}%</text>')
+    x, y = place(1, statistics.top_1_percent_share * 100)
+    marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="#b3261e"/>')
+    label = f"the top 1% make up {statistics.top_1_percent_share:.1%}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+        f' font-family="sans-serif" font-size="11">\n'
+        f'<rect width="{width}" height="{height}" fill="white"/>\n'
+        f'<text x="{width / 2}" y="20" text-anchor="middle" font-size="13">Share of all turns that the most frequent'
+        f" utterances make up</text>\n"
+        + "\n".join(marks)
+        + f'\n<text x="{x + 8:.1f}" y="{y - 8:.1f}" fill="#b3261e">{label}</text>\n'
+        f'<polyline points="{points}" fill="none" stroke="#1f4e79" stroke-width="2"/>\n'
+        f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">distinct utterances, most frequent first</text>\n'
+        "</svg>\n"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseStatistics:
+    """The statistics of a response-selection file, as in UMS's Table 1.
+
+    Attributes:
+        contexts: distinct contexts in a row of the file.
+        pairs: context-response pairs.
+        candidates_per_context: responses to choose from.
+        positives_per_context: right ones among them.
+        contexts_without_positive: contexts that no candidate answers.
+        turns_per_context: turns before the response.
+        words_per_utterance: white-space words of turns and responses.
+        rejected: lines that could not be read.
+    """
+
+    contexts: int
+    pairs: int
+    candidates_per_context: float
+    positives_per_context: float
+    contexts_without_positive: int
+    turns_per_context: float
+    words_per_utterance: float
+    rejected: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def response_statistics(path: Path) -> ResponseStatistics:
+    """Counts a response-selection file."""
+    rejections: list[Rejection] = []
+    intake = Intake(path, path.stem, rejections.append)
+    contexts = pairs = positives = without = turns = words = utterances = 0
+    for _, candidates in read_candidates(intake, path):
+        contexts += 1
+        pairs += len(candidates.responses)
+        positives += len(candidates.positives)
+        without += not candidates.positives
+        turns += len(candidates.context)
+        texts = (*candidates.context, *candidates.responses)
+        utterances += len(texts)
+        words += sum(len(text.split()) for text in texts)
+    if not contexts:
+        reason = f" (line {rejections[0].line}: {rejections[0].reason})" if rejections else ""
+        raise CorpusError(f"{path} is neither a store nor a response-selection file{reason}")
+    return ResponseStatistics(
+        contexts,
+        pairs,
+        pairs / contexts,
+        positives / contexts,
+        without,
+        turns / contexts,
+        words / utterances,
+        len(rejections),
+    )

@@ -1,0 +1,381 @@
+"""The store: dialogues in Parquet, written in a stream, read memory-mapped, replaced as a whole or not at all.
+
+A store is a folder:
+
+- `manifest.json` says what the store is made of and which files belong to it. It is the commit: it takes its name by one
+  atomic rename, after everything it names is on disk. Files that it does not name are leftovers of a cut-off import and do
+  not exist for a reader.
+- `dialogues-GENERATION-NNNNN.parquet`: a row a dialogue, its turns in parallel lists. Slot values are not stored: they are
+  what the text holds between their offsets. The generation is a hash of the contents: equal dialogues make equal stores.
+- `rejected.jsonl`: what the import left out, with file, line and reason.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from turnwise.corpus.intake import CorpusError, Counts, Rejection
+from turnwise.dialogue import Dialogue, Slot, Turn
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+REJECTED = "rejected.jsonl"
+_WRITING = ".writing-"
+
+#: A row group is closed at so many turns or characters, whichever comes first: what a writer or reader holds at once.
+GROUP_TURNS = 32_768
+GROUP_CHARACTERS = 8_000_000
+#: A file is closed at so many row groups.
+FILE_GROUPS = 64
+
+_SPEAKER = pa.dictionary(pa.int16(), pa.string())
+_LABEL = pa.dictionary(pa.int32(), pa.string())
+_SLOT = pa.struct([("name", _LABEL), ("start", pa.int32()), ("end", pa.int32())])
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("source", _LABEL),
+        pa.field("split", _LABEL),
+        pa.field("speakers", pa.list_(_SPEAKER), nullable=False),
+        pa.field("texts", pa.list_(pa.string()), nullable=False),
+        pa.field("intents", pa.list_(_LABEL), nullable=False),
+        pa.field("acts", pa.list_(pa.list_(_LABEL)), nullable=False),
+        pa.field("slots", pa.list_(pa.list_(_SLOT)), nullable=False),
+    ]
+)
+
+
+class StoreWriter:
+    """Writes a store in a stream; nothing of it can be seen before `commit`.
+
+    Use it as a context manager: without a commit, what was there before stays untouched.
+    """
+
+    def __init__(self, folder: Path):
+        if folder.exists() and not folder.is_dir():
+            raise CorpusError(f"{folder} is a file: a store is a folder, choose another --out")
+        if folder.is_dir() and not is_store(folder) and not all(_ours(path.name) for path in folder.iterdir()):
+            raise CorpusError(f"{folder} holds other files: choose an empty or new folder, or a store to be replaced")
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._lock = _lock(folder)
+        for leftover in folder.glob(f"{_WRITING}*"):
+            leftover.unlink()
+        self._group = _RowGroup()
+        self._writer: pq.ParquetWriter | None = None
+        self._groups = 0
+        self._parts: list[tuple[Path, int]] = []
+        self._rejected = (folder / f"{_WRITING}{REJECTED}").open("w", encoding="utf-8")
+        self.kept = Counts()
+        self.rejections = 0
+
+    def write(self, dialogue: Dialogue) -> None:
+        """Adds a dialogue."""
+        self._group.add(dialogue)
+        self.kept.dialogues += 1
+        self.kept.utterances += len(dialogue.turns)
+        if self._group.full:
+            self._flush()
+
+    def reject(self, rejection: Rejection) -> None:
+        """Adds a line to `rejected.jsonl`."""
+        self._rejected.write(json.dumps(asdict(rejection), ensure_ascii=False) + "\n")
+        self.rejections += 1
+
+    def _flush(self) -> None:
+        if not self._group.ids:
+            return
+        if self._writer is None:
+            path = self._folder / f"{_WRITING}{len(self._parts):05d}.parquet"
+            self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=1)
+            self._parts.append((path, 0))
+        self._writer.write_table(self._group.table())
+        path, dialogues = self._parts[-1]
+        self._parts[-1] = (path, dialogues + len(self._group.ids))
+        self._groups += 1
+        self._group = _RowGroup()
+        if self._groups % FILE_GROUPS == 0:
+            self._close_part()
+
+    def _close_part(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def commit(self, provenance: dict[str, Any]) -> None:
+        """Makes the store visible, with `provenance` in its manifest, and removes the one it replaces."""
+        self._flush()
+        self._close_part()
+        self._rejected.close()
+        sums = [_sha256(path) for path, _ in self._parts]
+        generation = hashlib.sha256("".join(sums).encode()).hexdigest()[:12]
+        files = []
+        for number, ((path, dialogues), sha256) in enumerate(zip(self._parts, sums, strict=True)):
+            name = f"dialogues-{generation}-{number:05d}.parquet"
+            _rename(path, self._folder / name)
+            files.append({"name": name, "dialogues": dialogues, "sha256": sha256})
+        _rename(self._folder / f"{_WRITING}{REJECTED}", self._folder / f"{REJECTED}.{generation}")
+        manifest = {
+            "format": FORMAT,
+            "generation": generation,
+            "dialogues": self.kept.dialogues,
+            "utterances": self.kept.utterances,
+            "rejected": self.rejections,
+            **provenance,
+            "files": files,
+        }
+        fresh = self._folder / f"{_WRITING}{MANIFEST}"
+        fresh.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        _sync(self._folder)
+        _rename(fresh, self._folder / MANIFEST)
+        _finish(self._folder, generation)
+        _sync(self._folder)
+        named = {MANIFEST, REJECTED, *(file["name"] for file in files)}
+        for path in self._folder.iterdir():
+            if path.name not in named and _ours(path.name):
+                path.unlink()
+
+    def __enter__(self) -> "StoreWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close_part()
+        self._rejected.close()
+        for leftover in self._folder.glob(f"{_WRITING}*"):
+            leftover.unlink()
+        os.close(self._lock)
+        if not any(self._folder.iterdir()):
+            self._folder.rmdir()
+
+
+class Store:
+    """A store that is there, to be read.
+
+    Iterating gives its dialogues in order, one row group in memory at a time.
+    """
+
+    def __init__(self, folder: Path | str):
+        self.folder = Path(folder)
+        self.manifest = _load_manifest(self.folder)
+        if not self.manifest:
+            raise CorpusError(f"{self.folder} is not a store: it has no {MANIFEST} (make one: turnwise corpus import …)")
+        if self.manifest["format"] != FORMAT:
+            raise CorpusError(
+                f"{self.folder} has store format {self.manifest['format']}, this turnwise reads format {FORMAT}:"
+                " import the corpus anew"
+            )
+        _finish(self.folder, self.manifest["generation"])
+
+    def __len__(self) -> int:
+        return int(self.manifest["dialogues"])
+
+    def __iter__(self) -> Iterator[Dialogue]:
+        for batch in self.batches():
+            yield from _dialogues(batch)
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow record batches, of all columns or those named: for counting without making objects."""
+        for file in self.manifest["files"]:
+            path = self.folder / file["name"]
+            try:
+                # pre_buffer would hold every row group that was read until the file is closed
+                with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as parquet:
+                    for group in range(parquet.num_row_groups):
+                        yield from parquet.read_row_group(group, columns=columns).to_batches()
+            except FileNotFoundError:
+                raise CorpusError(f"{path} is missing, though the manifest names it: import the corpus anew") from None
+            except pa.ArrowInvalid as error:
+                raise CorpusError(f"{path} is damaged ({error}): import the corpus anew") from None
+
+
+class Corpus:
+    """One or several stores, read as one, in the order given; an id is unique within its store."""
+
+    def __init__(self, stores: Sequence[Store]):
+        if not stores:
+            raise CorpusError("name at least one store")
+        self.stores = tuple(stores)
+
+    def __len__(self) -> int:
+        return sum(len(store) for store in self.stores)
+
+    def __iter__(self) -> Iterator[Dialogue]:
+        for store in self.stores:
+            yield from store
+
+
+def read_corpus(*stores: Path | str) -> Corpus:
+    """Opens one or several stores as one corpus of dialogues.
+
+    Example:
+        >>> corpus = read_corpus("stores/multiwoz", "stores/our-logs")  # doctest: +SKIP
+        >>> for dialogue in corpus:  # doctest: +SKIP
+        ...     ...
+    """
+    return Corpus([Store(store) for store in stores])
+
+
+def is_store(folder: Path) -> bool:
+    """Whether a folder holds a store."""
+    return (folder / MANIFEST).is_file()
+
+
+class _RowGroup:
+    """Dialogues on their way into a row group, as flat columns with offsets: what Arrow takes fastest."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.sources: list[str | None] = []
+        self.splits: list[str | None] = []
+        self.turn_ends = [0]
+        self.speakers: list[str] = []
+        self.texts: list[str] = []
+        self.intents: list[str | None] = []
+        self.act_ends = [0]
+        self.acts: list[str] = []
+        self.slot_ends = [0]
+        self.slots: list[Slot] = []
+        self.characters = 0
+
+    @property
+    def full(self) -> bool:
+        return len(self.texts) >= GROUP_TURNS or self.characters >= GROUP_CHARACTERS
+
+    def add(self, dialogue: Dialogue) -> None:
+        self.ids.append(dialogue.id)
+        self.sources.append(dialogue.source)
+        self.splits.append(dialogue.split)
+        for turn in dialogue.turns:
+            self.speakers.append(turn.speaker)
+            self.texts.append(turn.text)
+            self.intents.append(turn.intent)
+            self.acts.extend(turn.acts)
+            self.act_ends.append(len(self.acts))
+            self.slots.extend(turn.slots)
+            self.slot_ends.append(len(self.slots))
+            self.characters += len(turn.text)
+        self.turn_ends.append(len(self.texts))
+
+    def table(self) -> pa.Table:
+        slots = pa.StructArray.from_arrays(
+            [
+                pa.array([slot.name for slot in self.slots], _LABEL),
+                pa.array([slot.start for slot in self.slots], pa.int32()),
+                pa.array([slot.end for slot in self.slots], pa.int32()),
+            ],
+            fields=list(_SLOT),
+        )
+        turns = pa.array(self.turn_ends, pa.int32())
+
+        def per_turn(values: pa.Array) -> pa.Array:
+            return pa.ListArray.from_arrays(turns, values)
+
+        return pa.Table.from_arrays(
+            [
+                pa.array(self.ids, pa.string()),
+                pa.array(self.sources, _LABEL),
+                pa.array(self.splits, _LABEL),
+                per_turn(pa.array(self.speakers, _SPEAKER)),
+                per_turn(pa.array(self.texts, pa.string())),
+                per_turn(pa.array(self.intents, _LABEL)),
+                per_turn(pa.ListArray.from_arrays(pa.array(self.act_ends, pa.int32()), pa.array(self.acts, _LABEL))),
+                per_turn(pa.ListArray.from_arrays(pa.array(self.slot_ends, pa.int32()), slots)),
+            ],
+            schema=SCHEMA,
+        )
+
+
+def _dialogues(batch: pa.RecordBatch) -> Iterator[Dialogue]:
+    """Dialogues out of a record batch, column by column: several times faster than a Python dict per row."""
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    ends = columns["texts"].offsets.to_pylist()
+    texts = columns["texts"].values.to_pylist()
+    speakers = columns["speakers"].values.to_pylist()
+    intents = columns["intents"].values.to_pylist()
+    acts = columns["acts"].values
+    act_ends, act_values = acts.offsets.to_pylist(), acts.values.to_pylist()
+    slots = columns["slots"].values
+    slot_ends = slots.offsets.to_pylist()
+    names, starts, stops = (slots.values.field(name).to_pylist() for name in ("name", "start", "end"))
+
+    def turn(index: int) -> Turn:
+        text = texts[index]
+        return Turn(
+            speakers[index],
+            text,
+            intents[index],
+            tuple(act_values[act_ends[index] : act_ends[index + 1]]),
+            tuple(
+                Slot(names[slot], text[starts[slot] : stops[slot]], starts[slot], stops[slot])
+                for slot in range(slot_ends[index], slot_ends[index + 1])
+            ),
+        )
+
+    rows: Iterable[tuple[str, str | None, str | None]] = zip(
+        *(columns[name].to_pylist() for name in ("id", "source", "split")), strict=True
+    )
+    for row, (identity, source, split) in enumerate(rows):
+        yield Dialogue(identity, tuple(turn(index) for index in range(ends[row], ends[row + 1])), source, split)
+
+
+def _load_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not path.is_file():
+        return {}
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        manifest["format"], manifest["generation"], manifest["files"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorpusError(f"{path} is damaged ({error!r}): import the corpus anew into another folder") from None
+    return manifest
+
+
+def _finish(folder: Path, generation: str) -> None:
+    """Gives the rejections of the committed import their name, even if it was cut off right after its commit."""
+    pending = folder / f"{REJECTED}.{generation}"
+    if pending.exists():
+        os.replace(pending, folder / REJECTED)
+
+
+def _ours(name: str) -> bool:
+    """Whether a file is one that the writer makes: all others are somebody else's and stay."""
+    return name.startswith((_WRITING, "dialogues-", f"{REJECTED}."))
+
+
+def _lock(folder: Path) -> int:
+    """Holds the folder against a second import; the system lets go of it even when this process is killed."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise CorpusError(f"another import is writing to {folder}: wait for it, or choose another --out") from None
+    return handle
+
+
+def _rename(path: Path, name: Path) -> None:
+    """Gives a finished file its name once its contents are on disk."""
+    _sync(path)
+    os.replace(path, name)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    """Waits until a file or a folder's entries are on disk: a commit may not overtake what it commits."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
