@@ -168,7 +168,7 @@ def corpus_list(
                 for reader in readers
                 if reader.is_log == wanted
             ]
-            _table(f"[bold underline]{title}", rows)
+            _table(f"[bold]{title}", rows)
             typer.echo()
         typer.echo("More on one: turnwise corpus list NAME")
 
@@ -195,7 +195,6 @@ def corpus_import(
     """Reads a corpus or a log, validates and cleans it, and writes a store.
 
     Examples:
-
     `turnwise corpus import table chats.csv --out store --set conversation=thread --set text=body --set time=sent_at`
 
     `turnwise corpus import multiwoz data/multiwoz --out store --step merge-speakers --step minimum-turns=4`
@@ -332,6 +331,27 @@ def corpus_fetch(
         for path in fetch(reader.downloads, destination, progress=progress):
             typer.echo(path)
     typer.echo(f"now: turnwise corpus import {name} {destination} --out STORE", err=True)
+
+
+@corpus_app.command("sample")
+def corpus_sample(
+    out: Annotated[Path, typer.Option(help="The store to write.")],
+    dialogues: Annotated[int, typer.Option(help="How many dialogues.", min=1)] = 10_000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Generates the sample world: made-up customer service in ten domains, for trying everything with no download.
+
+    Beside the store's dialogues it writes labelled sets: `intents/`, `responses/`, `inference/` and `pairs/`.
+    """
+    from turnwise.corpus.sample_folder import write_sample
+
+    with _bar() as progress:
+        store = write_sample(out, dialogues, seed, progress)
+    if as_json:
+        _print_json({key: value for key, value in store.manifest.items() if key not in ("inputs", "files")})
+    else:
+        typer.echo(f"{out}: {len(store):,} dialogues, {store.manifest['utterances']:,} utterances")
 
 
 @corpus_app.command("show")

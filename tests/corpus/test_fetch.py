@@ -190,9 +190,7 @@ def names(folder: Path) -> list[str]:
 def test_fetches_checks_and_records(remote: Remote, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int | None]] = []
     destination = tmp_path / "new" / "folder"
-    paths = fetch(
-        [remote.download()], destination, progress=lambda what, done, total=None: seen.append((what, done, total))
-    )
+    paths = fetch([remote.download()], destination, progress=lambda what, done, total=None: seen.append((what, done, total)))
     assert paths == [destination / "corpus.bin"]
     assert paths[0].read_bytes() == CONTENT
     assert names(destination) == ["SHA256SUMS", "corpus.bin"]

@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -126,7 +126,7 @@ class Mask(_TextStep):
     """
 
     KINDS = ("url", "email", "card", "phone")
-    _PATTERNS = {
+    _PATTERNS: ClassVar = {
         "url": re.compile(r"\b(?:https?://|www\.)[^\s<>\"]*[^\s<>\".,;:!?)\]]", re.IGNORECASE),
         "email": re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"),
         "card": re.compile(r"(?<![\w-])\d(?:[ -]?\d){12,18}(?![\w-])"),
@@ -249,8 +249,8 @@ class NearDuplicates:
     """Of dialogues that share most of their wording, the first is kept.
 
     Dialogues are compared by the Jaccard similarity of their three-word shingles, lower-cased, estimated from 128 minimum
-    hashes (standard error at most 0.045). Candidates come from 32 bands of 4 hashes: two dialogues with a similarity of 0.8 are
-    missed with probability 10⁻⁷. What was seen lies in a temporary SQLite database, so memory stays flat.
+    hashes (standard error at most 0.045). Candidates come from 32 bands of 4 hashes, which miss two dialogues with a
+    similarity of 0.8 with probability 10⁻⁷. What was seen lies in a temporary SQLite database, so memory stays flat.
     """
 
     _HASHES, _BANDS = 128, 32
@@ -292,7 +292,8 @@ class NearDuplicates:
             dtype=np.uint64,
         )
         permuted: npt.NDArray[np.uint64] = (hashed[:, None] * self._factors + self._offsets) % self._PRIME
-        return permuted.min(axis=0).astype(np.uint32)
+        signature: npt.NDArray[np.uint32] = permuted.min(axis=0).astype(np.uint32)
+        return signature
 
 
 def _number(name: str, value: str | None) -> int:

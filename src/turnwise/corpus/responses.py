@@ -1,7 +1,7 @@
 """Response-selection files: contexts with candidate responses, of which some are right.
 
-Two layouts are common. Ubuntu V1's, which Douban and E-commerce share: `label<TAB>turn…<TAB>response`, a candidate a line, the
-candidates of one context on consecutive lines. Ubuntu V2's: CSV with `Context` and either `Utterance, Label` or
+Two layouts are common. Ubuntu V1's, which Douban and E-commerce share: `label<TAB>turn…<TAB>response`, a candidate a line,
+the candidates of one context on consecutive lines. Ubuntu V2's: CSV with `Context` and either `Utterance, Label` or
 `Ground Truth Utterance, Distractor_0, …`; utterances end in `__eou__`, turns in `__eot__`.
 """
 

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from turnwise.corpus.sample import CONTRADICTIONS, OUT_OF_SCOPE, Conversation, draw_split
+from turnwise.corpus.sample import draw_split
 from turnwise.corpus.world.content import SPLITS, Intent, Template, World, load_world, pick
+from turnwise.corpus.world.conversation import CONTRADICTIONS, OUT_OF_SCOPE, Conversation
 from turnwise.corpus.world.line import Filling, Line
 from turnwise.dialogue import SYSTEM, Dialogue, Slot, Turn
 
@@ -153,7 +154,7 @@ class _Pool:
 def response_examples(dialogues: Iterable[Dialogue], seed: int, candidates: int = 10) -> Iterator[ResponseExample]:
     """Which of some texts is the next turn of the system?
 
-    Every system turn of more than three words gives an example. The others are system turns of other dialogues of the same
+    Each dialogue gives one example, at a system turn of more than three words. The others are system turns of other dialogues of the same
     split, drawn from the last few thousand, so that memory stays bounded however long the stream is.
 
     Args:
@@ -191,28 +192,30 @@ def _is_response(turn: Turn) -> bool:
 def _responses(
     rng: Random, number: int, dialogue: Dialogue, texts: deque[tuple[int, str]] | list[tuple[int, str]], candidates: int
 ) -> Iterator[ResponseExample]:
+    positions = [position for position, turn in enumerate(dialogue.turns) if position and _is_response(turn)]
+    if not positions:
+        return
+    position = pick(rng, positions)
+    truth = dialogue.turns[position].text
     wanted = 1 if dialogue.split == "train" else candidates - 1
-    for position, turn in enumerate(dialogue.turns):
-        if position == 0 or not _is_response(turn):
-            continue
-        chosen: list[str] = []
-        taken = {turn.text.strip().casefold()}
-        for _ in range(wanted * _PATIENCE):
-            origin, text = pick(rng, texts)
-            key = text.strip().casefold()
-            if origin != number and key not in taken:
-                taken.add(key)
-                chosen.append(text)
-                if len(chosen) == wanted:
-                    break
-        else:
-            raise ValueError(
-                f"dialogue {dialogue.id!r}: the other dialogues hold too few different system turns for {wanted} negatives"
-            )
-        positive = int(rng.random() * (wanted + 1))
-        chosen.insert(positive, turn.text)
-        context = tuple(earlier.text for earlier in dialogue.turns[:position])
-        yield ResponseExample(context, tuple(chosen), positive, dialogue.split)
+    chosen: list[str] = []
+    taken = {truth.strip().casefold()}
+    for _ in range(wanted * _PATIENCE):
+        origin, text = pick(rng, texts)
+        key = text.strip().casefold()
+        if origin != number and key not in taken:
+            taken.add(key)
+            chosen.append(text)
+            if len(chosen) == wanted:
+                break
+    else:
+        raise ValueError(
+            f"dialogue {dialogue.id!r}: the other dialogues hold too few different system turns for {wanted} negatives"
+        )
+    positive = int(rng.random() * (wanted + 1))
+    chosen.insert(positive, truth)
+    context = tuple(earlier.text for earlier in dialogue.turns[:position])
+    yield ResponseExample(context, tuple(chosen), positive, dialogue.split)
 
 
 def inference_examples(count: int, seed: int) -> Iterator[InferenceExample]:
@@ -249,7 +252,7 @@ def text_pairs(seed: int) -> Iterator[TextPair]:
     for split in SPLITS:
         for intent in world.intents.values():
             rng = Random(f"turnwise:pairs:{seed}:{split}:{intent.name}")
-            for make in (_paraphrase, _conflict, _neighbour, _stranger):
+            for make in (_equivalent, _paraphrase, _conflict, _neighbour, _stranger):
                 found = 0
                 for _ in range(_PATIENCE):
                     pair = make(world, rng, intent, split)
@@ -269,12 +272,27 @@ def _text(rng: Random, template: Template, values: dict[str, Filling]) -> str:
 
 
 def _paraphrase(world: World, rng: Random, intent: Intent, split: str) -> TextPair | None:
+    """The same values in other words; where one text names values that the other leaves out, it says more."""
     first, second = rng.sample(intent.phrasings[split], 2)
     places, others = set(first.places), set(second.places)
+    if places == others:
+        return None
     values = _draw(world, rng, (*first.places, *second.places))
-    score = 5.0 if places == others else 4.0
-    relation = "entailment" if others <= places else "neutral"
-    return TextPair(_text(rng, first, values), _text(rng, second, values), score, relation, split)
+    relation = "entailment" if others and others < places else "neutral"
+    return TextPair(_text(rng, first, values), _text(rng, second, values), 4.0, relation, split)
+
+
+def _equivalent(world: World, rng: Random, intent: Intent, split: str) -> TextPair | None:
+    """The same values in other words; a phrasing without a counterpart is worded and introduced in another way."""
+    first = pick(rng, intent.phrasings[split])
+    others = [other for other in intent.phrasings[split] if set(other.places) == set(first.places)]
+    second = pick(rng, others)
+    values = _draw(world, rng, first.places)
+    line = Line(rng)
+    if second is first:
+        line.add(pick(rng, world.user["opener"]), {})
+    line.add(second, values)
+    return TextPair(_text(rng, first, values), line.text(), 5.0, "entailment", split)
 
 
 def _conflict(world: World, rng: Random, intent: Intent, split: str) -> TextPair | None:

@@ -5,8 +5,8 @@ remembered by a 64-bit hash alone.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,7 @@ def corpus_statistics(corpus: Corpus, progress: Progress = silent) -> Statistics
     order = np.argsort(-frequency, kind="stable")
     utterances = int(frequency.sum())
     curve = _curve(frequency[order], utterances)
-    bins = ["1", *(f"{low + 1}-{high}" if low + 1 < high else str(high) for low, high in _neighbours(LENGTHS))]
+    bins = ["1", *(f"{low + 1}-{high}" if low + 1 < high else str(high) for low, high in pairwise(LENGTHS))]
     return Statistics(
         dialogues=dialogues,
         utterances=utterances,
@@ -168,10 +168,6 @@ def _common(corpus: Corpus, hashes: npt.NDArray[np.int64], frequency: npt.NDArra
             if not wanted:
                 break
     return sorted(found.items(), key=lambda item: (-item[1], item[0]))[:COMMON]
-
-
-def _neighbours(values: Sequence[int]) -> Iterable[tuple[int, int]]:
-    return zip(values, values[1:], strict=False)
 
 
 def curve_svg(statistics: Statistics) -> str:

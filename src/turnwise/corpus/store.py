@@ -342,7 +342,7 @@ def _finish(folder: Path, generation: str) -> None:
     """Gives the rejections of the committed import their name, even if it was cut off right after its commit."""
     pending = folder / f"{REJECTED}.{generation}"
     if pending.exists():
-        os.replace(pending, folder / REJECTED)
+        pending.replace(folder / REJECTED)
 
 
 def _ours(name: str) -> bool:
@@ -364,7 +364,7 @@ def _lock(folder: Path) -> int:
 def _rename(path: Path, name: Path) -> None:
     """Gives a finished file its name once its contents are on disk."""
     _sync(path)
-    os.replace(path, name)
+    path.replace(name)
 
 
 def _sha256(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""ABCD, customer service with actions: `abcd_v1.1.json`, `{split: [{convo_id, original: [[speaker, text], …], delexed}]}`."""
+"""ABCD, customer service with actions: `abcd_v1.1.json`, `{split: [{convo_id, original: [[speaker, text], …]}]}`."""
 
 from collections.abc import Iterator
 
@@ -10,8 +10,9 @@ _SPEAKERS = {"customer": USER, "agent": SYSTEM}
 
 
 def read(intake: Intake) -> Iterator[Dialogue]:
-    """Reads the file; a customer's turn has the conversation's subflow as intent. What the agent does in other systems
-    ('action' rows) is no utterance.
+    """Reads the file; a customer's turn has the conversation's subflow as intent.
+
+    What the agent does in other systems ('action' rows) is no utterance.
     """
     for path in intake.files("abcd_v*.json", "abcd_v*.json.gz"):
         for line, split, records in intake.json_object(path):

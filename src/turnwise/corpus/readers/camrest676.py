@@ -16,7 +16,7 @@ def read(intake: Intake) -> Iterator[Dialogue]:
                 draft.id = str(record["dialogue_id"])
                 for turn in record["dial"]:
                     user, system = turn["usr"], turn["sys"]
-                    values = [(slot, value) for item in user["slu"] for slot, value in item["slots"]]
+                    values = [(slot, value) for item in user["slu"] for slot, value in item["slots"] if slot != "slot"]
                     text = user["transcript"]
                     draft.say(USER, text, acts=_user_acts(user["slu"]), spans=spans_of(text, values))
                     draft.say(SYSTEM, system["sent"], acts=[act("request", slot) for slot in system["DA"]])

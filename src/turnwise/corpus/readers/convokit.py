@@ -29,20 +29,36 @@ def read(intake: Intake, *, order: str = "chronological", speakers: Mapping[str,
                 conversation = record.get("conversation_id") or record.get("root") or record["id"]
                 message = {
                     "line": line,
-                    "id": record["id"],
-                    "speaker": record["speaker"] if "speaker" in record else record["user"],
+                    "id": str(record["id"]),
+                    "speaker": _name(record["speaker"] if "speaker" in record else record["user"]),
                     "text": record["text"],
-                    "reply_to": record.get("reply_to") or record.get("reply-to"),
+                    "reply_to": _name(record.get("reply_to") or record.get("reply-to")),
                 }
-                gather.add(str(conversation), float(record.get("timestamp") or 0), message)
+                gather.add(str(conversation), _seconds(record.get("timestamp")), message)
         for conversation, messages in gather.conversations():
-            for number, chain in enumerate(_chains(messages) if order == "paths" else [messages]):
+            chains = list(_chains(messages)) if order == "paths" else [messages]
+            chained = {message["line"] for chain in chains for message in chain}
+            for message in messages:
+                if message["line"] not in chained:
+                    reason = "it replies, over others or not, to itself: no chain of replies holds it"
+                    intake.reject(path, message["line"], "turn", reason, dialogue=conversation, text=message["text"])
+            for number, chain in enumerate(chains):
                 with intake.dialogue(path, chain[0]["line"]) as draft:
                     draft.id = f"{conversation}/{number}" if order == "paths" else conversation
                     for message in chain:
-                        who = roles.speaker(draft, str(message["speaker"]))
-                        draft.say(who, message["text"], line=message["line"])
+                        draft.say(roles.speaker(draft, message["speaker"]), message["text"], line=message["line"])
                 yield from draft.done()
+
+
+def _name(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _seconds(value: Any) -> float:
+    try:
+        return float(value or 0)
+    except OverflowError:
+        raise ValueError("the timestamp is too large a number") from None
 
 
 def _chains(messages: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

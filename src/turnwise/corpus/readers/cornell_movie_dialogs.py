@@ -27,9 +27,19 @@ def read(intake: Intake) -> Iterator[Dialogue]:
                 continue
             with intake.dialogue(path, number) as draft:
                 _, _, movie, names = line.split(_SEPARATOR, 3)
-                numbers = ast.literal_eval(names)
+                numbers = _line_numbers(names)
                 draft.id = f"{movie}/{numbers[0]}"
                 for name in numbers:
                     character, text = lines[name]
                     draft.say(draft.peer(character), text)
             yield from draft.done()
+
+
+def _line_numbers(names: str) -> list[str]:
+    try:
+        numbers = ast.literal_eval(names.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        raise ValueError(f"expected a list of lines, as in ['L1', 'L2'], got {names[:80]!r}") from None
+    if not isinstance(numbers, list):
+        raise ValueError(f"expected a list of lines, as in ['L1', 'L2'], got a {type(numbers).__name__}")
+    return numbers

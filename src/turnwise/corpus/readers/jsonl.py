@@ -13,25 +13,47 @@ def read(intake: Intake) -> Iterator[Dialogue]:
     """Reads the files; a dialogue keeps the `source` it names."""
     for path in intake.files("*.jsonl", "*.jsonl.gz"):
         for line, record in intake.json_lines(path):
-            with intake.dialogue(path, line, record.get("split") if isinstance(record, dict) else None) as draft:
+            with intake.dialogue(path, line) as draft:
                 draft.id = record["id"]
-                draft.source = record.get("source") or intake.source
-                for turn in record["turns"]:
-                    acts = turn.get("acts", [])
-                    if not isinstance(acts, list):
-                        raise TypeError("'acts' is not a list")
-                    draft.say(turn["speaker"], turn["text"], turn.get("intent"), acts, _spans(turn))
+                draft.source = _string(record, "source") or intake.source
+                draft.split = _string(record, "split")
+                for turn in _list(record, "turns"):
+                    intent = None if turn.get("intent") is None else _string(turn, "intent")
+                    acts = _list(turn, "acts") if "acts" in turn else []
+                    if not all(isinstance(act, str) for act in acts):
+                        raise TypeError("'acts' holds something that is not a string")
+                    draft.say(turn["speaker"], turn["text"], intent, acts, _spans(turn))
             yield from draft.done()
 
 
 def _spans(turn: dict[str, Any]) -> list[Span]:
     spans = []
-    for slot in turn.get("slots", ()):
-        start, end, value = slot["start"], slot["end"], slot.get("value")
+    for slot in _list(turn, "slots") if "slots" in turn else ():
+        name, value = _string(slot, "name"), _string(slot, "value")
+        start, end = slot["start"], slot["end"]
+        if type(start) is not int or type(end) is not int:  # true and false are numbers to Python
+            raise TypeError(f"slot {name!r}: 'start' and 'end' are whole numbers")
         if value is not None and turn["text"][start:end] != value:
-            raise ValueError(f"slot {slot['name']!r}: offsets {start}:{end} do not hold {value!r}")
-        spans.append((slot["name"], start, end))
+            raise ValueError(f"slot {name!r}: offsets {start}:{end} do not hold {value!r}")
+        spans.append((name or "", start, end))
     return spans
+
+
+def _string(record: dict[str, Any], key: str) -> str | None:
+    """The string under a key, None where there is no such key."""
+    if not isinstance(record, dict):
+        raise TypeError(f"expected an object with {key!r}, got a {type(record).__name__}")
+    value = record.get(key)
+    if key in record and not isinstance(value, str):
+        raise TypeError(f"{key!r} is a {type(value).__name__}, not a string")
+    return value
+
+
+def _list(record: dict[str, Any], key: str) -> list[Any]:
+    value = record[key]
+    if not isinstance(value, list):
+        raise TypeError(f"{key!r} is a {type(value).__name__}, not a list")
+    return value
 
 
 def to_json(dialogue: Dialogue) -> str:

@@ -11,8 +11,10 @@ _SPEAKERS = {"driver": USER, "assistant": SYSTEM}
 
 
 def read(intake: Intake) -> Iterator[Dialogue]:
-    """Reads the files. What the driver informs and requests is written at the assistant's next turn in the source; here it
-    stands with the driver. The scenario's intent is the first driver turn's.
+    """Reads the files; the scenario's intent is the first driver turn's.
+
+    What the driver informs and requests is written at the assistant's next turn in the source; here it stands with the
+    driver.
     """
     for path in intake.files("kvret_*_public.json"):
         for line, record in intake.json_array(path):

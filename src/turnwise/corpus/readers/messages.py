@@ -12,14 +12,16 @@ _NOT_SAID = ("system", "developer", "tool", "function")
 
 
 def read(intake: Intake) -> Iterator[Dialogue]:
-    """Reads the files; a conversation's id is its `id` or `conversation_id`, else its file and line. Images and other parts
-    that are not text are left out, and so are messages that only call a tool.
+    """Reads the files; a conversation's id is its `id` or `conversation_id`, else its file and line.
+
+    Images and other parts that are not text are left out, and so are messages that only call a tool.
     """
     for path in intake.files("*.jsonl", "*.jsonl.gz", "*.json"):
         for line, record in intake.json_records(path):
             with intake.dialogue(path, line) as draft:
-                identity = record.get("id") or record.get("conversation_id")
-                draft.id = str(identity or f"{intake.name(path)}/{line}")
+                named = (record.get("id"), record.get("conversation_id"))  # 0 is an id, nothing and '' are none
+                identity = next((name for name in named if name not in (None, "")), f"{intake.name(path)}/{line}")
+                draft.id = str(identity)
                 for message in record["messages"]:
                     role = message["role"]
                     if role in _NOT_SAID:

@@ -1,10 +1,9 @@
 """MultiWOZ in two forms: the text of 2.2 (an utterance a line), and the annotated JSON of 2.1."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from turnwise.corpus.intake import CorpusError, Draft, Intake
+from turnwise.corpus.intake import CorpusError, Intake
 from turnwise.corpus.readers.labels import act, split_of, token_spans, without_brackets
 from turnwise.dialogue import SYSTEM, USER, Dialogue
 
@@ -16,8 +15,8 @@ def read(intake: Intake, *, form: str = "") -> Iterator[Dialogue]:
 
     Args:
         intake: where to read.
-        form: 'text' (2.2: proper names in brackets, kept as slots named 'value') or 'json' (2.1: acts and slots). Left empty:
-            the text where there is one, else the JSON; the two hold the same dialogues.
+        form: 'text' (2.2: proper names in brackets, kept as slots named 'value') or 'json' (2.1: acts and slots). Left
+            empty: the text where there is one, else the JSON; the two hold the same dialogues.
     """
     if not form:
         is_text = intake.root.suffix == ".txt" or next(intake.root.rglob(_TEXT), None) is not None
@@ -47,7 +46,7 @@ def _read_text(intake: Intake) -> Iterator[Dialogue]:
 
 def _read_json(intake: Intake) -> Iterator[Dialogue]:
     for path in intake.files(*_JSON):
-        lists = _split_lists(path)
+        lists = _split_lists(intake, path)
         for line, key, record in intake.json_object(path):
             with intake.dialogue(path, line, lists.get(key, "train") if lists else split_of(path.stem)) as draft:
                 draft.id = key
@@ -74,7 +73,7 @@ def _slot(name: str) -> str | None:
     return None if name == "none" else name
 
 
-def _split_lists(path: Path) -> dict[str, str]:
+def _split_lists(intake: Intake, path: Path) -> dict[str, str]:
     """The dialogues that the release's list files put into valid and test; the rest of `data.json` is train."""
     if path.name != "data.json":
         return {}
@@ -82,9 +81,13 @@ def _split_lists(path: Path) -> dict[str, str]:
     for name, split in (("valListFile", "valid"), ("testListFile", "test")):
         for suffix in (".txt", ".json"):
             file = path.with_name(name + suffix)
-            if file.is_file():
-                content = file.read_text(encoding="utf-8")
+            content = intake.text(file) if file.is_file() else None
+            if content is None:
+                continue
+            try:
                 # some releases call a plain list .json
-                names = json.loads(content) if content.lstrip().startswith("[") else content.split()
+                names = intake.json(content) if content.lstrip().startswith("[") else content.split()
                 lists.update(dict.fromkeys(names, split))
+            except (ValueError, TypeError) as error:
+                intake.reject(file, None, "file", f"not a list of dialogues, so none is known to be {split}: {error}")
     return lists

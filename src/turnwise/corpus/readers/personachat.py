@@ -1,4 +1,4 @@
-"""PersonaChat in its release's text layout: numbered lines `N said<TAB>answered<TAB><TAB>candidates`, 1 starts a dialogue."""
+"""PersonaChat in its release's text layout: lines `N said<TAB>answered<TAB><TAB>candidates`; 1 starts a dialogue."""
 
 import re
 from collections.abc import Iterator

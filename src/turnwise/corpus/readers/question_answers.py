@@ -35,9 +35,20 @@ def _records(intake: Intake, path: Path) -> Iterator[tuple[int, Mapping[str, Any
     for number, line in intake.lines(path):
         if not line.strip():
             continue
-        # AmazonQA writes Python's dict literals, which JSON is not; a literal is data and runs nothing
-        parse = intake.json if line.startswith('{"') else ast.literal_eval
         try:
-            yield number, parse(line)
-        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-            intake.reject(path, number, "dialogue", f"neither JSON nor a literal: {error}", text=line)
+            record = _record(intake, line)
+        except ValueError as error:
+            intake.reject(path, number, "dialogue", str(error), text=line)
+        else:
+            yield number, record
+
+
+def _record(intake: Intake, line: str) -> Any:
+    try:
+        return intake.json(line)
+    except ValueError as error:
+        # AmazonQA writes Python's dict literals, which JSON is not; a literal is data and runs nothing
+        try:
+            return ast.literal_eval(line.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            raise ValueError(f"{error}; nor is it a Python literal") from None

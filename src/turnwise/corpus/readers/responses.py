@@ -9,8 +9,9 @@ from turnwise.dialogue import Dialogue, peer
 
 
 def read(intake: Intake) -> Iterator[Dialogue]:
-    """Reads files of the layouts that `turnwise.corpus.responses` tells. Negatives are left out; of several right responses
-    the first is the dialogue's; two people are taken to alternate.
+    """Reads files of the layouts that `turnwise.corpus.responses` tells.
+
+    Negatives are left out; of several right responses the first is the dialogue's; two people are taken to alternate.
     """
     for path in intake.files("*.txt", "*.csv", "test", "train", "valid"):
         for line, candidates in read_candidates(intake, path):

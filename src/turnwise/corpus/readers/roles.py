@@ -1,9 +1,10 @@
 """Who speaks in somebody's log: names and role words in, turnwise's speakers out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 
 from turnwise.corpus.intake import CorpusError, Draft, Intake
-from turnwise.dialogue import SYSTEM, USER, is_speaker
+from turnwise.dialogue import SYSTEM, USER, is_speaker, peer
 
 #: Words that logs use for the two roles.
 ROLE_WORDS = {
@@ -22,7 +23,7 @@ class Roles:
     """Maps a log's names to speakers.
 
     What the given map says comes first, then the role words, then the map's `*`. Any other name is a participant without a
-    role, numbered by first appearance in its conversation; how often that happened is noted among the import's facts.
+    role, numbered by first appearance in its conversation (past the numbers that the map gives away); how often that happened is noted among the import's facts.
     """
 
     def __init__(self, intake: Intake, speakers: Mapping[str, str]):
@@ -31,6 +32,9 @@ class Roles:
                 raise CorpusError(f"speakers: {name}={speaker}: map to 'user', 'system', or 'speaker_1', 'speaker_2', …")
         self._named = {name.casefold(): speaker for name, speaker in speakers.items()}
         self._intake = intake
+        self._draft: Draft | None = None
+        self._numbered: dict[str, str] = {}
+        self._free: Iterator[str] = iter(())
 
     def speaker(self, draft: Draft, name: str) -> str:
         """The speaker for a name in the dialogue being drafted; an empty name stays so, to be refused."""
@@ -41,4 +45,10 @@ class Roles:
         self._intake.facts["turns of speakers without a role"] = (
             self._intake.facts.get("turns of speakers without a role", 0) + 1
         )
-        return draft.peer(key)
+        if draft is not self._draft:
+            taken = set(self._named.values())
+            self._draft, self._numbered = draft, {}
+            self._free = (name for name in map(peer, count(1)) if name not in taken)
+        if key not in self._numbered:
+            self._numbered[key] = next(self._free)
+        return self._numbered[key]

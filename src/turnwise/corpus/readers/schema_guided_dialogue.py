@@ -1,4 +1,4 @@
-"""Schema-Guided Dialogue: `{train,dev,test}/dialogues_NNN.json`, and whatever else uses its layout (MultiWOZ 2.2's release)."""
+"""Schema-Guided Dialogue: `{train,dev,test}/dialogues_NNN.json`."""
 
 from collections.abc import Iterator
 
@@ -10,8 +10,9 @@ _SPEAKERS = {"USER": USER, "SYSTEM": SYSTEM}
 
 
 def read(intake: Intake) -> Iterator[Dialogue]:
-    """Reads the files; ids repeat between splits, so the split's folder goes before them. A user turn's intent is the first
-    active one of its frames.
+    """Reads the files; a user turn's intent is the first active one of its frames.
+
+    Ids repeat between splits, so the split's folder goes before them.
     """
     for path in intake.files("dialogues_*.json"):
         folder = path.parent.name

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from turnwise.corpus.intake import Intake
+from turnwise.corpus.intake import CorpusError, Intake
 from turnwise.dialogue import Dialogue, peer
 
 _SENTENCE = "Answer.sentence"
@@ -17,14 +17,16 @@ def read(intake: Intake, *, drop_blocked_workers: bool = False) -> Iterator[Dial
     """
     blocked: set[str] = set()
     if drop_blocked_workers:
-        (path,) = intake.files("blocked_workers.txt")
-        blocked = {line.strip() for _, line in intake.lines(path)} - {""}
+        if intake.root.is_file():
+            raise CorpusError(f"{intake.root} is a file: blocked_workers.txt lies beside it, so import the corpus' folder")
+        for path in intake.files("blocked_workers.txt"):
+            blocked |= {line.strip() for _, line in intake.lines(path)} - {""}
     for path in intake.files("corpus/*/*.csv"):
         for line, row in intake.table(path):
             sentences = sorted(
                 (int(column.removeprefix(_SENTENCE)), cell or "")
                 for column, cell in row.items()
-                if column.startswith(_SENTENCE)
+                if column.startswith(_SENTENCE) and column.removeprefix(_SENTENCE).isdecimal()
             )
             said = [(number, text) for number, text in sentences if text.strip()]
             intake.left_out["blank cells"] += len(sentences) - len(said)

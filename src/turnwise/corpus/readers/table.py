@@ -3,11 +3,12 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyarrow import ArrowInvalid
+from pyarrow import ArrowException
 
 from turnwise.corpus.intake import CorpusError, Intake
 from turnwise.corpus.readers.gather import Gather
@@ -49,7 +50,7 @@ def read(
     gather = Gather()  # over all files: a log that is cut by the day cuts conversations too
     for number, path in enumerate(files):
         for line, row in _rows(intake, path, needed):
-            name = str(row[conversation] if row[conversation] is not None else "").strip()
+            name = (_word(row[conversation]) or "").strip()
             try:
                 if not name:
                     raise ValueError(f"no conversation in column {conversation!r}")
@@ -58,8 +59,8 @@ def read(
                 intake.read.utterances += 1
                 intake.reject(path, line, "turn", str(error), dialogue=name or None, text=row[text])
                 continue
-            message = {"file": number, "line": line, "speaker": str(row[speaker] or ""), "text": row[text] or ""}
-            gather.add(name, moment, message | {key: row[column] for key, column in labels})
+            message = {"file": number, "line": line, "speaker": _word(row[speaker]) or "", "text": _text(row[text])}
+            gather.add(name, moment, message | {key: _word(row[column]) for key, column in labels})
     for name, messages in gather.conversations():
         with intake.dialogue(files[messages[0]["file"]], messages[0]["line"]) as draft:
             draft.id = name
@@ -72,10 +73,11 @@ def read(
 
 
 def _rows(intake: Intake, path: Path, needed: list[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         yield from _parquet_rows(intake, path, needed)
         return
-    delimiter = _DELIMITERS[next(suffix for suffix in path.suffixes if suffix in _DELIMITERS)] if path.suffixes else ","
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    delimiter = next((_DELIMITERS[suffix] for suffix in reversed(suffixes) if suffix in _DELIMITERS), ",")
     checked = False
     for line, row in intake.table(path, delimiter):
         if not checked:
@@ -95,8 +97,8 @@ def _parquet_rows(intake: Intake, path: Path, needed: list[str]) -> Iterator[tup
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
-    except ArrowInvalid as error:
-        intake.reject(path, None, "file", f"not a Parquet file: {error}")
+    except (ArrowException, OSError, UnicodeDecodeError) as error:
+        intake.reject(path, None, "file", f"not a whole Parquet file: {error}")
 
 
 def _check_columns(path: Path, needed: list[str], there: list[str]) -> None:
@@ -106,6 +108,18 @@ def _check_columns(path: Path, needed: list[str], there: list[str]) -> None:
             f"{path.name} has no column {missing[0]!r}; it has {', '.join(map(repr, there))}."
             f" Name the right ones, as in --set conversation=thread_id --set text=body"
         )
+
+
+def _word(value: Any) -> str | None:
+    """A name or label; Parquet may hold numbers, of which 0 is as good as any."""
+    return None if value is None else str(value)
+
+
+def _text(value: Any) -> Any:
+    """The text; what is none comes back as a number or a list, to be refused by its type."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str | int | float | list) else [str(value)]
 
 
 def _seconds(value: Any, time_format: str) -> float:
@@ -119,7 +133,10 @@ def _seconds(value: Any, time_format: str) -> float:
     else:
         written = str(value or "").strip()
         try:
-            return float(written) if not time_format else _parsed(written, time_format).timestamp()
+            if time_format:
+                return _parsed(written, time_format).timestamp()
+            if isfinite(seconds := float(written)):  # a spreadsheet's 'nan' is no time
+                return seconds
         except ValueError:
             pass
         try:
@@ -131,5 +148,5 @@ def _seconds(value: Any, time_format: str) -> float:
 
 
 def _parsed(written: str, time_format: str) -> datetime:
-    moment = datetime.strptime(written, time_format)
+    moment = datetime.strptime(written, time_format)  # noqa: DTZ007 (the zone comes in the next line)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -18,9 +18,14 @@ def read(intake: Intake) -> Iterator[Dialogue]:
                 for utterance in record["utterances"]:
                     speaker = utterance["speaker"].lower()
                     spans: list[Span] = [
-                        (annotation["name"], int(segment["start_index"]), int(segment["end_index"]))
+                        (annotation["name"], _offset(segment["start_index"]), _offset(segment["end_index"]))
                         for segment in utterance.get("segments", ())
                         for annotation in segment["annotations"]
                     ]
                     draft.say(_SPEAKERS.get(speaker, speaker), utterance["text"], spans=spans)
             yield from draft.done()
+
+
+def _offset(value: int | str) -> int:
+    """Releases write offsets as numbers or as strings of digits."""
+    return int(value) if isinstance(value, str) else value

@@ -1,14 +1,14 @@
 """Taskmaster-3 where only its training rows and reward files are at hand (the full release reads as `taskmaster`).
 
-A training row (`splits/*/*.tsv`) is one moment of a conversation: `newest event <C> earlier events`, what comes next, and the
-conversation's id. Events are `<U>` user, `<A>` assistant, and API calls and responses under other tags. A reward record
+A training row (`splits/*/*.tsv`) is one moment of a conversation: `newest event <C> earlier events`, what comes next, and
+the conversation's id. Events are `<U>` user, `<A>` assistant, and API calls and responses under other tags. A reward record
 (`reward/*.json`) has a conversation so far as a JSON string.
 """
 
 import csv
 import io
-import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,8 +24,10 @@ Utterance = tuple[str, str]
 
 
 def read(intake: Intake) -> Iterator[Dialogue]:
-    """Reads both kinds of file. Of several moments of one conversation the longest is kept, and the others' turns are
-    counted as left out; so are targets that are API calls, and a model's generations in the reward files.
+    """Reads both kinds of file.
+
+    Of several moments of one conversation the longest is kept, and the others' turns are counted as left out; so are targets
+    that are API calls, and a model's generations in the reward files.
     """
     for path in intake.files("splits/*.tsv", "splits/**/*.tsv", "reward/*.json"):
         yield from _read_rewards(intake, path) if path.suffix == ".json" else _read_rows(intake, path)
@@ -33,6 +35,8 @@ def read(intake: Intake) -> Iterator[Dialogue]:
 
 def _read_rows(intake: Intake, path: Path) -> Iterator[Dialogue]:
     longest: dict[str, tuple[int, list[Utterance]]] = {}
+    # as in `Intake.table`: global to the interpreter, and only ever widened
+    csv.field_size_limit(max(csv.field_size_limit(), sys.maxsize))
     for number, line in intake.lines(path):
         cells = next(csv.reader(io.StringIO(line), delimiter="\t"), [])
         if len(cells) != 3:
@@ -71,7 +75,7 @@ def _read_rewards(intake: Intake, path: Path) -> Iterator[Dialogue]:
     for line, record in intake.json_array(path):
         with intake.dialogue(path, line) as draft:
             draft.id = record["conversation_id"]
-            for message in json.loads(record["context"]):
+            for message in intake.json(record["context"]):
                 if "text" in message:
                     draft.say(_ROLES.get(message["role"], message["role"]), message["text"])
             intake.left_out["generations of a model"] += "generation" in record

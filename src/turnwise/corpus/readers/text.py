@@ -8,7 +8,7 @@ from turnwise.corpus.readers.roles import Roles
 from turnwise.dialogue import Dialogue
 
 #: A name of up to 40 characters, a colon, and a space or nothing: '10:30' and 'http://' start no turn.
-_TURN = re.compile(r"\s*([^:\t]{1,40}?)\s*:(?:\s+(.*))?")
+_TURN = re.compile(r"([^:\t]{1,40}?)\s*:(?:\s+(.*))?")
 
 
 def read(intake: Intake, *, speakers: Mapping[str, str] | None = None) -> Iterator[Dialogue]:
@@ -23,21 +23,20 @@ def read(intake: Intake, *, speakers: Mapping[str, str] | None = None) -> Iterat
         for number, block in _blocks(intake.lines(path)):
             with intake.dialogue(path, number) as draft:
                 draft.id = f"{intake.name(path)}/{number}"
-                said: list[tuple[int, str, str]] = []
+                said: list[tuple[int, str, list[str]]] = []
                 for line, text in block:
-                    match = _TURN.fullmatch(text)
+                    match = _TURN.fullmatch(text.strip())
                     if match:
-                        said.append((line, match[1], match[2] or ""))
+                        said.append((line, match[1], [match[2] or ""]))
                     elif said:
-                        first, name, before = said[-1]
-                        said[-1] = first, name, f"{before}\n{text.strip()}"
+                        said[-1][2].append(text.strip())
                         intake.left_out["line ends inside a turn (the lines are kept)"] += 1
                     else:
                         intake.read.utterances += 1
                         reason = "the dialogue's first line names no speaker; 'Speaker: text' is expected"
                         intake.reject(path, line, "turn", reason, text=text)
-                for line, name, text in said:
-                    draft.say(roles.speaker(draft, name), text, line=line)
+                for line, name, texts in said:
+                    draft.say(roles.speaker(draft, name), "\n".join(texts), line=line)
             yield from draft.done()
 
 

@@ -1,6 +1,7 @@
 """ConvLab's unified layout, in which several corpora are passed on: DailyDialog, DSTC2 and GSIM read through it.
 
-`[{dialogue_id, original_id, data_split, turns: [{speaker, utterance, dialogue_act(s): {binary, categorical, non-categorical}}]}]`
+`[{dialogue_id, original_id, data_split, turns: [{speaker, utterance, dialogue_act(s)}]}]`, acts as binary, categorical or
+non-categorical.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -19,7 +19,8 @@ def read(intake: Intake) -> Iterator[Dialogue]:
                         draft.say(SYSTEM, turn["system_transcript"], acts=_system_acts(turn["system_acts"]))
                     text, labels = turn["transcript"], turn["turn_label"]
                     acts = [act("request", value) if slot == "request" else act("inform", slot) for slot, value in labels]
-                    draft.say(USER, text, acts=acts, spans=spans_of(text, ((slot, value) for slot, value in labels)))
+                    values = [(slot, value) for slot, value in labels if slot != "request"]  # asked for, not said
+                    draft.say(USER, text, acts=acts, spans=spans_of(text, values))
             yield from draft.done()
 
 

@@ -37,6 +37,7 @@ USER_PHRASES = (
     "acknowledge",
     "affirm",
     "affirm_do",
+    "affirm_value",
     "answer",
     "answer_two",
     "ask_repeat",
@@ -59,6 +60,7 @@ USER_PHRASES = (
     "wait",
 )
 SYSTEM_PHRASES = (
+    "answer_opening",
     "bye",
     "bye_do",
     "cancelled",
@@ -188,8 +190,9 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """A question that users ask in passing, by split, and its answers."""
+    """A question that users ask in passing, by split, its answers, and the intents after which it makes sense."""
 
+    about: tuple[str, ...]
     questions: Mapping[str, tuple[Template, ...]]
     answers: tuple[Template, ...]
 
@@ -332,12 +335,20 @@ def _domain(name: str, table: Mapping[str, Any], slot_types: Mapping[str, SlotTy
         intents=tuple(_intent(name, key, entry, slot_types) for key, entry in intents.items()),
         details=tuple(
             Detail(
+                _about(name, entry, intents),
                 {split: _lines(entry, split, f"{where}: details", slot_types) for split in SPLITS},
                 _lines(entry, "answer", f"{where}: details", slot_types),
             )
             for entry in table["details"]
         ),
     )
+
+
+def _about(domain: str, entry: Mapping[str, Any], intents: Mapping[str, Any]) -> tuple[str, ...]:
+    for key in entry["about"]:
+        if key not in intents:
+            raise WorldError(f"{domain}.yaml: details: there is no intent {key!r}")
+    return tuple(f"{domain}.{key}" for key in entry["about"])
 
 
 def _intent(domain: str, key: str, entry: Mapping[str, Any], slot_types: Mapping[str, SlotType]) -> Intent:

@@ -49,6 +49,10 @@ def own_words(text: str) -> Filling:
     return words(_SECOND_PERSON.sub(lambda match: "my" if match[0] == "your" else "me", text))
 
 
+def _uncapitalized(text: str) -> str:
+    return text if text.startswith(("I ", "I'")) else text[:1].lower() + text[1:]
+
+
 class Line:
     """A line that grows by templates.
 
@@ -71,12 +75,22 @@ class Line:
 
     def add(self, template: Template, fillings: Fillings) -> None:
         """Appends a template, with a space before it where the line has begun."""
+        # After "Also," or "Just to be sure:" the sentence goes on.
+        joined = bool(self._parts) and self._parts[-1].endswith((",", ":", " and", "And"))
+        fresh = bool(self._parts) and self._parts[-1].endswith((".", "?", "!"))
         if self._parts:
             self._append(" ")
         for place, options in template.pieces:
             if place is None:
-                self._append_words(pick(self._rng, options) if len(options) > 1 else options[0])
+                literal = pick(self._rng, options) if len(options) > 1 else options[0]
+                if joined:
+                    literal = _uncapitalized(literal)
+                elif fresh:
+                    literal = literal[:1].upper() + literal[1:]
+                self._append_words(literal)
+                joined = fresh = False
                 continue
+            joined = fresh = False
             name, lead, value = fillings[place]
             if not name:
                 self._append_words(value)

@@ -1,0 +1,80 @@
+"""Memory stays flat: importing and reading back millions of utterances does not grow the process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+#: What a process may take, whatever the size of the corpus.
+LIMIT_MEGABYTES = 600
+
+# The child measures itself: its own peak, not the test runner's.
+IMPORT = """
+import resource, sys
+from turnwise import import_corpus
+store = import_corpus(sys.argv[1], sys.argv[2], sys.argv[3])
+print(store.manifest["utterances"], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+READ = """
+import resource, sys
+from turnwise import read_corpus
+print(sum(len(dialogue.turns) for dialogue in read_corpus(sys.argv[1])), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+STATS = """
+import resource, sys
+from turnwise import read_corpus
+from turnwise.corpus.stats import corpus_statistics
+print(corpus_statistics(read_corpus(sys.argv[1])).utterances, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def measure(code: str, *arguments: object) -> tuple[int, int]:
+    """(utterances, peak megabytes) of a child process."""
+    result = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    utterances, peak = result.stdout.split()
+    return int(utterances), int(peak)
+
+
+def write_jsonl(path: Path, utterances: int) -> None:
+    """Every text is its own, as in the worst log: nothing can be shared."""
+    with path.open("w") as file:
+        for number in range(utterances // 10):
+            turns = [
+                {
+                    "speaker": ("user", "system")[turn % 2],
+                    "text": f"what was said in {number} at turn {turn}, with some more words",
+                }
+                for turn in range(10)
+            ]
+            file.write(json.dumps({"id": f"dialogue-{number}", "turns": turns}) + "\n")
+
+
+def write_table(path: Path, utterances: int) -> None:
+    """Interleaved: the ten messages of a conversation lie as far from each other as can be."""
+    conversations = utterances // 10
+    with path.open("w") as file:
+        file.write("conversation,speaker,text,time\n")
+        for turn in range(10):
+            for number in range(conversations):
+                speaker = ("user", "agent")[turn % 2]
+                file.write(f"c{number},{speaker},what was said in {number} at turn {turn} with some more words,{turn}\n")
+
+
+@pytest.mark.parametrize(
+    "utterances", [200_000, pytest.param(5_000_000, marks=pytest.mark.full)], ids=["200 thousand", "5 million"]
+)
+@pytest.mark.parametrize("form", ["jsonl", "table"])
+def test_importing_and_reading_stay_flat(tmp_path: Path, form: str, utterances: int) -> None:
+    log = tmp_path / ("log.jsonl" if form == "jsonl" else "log.csv")
+    (write_jsonl if form == "jsonl" else write_table)(log, utterances)
+    for code, arguments in (
+        (IMPORT, (form, log, tmp_path / "store")),
+        (READ, (tmp_path / "store",)),
+        (STATS, (tmp_path / "store",)),
+    ):
+        count, peak = measure(code, *arguments)
+        assert count == utterances
+        assert peak < LIMIT_MEGABYTES

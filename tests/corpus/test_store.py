@@ -1,0 +1,235 @@
+"""The store gives back what was put in, and is the old one or the new one, never half of one."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from strategies import corpora
+
+from turnwise import Dialogue, Turn, import_corpus, read_corpus
+from turnwise.corpus import store as store_module
+from turnwise.corpus.intake import CorpusError, Rejection
+from turnwise.corpus.readers.jsonl import to_json
+from turnwise.corpus.store import Store, StoreWriter
+
+
+def write(folder: Path, dialogues: list[Dialogue]) -> Store:
+    with StoreWriter(folder) as writer:
+        for dialogue in dialogues:
+            writer.write(dialogue)
+        writer.commit({"inputs": []})
+    return Store(folder)
+
+
+def some(count: int, word: str = "hello") -> list[Dialogue]:
+    return [
+        Dialogue(f"{word}-{number}", (Turn("user", f"{word} {number}"), Turn("system", "yes"))) for number in range(count)
+    ]
+
+
+@settings(deadline=None, max_examples=50)
+@given(corpora())
+def test_round_trip(dialogues: list[Dialogue]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = write(Path(folder) / "store", dialogues)
+        assert list(store) == dialogues
+        assert len(store) == len(dialogues)
+
+
+def test_round_trip_over_many_row_groups_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "GROUP_TURNS", 7)
+    monkeypatch.setattr(store_module, "FILE_GROUPS", 3)
+    dialogues = some(100)
+    store = write(tmp_path / "store", dialogues)
+    assert list(store) == dialogues
+    assert len(store.manifest["files"]) == 9
+    assert sum(file["dialogues"] for file in store.manifest["files"]) == 100
+
+
+def test_a_long_text_closes_its_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "GROUP_CHARACTERS", 1000)
+    dialogues = [Dialogue(str(number), (Turn("user", "x" * 600),)) for number in range(4)]
+    store = write(tmp_path / "store", dialogues)
+    assert [batch.num_rows for batch in store.batches()] == [2, 2]
+    assert list(store) == dialogues
+
+
+def test_equal_dialogues_make_equal_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / name, some(50))
+    files = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    assert files == {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()}
+
+
+def test_several_stores_read_as_one(tmp_path: Path) -> None:
+    write(tmp_path / "a", some(3, "first"))
+    write(tmp_path / "b", some(2, "second"))
+    corpus = read_corpus(tmp_path / "a", tmp_path / "b")
+    assert len(corpus) == 5
+    assert list(corpus) == some(3, "first") + some(2, "second")
+
+
+def test_replacing_leaves_no_trace_of_the_old_store(tmp_path: Path) -> None:
+    write(tmp_path / "store", some(3))
+    store = write(tmp_path / "store", some(5, "new"))
+    assert list(store) == some(5, "new")
+    assert {path.name for path in store.folder.iterdir()} == {
+        "manifest.json",
+        "rejected.jsonl",
+        store.manifest["files"][0]["name"],
+    }
+
+
+def test_without_a_commit_the_old_store_stays(tmp_path: Path) -> None:
+    write(tmp_path / "store", some(3))
+    before = {path.name: path.read_bytes() for path in (tmp_path / "store").iterdir()}
+    with pytest.raises(RuntimeError), StoreWriter(tmp_path / "store") as writer:
+        writer.write(some(1)[0])
+        raise RuntimeError
+    assert {path.name: path.read_bytes() for path in (tmp_path / "store").iterdir()} == before
+
+
+def test_without_a_commit_a_new_folder_goes(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "store") as writer:
+        writer.write(some(1)[0])
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_cut_between_the_commit_and_the_rejections_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(store_module, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt), StoreWriter(tmp_path / "store") as writer:
+            writer.write(some(1)[0])
+            writer.reject(Rejection("file", 3, "turn", "the text is empty"))
+            writer.commit({})
+    assert not (tmp_path / "store" / "rejected.jsonl").exists()
+    assert list(Store(tmp_path / "store")) == some(1)
+    assert json.loads((tmp_path / "store" / "rejected.jsonl").read_text())["line"] == 3
+
+
+IMPORT = "import sys; from turnwise import import_corpus; import_corpus('jsonl', sys.argv[1], sys.argv[2])"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_killed_at_any_moment_it_is_the_old_store_or_the_new_one(tmp_path: Path, seed: int) -> None:
+    old, new = some(10, "old"), some(20_000, "new")
+    write(tmp_path / "store", old)
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join(map(to_json, new)))
+    process = subprocess.Popen([sys.executable, "-c", IMPORT, log, tmp_path / "store"])
+    if seed == 7:  # also one that is let through, so that the test is known to reach the commit
+        process.wait(timeout=60)
+    else:
+        while not list((tmp_path / "store").glob(".writing-*")) and process.poll() is None:
+            time.sleep(0.001)
+        time.sleep(random.Random(seed).random() * 0.6)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    found = list(Store(tmp_path / "store"))
+    texts = [dialogue.turns for dialogue in found]
+    assert texts in ([dialogue.turns for dialogue in old], [dialogue.turns for dialogue in new])
+    if seed == 7:
+        assert len(found) == 20_000
+    # and the next import is not disturbed by what was left
+    again = import_corpus("jsonl", log, tmp_path / "store")
+    assert len(again) == 20_000
+    assert not list((tmp_path / "store").glob(".writing-*"))
+
+
+def test_two_imports_into_one_folder_do_not_mix(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "store"), pytest.raises(CorpusError, match="another import is writing"):
+        StoreWriter(tmp_path / "store")
+
+
+def test_other_peoples_files_are_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(CorpusError, match="holds other files"):
+        StoreWriter(tmp_path)
+    with pytest.raises(CorpusError, match="is a file"):
+        StoreWriter(tmp_path / "thesis.tex")
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_what_is_no_store_or_a_damaged_one_says_so(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="is not a store"):
+        Store(tmp_path)
+    store = write(tmp_path / "store", some(3))
+    parquet = store.folder / store.manifest["files"][0]["name"]
+    content = parquet.read_bytes()
+    parquet.write_bytes(content[: len(content) // 2])
+    with pytest.raises(CorpusError, match="is damaged"):
+        list(store)
+    parquet.unlink()
+    with pytest.raises(CorpusError, match="is missing"):
+        list(store)
+    (store.folder / "manifest.json").write_text("{")
+    with pytest.raises(CorpusError, match="is damaged"):
+        Store(store.folder)
+    (store.folder / "manifest.json").write_text('{"format": 99, "generation": "x", "files": []}')
+    with pytest.raises(CorpusError, match="format 99"):
+        Store(store.folder)
+
+
+def test_the_manifest_says_what_the_store_is_made_of(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join(map(to_json, some(3))) + '\n{"id": "broken"}\n')
+    manifest = import_corpus("jsonl", log, tmp_path / "store", steps=["unicode", "minimum-turns=2"]).manifest
+    assert manifest["reader"] == "jsonl"
+    assert manifest["read"] == {"dialogues": 4, "utterances": 6}
+    assert (manifest["dialogues"], manifest["utterances"], manifest["rejected"]) == (3, 6, 1)
+    assert [step["step"] for step in manifest["steps"]] == ["unicode", "minimum-turns=2"]
+    assert manifest["inputs"][0]["name"] == "log.jsonl"
+    assert manifest["inputs"][0]["bytes"] == log.stat().st_size
+    import hashlib
+
+    assert manifest["inputs"][0]["sha256"] == hashlib.sha256(log.read_bytes()).hexdigest()
+    assert str(tmp_path) not in json.dumps(manifest)
+    rejected = [json.loads(line) for line in (tmp_path / "store" / "rejected.jsonl").read_text().splitlines()]
+    assert rejected == [
+        {
+            "file": "log.jsonl",
+            "line": 4,
+            "kind": "dialogue",
+            "reason": "not the expected layout: 'turns' is missing",
+            "dialogue": "broken",
+            "text": None,
+        }
+    ]
+
+
+def test_strict_stops_at_the_first_fault_and_keeps_the_old_store(tmp_path: Path) -> None:
+    write(tmp_path / "store", some(3))
+    log = tmp_path / "log.jsonl"
+    log.write_text(to_json(some(1)[0]) + "\nnot json\n")
+    with pytest.raises(CorpusError, match=r"log\.jsonl, line 2: not valid JSON"):
+        import_corpus("jsonl", log, tmp_path / "store", strict=True)
+    assert list(Store(tmp_path / "store")) == some(3)
+
+
+def test_nothing_to_keep_is_an_error_and_keeps_the_old_store(tmp_path: Path) -> None:
+    write(tmp_path / "store", some(3))
+    (tmp_path / "log.jsonl").write_text("{}\n")
+    with pytest.raises(CorpusError, match="no dialogue of .* can be kept .*'id' is missing"):
+        import_corpus("jsonl", tmp_path / "log.jsonl", tmp_path / "store")
+    assert list(Store(tmp_path / "store")) == some(3)
+
+
+def test_a_full_disk_keeps_the_old_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "store", some(3))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write(tmp_path / "store", some(9))
+    monkeypatch.undo()
+    assert list(Store(tmp_path / "store")) == some(3)

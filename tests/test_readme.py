@@ -1,0 +1,65 @@
+"""README tells the truth: its commands are run and print what it shows; its Python runs."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONSOLE = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("readme")
+
+
+def commands() -> list[tuple[str, str]]:
+    """(command, output shown) in the order of the page."""
+    found = []
+    for block in CONSOLE:
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            found.append((command, output))
+    return found
+
+
+def test_the_page_shows_commands() -> None:
+    assert len(commands()) >= 3
+
+
+def test_commands_print_what_the_page_shows(folder: Path) -> None:
+    for command, shown in commands():
+        program, *arguments = shlex.split(command)
+        assert program == "turnwise"
+        result = subprocess.run(
+            [sys.executable, "-c", "from turnwise.cli import main; main()", *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "COLUMNS": "110", "NO_COLOR": "1"},
+        )
+        assert result.returncode == 0, result.stderr
+        lines = [line.rstrip() for line in result.stdout.rstrip().splitlines()]
+        assert lines == shown.rstrip().splitlines(), command
+
+
+@pytest.mark.parametrize("code", PYTHON)
+def test_python_runs(folder: Path, code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+
+
+def test_make_targets_that_the_page_names_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"make ([a-z-]+)", README)) <= targets
+
+
+def test_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", README):
+        assert (ROOT / target).exists(), target
