@@ -50,9 +50,7 @@ def test_every_command_has_help(command: list[str]) -> None:
     assert "Usage: " in run(*command, "--help").stdout
 
 
-@pytest.mark.parametrize(
-    "code", ["import turnwise", "import turnwise.cli", "from turnwise import Dialogue, Turn, read_corpus"]
-)
+@pytest.mark.parametrize("code", ["import turnwise", "import turnwise.cli", "from turnwise import Dialogue, Turn, read_corpus"])
 def test_nothing_heavy_is_imported_before_it_is_needed(code: str) -> None:
     heavy = "{'torch', 'transformers', 'sklearn', 'pandas', 'scipy'}"
     check = f"{code}; import sys; print(sorted({heavy} & set(sys.modules)))"

@@ -156,9 +156,7 @@ def corpus_list(
         reader = readers[0]
         facts = [("licence", reader.licence), ("home", reader.home)]
         if reader.published:
-            facts.append(
-                ("published", f"{reader.published.dialogues:,} dialogues, {reader.published.utterances:,} utterances")
-            )
+            facts.append(("published", f"{reader.published.dialogues:,} dialogues, {reader.published.utterances:,} utterances"))
         _table(f"{reader.name}: {reader.title}", [fact for fact in facts if fact[1]])
         typer.echo("\n" + reader.help.replace("    intake: where to read.\n", ""))
     else:
@@ -204,9 +202,7 @@ def corpus_import(
 
     options = get_reader(reader).parse(_settings(settings or []))
     with _bar() as progress:
-        store = import_corpus(
-            reader, path, out, steps=step or (), strict=strict, encoding=encoding, progress=progress, **options
-        )
+        store = import_corpus(reader, path, out, steps=step or (), strict=strict, encoding=encoding, progress=progress, **options)
     if as_json:
         _print_json({key: value for key, value in store.manifest.items() if key not in ("inputs", "files")})
     else:
@@ -235,9 +231,7 @@ def _print_import(store: "Store") -> None:
 
 @corpus_app.command("stats")
 def corpus_stats(
-    paths: Annotated[
-        list[Path], typer.Argument(help="Stores, counted as one; or one response-selection file.", metavar="STORE…")
-    ],
+    paths: Annotated[list[Path], typer.Argument(help="Stores, counted as one; or one response-selection file.", metavar="STORE…")],
     curve: Annotated[Path | None, typer.Option(help="Write the frequency curve (WMDC, Fig. 1) to this SVG file.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -393,6 +387,117 @@ def corpus_export(
             file.write(to_json(dialogue) + "\n")
             if number % 1000 == 0:
                 progress("exporting", number, len(corpus))
+
+
+# ---- training and evaluation
+
+
+@app.command("train")
+def train_command(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name (see `turnwise recipes`) or a YAML file.")],
+    corpus: Annotated[list[Path], typer.Option(help="A store to learn from; may be repeated.")],
+    out: Annotated[Path, typer.Option(help="The model's folder.")],
+    backbone: Annotated[str | None, typer.Option(help="What to start from: minilm, a folder, a Hugging Face id.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a key of the recipe, as key=value; may be repeated.")
+    ] = None,
+    split: Annotated[list[str] | None, typer.Option(help="Take only dialogues of this split; may be repeated.")] = None,
+    probe: Annotated[Path | None, typer.Option(help="A folder with held-out data to measure on before, while and after.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in the folder.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard's files.")] = False,
+    cache: Annotated[Path | None, typer.Option(help="Keep tokenised texts here, for other runs over the same corpus.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Trains an encoder on conversations.
+
+    Example: `turnwise train dse --corpus sample --split train --probe sample --out model --set steps=50`
+
+    Killed or interrupted, the same command with `--resume` goes on and ends with the same weights.
+    """
+    _quiet()
+    from turnwise.corpus.store import read_corpus
+    from turnwise.evaluation.probe import make_probe
+    from turnwise.training.loop import train
+    from turnwise.training.recipe import load_recipe
+
+    changes = [*(settings or []), *([f"backbone={backbone}"] if backbone else [])]
+    wanted = load_recipe(recipe, changes)
+    measure = make_probe(probe) if probe else None
+    with _bar() as progress:
+        train(
+            wanted,
+            read_corpus(*corpus, splits=split or None),
+            out,
+            resume=resume,
+            probe=measure,
+            progress=progress,
+            tensorboard=tensorboard,
+            cache=cache,
+        )
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    steps = [line for line in lines if "loss" in line]
+    probed = [line for line in lines if any(name.startswith("probe.") for name in line)]
+    if as_json:
+        _print_json({"model": str(out), "last": steps[-1] if steps else None, "probes": probed})
+        return
+    rows = [("steps", f"{steps[-1]['step']:,}"), ("loss", f"{steps[0]['loss']:.3f} → {steps[-1]['loss']:.3f}")] if steps else []
+    for name in probed[0] if probed else ():
+        if name != "step":
+            change = probed[-1][name] - probed[0][name]
+            rows.append((name.removeprefix("probe."), f"{probed[0][name]:.2f} → {probed[-1][name]:.2f} ({change:+.2f})"))
+    _table(f"[bold]{out}", rows)
+
+
+@app.command("recipes")
+def recipes_command(
+    name: Annotated[str | None, typer.Argument(help="A recipe, to see it whole.")] = None,
+) -> None:
+    """The recipes that come with turnwise: NAME-paper has a paper's own numbers, NAME is what we recommend."""
+    from turnwise.training.recipe import load_recipe, packaged
+
+    if name:
+        typer.echo(load_recipe(name).to_yaml(), nl=False)
+    else:
+        _table("[bold]Recipes", [(each, load_recipe(each).describes) for each in packaged()])
+
+
+@app.command("evaluate")
+def evaluate_command(
+    model: Annotated[str, typer.Argument(help="minilm, a model folder, a Hugging Face id.")],
+    task: Annotated[list[str], typer.Option(help="intents, responses; may be repeated.")],
+    data: Annotated[Path, typer.Option(envvar="TURNWISE_DATA", help="A folder of data sets, or a sample world.")],
+    out: Annotated[Path, typer.Option(help="Where to write results.json, tables.md and outcomes.parquet.")],
+    as_json: AsJson = False,
+) -> None:
+    """Measures an encoder by the papers' protocols, with confidence intervals.
+
+    Example: `turnwise evaluate minilm --task intents --data data --out results`
+    """
+    _quiet()
+    from turnwise.encoder import Encoder
+    from turnwise.evaluation.suites import evaluate
+
+    with _bar() as progress:
+        results = evaluate(Encoder.load(model), task, data, str(model), progress)
+    results.write(out)
+    if as_json:
+        typer.echo((out / "results.json").read_text(encoding="utf-8"), nl=False)
+    else:
+        _table(
+            f"[bold]{model}",
+            [
+                (f"{row.dataset}, {row.setting}", f"{row.metric} {row.value:.2f}  (95%: {row.low:.2f} to {row.high:.2f})")
+                for row in results.rows
+            ],
+        )
+
+
+def _quiet() -> None:
+    """Keeps transformers' own bars and advice off the terminal: ours tell what a user needs."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
 
 
 # ---- bench

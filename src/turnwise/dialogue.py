@@ -34,6 +34,7 @@ class Slot:
     end: int
 
     def __post_init__(self) -> None:
+        _check_word(self.name, "a slot's name")
         if not self.name:
             raise ValueError("a slot needs a name")
         if not 0 <= self.start < self.end:
@@ -79,20 +80,30 @@ class Turn:
             raise ValueError("the text holds a NUL character, as binary data does")
         if not text.isascii():
             _refuse_lone_surrogates(text)
+        if self.intent is not None:
+            _check_word(self.intent, "the intent")
+        for act in self.acts:
+            _check_word(act, "an act")
         for slot in self.slots:
             if text[slot.start : slot.end] != slot.value:
                 raise ValueError(
-                    f"slot {slot.name!r}: offsets {slot.start}:{slot.end} hold {text[slot.start : slot.end]!r},"
-                    f" not {slot.value!r}"
+                    f"slot {slot.name!r}: offsets {slot.start}:{slot.end} hold {text[slot.start : slot.end]!r}, not {slot.value!r}"
                 )
 
 
-def _refuse_lone_surrogates(text: str) -> None:
+def _refuse_lone_surrogates(text: str, what: str = "the text") -> None:
     """JSON escapes can smuggle in half a character (a lone surrogate), which no UTF-8 file can hold."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"the text holds half a character (a lone surrogate) at offset {error.start}") from None
+        raise ValueError(f"{what} holds half a character (a lone surrogate) at offset {error.start}") from None
+
+
+def _check_word(word: object, what: str) -> None:
+    if not isinstance(word, str):
+        raise ValueError(f"{what} is a {type(word).__name__}, not a string")
+    if not word.isascii():
+        _refuse_lone_surrogates(word, what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,5 +125,9 @@ class Dialogue:
     def __post_init__(self) -> None:
         if not self.id or not isinstance(self.id, str):
             raise ValueError("a dialogue needs an id")
+        _check_word(self.id, "the id")
+        for word, what in ((self.source, "the source"), (self.split, "the split")):
+            if word is not None:
+                _check_word(word, what)
         if not self.turns:
             raise ValueError("the dialogue has no turns")

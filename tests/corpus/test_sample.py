@@ -65,9 +65,7 @@ def test_world_is_rich_enough():
 def test_every_slot_type_is_spoken_of():
     world = load_world()
     groups = [
-        templates
-        for intent in world.intents.values()
-        for templates in (*intent.phrasings.values(), intent.confirm, intent.result)
+        templates for intent in world.intents.values() for templates in (*intent.phrasings.values(), intent.confirm, intent.result)
     ]
     assert {place for group in groups for template in group for place in template.places} == set(world.slot_types)
 
@@ -181,8 +179,7 @@ def test_corrections_small_talk_out_of_scope_and_changes_of_domain_occur():
         assert acts[act] > 100, act
     assert sum(turn.intent == OUT_OF_SCOPE for turn in turns(many())) > 300
     domains = [
-        {turn.intent.partition(".")[0] for turn in dialogue.turns if turn.intent not in (None, OUT_OF_SCOPE)}
-        for dialogue in many()
+        {turn.intent.partition(".")[0] for turn in dialogue.turns if turn.intent not in (None, OUT_OF_SCOPE)} for dialogue in many()
     ]
     assert sum(len(found) > 1 for found in domains) > 500
 
@@ -198,9 +195,7 @@ def test_held_out_requests_are_phrased_in_unseen_ways():
     texts = {split: set[str]() for split in SPLITS}
     for dialogue in many():
         assert dialogue.split is not None
-        texts[dialogue.split].update(
-            turn.text.casefold() for turn in dialogue.turns if turn.intent is not None and not turn.slots
-        )
+        texts[dialogue.split].update(turn.text.casefold() for turn in dialogue.turns if turn.intent is not None and not turn.slots)
     assert not texts["train"] & (texts["valid"] | texts["test"])
     assert not texts["valid"] & texts["test"]
 

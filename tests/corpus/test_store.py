@@ -30,9 +30,7 @@ def write(folder: Path, dialogues: list[Dialogue]) -> Store:
 
 
 def some(count: int, word: str = "hello") -> list[Dialogue]:
-    return [
-        Dialogue(f"{word}-{number}", (Turn("user", f"{word} {number}"), Turn("system", "yes"))) for number in range(count)
-    ]
+    return [Dialogue(f"{word}-{number}", (Turn("user", f"{word} {number}"), Turn("system", "yes"))) for number in range(count)]
 
 
 @settings(deadline=None, max_examples=50)

@@ -90,11 +90,7 @@ class Download:
         if self.sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", self.sha256):
             raise FetchError(f"{self.url}: {self.sha256!r} is not a SHA-256 sum, which is 64 hexadecimal digits")
         name = self.file_name
-        if (
-            name in ("", ".", "..", SUMS)
-            or name.endswith(_OWN_SUFFIXES)
-            or re.search(r"[/\\\x00-\x1f\x7f]", name) is not None
-        ):
+        if name in ("", ".", "..", SUMS) or name.endswith(_OWN_SUFFIXES) or re.search(r"[/\\\x00-\x1f\x7f]", name) is not None:
             raise FetchError(f"{self.url}: a file cannot be called {name!r} here; give the download another `name`")
 
     @property
@@ -185,9 +181,7 @@ def _alone_in(destination: Path) -> Iterator[None]:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise FetchError(
-                f"{destination}: another process is fetching into this folder; wait until it is done"
-            ) from error
+            raise FetchError(f"{destination}: another process is fetching into this folder; wait until it is done") from error
         except OSError:
             pass  # Some network file systems have no locks; fetching without one is better than not at all.
         yield
@@ -374,9 +368,7 @@ class _Transfer:
             have: the bytes in the part.
             version: what they belong to; None where the whole file was asked for.
         """
-        sent = _Version(
-            self.download.url, response.headers.get("ETag"), response.headers.get("Last-Modified"), response.length
-        )
+        sent = _Version(self.download.url, response.headers.get("ETag"), response.headers.get("Last-Modified"), response.length)
         end = response.length
         if response.status == 206 and version is not None:
             start, stop, total = _content_range(response.headers.get("Content-Range"))
@@ -629,9 +621,7 @@ def _unpack(transfer: _Transfer, checksum: str, reserved: frozenset[str]) -> Non
                 archive.replace(corrupt)
                 _record_sum(destination / SUMS, archive.name, None)
             advice = f"It was put aside as {corrupt}: look into it, or run the same command again to fetch it afresh"
-        raise FetchError(
-            f"{archive}, fetched from {transfer.download.url}, cannot be unpacked: {error}. {advice}"
-        ) from error
+        raise FetchError(f"{archive}, fetched from {transfer.download.url}, cannot be unpacked: {error}. {advice}") from error
 
 
 class _BadArchiveError(Exception):
@@ -669,8 +659,7 @@ def _extract(archive: Path, folder: Path, reserved: frozenset[str], progress: Pr
             leads_to = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), member.linkname))
             if leads_to == ".." or leads_to.startswith(("/", "../")):
                 raise FetchError(
-                    f"{archive} was not unpacked: its link {member.name!r} leads outside {folder.parent}, to "
-                    f"{member.linkname!r}"
+                    f"{archive} was not unpacked: its link {member.name!r} leads outside {folder.parent}, to {member.linkname!r}"
                 )
         return tarfile.data_filter(member, path)
 

@@ -1,5 +1,6 @@
 """Import: a reader at one end, the steps of hygiene between, a store at the other."""
 
+import codecs
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -48,6 +49,10 @@ def import_corpus(
     if not path.exists():
         raise CorpusError(f"{path} does not exist")
     known = get_reader(reader)
+    try:
+        codecs.lookup(encoding or known.encoding)
+    except LookupError:
+        raise CorpusError(f"there is no encoding {encoding!r}: say it as Python does, as in utf-8 or latin-1") from None
     applied = [(description, make_step(description)) for description in steps]
     with StoreWriter(out) as writer:
         reasons: Counter[str] = Counter()
@@ -61,7 +66,7 @@ def import_corpus(
             if len(reasons) < REASONS or name in reasons:
                 reasons[name] += 1
 
-        intake = Intake(path, known.name, refuse, encoding or known.encoding)
+        intake = Intake(path, known.name, refuse, encoding or known.encoding, not_read=out)
         total = _size(path)
         intake.on_bytes = lambda done: progress(f"importing {known.name}", done, total)
         for dialogue in _clean(known.read(intake, **options), [step for _, step in applied]):

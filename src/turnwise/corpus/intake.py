@@ -101,6 +101,7 @@ class Intake:
         encoding: how the texts are encoded.
         on_rejection: told of everything that is left out; may raise to stop.
         on_bytes: told how many bytes were read so far.
+        not_read: a folder to pass over: the store being written may lie under the root, and its files look like logs.
         read: dialogues and utterances that the files hold, whether kept or not.
         left_out: things that a layout's rules leave out on purpose (tool messages, negatives), by name.
         facts: figures that a reader learns on the way and the manifest should keep.
@@ -112,6 +113,7 @@ class Intake:
     on_rejection: Callable[[Rejection], None]
     encoding: str = "utf-8"
     on_bytes: Callable[[int], None] = lambda _: None
+    not_read: Path | None = None
     read: Counts = field(default_factory=Counts)
     left_out: Counter[str] = field(default_factory=Counter)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -130,6 +132,8 @@ class Intake:
         if self.root.is_file():
             return [self.root]
         found = {path for pattern in patterns for path in self.root.rglob(pattern) if path.is_file()}
+        if self.not_read is not None and self.not_read.resolve().is_relative_to(self.root.resolve()):
+            found = {path for path in found if not path.resolve().is_relative_to(self.not_read.resolve())}
         if not found:
             state = "does not exist" if not self.root.exists() else "has no such file"
             raise CorpusError(f"{self.root} {state}: expected {' or '.join(patterns)}")
@@ -137,7 +141,8 @@ class Intake:
 
     def name(self, path: Path) -> str:
         """How rejections and the manifest call a file: relative to what is imported, so no machine's paths leak."""
-        return path.name if path == self.root else path.relative_to(self.root).as_posix()
+        name = path.name if path == self.root else path.relative_to(self.root).as_posix()
+        return name.encode("utf-8", "backslashreplace").decode()  # a name on disk need not be Unicode
 
     def text(self, path: Path) -> str | None:
         """The whole text of a file; None, and a rejection, if it cannot be decoded."""
@@ -147,7 +152,7 @@ class Intake:
         if path.suffix == ".gz":
             try:
                 content = gzip.decompress(content)
-            except (OSError, EOFError) as error:
+            except (OSError, EOFError, zlib.error) as error:
                 self.reject(path, None, "file", f"not a whole gzip file: {error}")
                 return None
         try:
@@ -162,7 +167,7 @@ class Intake:
         with self._open(path) as file:
             for number, line in enumerate(file, 1):
                 if self._decodable(path, number, line):
-                    yield number, line.rstrip("\r\n")
+                    yield number, (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
 
     @contextmanager
     def _open(self, path: Path) -> Iterator[IO[str]]:
@@ -175,7 +180,7 @@ class Intake:
         with raw, TextIOWrapper(stream, encoding=self.encoding, errors="surrogateescape", newline="") as file:
             try:
                 yield file
-            except (OSError, EOFError, zlib.error) as error:
+            except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
                 self.reject(path, None, "file", f"cannot be read to its end: {error}")
             self.note(path, raw.bytes, raw.digest.hexdigest())
 
@@ -226,9 +231,8 @@ class Intake:
                 what = "array" if opening == "[" else "object"
                 raise json.JSONDecodeError(f"expected a JSON {what}", text, position)
             position = skip(position + 1)
-            if text.startswith(closing, position):
-                return
-            while True:
+            empty = text.startswith(closing, position)
+            while not empty:
                 line, counted = line + text.count("\n", counted, position), position
                 if opening == "{":
                     key, position = decode(text, position)
@@ -240,13 +244,17 @@ class Intake:
                 yield line, key, value
                 position = skip(position)
                 if text.startswith(closing, position):
-                    return
+                    break
                 if not text.startswith(",", position):
                     raise json.JSONDecodeError("the file ends or breaks off here", text, position)
                 position = skip(position + 1)
+            if (position := skip(position + 1)) < len(text):
+                raise json.JSONDecodeError("the document has ended before this", text, position)
         except json.JSONDecodeError as error:
             reason = f"not valid JSON from here on ({error.msg}, column {error.colno}); what comes after it was not read"
             self.reject(path, error.lineno, "file", reason, text=text[error.pos : error.pos + EXCERPT])
+        except ValueError as error:  # a number of more digits than Python converts
+            self.reject(path, line, "file", f"not valid JSON from here on ({error}); what comes after it was not read")
         except RecursionError:
             self.reject(path, line, "file", "the JSON is nested too deeply to be a dialogue")
 
@@ -270,6 +278,8 @@ class Intake:
             except json.JSONDecodeError as error:
                 reason = f"not valid JSON: {error.msg}, column {error.colno}"
                 self.reject(path, number, "dialogue", reason, text=line)
+            except ValueError as error:  # a number of more digits than Python converts
+                self.reject(path, number, "dialogue", f"not valid JSON: {error}", text=line)
             except RecursionError:
                 self.reject(path, number, "dialogue", "the JSON is nested too deeply to be a dialogue", text=line)
 
@@ -336,8 +346,9 @@ class Intake:
     ) -> None:
         """Writes down that something is left out."""
         # backslashreplace: what is quoted may be the very bytes that could not be decoded
-        quoted = None if text is None else str(text)[:EXCERPT].encode("utf-8", "backslashreplace").decode()
-        self.on_rejection(Rejection(self.name(path), line, kind, reason, dialogue, quoted))
+        quoted = None if text is None else _quote(text)
+        named = None if dialogue is None else _quote(dialogue)
+        self.on_rejection(Rejection(self.name(path), line, kind, _quote(reason, 2 * EXCERPT), named, quoted))
 
 
 class Draft:
@@ -438,6 +449,14 @@ class Draft:
         """The finished dialogue, or nothing: `yield from draft.done()`."""
         if self._closed is not None:
             yield self._closed
+
+
+def _quote(value: object, length: int = EXCERPT) -> str:
+    try:
+        text = str(value)
+    except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits
+        text = f"a {type(value).__name__}"
+    return text[:length].encode("utf-8", "backslashreplace").decode()
 
 
 def _explain(error: BaseException) -> str:

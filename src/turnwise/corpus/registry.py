@@ -105,6 +105,7 @@ _READERS = (
     Reader("jsonl", "turnwise's own format: JSON Lines, a dialogue a line"),
     Reader("responses", "Response-selection files (Ubuntu, Douban, E-commerce) turned back into dialogues"),
     Reader("question_answers", "Question-answer files (AmazonQA and others) as dialogues of two turns"),
+    Reader("nli", "Natural language inference (SNLI, MNLI, triplets) as pairs or triplets of turns"),
     Reader(
         "schema_guided_dialogue",
         "Schema-Guided Dialogue, 16 domains",

@@ -91,9 +91,7 @@ def labelled_utterances(seed: int) -> Iterator[LabelledUtterance]:
     for split in SPLITS:
         for intent in world.intents.values():
             rng = Random(f"turnwise:utterances:{seed}:{split}:{intent.name}")
-            yield from _utterances(
-                world, rng, intent.phrasings[split], UTTERANCES[split], intent.name, intent.domain, split, seen
-            )
+            yield from _utterances(world, rng, intent.phrasings[split], UTTERANCES[split], intent.name, intent.domain, split, seen)
         rng = Random(f"turnwise:utterances:{seed}:{split}:{OUT_OF_SCOPE}")
         templates = tuple(request.template for request in world.out_of_scope[split])
         count = OUT_OF_SCOPE_UTTERANCES[split]

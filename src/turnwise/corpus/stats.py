@@ -17,6 +17,7 @@ from turnwise.corpus.intake import CorpusError, Intake, Rejection
 from turnwise.corpus.responses import read_candidates
 from turnwise.corpus.store import Corpus
 from turnwise.progress import Progress, silent
+from turnwise.svg import line_chart
 
 #: DSE takes a pair of consecutive turns where both have more words than this.
 DSE_WORDS = 3
@@ -171,39 +172,14 @@ def _common(corpus: Corpus, hashes: npt.NDArray[np.int64], frequency: npt.NDArra
 
 
 def curve_svg(statistics: Statistics) -> str:
-    """The frequency curve (WMDC, Fig. 1) as an SVG picture: share of all turns over share of distinct utterances."""
-    width, height, margin = 480, 320, 48
-    inner_width, inner_height = width - 2 * margin, height - 2 * margin
-
-    def place(percent: float, share: float) -> tuple[float, float]:
-        # a logarithmic axis from 0.01% to 100%: what matters happens in the first percent
-        across = (np.log10(percent) + 2) / 4
-        return margin + across * inner_width, height - margin - share / 100 * inner_height
-
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in statistics.frequency_curve))
-    marks = []
-    for percent, name in ((0.01, "0.01%"), (0.1, "0.1%"), (1, "1%"), (10, "10%"), (100, "100%")):
-        x, y = place(percent, 0)
-        marks.append(f'<line x1="{x:.1f}" y1="{margin}" x2="{x:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
-        marks.append(f'<text x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{name}</text>')
-    for share in (0, 25, 50, 75, 100):
-        _, y = place(100, share)
-        marks.append(f'<line x1="{margin}" y1="{y:.1f}" x2="{width - margin}" y2="{y:.1f}" stroke="#ddd"/>')
-        marks.append(f'<text x="{margin - 6}" y="{y + 4:.1f}" text-anchor="end">{share}%</text>')
-    x, y = place(1, statistics.top_1_percent_share * 100)
-    marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="#b3261e"/>')
-    label = f"the top 1% make up {statistics.top_1_percent_share:.1%}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-        f' font-family="sans-serif" font-size="11">\n'
-        f'<rect width="{width}" height="{height}" fill="white"/>\n'
-        f'<text x="{width / 2}" y="20" text-anchor="middle" font-size="13">Share of all turns that the most frequent'
-        f" utterances make up</text>\n"
-        + "\n".join(marks)
-        + f'\n<text x="{x + 8:.1f}" y="{y - 8:.1f}" fill="#b3261e">{label}</text>\n'
-        f'<polyline points="{points}" fill="none" stroke="#1f4e79" stroke-width="2"/>\n'
-        f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">distinct utterances, most frequent first</text>\n'
-        "</svg>\n"
+    """The frequency curve (WMDC, Fig. 1) as an SVG picture; a logarithmic axis, for what matters is in the first percent."""
+    name = f"the top 1% make up {statistics.top_1_percent_share:.1%}"
+    return line_chart(
+        {name: statistics.frequency_curve},
+        "Share of all turns that the most frequent utterances make up",
+        "distinct utterances, most frequent first",
+        logarithmic=True,
+        percent=True,
     )
 
 

@@ -197,30 +197,43 @@ class Store:
 
 
 class Corpus:
-    """One or several stores, read as one, in the order given; an id is unique within its store."""
+    """One or several stores, read as one, in the order given; an id is unique within its store.
 
-    def __init__(self, stores: Sequence[Store]):
+    Attributes:
+        stores: the stores.
+        splits: the splits whose dialogues are read; None: all dialogues.
+    """
+
+    def __init__(self, stores: Sequence[Store], splits: Sequence[str] | None = None):
         if not stores:
             raise CorpusError("name at least one store")
         self.stores = tuple(stores)
+        self.splits = None if splits is None else tuple(splits)
+        if splits is not None and not len(self):
+            raise CorpusError(f"no dialogue is in split {' or '.join(splits)}: leave the split out, or name another")
 
     def __len__(self) -> int:
-        return sum(len(store) for store in self.stores)
+        if self.splits is None:
+            return sum(len(store) for store in self.stores)
+        columns = (batch.column("split") for store in self.stores for batch in store.batches(["split"]))
+        return sum(split in self.splits for column in columns for split in column.to_pylist())
 
     def __iter__(self) -> Iterator[Dialogue]:
         for store in self.stores:
-            yield from store
+            for dialogue in store:
+                if self.splits is None or dialogue.split in self.splits:
+                    yield dialogue
 
 
-def read_corpus(*stores: Path | str) -> Corpus:
-    """Opens one or several stores as one corpus of dialogues.
+def read_corpus(*stores: Path | str, splits: Sequence[str] | None = None) -> Corpus:
+    """Opens one or several stores as one corpus of dialogues, all of them or those of some splits.
 
     Example:
         >>> corpus = read_corpus("stores/multiwoz", "stores/our-logs")  # doctest: +SKIP
         >>> for dialogue in corpus:  # doctest: +SKIP
         ...     ...
     """
-    return Corpus([Store(store) for store in stores])
+    return Corpus([Store(store) for store in stores], splits)
 
 
 def is_store(folder: Path) -> bool:

@@ -540,11 +540,7 @@ _MULTIWOZ = (
     Layout(
         "multiwoz text",
         "multiwoz",
-        {
-            "dev_dialogues_001.txt": lines_bytes(
-                "is [Hill House] cheap ?", "it is , like [Elm] [Oak]", "", "", "a taxi", "done ."
-            )
-        },
+        {"dev_dialogues_001.txt": lines_bytes("is [Hill House] cheap ?", "it is , like [Elm] [Oak]", "", "", "a taxi", "done .")},
         _dialogues(
             "multiwoz",
             (
@@ -759,9 +755,7 @@ _STAR = Layout(
             },
             indent=2,
         ),
-        "dialogues/2.json": json_bytes(
-            {"DialogueID": 2, "Events": [{"Agent": "User", "Action": "utter", "Text": "Anybody?"}]}
-        ),
+        "dialogues/2.json": json_bytes({"DialogueID": 2, "Events": [{"Agent": "User", "Action": "utter", "Text": "Anybody?"}]}),
         "tasks/plumber/plumber.json": b"{}",
     },
     _dialogues(
@@ -777,6 +771,7 @@ _STAR = Layout(
         ),
         ("2", None, (turn(USER, "Anybody?"),)),
     ),
+    left_out={"events that are no utterances": 3},
 )
 
 _TASKMASTER = (
@@ -1360,11 +1355,7 @@ _PERSONA = (
     Layout(
         "personachat with personas",
         "personachat",
-        {
-            "train_both_revised.txt": lines_bytes(
-                "1 your persona: i knit.", "2 partner's persona: i row.", "3 hello\thi\t\ta|b"
-            )
-        },
+        {"train_both_revised.txt": lines_bytes("1 your persona: i knit.", "2 partner's persona: i row.", "3 hello\thi\t\ta|b")},
         _dialogues("personachat", ("train_both_revised/0", "train", (turn(ONE, "hello"), turn(TWO, "hi")))),
         {"variant": "both_revised"},
         left_out={"persona lines": 2},
@@ -1480,10 +1471,78 @@ _REDDIT = Layout(
     ),
 )
 
+_BREAD = (turn(ONE, "Ann bakes bread"), turn(TWO, "Someone bakes", "entailment"))
+_FISH = (turn(ONE, "Ann bakes bread"), turn(TWO, "Ann is a fish", "contradiction"))
+_TRIPLET = (turn(ONE, "Ann bakes bread"), turn(TWO, "Someone bakes"), turn("speaker_3", "Ann is a fish"))
+_PAIRS = (
+    ("Ann bakes bread", "Someone bakes", "entailment"),
+    ("Ann bakes bread", "Ann is a fish", "contradiction"),
+    ("Bob swims", "Bob sings", "-"),
+)
+
+_NLI = (
+    Layout(
+        "nli as SNLI and MNLI have it",
+        "nli",
+        {
+            "snli_1.0_dev.jsonl": jsonl_bytes(
+                *({"sentence1": one, "sentence2": two, "gold_label": label} for one, two, label in _PAIRS)
+            )
+        },
+        _dialogues(
+            "nli",
+            ("snli_1.0_dev.jsonl/1", "valid", _BREAD),
+            ("snli_1.0_dev.jsonl/2", "valid", _FISH),
+        ),
+        left_out={"pairs without a gold label": 1},
+    ),
+    Layout(
+        "nli as csv with numbers for labels",
+        "nli",
+        {
+            "train.csv": csv_bytes(
+                ("premise", "hypothesis", "label"),
+                ("Ann bakes bread", "Someone bakes", 0),
+                ("Ann bakes bread", "Ann is a fish", 2),
+            )
+        },
+        _dialogues("nli", ("train.csv/2", "train", _BREAD), ("train.csv/3", "train", _FISH)),
+    ),
+    Layout(
+        "nli triplets out of pairs",
+        "nli",
+        {
+            "pairs.tsv": csv_bytes(
+                ("first", "second", "relation"),
+                *_PAIRS,
+                ("Bob swims", "Bob moves", "entailment"),
+                delimiter="\t",
+            )
+        },
+        _dialogues("nli", ("pairs.tsv/2", None, _TRIPLET)),
+        {"form": "triplets"},
+        left_out={"pairs without a gold label": 1, "pairs without a counterpart": 1},
+    ),
+    Layout(
+        "nli triplets as SimCSE has them",
+        "nli",
+        {"nli.csv": csv_bytes(("sent0", "sent1", "hard_neg"), ("Ann bakes bread", "Someone bakes", "Ann is a fish"))},
+        _dialogues("nli", ("nli.csv/2", None, _TRIPLET)),
+        {"form": "triplets"},
+    ),
+    Layout(
+        "nli pairs out of SimCSE's triplets",
+        "nli",
+        {"nli.csv": csv_bytes(("sent0", "sent1", "hard_neg"), ("Ann bakes bread", "Someone bakes", "Ann is a fish"))},
+        _dialogues("nli", ("nli.csv/2", None, _BREAD)),
+    ),
+)
+
 LAYOUTS = (
     *_LOGS,
     *_RESPONSES,
     *_QUESTIONS,
+    *_NLI,
     _SGD,
     *_MULTIWOZ,
     _KVRET,

@@ -117,6 +117,7 @@ def test_every_option_is_explained(reader: str):
     [
         ("multiwoz", {"form": "xml"}),
         ("gsim_m2m", {"form": "xml"}),
+        ("nli", {"form": "xml"}),
         ("convokit", {"order": "random"}),
         ("text", {"speakers": {"bob": "boss"}}),
         ("table", {"speakers": {"bob": "speaker_0"}}),
@@ -124,7 +125,7 @@ def test_every_option_is_explained(reader: str):
     ],
 )
 def test_a_wrong_value_of_an_option_is_refused(reader: str, options: dict, tmp_path: Path):
-    with pytest.raises(CorpusError, match="choose|map to"):
+    with pytest.raises(CorpusError, match=r"choose|map to"):
         import_corpus(reader, BASES[reader].write(tmp_path / "in"), tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 

@@ -14,6 +14,9 @@ def read(intake: Intake) -> Iterator[Dialogue]:
         for path in intake.files("*system_acts.jsonl"):
             for line, record in intake.json_lines(path):
                 with intake.record(path, line):
-                    acts[record["original_id"]] = {turn["utt_idx"]: turn["acts"] for turn in record["system_turns"]}
+                    turns = record["system_turns"]
+                    if not all(isinstance(turn["acts"], list) for turn in turns):  # the letters of a string are no acts
+                        raise TypeError("'acts' is not a list")
+                    acts[record["original_id"]] = {turn["utt_idx"]: turn["acts"] for turn in turns}
     for path in intake.files("data.json"):
         yield from read_unified(intake, path, acts)

@@ -12,6 +12,8 @@ def read(intake: Intake) -> Iterator[Dialogue]:
         for line, record in intake.json_lines(path):
             with intake.dialogue(path, line) as draft:
                 draft.id = record["id"]
+                if not isinstance(record["turns"], list):  # the letters of a string are no turns
+                    raise TypeError("'turns' is not a list")
                 for position, text in enumerate(record["turns"]):
                     draft.say((SYSTEM, USER)[position % 2], text)
             yield from draft.done()

@@ -23,7 +23,8 @@ class Roles:
     """Maps a log's names to speakers.
 
     What the given map says comes first, then the role words, then the map's `*`. Any other name is a participant without a
-    role, numbered by first appearance in its conversation (past the numbers that the map gives away); how often that happened is noted among the import's facts.
+    role, numbered by first appearance in its conversation, past the numbers that the map gives away; how often that
+    happened is noted among the import's facts.
     """
 
     def __init__(self, intake: Intake, speakers: Mapping[str, str]):
@@ -42,9 +43,7 @@ class Roles:
         found = self._named.get(key) or ROLE_WORDS.get(key) or self._named.get(EVERYONE_ELSE)
         if found or not key:
             return found or name
-        self._intake.facts["turns of speakers without a role"] = (
-            self._intake.facts.get("turns of speakers without a role", 0) + 1
-        )
+        self._intake.facts["turns of speakers without a role"] = self._intake.facts.get("turns of speakers without a role", 0) + 1
         if draft is not self._draft:
             taken = set(self._named.values())
             self._draft, self._numbered = draft, {}

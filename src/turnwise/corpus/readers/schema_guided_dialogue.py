@@ -28,12 +28,10 @@ def read(intake: Intake) -> Iterator[Dialogue]:
                         acts += [act(action["act"], action["slot"]) for action in frame.get("actions", ())]
                         # values copied from another turn have no place in this text
                         spans += [
-                            (slot["slot"], slot["start"], slot["exclusive_end"])
-                            for slot in frame["slots"]
-                            if "start" in slot
+                            (slot["slot"], slot["start"], slot["exclusive_end"]) for slot in frame["slots"] if "start" in slot
                         ]
                         active = frame.get("state", {}).get("active_intent", "NONE")
-                        if intent is None and active != "NONE":
+                        if not intent and active != "NONE":
                             intent = active
                     speaker = _SPEAKERS.get(turn["speaker"], turn["speaker"])
                     draft.say(speaker, turn["utterance"], intent, acts, spans)

@@ -19,7 +19,9 @@ def read(intake: Intake) -> Iterator[Dialogue]:
             draft.id = str(record["DialogueID"])
             for event in record["Events"]:
                 speaker = _UTTERANCES.get((event["Agent"], event["Action"]))
-                if speaker:
-                    label = event.get("ActionLabel")
-                    draft.say(speaker, event["Text"], acts=[label] if label else ())
+                if speaker is None:
+                    intake.left_out["events that are no utterances"] += 1
+                    continue
+                label = event.get("ActionLabel")
+                draft.say(speaker, event["Text"], acts=[label] if label else ())
         yield from draft.done()

@@ -372,9 +372,7 @@ class Conversation:
             slot = pick(self._rng, goal.intent.slots)
             kind = self._world.slot_types[slot]
             self._user("deny", "deny")
-            self._say(
-                SYSTEM, (f"request({slot})",), [self._phrase("rephrase", {**self._topic(), "label": words(kind.label)})]
-            )
+            self._say(SYSTEM, (f"request({slot})",), [self._phrase("rephrase", {**self._topic(), "label": words(kind.label)})])
             goal.values[slot] = self._other_value(slot, goal.values[slot])
             self._answer(goal, slot, [slot])
             self._say(SYSTEM, acts, [(template, self._filled(goal, template)), self._phrase("confirm_closing", {})])

@@ -1,0 +1,128 @@
+"""Attention over a flat stream of tokens, registered with transformers so that its own model code runs unpadded.
+
+transformers' models call an attention function by name and pass keyword arguments through to it. Ours gets the stream's shape
+that way and attends within each sequence alone. Two ways to do it, equal in what they compute:
+
+- **by length**: sequences of equal length are neighbours in the stream, so each group is a rectangle without padding; one call
+  of PyTorch's attention a group. Works everywhere, and with dropout on the attention weights.
+- **varlen**: one kernel for the whole stream, on CUDA in half precision; it has no dropout on the attention weights.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface
+
+from turnwise.backbone.stream import Group, TokenStream
+
+#: The name under which transformers' models find the function.
+UNPADDED = "turnwise_unpadded"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamShape:
+    """What attention has to know of a stream.
+
+    Attributes:
+        groups: runs of sequences of one length.
+        starts: where sequences begin (sequences + 1,), int32 on the device; None to go by length.
+        longest: tokens of the longest sequence.
+    """
+
+    groups: tuple[Group, ...]
+    starts: torch.Tensor | None
+    longest: int
+
+
+def shape_of(stream: TokenStream, device: torch.device, varlen: bool) -> StreamShape:
+    """The shape of a stream, with its starts on the device where the varlen kernel is to be used."""
+    starts = stream.starts().to(device, torch.int32, non_blocking=True) if varlen else None
+    return StreamShape(stream.groups, starts, int(stream.lengths[-1]))
+
+
+def unpadded_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    stream_shape: StreamShape,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    is_causal: bool | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention within each sequence of a stream; (1, heads, tokens, size) in, (1, tokens, heads, size) out."""
+    causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
+    if stream_shape.starts is not None:
+        return _varlen(query, key, value, stream_shape, scaling, sliding_window, causal), None
+    pieces = []
+    for group in stream_shape.groups:
+        attended = scaled_dot_product_attention(
+            _rectangle(query, group),
+            _rectangle(key, group),
+            _rectangle(value, group),
+            attn_mask=_window(group.length, sliding_window, query.device, causal),
+            dropout_p=dropout,
+            scale=scaling,
+            is_causal=causal and (sliding_window is None or group.length <= sliding_window),
+        )  # (count, heads, length, size)
+        pieces.append(attended.transpose(1, 2).flatten(0, 1))
+    return torch.cat(pieces)[None], None
+
+
+def _rectangle(states: torch.Tensor, group: Group) -> torch.Tensor:
+    """(1, heads, tokens, size) → the group's (count, heads, length, size), without a copy."""
+    rectangle: torch.Tensor = states[0, :, group.start : group.end].unflatten(1, (group.count, group.length)).transpose(0, 1)
+    return rectangle
+
+
+def _window(length: int, window: int | None, device: torch.device, causal: bool) -> torch.Tensor | None:
+    """Which places may see each other (length, length), where attention is local; None where all may."""
+    if window is None or length <= window:
+        return None
+    places = torch.arange(length, device=device)
+    distance = places[:, None] - places[None, :]
+    return (distance.abs() < window) & ((distance >= 0) if causal else True)
+
+
+def _varlen(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    shape: StreamShape,
+    scaling: float | None,
+    window: int | None,
+    causal: bool,
+) -> torch.Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    assert shape.starts is not None
+    reach = -1 if window is None else window - 1
+    query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))  # (tokens, heads, size)
+    attended = varlen_attn(
+        query,
+        key,
+        value,
+        shape.starts,
+        shape.starts,
+        shape.longest,
+        shape.longest,
+        scale=scaling,
+        window_size=(reach, 0 if causal else reach),
+    )
+    assert isinstance(attended, torch.Tensor)
+    return attended[None]
+
+
+def _no_mask(*_: Any, **__: Any) -> None:
+    """The stream's shape says who may see whom; a mask would cost memory for nothing."""
+
+
+AttentionInterface.register(UNPADDED, unpadded_attention)
+AttentionMaskInterface.register(UNPADDED, _no_mask)

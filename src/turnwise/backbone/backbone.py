@@ -1,0 +1,192 @@
+"""The backbone: a Hugging Face encoder that runs over a stream of tokens.
+
+Where the model's own code lets attention be replaced and takes positions (BERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, GPT-2
+and their like), the whole stream is one row of tokens and nothing is padded. Where it computes with the row's length (T5's and
+MPNet's relative positions), sequences run in buckets of like length under a budget of tokens. Either way token states come back
+as one flat tensor in stream order.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, T5EncoderModel
+
+from turnwise.backbone.attention import UNPADDED, shape_of
+from turnwise.backbone.source import BackboneError, locate
+from turnwise.backbone.stream import TokenStream
+
+#: Families whose code runs over a flat stream, and where their positions start (None: behind the padding id).
+UNPADDED_FAMILIES: dict[str, int | None] = {
+    "bert": 0,
+    "distilbert": 0,
+    "electra": 0,
+    "modernbert": 0,
+    "gpt2": 0,
+    "roberta": None,
+    "xlm-roberta": None,
+    "camembert": None,
+}
+
+#: Tokens of a padded bucket, for families that cannot run unpadded.
+BUCKET_TOKENS = 4096
+
+Execution = Literal["unpadded", "buckets"]
+
+#: What configurations call the two kinds of dropout.
+_HIDDEN_DROPOUT = ("hidden_dropout_prob", "dropout", "resid_pdrop", "embd_pdrop", "mlp_dropout", "embedding_dropout")
+_ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop", "dropout_rate")
+
+
+class Backbone(nn.Module):
+    """A Hugging Face encoder and its tokenizer.
+
+    Attributes:
+        model: the transformers model.
+        tokenizer: its tokenizer.
+        execution: how streams are run: 'unpadded' or in 'buckets'.
+    """
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, execution: Execution | None = None):
+        super().__init__()
+        family = model.config.model_type
+        can = family in UNPADDED_FAMILIES
+        if execution == "unpadded" and not can:
+            raise BackboneError(f"{family} cannot run unpadded: its code needs rows of one length; use buckets")
+        self.execution: Execution = execution or ("unpadded" if can else "buckets")
+        self.model = model
+        self.tokenizer = tokenizer
+        model.set_attn_implementation(UNPADDED if self.execution == "unpadded" else "sdpa" if family != "mpnet" else "eager")
+
+    @classmethod
+    def load(cls, name: str | Path, dtype: torch.dtype = torch.float32, execution: Execution | None = None) -> "Backbone":
+        """Loads 'minilm', a folder, or a Hugging Face id; weights are read from safetensors only.
+
+        transformers' offline variables (`HF_HUB_OFFLINE=1`) are honoured.
+
+        Raises:
+            BackboneError: if there is no such model, or it has no safetensors.
+        """
+        place = locate(name)
+        try:
+            config = AutoConfig.from_pretrained(place)
+            kind = T5EncoderModel if config.model_type in ("t5", "mt5") else AutoModel
+            model = kind.from_pretrained(place, config=config, dtype=dtype, use_safetensors=True)
+            tokenizer = AutoTokenizer.from_pretrained(place)
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise BackboneError(f"cannot load the model {str(name)!r}: {reason}") from error
+        return cls(model, tokenizer, execution)
+
+    @property
+    def hidden(self) -> int:
+        """The size of a token state."""
+        return int(self.model.config.hidden_size)
+
+    @property
+    def layers(self) -> int:
+        """How many transformer layers there are."""
+        return len(self.layer_list())
+
+    def layer_list(self) -> nn.ModuleList:
+        """The transformer layers, bottom first."""
+        for module in self.model.modules():
+            if isinstance(module, nn.ModuleList) and len(module) == self.model.config.num_hidden_layers:
+                return module
+        raise BackboneError(f"the layers of {self.model.config.model_type} were not found")
+
+    def embeddings(self) -> nn.Module:
+        """The module that turns tokens and positions into the first states."""
+        found = getattr(self.model, "embeddings", None)
+        return found if isinstance(found, nn.Module) else self.model.get_input_embeddings()
+
+    def set_dropout(self, hidden: float | None, attention: float | None) -> None:
+        """Changes the dropout on hidden states, on attention weights, or both; None leaves it."""
+        for name, module in self.model.named_modules():
+            if isinstance(module, nn.Dropout):
+                # transformers calls the attention's module 'self.dropout', 'attention.dropout' or 'attn_dropout'
+                on_attention = name.endswith(("attention.self.dropout", "attention.dropout", "attn_dropout"))
+                value = attention if on_attention else hidden
+                if value is not None:
+                    module.p = value
+        for value, names in ((hidden, _HIDDEN_DROPOUT), (attention, _ATTENTION_DROPOUT)):
+            for name in names:
+                if value is not None and hasattr(self.model.config, name):
+                    setattr(self.model.config, name, value)
+
+    @property
+    def longest(self) -> int:
+        """How many tokens a sequence may have."""
+        config = self.model.config
+        most = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 512
+        if UNPADDED_FAMILIES.get(config.model_type, 0) is None or config.model_type == "mpnet":
+            most -= config.pad_token_id + 1
+        return int(min(most, self.tokenizer.model_max_length))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.model.device
+
+    def add_tokens(self, tokens: tuple[str, ...]) -> None:
+        """Adds special tokens such as [SYS]; new rows of the embedding start as the mean of the others."""
+        if self.tokenizer.add_special_tokens({"additional_special_tokens": list(tokens)}, replace_extra_special_tokens=False):
+            self.model.resize_token_embeddings(len(self.tokenizer), mean_resizing=True)
+
+    def forward(self, stream: TokenStream) -> torch.Tensor:
+        """Token states (tokens, hidden) in stream order."""
+        stream = stream.to(self.device)
+        return self._unpadded(stream) if self.execution == "unpadded" else self._buckets(stream)
+
+    def _unpadded(self, stream: TokenStream) -> torch.Tensor:
+        config = self.model.config
+        first = UNPADDED_FAMILIES[config.model_type]
+        positions = stream.positions().to(self.device, non_blocking=True) + (config.pad_token_id + 1 if first is None else first)
+        states = self.model(
+            input_ids=stream.ids[None],
+            position_ids=positions[None],
+            stream_shape=shape_of(stream, self.device, self._varlen()),
+            **self._segments(None if stream.segments is None else stream.segments[None], stream.ids[None]),
+        ).last_hidden_state
+        return torch.as_tensor(states[0])
+
+    def _varlen(self) -> bool:
+        """Whether the varlen kernel serves: half precision on CUDA, and no dropout on attention weights to be done."""
+        if self.device.type != "cuda":
+            return False
+        half = torch.is_autocast_enabled("cuda") or self.model.dtype in (torch.bfloat16, torch.float16)
+        return half and not (self.training and attention_dropout(self.model) > 0)
+
+    def _buckets(self, stream: TokenStream) -> torch.Tensor:
+        starts = stream.starts().tolist()
+        pieces = []
+        for first, last in stream.buckets(BUCKET_TOKENS):
+            lengths = torch.from_numpy(stream.lengths[first:last]).to(self.device)
+            mask = torch.arange(int(lengths[-1]), device=self.device)[None] < lengths[:, None]
+            ids = torch.full(mask.shape, self.tokenizer.pad_token_id or 0, device=self.device)
+            part = slice(starts[first], starts[last])
+            ids[mask] = stream.ids[part]
+            segments = None
+            if stream.segments is not None:
+                segments = torch.zeros_like(ids)
+                segments[mask] = stream.segments[part]
+            states = self.model(input_ids=ids, attention_mask=mask.long(), **self._segments(segments, ids)).last_hidden_state
+            pieces.append(states[mask])
+        return torch.cat(pieces)
+
+    def _segments(self, segments: torch.Tensor | None, ids: torch.Tensor) -> dict[str, Any]:
+        """The segment ids, where the model has them."""
+        if getattr(self.model.config, "type_vocab_size", 0) < 2 or self.model.config.model_type == "distilbert":
+            return {}
+        return {"token_type_ids": torch.zeros_like(ids) if segments is None else segments}
+
+
+def attention_dropout(model: PreTrainedModel) -> float:
+    """The dropout on attention weights that the model was configured with."""
+    config = model.config
+    for name in _ATTENTION_DROPOUT:
+        value = getattr(config, name, None)
+        if value is not None:
+            return float(value)
+    return 0.0

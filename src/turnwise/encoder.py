@@ -1,0 +1,289 @@
+"""The encoder a user holds: texts and conversations in, vectors out; loaded from and saved as a sentence-transformers folder."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn.functional import normalize
+
+from turnwise import __version__
+from turnwise.backbone.backbone import Backbone
+from turnwise.backbone.compose import Composer, TurnStyle, tokenise
+from turnwise.backbone.pooling import PoolerLayer, Pooling, pool
+from turnwise.backbone.source import BackboneError, locate
+from turnwise.backbone.stream import Tokens, TokenStream, chunks
+from turnwise.dialogue import USER, Turn
+from turnwise.progress import Progress, silent
+
+#: What can be encoded: a text, or a conversation so far, newest turn last.
+Input = str | Sequence[str] | Sequence[Turn]
+
+#: Tokens of one forward pass, and texts tokenised at a time.
+BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
+TOKENISED = 16_384
+
+_DESCRIPTION = "turnwise.json"
+
+
+class Encoder(nn.Module):
+    """Encodes texts and conversations.
+
+    Attributes:
+        backbone: the transformer.
+        pooling: how token states become a vector.
+        max_length: tokens of an input, special ones included.
+        normalise: whether vectors have length 1 unless asked otherwise.
+        style: how the turns of a conversation are joined.
+        pooler: SimCSE's layer, where the pooling is 'cls-mlp'.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        pooling: Pooling = "mean",
+        max_length: int | None = None,
+        normalise: bool = False,
+        style: TurnStyle = "separator",
+    ):
+        super().__init__()
+        self.backbone = backbone
+        self.pooling: Pooling = pooling
+        self.max_length = min(max_length or backbone.longest, backbone.longest)
+        self.normalise = normalise
+        self.style: TurnStyle = style
+        self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" else None
+
+    @property
+    def hidden(self) -> int:
+        """The size of a vector."""
+        return self.backbone.hidden
+
+    @property
+    def composer(self) -> Composer:
+        """What puts token sequences together for this encoder."""
+        return Composer.of(self.backbone.tokenizer, self.style)
+
+    # ---- encoding
+
+    def forward(self, stream: TokenStream) -> torch.Tensor:
+        """Vectors (sequences, hidden) in the order in which the sequences were given."""
+        vectors = pool(self.backbone(stream), stream, self.pooling)
+        return vectors if self.pooler is None else self.pooler(vectors)
+
+    def encode(
+        self,
+        inputs: str | Sequence[Input],
+        *,
+        normalise: bool | None = None,
+        batch_tokens: int | None = None,
+        progress: Progress = silent,
+    ) -> npt.NDArray[np.float32]:
+        """Vectors (inputs, hidden), float32, in the order of the inputs.
+
+        An input is a text, or a conversation so far: a list of turns, newest last, as strings or `Turn`s. What is too long
+        loses its end if it is a text, its beginning if it is a conversation. The same input gives the same vector whatever
+        else is encoded with it, up to rounding.
+
+        Args:
+            inputs: what to encode; a single text counts as a list of one.
+            normalise: scale vectors to length 1; None: as the model was saved.
+            batch_tokens: tokens of one forward pass; None: what suits the device.
+            progress: told how many inputs are done.
+        """
+        items: Sequence[Input] = [inputs] if isinstance(inputs, str) else inputs
+        vectors = np.empty((len(items), self.hidden), np.float32)
+        budget = batch_tokens or BATCH_TOKENS.get(self.backbone.device.type, BATCH_TOKENS["cuda"])
+        was_training = self.training
+        self.eval()
+        try:
+            done = 0
+            for first in range(0, len(items), TOKENISED):
+                sequences = self.sequences(items[first : first + TOKENISED])
+                # by token length: neighbours in a pass are alike, and the longest go last, when memory is warm
+                order = np.argsort([len(sequence) for sequence in sequences], kind="stable")
+                for start, end in chunks([len(sequences[index]) for index in order], budget):
+                    rows = order[start:end]
+                    with torch.inference_mode():
+                        encoded = self(TokenStream.of([sequences[row] for row in rows])).float()
+                        if self.normalise if normalise is None else normalise:
+                            encoded = normalize(encoded, dim=1)
+                    vectors[first + rows] = encoded.cpu().numpy()
+                    done += len(rows)
+                    progress("encoding", done, len(items))
+        finally:
+            self.train(was_training)
+        return vectors
+
+    def sequences(self, items: Sequence[Input]) -> list[Tokens]:
+        """The token sequences of inputs."""
+        histories = [_turns(item, self.style) for item in items]
+        tokens = iter(tokenise(self.backbone.tokenizer, [text for turns in histories for _, text in turns]))
+        composer = self.composer
+        return [
+            composer.history([next(tokens) for _ in turns], [speaker for speaker, _ in turns], self.max_length)
+            for turns in histories
+        ]
+
+    # ---- loading and saving
+
+    @classmethod
+    def load(cls, name: str | Path, *, device: str | torch.device | None = None, pooling: Pooling | None = None) -> "Encoder":
+        """Loads an encoder: 'minilm', a folder, or a Hugging Face id.
+
+        A sentence-transformers folder keeps its pooling; a plain backbone is pooled by the mean.
+
+        Args:
+            name: which one.
+            device: where to put it; None: a GPU where there is one.
+            pooling: instead of the model's own.
+
+        Raises:
+            BackboneError: if it cannot be loaded, or holds parts that turnwise does not know.
+        """
+        place = Path(locate(name))
+        saved = _read_modules(place) if place.is_dir() else _Saved()
+        encoder = cls(
+            Backbone.load(place / saved.path if place.is_dir() else name),
+            pooling or saved.pooling,
+            saved.max_length,
+            saved.normalise,
+            saved.style,
+        )
+        if encoder.pooler is not None and saved.dense:
+            weights = load_file(place / saved.dense / "model.safetensors")
+            encoder.pooler.linear.load_state_dict({key.removeprefix("linear."): value for key, value in weights.items()})
+        chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        return encoder.to(chosen).eval()
+
+    def save(self, folder: Path | str, card: str | None = None) -> None:
+        """Writes a sentence-transformers folder, which `SentenceTransformer(folder)` and `Encoder.load` both read.
+
+        Args:
+            folder: where to.
+            card: the model card, as Markdown.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.backbone.model.save_pretrained(folder)
+        self.backbone.tokenizer.save_pretrained(folder)
+        modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+        _write_json(folder / "sentence_bert_config.json", {"max_seq_length": self.max_length, "do_lower_case": False})
+        kind = "cls" if self.pooling == "cls-mlp" else self.pooling
+        _write_json(
+            folder / "1_Pooling" / "config.json",
+            {
+                "word_embedding_dimension": self.hidden,
+                "pooling_mode_cls_token": kind == "cls",
+                "pooling_mode_mean_tokens": kind == "mean",
+                "pooling_mode_max_tokens": kind == "max",
+                "pooling_mode_mean_sqrt_len_tokens": False,
+            },
+        )
+        if self.pooler is not None:
+            modules.append(("2_Dense", "Dense"))
+            sizes = {"in_features": self.hidden, "out_features": self.hidden, "bias": True}
+            _write_json(folder / "2_Dense" / "config.json", {**sizes, "activation_function": "torch.nn.modules.activation.Tanh"})
+            weights = {f"linear.{key}": value.contiguous() for key, value in self.pooler.linear.state_dict().items()}
+            save_file(weights, folder / "2_Dense" / "model.safetensors")
+        if self.normalise:
+            modules.append((f"{len(modules)}_Normalize", "Normalize"))
+            (folder / modules[-1][0]).mkdir(exist_ok=True)
+        _write_json(
+            folder / "modules.json",
+            [
+                {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{name}"}
+                for index, (path, name) in enumerate(modules)
+            ],
+        )
+        _write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
+        _write_json(folder / _DESCRIPTION, {"turnwise": __version__, "style": self.style})
+        if card is not None:
+            (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _turns(item: Input, style: TurnStyle) -> list[tuple[str, str]]:
+    """(speaker, text) of an input's turns; a text is a conversation of one turn."""
+    if isinstance(item, str):
+        return [(USER, item)]
+    if not item:
+        raise ValueError("a conversation without turns cannot be encoded")
+    turns = []
+    for turn in item:
+        if isinstance(turn, Turn):
+            turns.append((turn.speaker, turn.text))
+        elif isinstance(turn, str):
+            if style == "roles" and len(item) > 1:
+                raise ValueError("this model tells speakers apart: give a conversation as Turn objects, not as strings")
+            turns.append((USER, turn))
+        else:
+            raise TypeError(f"a turn is a string or a Turn, not {type(turn).__name__}")
+    return turns
+
+
+class _Saved:
+    """What a folder says of an encoder besides its weights; the defaults are for a plain backbone."""
+
+    def __init__(self) -> None:
+        self.path = ""
+        self.pooling: Pooling = "mean"
+        self.max_length: int | None = None
+        self.normalise = False
+        self.style: TurnStyle = "separator"
+        self.dense = ""
+
+
+def _read_modules(folder: Path) -> _Saved:
+    saved = _Saved()
+    if (folder / _DESCRIPTION).is_file():
+        saved.style = _read_json(folder / _DESCRIPTION)["style"]
+    if not (folder / "modules.json").is_file():
+        return saved
+    for module in _read_json(folder / "modules.json"):
+        kind, path = module["type"].rpartition(".")[2], module["path"]
+        if kind == "Transformer":
+            saved.path = path
+            settings = folder / path / "sentence_bert_config.json"
+            saved.max_length = _read_json(settings).get("max_seq_length") if settings.is_file() else None
+        elif kind == "Pooling":
+            saved.pooling = _pooling(folder, _read_json(folder / path / "config.json"))
+        elif kind == "Dense" and saved.pooling == "cls" and _is_pooler(folder / path):
+            saved.pooling, saved.dense = "cls-mlp", path
+        elif kind == "Normalize":
+            saved.normalise = True
+        else:
+            raise BackboneError(f"{folder} has a module that turnwise does not know: {module['type']}")
+    return saved
+
+
+def _pooling(folder: Path, config: dict[str, Any]) -> Pooling:
+    """The pooling that a sentence-transformers folder names, in the old way or the new."""
+    old = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens", "max": "pooling_mode_max_tokens"}
+    named = [config["pooling_mode"]] if "pooling_mode" in config else [name for name, key in old.items() if config.get(key)]
+    if named == ["cls"]:
+        return "cls"
+    if named == ["mean"]:
+        return "mean"
+    if named == ["max"]:
+        return "max"
+    raise BackboneError(f"{folder} pools in a way that turnwise does not know: {config}")
+
+
+def _is_pooler(folder: Path) -> bool:
+    config = _read_json(folder / "config.json")
+    square = config["in_features"] == config["out_features"]
+    return bool(square and config.get("bias", True)) and str(config.get("activation_function", "")).endswith("Tanh")
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Data sets to measure on, read from their authors' layouts."""

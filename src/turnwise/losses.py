@@ -1,0 +1,110 @@
+"""The equations, as pure functions of tensors: no devices, no files, no state. Each names the equation that it is."""
+
+from typing import Literal
+
+import torch
+from torch.nn.functional import cross_entropy, normalize
+
+#: A logit that no softmax notices; finite, so that a row of nothing else has a gradient (of zero) and not NaN.
+_NEVER = -1e9
+
+Weighting = Literal["outside", "inside"]
+
+
+def hard_negative_nt_xent(
+    queries: torch.Tensor,
+    responses: torch.Tensor,
+    temperature: float,
+    *,
+    weighting: Weighting = "outside",
+    same: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """DSE's contrastive loss with hard-negative weights (Eqs. 1–3; Zhou et al., 2022), the mean over all 2M anchors.
+
+    For an anchor i with partner i⁺, s_ij = cos(e_i, e_j) / τ over the batch's 2M vectors, and over the 2M − 2 negatives
+    α_ij = exp(s_ij) / mean_k exp(s_ik):
+
+    - `outside`: ℓ_i = −log( exp(s_ii⁺) / (exp(s_ii⁺) + Σ_j α_ij·exp(s_ij)) ). The authors' code, and what produced the published
+      figures. Σ_j α_ij·exp(s_ij) is computed as exp(lse(2s) − lse(s) + log(2M − 2)), which half precision survives where
+      exp(20)² does not.
+    - `inside`: ℓ_i = −log( exp(s_ii⁺) / Σ_{j≠i} exp(α_ij·s_ij) ). Eq. 1 exactly as printed: the sum runs over the positive too,
+      with the α that Eq. 2 gives it. Once a positive stands out, its own weighted term dominates and pushes it away again: an
+      equation to compare with, not to train with.
+
+    The gradient flows through α, as in the authors' code.
+
+    Args:
+        queries: (M, size); rows need not be normalised.
+        responses: (M, size), the i-th answering the i-th query.
+        temperature: τ.
+        weighting: which of the two forms.
+        same: (2M, 2M), true where two of the texts (queries, then responses) are equal; such pairs are no negatives. None: the
+            published loss, in which they are.
+    """
+    vectors = normalize(_full(torch.cat([queries, responses])), dim=1)
+    count = len(vectors)
+    similarity = vectors @ vectors.T / temperature  # (2M, 2M)
+    partners = torch.arange(count, device=vectors.device).roll(count // 2)
+    positive = similarity.gather(1, partners[:, None])[:, 0]
+    negative = ~torch.eye(count, dtype=torch.bool, device=vectors.device)
+    negative[torch.arange(count, device=vectors.device), partners] = False
+    if same is not None:
+        negative &= ~same
+    number = negative.sum(1)
+    masked = similarity.masked_fill(~negative, _NEVER)
+    log_mean = masked.logsumexp(1) - number.clamp(min=1).log()
+    if weighting == "inside":
+        weights = (similarity - log_mean[:, None]).exp()
+        counted = negative.scatter(1, partners[:, None], True)
+        return ((weights * similarity).masked_fill(~counted, _NEVER).logsumexp(1) - positive).mean()
+    log_negatives = (2 * masked).logsumexp(1) - log_mean
+    losses = torch.logaddexp(positive, log_negatives) - positive
+    # an anchor whose negatives are all masked has nothing to be told apart from
+    return torch.where(number > 0, losses, torch.zeros_like(losses)).mean()
+
+
+def nt_xent(
+    anchors: torch.Tensor,
+    positives: torch.Tensor,
+    temperature: float,
+    *,
+    negatives: torch.Tensor | None = None,
+    same: torch.Tensor | None = None,
+    similarity: Literal["cosine", "dot"] = "cosine",
+    reduction: Literal["mean", "none"] = "mean",
+) -> torch.Tensor:
+    """InfoNCE over a batch: each anchor is to find its positive among all positives, and the negatives where there are any.
+
+    ℓ_i = −log( exp(s(a_i, p_i)/τ) / Σ_j exp(s(a_i, p_j)/τ) ), as in SimCSE (Eqs. 1 and 5), TOD-BERT (dot product, τ = 1) and,
+    called for both sides, WMDC.
+
+    Args:
+        anchors: (M, size).
+        positives: (M, size).
+        temperature: τ.
+        negatives: (N, size), further candidates for every anchor: SimCSE's hard negatives.
+        same: (M, M + N), true where a candidate is another copy of the positive's text, and so no negative.
+        similarity: cosine, or the plain dot product.
+        reduction: the mean, or one loss an anchor (M,).
+    """
+    anchors, positives = _full(anchors), _full(positives)
+    candidates = positives if negatives is None else torch.cat([positives, _full(negatives)])
+    if similarity == "cosine":
+        anchors, candidates = normalize(anchors, dim=1), normalize(candidates, dim=1)
+    logits = anchors @ candidates.T / temperature
+    targets = torch.arange(len(anchors), device=anchors.device)
+    if same is not None:
+        others = same.clone()
+        others[targets, targets] = False
+        logits = logits.masked_fill(others, _NEVER)
+    return cross_entropy(logits, targets, reduction=reduction)
+
+
+def masked_language_model(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy over masked tokens: logits (masked, vocabulary), targets (masked,), the sum over them."""
+    return cross_entropy(_full(logits), targets, reduction="sum")
+
+
+def _full(values: torch.Tensor) -> torch.Tensor:
+    """Half precision is lifted to float32: losses are computed in full."""
+    return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values

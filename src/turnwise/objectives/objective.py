@@ -1,0 +1,192 @@
+"""What an objective is, and what it is handed: the seam between a paper's idea and the loop that trains it.
+
+An objective says which turns of a dialogue make an example, how a batch of examples becomes token sequences, which heads it adds,
+and how the loss comes of the encodings. It never touches devices, optimisers or files. The work is cut in two so that the loop
+may do the middle part as it likes (in one forward pass or in many, with cached gradients, on several processes):
+
+    examples (once)  →  prepare (every step, on the host)  →  [the loop encodes]  →  loss
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from turnwise.backbone.compose import Composer, TurnStyle
+from turnwise.backbone.stream import Tokens, TokenStream
+from turnwise.dialogue import Dialogue
+
+#: Consecutive turns of a dialogue: the first, and the one behind the last.
+Window = tuple[int, int]
+
+
+class Example(NamedTuple):
+    """What a dialogue gives to learn from: as many windows as the objective has columns, and a label where it needs one."""
+
+    windows: tuple[Window, ...]
+    label: int = 0
+
+
+class Texts(Protocol):
+    """Tokenised turns, by number."""
+
+    def tokens(self, turn: int) -> Tokens:
+        """The tokens of a turn, without special ones."""
+
+    def speaker(self, turn: int) -> str:
+        """Who speaks it."""
+
+    def identity(self, turn: int) -> int:
+        """A number that turns of equal text share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Examples of one step.
+
+    Attributes:
+        windows: (examples, columns, 2), turns by number.
+        labels: (examples,).
+        texts: the turns.
+        composer: puts token sequences together.
+        max_length: tokens of a sequence of one turn.
+        random: the step's own source of chance; the same step draws the same whatever went before.
+    """
+
+    windows: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int64]
+    texts: Texts
+    composer: Composer
+    max_length: int
+    random: np.random.Generator
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    def sequence(self, first: int, last: int, longest: int | None = None) -> Tokens:
+        """The turns from `first` to before `last` as one sequence; of several turns the newest are kept."""
+        turns = range(first, last)
+        return self.composer.history(
+            [self.texts.tokens(turn) for turn in turns],
+            [self.texts.speaker(turn) for turn in turns],
+            longest or self.max_length * (last - first),
+        )
+
+    def column(self, number: int) -> list[Tokens]:
+        """The sequences of one column."""
+        return [self.sequence(first, last) for first, last in self.windows[:, number].tolist()]
+
+    def identities(self, number: int) -> npt.NDArray[np.int64]:
+        """A number for each window of a column; equal texts share it."""
+        return np.array(
+            [
+                hash(tuple(self.texts.identity(turn) for turn in range(first, last)))
+                for first, last in self.windows[:, number].tolist()
+            ],
+            np.int64,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a batch has become: sequences to encode, and what the loss has to know besides.
+
+    For objectives on pooled vectors the sequences form a grid, column after column, `rows` each. For objectives on token states
+    each sequence stands alone, and `weights` says how many items (masked tokens) of the loss it holds.
+    """
+
+    sequences: list[Tokens]
+    rows: int
+    facts: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    segments: list[Tokens] | None = None
+    weights: npt.NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenStates:
+    """Token states of some of a batch's sequences.
+
+    Attributes:
+        states: (tokens, hidden), in stream order.
+        stream: whose states they are.
+        members: which of the prepared sequences the stream was made of, in the order given to it.
+    """
+
+    states: torch.Tensor
+    stream: TokenStream
+    members: npt.NDArray[np.int64]
+
+    def at(self, sequences: Sequence[int], places: Sequence[int]) -> torch.Tensor:
+        """The states at places of prepared sequences (places, hidden)."""
+        stream_places = np.argsort(self.stream.order)  # of a member, by its number in the stream as given
+        number = {int(member): index for index, member in enumerate(self.members)}
+        starts = self.stream.starts().numpy()
+        rows = [starts[stream_places[number[sequence]]] + place for sequence, place in zip(sequences, places, strict=True)]
+        return self.states[torch.as_tensor(np.array(rows, np.int64), device=self.states.device)]
+
+
+class PooledObjective(Protocol):
+    """An objective on one vector a sequence; gradient caching serves it."""
+
+    needs: Literal["pooled"]
+    columns: int
+    style: TurnStyle
+    special_tokens: tuple[str, ...]
+    unique: bool
+    """Whether an example whose first window's text was there before is passed over."""
+
+    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
+        """The examples that a dialogue gives."""
+
+    def heads(self, hidden: int) -> nn.Module:
+        """The layers that training adds and evaluation drops."""
+
+    def prepare(self, batch: Batch) -> Prepared:
+        """Sequences to encode, a column after the other."""
+
+    def loss(
+        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        """The loss over a whole batch from its vectors (columns, rows, hidden), and figures for the log."""
+
+
+class TokenObjective(Protocol):
+    """An objective on token states, whose loss is a sum over items of single sequences."""
+
+    needs: Literal["tokens"]
+    columns: int
+    style: TurnStyle
+    special_tokens: tuple[str, ...]
+    unique: bool
+
+    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
+        """The examples that a dialogue gives."""
+
+    def heads(self, hidden: int) -> nn.Module:
+        """The layers that training adds and evaluation drops."""
+
+    def prepare(self, batch: Batch) -> Prepared:
+        """Sequences to encode, with their weights."""
+
+    def loss_sum(
+        self, states: TokenStates, facts: dict[str, npt.NDArray[Any]], heads: nn.Module, embeddings: nn.Module
+    ) -> torch.Tensor:
+        """The sum of the loss over the items of some sequences; the loop divides by the batch's weight."""
+
+
+Objective = PooledObjective | TokenObjective
+
+
+def words(text: str) -> int:
+    """White-space words of a text, which the papers' length limits count."""
+    return len(text.split())
+
+
+def equal_texts(identities: torch.Tensor) -> torch.Tensor:
+    """(texts, texts), true where two different places hold the same text."""
+    same = identities[:, None] == identities[None, :]
+    return same.fill_diagonal_(False)

@@ -1,0 +1,41 @@
+"""The objectives by the names that recipes know."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from turnwise.errors import TurnwiseError
+from turnwise.objectives.dse import DSE
+from turnwise.objectives.masked_language import MaskedLanguage
+from turnwise.objectives.objective import Objective
+from turnwise.objectives.pairsupcon import PairSupCon
+from turnwise.objectives.siamese import Siamese
+from turnwise.objectives.simcse import SimCSE
+from turnwise.objectives.tod_bert import TODBERT
+
+OBJECTIVES: dict[str, type[Any]] = {
+    "dse": DSE,
+    "simcse": SimCSE,
+    "pairsupcon": PairSupCon,
+    "tod-bert": TODBERT,
+    "siamese": Siamese,
+    "masked-language": MaskedLanguage,
+}
+
+
+def options_of(name: str) -> set[str]:
+    """What an objective can be told."""
+    if name not in OBJECTIVES:
+        raise TurnwiseError(f"there is no objective {name!r}: choose from {', '.join(OBJECTIVES)}")
+    return {field.name for field in fields(OBJECTIVES[name])}
+
+
+def make_objective(name: str, options: Mapping[str, Any]) -> Objective:
+    """An objective with its options; lists of a YAML file become tuples."""
+    known = options_of(name)
+    for option in options:
+        if option not in known:
+            raise TurnwiseError(f"objective {name} has no option {option!r}: it has {', '.join(sorted(known))}")
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+    made: Objective = OBJECTIVES[name](**values)
+    return made

@@ -1,0 +1,1 @@
+"""Training: recipes, and the one loop that fits any model to any objective."""

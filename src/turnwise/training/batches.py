@@ -1,0 +1,92 @@
+"""Which examples a step sees, and the threads that prepare them ahead of it.
+
+A step's examples depend on the seed and the step alone, so a run can begin anywhere, and it does not matter how many threads
+prepare or how far ahead they are.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from turnwise.backbone.compose import Composer
+from turnwise.objectives.objective import Batch, Objective, Prepared
+from turnwise.training.tokens import ExampleTable, TokenTable
+
+#: Batches that are prepared ahead of the step that needs them.
+AHEAD = 4
+
+
+class Feed:
+    """The batches of one objective.
+
+    Args:
+        name: of the objective; objectives of one run draw apart.
+        objective: what prepares them.
+        examples: all there are.
+        texts: the turns.
+        composer: puts token sequences together.
+        batch_size: examples of a step.
+        max_length: tokens of a turn.
+        seed: of the run.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        objective: Objective,
+        examples: ExampleTable,
+        texts: TokenTable,
+        composer: Composer,
+        batch_size: int,
+        max_length: int,
+        seed: int,
+    ):
+        self.name = name
+        self.objective = objective
+        self.examples = examples
+        self._texts = texts
+        self._composer = composer
+        self._batch_size = batch_size
+        self._max_length = max_length
+        self._seed = seed
+        # the order of the epoch under way and of the one that threads may already prepare
+        self._order = lru_cache(2)(lambda epoch: self._random(epoch, 0).permutation(len(examples)))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of a pass over all examples; a last batch of one example, which has no negatives, is left out."""
+        whole, rest = divmod(len(self.examples), self._batch_size)
+        return max(1, whole + (rest > 1))
+
+    def rows(self, step: int) -> npt.NDArray[np.int64]:
+        """The examples of a step: a new order every epoch."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        order: npt.NDArray[np.int64] = self._order(epoch)
+        return order[place * self._batch_size : (place + 1) * self._batch_size]
+
+    def _random(self, *place: int) -> np.random.Generator:
+        return np.random.default_rng([self._seed, *self.name.encode(), *place])
+
+    def prepare(self, step: int) -> Prepared:
+        """What the objective makes of a step's examples."""
+        windows, labels = self.examples.rows(self.rows(step))
+        random = self._random(step, 1)
+        return self.objective.prepare(Batch(windows, labels, self._texts, self._composer, self._max_length, random))
+
+
+def prepared_steps(feeds: list[Feed], first: int, last: int, workers: int) -> Iterator[list[Prepared]]:
+    """The prepared batches of the steps from `first` to before `last`, one a feed."""
+    with ThreadPoolExecutor(workers, thread_name_prefix="prepare") as pool:
+        waiting: list[list[Future[Prepared]]] = []
+        try:
+            for step in range(first, last):
+                waiting.append([pool.submit(feed.prepare, step) for feed in feeds])
+                if len(waiting) > AHEAD:
+                    yield [future.result() for future in waiting.pop(0)]
+            for futures in waiting:
+                yield [future.result() for future in futures]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,109 @@
+"""Checkpoints: everything that a run needs to go on, written whole or not at all.
+
+A checkpoint is a folder `checkpoints/step-000123/`: tensors as safetensors (no pickles), the rest as JSON, and a manifest with the
+hash of every file. It is written under another name and renamed when it is on disk; what is there under its name is whole.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from turnwise.errors import TurnwiseError
+
+_MANIFEST = "manifest.json"
+_UNFINISHED = ".writing"
+
+
+class CheckpointError(TurnwiseError):
+    """A checkpoint cannot be written or read."""
+
+
+def save_checkpoint(folder: Path, step: int, tensors: dict[str, dict[str, torch.Tensor]], state: dict[str, Any], keep: int) -> Path:
+    """Writes a checkpoint and then removes all but the newest `keep`.
+
+    Args:
+        folder: where checkpoints lie.
+        step: how many steps are done.
+        tensors: files of tensors by name.
+        state: anything that JSON can hold.
+        keep: how many stay.
+
+    Raises:
+        CheckpointError: if it cannot be written (a full disk); what was there before stays.
+    """
+    unfinished = folder / _UNFINISHED
+    place = folder / f"step-{step:09d}"
+    try:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        for name, content in tensors.items():
+            save_file(
+                {key: value.detach().contiguous().cpu() for key, value in content.items()},
+                unfinished / f"{name}.safetensors",
+            )
+        (unfinished / "state.json").write_text(json.dumps({"step": step, **state}, indent=2))
+        hashes = {path.name: _sha256(path) for path in sorted(unfinished.iterdir())}
+        (unfinished / _MANIFEST).write_text(json.dumps(hashes, indent=2))
+        for path in (*unfinished.iterdir(), unfinished):
+            _sync(path)
+        shutil.rmtree(place, ignore_errors=True)
+        unfinished.rename(place)
+        _sync(folder)
+    except OSError as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        last = latest_checkpoint(folder)
+        kept = f"the last good one is {last}" if last else "there is none yet"
+        raise CheckpointError(
+            f"the checkpoint at step {step} could not be written ({error}); {kept}. Make room and resume"
+        ) from error
+    for old in _checkpoints(folder)[:-keep]:
+        shutil.rmtree(old)
+    return place
+
+
+def latest_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint, if there is one."""
+    found = _checkpoints(folder)
+    return found[-1] if found else None
+
+
+def load_checkpoint(place: Path) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
+    """The tensors and the state of a checkpoint.
+
+    Raises:
+        CheckpointError: if it is not what was written.
+    """
+    try:
+        hashes = json.loads((place / _MANIFEST).read_text())
+        for name, expected in hashes.items():
+            if _sha256(place / name) != expected:
+                raise ValueError(f"{name} has changed")
+        tensors = {path.stem: load_file(path) for path in place.glob("*.safetensors")}
+        return tensors, json.loads((place / "state.json").read_text())
+    except (OSError, ValueError) as error:
+        others = [other for other in _checkpoints(place.parent) if other != place]
+        way = f"remove it to go on from {others[-1]}" if others else "remove it to start anew"
+        raise CheckpointError(f"the checkpoint {place} is damaged ({error}): {way}") from error
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("step-*") if path.is_dir()) if folder.is_dir() else []
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

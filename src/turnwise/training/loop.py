@@ -1,0 +1,448 @@
+"""The loop: any objectives, any backbone, one machine or several; exact, resumable, watched.
+
+A step is: prepared batches in (made ahead by threads) → each objective's loss and gradients (in one pass, or chunked with cached
+gradients) → the mean over processes → clip → optimiser. Chance is drawn anew for every step from (seed, step), so a run that was
+killed and resumed ends with the weights of one that was not.
+"""
+
+import contextlib
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from torch import nn
+
+from turnwise.backbone.backbone import Backbone
+from turnwise.corpus.store import Corpus
+from turnwise.encoder import Encoder
+from turnwise.errors import TurnwiseError
+from turnwise.objectives.objective import Objective, Prepared
+from turnwise.progress import Progress, silent
+from turnwise.training.batches import Feed, prepared_steps
+from turnwise.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from turnwise.training.encoding import PooledStep, TokenStep
+from turnwise.training.log import Log, curves_svg, model_card
+from turnwise.training.recipe import Recipe, from_tree
+from turnwise.training.schedule import learning_rate_factor
+from turnwise.training.tokens import tokenise_corpus
+
+#: What a probe is: figures of an encoder, higher is better.
+Probe = Callable[[Encoder], dict[str, float]]
+
+#: Bytes of activations that a token costs per layer and hidden unit, in float32; measured on BERT, generously.
+_ACTIVATION_BYTES = 150
+
+
+class TrainingError(TurnwiseError):
+    """A run cannot go on; the message says why and how."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """One objective in a run."""
+
+    name: str
+    objective: Objective
+    heads: nn.Module
+    weight: float
+
+
+def train(
+    recipe: Recipe,
+    corpus: Corpus,
+    out: Path | str,
+    *,
+    resume: bool = False,
+    probe: Probe | None = None,
+    progress: Progress = silent,
+    tensorboard: bool = False,
+    cache: Path | str | None = None,
+) -> Encoder:
+    """Trains an encoder; `out` becomes its folder, with `checkpoints/`, `metrics.jsonl`, `curves.svg` and `recipe.yaml` inside.
+
+    Args:
+        recipe: what to do.
+        corpus: what to learn from.
+        out: the folder; must be new unless `resume`.
+        resume: go on from the newest checkpoint in `out`, or start if there is none.
+        probe: measures the encoder before, after and every `probe_every` steps.
+        progress: told how many steps are done.
+        tensorboard: also write TensorBoard's files, into `tensorboard/`.
+        cache: where tokenised texts are kept, for several runs over one corpus to share; None: in `out/tokens`.
+
+    Raises:
+        TrainingError: if `out` is taken, the recipe is another than the one to be resumed, the loss is not a number, or it was
+            interrupted (after saving).
+    """
+    out = Path(out)
+    run = _Run(recipe, corpus, out, resume, progress, tensorboard, Path(cache or out / "tokens"))
+    run.fit(probe, progress)
+    return run.finish()
+
+
+class _Run:
+    """Everything that a run holds."""
+
+    def __init__(self, recipe: Recipe, corpus: Corpus, out: Path, resume: bool, progress: Progress, tensorboard: bool, cache: Path):
+        self.recipe = recipe
+        self.out = out
+        self.corpus = corpus
+        # half precision is ours to switch on: accelerate would keep the first run's choice for the whole process
+        self.accelerator = Accelerator(cpu=not torch.cuda.is_available())
+        self.half = _half(recipe)
+        self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
+        self.main = self.accelerator.is_main_process
+        _claim(out, recipe, resume, self.main)
+        self.accelerator.wait_for_everyone()
+        torch.manual_seed(recipe.seed)
+        objectives = recipe.make()
+        self.encoder = _encoder(recipe, objectives).to(self.accelerator.device)
+        with self.accelerator.main_process_first():
+            texts, examples = tokenise_corpus(
+                corpus, self.encoder.backbone.tokenizer, objectives, cache, progress if self.main else silent
+            )
+        self.parts = [
+            _Part(name, objective, objective.heads(self.encoder.hidden).to(self.accelerator.device), recipe.weight(name))
+            for name, objective in objectives.items()
+        ]
+        composer = self.encoder.composer
+        self.feeds = [
+            Feed(name, objective, examples[name], texts, composer, recipe.batch_of(name), recipe.max_length, recipe.seed)
+            for name, objective in objectives.items()
+        ]
+        self.steps = recipe.steps or recipe.epochs * self.feeds[0].steps_per_epoch
+        self.named = self._named_parameters()
+        self.optimizer = self._optimizer()
+        self.average = {name: value.detach().clone() for name, value in self.named.items()} if recipe.ema else {}
+        self.step = self._restore() if resume else 0
+        self.log = Log(out, self.step, tensorboard and self.main, self.main)
+        budget = recipe.tokens_per_forward or _token_budget(self.encoder.backbone, self.accelerator.device)
+        self.pooled = PooledStep(self.encoder, budget, self.rank, self.world)
+        self.tokens = TokenStep(self.encoder, budget, self.rank, self.world)
+
+    # ---- what is trained
+
+    def _named_parameters(self) -> dict[str, nn.Parameter]:
+        """All that is trained, by name: the encoder's parameters without the frozen ones, and the heads'."""
+        recipe, backbone = self.recipe, self.encoder.backbone
+        if recipe.frozen_embeddings:
+            for parameter in backbone.embeddings().parameters():
+                parameter.requires_grad_(False)
+        for layer in backbone.layer_list()[: recipe.frozen_layers]:
+            layer.requires_grad_(False)
+        named = {f"encoder.{name}": value for name, value in self.encoder.named_parameters() if value.requires_grad}
+        for part in self.parts:
+            named |= {f"heads.{part.name}.{name}": value for name, value in part.heads.named_parameters()}
+        return named
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        recipe = self.recipe
+        groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+        for name, parameter in self.named.items():
+            groups.setdefault((name.startswith("heads."), parameter.dim() > 1), []).append(parameter)
+        settings = [
+            {
+                "params": parameters,
+                "lr": (recipe.head_learning_rate or recipe.learning_rate) if is_head else recipe.learning_rate,
+                "weight_decay": recipe.weight_decay if is_matrix else 0.0,
+            }
+            for (is_head, is_matrix), parameters in groups.items()
+        ]
+        for group in settings:
+            group["peak"] = group["lr"]
+        kind = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
+        return kind(settings, fused=self.accelerator.device.type == "cuda")
+
+    # ---- the steps
+
+    def fit(self, probe: Probe | None, progress: Progress) -> None:
+        recipe = self.recipe
+        best = -math.inf
+        self.encoder.train()
+        if probe and self.step == 0:
+            self._probe(probe, best)
+        with _interruptions() as interrupted:
+            start, done, tokens, padding_saved = time.perf_counter(), self.step, 0, 0.0
+            for batches in prepared_steps(self.feeds, self.step, self.steps, recipe.workers):
+                figures = self._step(batches)
+                self.step += 1
+                tokens += sum(len(sequence) for prepared in batches for sequence in prepared.sequences)
+                padding_saved = _padding(batches)
+                if not math.isfinite(figures["loss"]):
+                    self._fail(figures["loss"])
+                if self.step % recipe.log_every == 0 or self.step == self.steps:
+                    seconds = time.perf_counter() - start
+                    rows = sum(prepared.rows for prepared in batches) * (self.step - done)
+                    figures |= {
+                        "examples_per_second": rows / seconds,
+                        "tokens_per_second": tokens / seconds,
+                        "padding_avoided": padding_saved,
+                        "memory_gigabytes": _memory(self.accelerator.device),
+                    }
+                    self.log.write(self.step, figures)
+                    progress(f"loss {figures['loss']:.3f}, {rows / seconds:,.0f} examples/s", self.step, self.steps)
+                    start, done, tokens = time.perf_counter(), self.step, 0
+                if probe and recipe.probe_every and self.step % recipe.probe_every == 0 and self.step < self.steps:
+                    best = self._probe(probe, best)
+                if recipe.checkpoint_epochs and self.step % self.feeds[0].steps_per_epoch == 0 and self.main:
+                    with self._averaged():
+                        self.encoder.save(self.out / "epochs" / f"{self.step // self.feeds[0].steps_per_epoch:03d}")
+                last = self.step == self.steps
+                if self.step % recipe.checkpoint_every == 0 or last or interrupted():
+                    self.checkpoint()
+                if interrupted() and not last:
+                    raise TrainingError(
+                        f"interrupted at step {self.step} of {self.steps}; all is saved. Go on with the same command and --resume"
+                    )
+        if probe:
+            self._probe(probe, best)
+
+    def _step(self, batches: list[Prepared]) -> dict[str, float]:
+        """One optimiser step; gives the figures of its losses."""
+        recipe = self.recipe
+        figures: dict[str, float] = {}
+        total = 0.0
+        self.optimizer.zero_grad(set_to_none=True)
+        for number, (part, prepared) in enumerate(zip(self.parts, batches, strict=True)):
+
+            def seed(chunk: int, number: int = number) -> None:
+                torch.manual_seed(_mix(recipe.seed, self.step, number, chunk, self.rank))
+
+            with torch.autocast(self.accelerator.device.type, torch.bfloat16, enabled=self.half):
+                value, logs = self._part(part, prepared, seed)
+            total += part.weight * value
+            if len(self.parts) > 1:
+                figures[f"loss.{part.name}"] = value
+            figures |= {f"{part.name}.{name}": figure for name, figure in logs.items()}
+        self._average_gradients()
+        factor = learning_rate_factor(recipe.schedule, self.step, self.steps, recipe.warmup)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak"] * factor
+        if recipe.clip is not None:
+            figures["gradient_norm"] = float(nn.utils.clip_grad_norm_(self.named.values(), recipe.clip))
+        if math.isfinite(total):  # a loss that is no number must not reach the weights
+            self.optimizer.step()
+            for name, average in self.average.items():
+                average.lerp_(self.named[name].detach(), 1 - recipe.ema)
+        return {"loss": total, "learning_rate": recipe.learning_rate * factor, **figures}
+
+    def _part(self, part: _Part, prepared: Prepared, seed: Callable[[int], None]) -> tuple[float, dict[str, float]]:
+        logs: dict[str, float] = {}
+        if part.objective.needs == "tokens":
+            return float(self.tokens.run(prepared, part.objective, part.heads, part.weight, seed)), logs
+        objective = part.objective
+        device = self.accelerator.device
+        facts = {name: torch.as_tensor(values, device=device) for name, values in prepared.facts.items()}
+
+        def loss(vectors: torch.Tensor) -> torch.Tensor:
+            value, figures = objective.loss(vectors, facts, part.heads)
+            logs.update(figures)
+            return value * part.weight
+
+        value, cached = self.pooled.run(prepared, loss, seed)
+        if cached:
+            logs["cached"] = 1.0
+        return float(value) / part.weight if part.weight else 0.0, logs
+
+    def _average_gradients(self) -> None:
+        """The mean over the processes, in one flat tensor."""
+        if self.world == 1:
+            return
+        parameters = [value for value in self.named.values() if value.grad is not None]
+        flat = torch.cat([value.grad.flatten() for value in parameters if value.grad is not None])
+        dist.all_reduce(flat)
+        flat /= self.world
+        for value, part in zip(parameters, flat.split([value.numel() for value in parameters]), strict=True):
+            value.grad = part.view_as(value)
+
+    def _fail(self, loss: float) -> None:
+        last = latest_checkpoint(self.out / "checkpoints")
+        kept = f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
+        raise TrainingError(
+            f"the loss is {loss} at step {self.step}; {kept}. A smaller learning_rate, clip=1, or precision=fp32 often helps"
+        )
+
+    def _probe(self, probe: Probe, best: float) -> float:
+        """Measures the encoder, keeps it if it is the best so far, and gives the best figure."""
+        if self.main:
+            with self._averaged():
+                figures = probe(self.encoder)
+                self.log.write(self.step, {f"probe.{name}": value for name, value in figures.items()})
+                wanted = self.recipe.keep_best
+                if wanted is not None:
+                    if wanted not in figures:
+                        raise TrainingError(f"keep_best={wanted!r}: the probe gives {', '.join(figures)}")
+                    if figures[wanted] > best:
+                        best = figures[wanted]
+                        self.encoder.save(self.out / "best")
+            self.encoder.train()
+        self.accelerator.wait_for_everyone()
+        return best
+
+    @contextlib.contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """The averaged weights in place of the trained ones, where a moving average is kept."""
+        held = {name: self.named[name].detach().clone() for name in self.average}
+        with torch.no_grad():
+            for name, value in self.average.items():
+                self.named[name].copy_(value)
+            yield
+            for name, value in held.items():
+                self.named[name].copy_(value)
+
+    # ---- saving and going on
+
+    def checkpoint(self) -> None:
+        """Writes everything that the run needs to go on."""
+        if self.main:
+            names = {id(value): name for name, value in self.named.items()}
+            optimizer = {
+                f"{names[id(parameter)]}.{key}": value
+                for parameter, state in self.optimizer.state.items()
+                for key, value in state.items()
+            }
+            tensors = {"parameters": {name: value.detach() for name, value in self.named.items()}, "optimizer": optimizer}
+            if self.average:
+                tensors["average"] = self.average
+            state = {"steps": self.steps, "random": torch.get_rng_state().tolist()[:16]}
+            save_checkpoint(self.out / "checkpoints", self.step, tensors, state, self.recipe.keep)
+        self.accelerator.wait_for_everyone()
+
+    def _restore(self) -> int:
+        """Puts the newest checkpoint back in place; gives the step to go on from."""
+        place = latest_checkpoint(self.out / "checkpoints")
+        if place is None:
+            return 0
+        tensors, state = load_checkpoint(place)
+        with torch.no_grad():
+            for name, parameter in self.named.items():
+                parameter.copy_(tensors["parameters"][name])
+            for name, value in self.average.items():
+                value.copy_(tensors["average"][name])
+        by_name: dict[str, dict[str, torch.Tensor]] = {}
+        for key, value in tensors["optimizer"].items():
+            name, _, field = key.rpartition(".")
+            by_name.setdefault(name, {})[field] = value
+        for name, parameter in self.named.items():
+            if name in by_name:
+                # the step counter stays where PyTorch keeps it; moments go to the parameter's device
+                self.optimizer.state[parameter] = {
+                    field: value if field == "step" and self.accelerator.device.type == "cpu" else value.to(parameter.device)
+                    for field, value in by_name[name].items()
+                }
+        return int(state["step"])
+
+    def finish(self) -> Encoder:
+        """Writes the finished model."""
+        self.log.close()
+        if self.main:
+            with self._averaged():
+                if self.average:
+                    for name, value in self.average.items():
+                        self.named[name].data.copy_(value)
+                self.encoder.eval()
+                self.encoder.save(self.out, model_card(self.recipe, self.corpus, self.out))
+            (self.out / "curves.svg").write_text(curves_svg(self.out / "metrics.jsonl"), encoding="utf-8")
+        self.accelerator.wait_for_everyone()
+        return self.encoder.eval()
+
+
+def _claim(out: Path, recipe: Recipe, resume: bool, main: bool) -> None:
+    """Makes sure that the folder is this run's own."""
+    place = out / "recipe.yaml"
+    if place.is_file():
+        if not resume:
+            raise TrainingError(f"{out} holds a run already: go on with --resume, or choose another --out")
+        import yaml
+
+        if from_tree(yaml.safe_load(place.read_text(encoding="utf-8"))) != recipe:
+            raise TrainingError(f"{place} is another recipe than the one given: a run goes on with the recipe it began with")
+        return
+    if out.is_dir() and any(out.iterdir()):
+        raise TrainingError(f"{out} holds other files: choose a new or empty folder")
+    if main:
+        out.mkdir(parents=True, exist_ok=True)
+        place.write_text(recipe.to_yaml(), encoding="utf-8")
+
+
+def _encoder(recipe: Recipe, objectives: dict[str, Objective]) -> Encoder:
+    """The encoder to start from, with the special tokens and the dropout that the recipe wants."""
+    encoder = Encoder.load(recipe.backbone, device="cpu", pooling=recipe.pooling)
+    tokens = tuple(dict.fromkeys(token for objective in objectives.values() for token in objective.special_tokens))
+    styles = {objective.style for objective in objectives.values()}
+    if len(styles) > 1:
+        raise TrainingError("objectives of one run must join turns in one way; these mix [SYS]/[USR] marks and separators")
+    if tokens:
+        encoder.backbone.add_tokens(tokens)
+    encoder.style = styles.pop()
+    if recipe.dropout is not None or recipe.attention_dropout is not None:
+        encoder.backbone.set_dropout(recipe.dropout, recipe.attention_dropout)
+    return encoder
+
+
+def _half(recipe: Recipe) -> bool:
+    """Whether to compute in bf16."""
+    if recipe.precision == "auto":
+        return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    return recipe.precision == "bf16"
+
+
+def _token_budget(backbone: Backbone, device: torch.device) -> int:
+    """How many tokens can be encoded at once with their activations kept: from free memory on a GPU, else within 2 GB."""
+    per_token = backbone.layers * backbone.hidden * _ACTIVATION_BYTES
+    free = torch.cuda.mem_get_info(device)[0] * 0.6 if device.type == "cuda" else 2e9
+    return max(1024, int(free / per_token))
+
+
+def _mix(*numbers: int) -> int:
+    """A seed from several numbers, so that neighbours do not share one."""
+    mixed = 0
+    for number in numbers:
+        mixed = (mixed * 6364136223846793005 + number * 1442695040888963407 + 1) % (1 << 63)
+    return mixed
+
+
+def _padding(batches: list[Prepared]) -> float:
+    """The share of tokens that padding to the longest of the batch would have added."""
+    padded = real = 0
+    for prepared in batches:
+        lengths = [len(sequence) for sequence in prepared.sequences]
+        padded += max(lengths) * len(lengths)
+        real += sum(lengths)
+    return 1 - real / padded
+
+
+def _memory(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e9
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+@contextlib.contextmanager
+def _interruptions() -> Iterator[Callable[[], bool]]:
+    """Turns Ctrl-C and SIGTERM into a question that the loop asks between steps; a second Ctrl-C stops at once."""
+    asked: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    try:
+        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: whoever owns it handles signals
+        before = {}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)

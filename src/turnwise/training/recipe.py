@@ -1,0 +1,241 @@
+"""Recipes: everything that a training run depends on besides its corpus, as a dataclass, from YAML, with dotted overrides."""
+
+import dataclasses
+import importlib.resources
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from turnwise.backbone.pooling import Pooling
+from turnwise.errors import TurnwiseError
+from turnwise.objectives.objective import Objective
+from turnwise.objectives.registry import make_objective, options_of
+
+Schedule = Literal["constant", "linear", "cosine", "one-cycle"]
+Optimizer = Literal["adam", "adamw"]
+Precision = Literal["auto", "fp32", "bf16"]
+
+
+class RecipeError(TurnwiseError):
+    """A recipe says something that cannot be; the message says which key and what it may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A training run.
+
+    Attributes:
+        objectives: name → options; `weight` (1) is what its loss counts, `batch_size` its own where it differs.
+        backbone: what to start from: 'minilm', a folder, a Hugging Face id.
+        pooling: how token states become vectors; None: the backbone's own, or the mean.
+        epochs: passes over the first objective's examples; ignored where `steps` is given.
+        steps: optimiser steps.
+        batch_size: examples of a step, over all processes: the loss sees them all at once, however they are encoded.
+        learning_rate: of the encoder.
+        head_learning_rate: of the heads; None: the encoder's.
+        optimizer: 'adam' or 'adamw'.
+        weight_decay: of matrices, not of biases and norms.
+        schedule: 'constant', 'linear', 'cosine' or 'one-cycle'.
+        warmup: share of the steps in which the rate rises.
+        clip: largest norm of the gradient; None: no limit.
+        max_length: tokens of a turn, special ones included.
+        dropout: on hidden states; None: the backbone's own.
+        attention_dropout: on attention weights; None: the backbone's own. 0 lets the fastest kernel run on a GPU.
+        frozen_layers: transformer layers, from the bottom, that are not trained.
+        frozen_embeddings: whether the embeddings are not trained.
+        precision: 'bf16' computes in half precision with the loss in full; 'auto': on a GPU that can.
+        tokens_per_forward: tokens encoded at once; beyond it gradients are cached. None: what fits the machine.
+        ema: decay of a moving average of the weights, which is then what is saved; 0: none.
+        seed: of everything that chance decides.
+        checkpoint_every: steps between checkpoints that a run can go on from.
+        checkpoint_epochs: also keep the model at the end of every epoch, in `epochs/`.
+        keep: how many checkpoints stay.
+        log_every: steps between lines of `metrics.jsonl`.
+        probe_every: steps between evaluations of the probe, where one is given; 0: only before and after.
+        keep_best: a figure of the probe; the model with the highest is kept in `best/`.
+        workers: threads that prepare batches; does not change the result.
+    """
+
+    objectives: dict[str, dict[str, Any]]
+    backbone: str = "minilm"
+    pooling: Pooling | None = None
+    epochs: int = 1
+    steps: int | None = None
+    batch_size: int = 128
+    learning_rate: float = 3e-5
+    head_learning_rate: float | None = None
+    optimizer: Optimizer = "adamw"
+    weight_decay: float = 0.0
+    schedule: Schedule = "constant"
+    warmup: float = 0.0
+    clip: float | None = None
+    max_length: int = 64
+    dropout: float | None = None
+    attention_dropout: float | None = None
+    frozen_layers: int = 0
+    frozen_embeddings: bool = False
+    precision: Precision = "auto"
+    tokens_per_forward: int | None = None
+    ema: float = 0.0
+    seed: int = 1
+    checkpoint_every: int = 1000
+    checkpoint_epochs: bool = False
+    keep: int = 2
+    log_every: int = 10
+    probe_every: int = 0
+    keep_best: str | None = None
+    workers: int = 2
+    describes: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.objectives:
+            raise RecipeError("objectives: name at least one")
+        for key, value in (("epochs", self.epochs), ("steps", self.steps), ("batch_size", self.batch_size)):
+            if value is not None and value < (2 if key == "batch_size" else 1):
+                raise RecipeError(f"{key}={value}: too small")
+        for key in ("log_every", "checkpoint_every", "keep", "workers", "max_length"):
+            if getattr(self, key) < 1:
+                raise RecipeError(f"{key}={getattr(self, key)}: needs to be 1 or more")
+        if not 0 <= self.warmup < 1 or not 0 <= self.ema < 1:
+            raise RecipeError("warmup and ema are shares from 0 to below 1")
+        self.make()
+
+    def make(self) -> dict[str, Objective]:
+        """The objectives, made."""
+        return {name: make_objective(name, _own(options)) for name, options in self.objectives.items()}
+
+    def weight(self, objective: str) -> float:
+        """What an objective's loss counts."""
+        return float(self.objectives[objective].get("weight", 1.0))
+
+    def batch_of(self, objective: str) -> int:
+        """An objective's examples of a step."""
+        return int(self.objectives[objective].get("batch_size", self.batch_size))
+
+    def to_yaml(self) -> str:
+        """The recipe with every key, as YAML."""
+        return yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, allow_unicode=True)
+
+
+def _own(options: Mapping[str, Any]) -> dict[str, Any]:
+    """An objective's own options, without those of the loop."""
+    return {key: value for key, value in options.items() if key not in ("weight", "batch_size")}
+
+
+def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe from a file, or a packaged one by its name ('dse', 'dse-paper'), with overrides `key=value` applied.
+
+    A key may be dotted (`objectives.dse.temperature=0.1`). One that the recipe itself does not have, but its objectives do, is set
+    for those (`temperature=0.1`).
+
+    Raises:
+        RecipeError: if there is no such recipe, or a key or value that cannot be.
+    """
+    tree = _read(name)
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals or not key:
+            raise RecipeError(f"{override!r}: expected key=value")
+        _set(tree, key.split("."), _scalar(value), override)
+    return from_tree(tree)
+
+
+def from_tree(tree: Mapping[str, Any]) -> Recipe:
+    """A recipe from what YAML holds, every key checked."""
+    hints = typing.get_type_hints(Recipe)
+    values = {}
+    for key, value in tree.items():
+        if key not in hints:
+            raise RecipeError(f"a recipe has no key {key!r}: it has {', '.join(hints)}")
+        values[key] = _checked(key, hints[key], value)
+    if "objectives" not in values:
+        raise RecipeError("objectives: name at least one")
+    return Recipe(**values)
+
+
+def packaged() -> list[str]:
+    """The names of the recipes that come with turnwise."""
+    folder = importlib.resources.files("turnwise.recipes")
+    return sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
+
+
+def _read(name: str | Path) -> dict[str, Any]:
+    if Path(name).is_file():
+        text = Path(name).read_text(encoding="utf-8")
+    elif str(name) in packaged():
+        text = (importlib.resources.files("turnwise.recipes") / f"{name}.yaml").read_text(encoding="utf-8")
+    else:
+        raise RecipeError(f"there is no recipe {str(name)!r}: name a YAML file, or one of {', '.join(packaged())}")
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{name} is not valid YAML: {error}") from None
+    if not isinstance(tree, dict):
+        raise RecipeError(f"{name} holds no keys")
+    return tree
+
+
+def _scalar(value: str) -> Any:
+    parsed = yaml.safe_load(value) if value else value
+    if isinstance(parsed, str):  # YAML 1.1 takes 3e-5 for a text
+        try:
+            return float(parsed)
+        except ValueError:
+            return parsed
+    return parsed
+
+
+def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> None:
+    if len(keys) == 1 and keys[0] not in typing.get_type_hints(Recipe):
+        having = [name for name in tree.get("objectives", {}) if keys[0] in options_of(name) or keys[0] == "weight"]
+        if not having:
+            raise RecipeError(f"{override!r}: neither the recipe nor its objectives have a key {keys[0]!r}")
+        for name in having:
+            tree["objectives"][name] = {**(tree["objectives"][name] or {}), keys[0]: value}
+        return
+    branch = tree
+    for key in keys[:-1]:
+        if not isinstance(branch.get(key), dict):
+            branch[key] = {}
+        branch = branch[key]
+    branch[keys[-1]] = value
+
+
+def _checked(key: str, kind: Any, value: Any) -> Any:
+    if key == "objectives":
+        if not isinstance(value, dict) or not all(isinstance(options, dict | None) for options in value.values()):
+            raise RecipeError("objectives: expected names, each with its options")
+        return {name: options or {} for name, options in value.items()}
+    allowed = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    for choice in allowed:
+        if typing.get_origin(choice) is Literal:
+            if value in typing.get_args(choice):
+                return value
+        elif choice is type(None):
+            if value is None:
+                return None
+        elif choice is float and isinstance(value, int | float | str) and not isinstance(value, bool):
+            try:
+                return float(value)
+            except ValueError:
+                continue
+        elif choice is int and isinstance(value, float) and value.is_integer():
+            return int(value)
+        elif isinstance(value, choice) and not (choice is int and isinstance(value, bool)):
+            return value
+    raise RecipeError(f"{key}={value!r}: expected {_words(allowed)}")
+
+
+def _words(allowed: Sequence[Any]) -> str:
+    names = []
+    for choice in allowed:
+        if typing.get_origin(choice) is Literal:
+            names += [repr(value) for value in typing.get_args(choice)]
+        else:
+            names.append("nothing" if choice is type(None) else choice.__name__)
+    return " or ".join(names)

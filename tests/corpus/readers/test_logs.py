@@ -1,0 +1,663 @@
+"""Pins how people's own logs are read: tables, chat-completion logs, plain text, and turnwise's own format."""
+
+import gzip
+import json
+import time as clock
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, timezone
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pyarrow as pa
+import pytest
+from conftest import outcome_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from layouts import LAYOUTS, csv_bytes, jsonl_bytes, lay_out, parquet_bytes
+
+from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.intake import CorpusError
+from turnwise.corpus.readers.jsonl import to_json
+from turnwise.corpus.readers.roles import ROLE_WORDS
+from turnwise.dialogue import Dialogue, Slot, Turn
+
+COLUMNS = ("conversation", "speaker", "text", "time")
+
+
+def said(dialogue: Dialogue) -> list[tuple[str, str]]:
+    return [(turn.speaker, turn.text) for turn in dialogue.turns]
+
+
+def table(folder: Path, *rows: tuple, columns: tuple = COLUMNS, name: str = "log.csv", delimiter: str = ",") -> Path:
+    return lay_out(folder, {name: csv_bytes(columns, *rows, delimiter=delimiter)})
+
+
+# ---- table
+
+
+def test_rows_keep_their_order_without_a_time_column(tmp_path: Path, attempt: Callable):
+    """Conversations may be interleaved; each is put together, and they come by name."""
+    folder = table(
+        tmp_path / "in",
+        ("z", "user", "z one", "3"),
+        ("a", "user", "a one", "9"),
+        ("z", "agent", "z two", "2"),
+        ("a", "agent", "a two", "8"),
+        ("z", "user", "z three", "1"),
+    )
+    outcome = attempt("table", folder)
+    assert {it.id: [text for _, text in said(it)] for it in outcome.dialogues} == {
+        "a": ["a one", "a two"],
+        "z": ["z one", "z two", "z three"],
+    }
+    assert outcome.manifest["read"] == {"dialogues": 2, "utterances": 5}
+
+
+def test_rows_are_sorted_by_time_where_there_is_one(tmp_path: Path, attempt: Callable):
+    """Rows of one moment keep the order of the file."""
+    folder = table(
+        tmp_path / "in",
+        ("a", "user", "fourth", "10"),
+        ("a", "agent", "first", "9"),
+        ("a", "user", "second", "9.5"),
+        ("a", "agent", "third", "9.5"),
+    )
+    (dialogue,) = attempt("table", folder, time="time").dialogues
+    assert [text for _, text in said(dialogue)] == ["first", "second", "third", "fourth"]
+
+
+def test_several_messages_in_a_row_stay_several_turns(tmp_path: Path, attempt: Callable):
+    """The step `merge-speakers` joins them; the reader does not."""
+    folder = table(tmp_path / "in", ("a", "user", "Hi", ""), ("a", "user", "Anyone?", ""), ("a", "bot", "Yes", ""))
+    (dialogue,) = attempt("table", folder).dialogues
+    assert said(dialogue) == [("user", "Hi"), ("user", "Anyone?"), ("system", "Yes")]
+    (merged,) = import_corpus("table", folder, tmp_path / "merged", steps=["merge-speakers"])
+    assert [turn.speaker for turn in merged.turns] == ["user", "system"]
+
+
+def test_a_conversation_may_be_spread_over_files(tmp_path: Path, attempt: Callable):
+    """A log cut by the day cuts conversations too; a fault is told by the file it is in."""
+    folder = table(tmp_path / "in", ("a", "user", "Late already", "1"), name="monday.csv")
+    table(folder, ("a", "agent", "Good morning", "2"), ("a", "user", "", "3"), name="tuesday.tsv", delimiter="\t")
+    (folder / "wednesday.csv.gz").write_bytes(gzip.compress(csv_bytes(COLUMNS, ("a", "user", "Bye", "0"))))
+    outcome = attempt("table", folder, time="time")
+    (dialogue,) = outcome.dialogues
+    assert [text for _, text in said(dialogue)] == ["Bye", "Late already", "Good morning"]
+    assert [(it["file"], it["line"], it["reason"]) for it in outcome.rejected] == [("tuesday.tsv", 3, "the text is empty")]
+    assert [file["name"] for file in outcome.manifest["inputs"]] == ["monday.csv", "tuesday.tsv", "wednesday.csv.gz"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "options"),
+    [
+        ("2024-05-01T12:00:00+02:00", "2024-05-01T11:00:00+00:00", {}),
+        ("2024-05-01T10:59:00Z", "2024-05-01T11:00:00", {}),
+        ("2024-05-01", "2024-05-01 00:00:01", {}),
+        ("20240501T235959", "20240502T000000", {}),
+        ("1714560000", "1714560001", {}),
+        ("1714560000000", "1714560000001", {}),
+        ("1714560000.25", "1714560000.5", {}),
+        ("-5", "5", {}),
+        ("02/01/2024 10:00", "01/02/2024 09:00", {"time_format": "%d/%m/%Y %H:%M"}),
+        ("31 Jan 24", "01 Feb 24", {"time_format": "%d %b %y"}),
+        ("12:00 +0200", "11:00 +0000", {"time_format": "%H:%M %z"}),
+    ],
+)
+def test_times_are_understood(first: str, second: str, options: dict, tmp_path: Path, attempt: Callable):
+    """ISO 8601 with and without zones (none: UTC), seconds or milliseconds since 1970, or as told."""
+    folder = table(tmp_path / "in", ("a", "agent", "later", second), ("a", "user", "earlier", first))
+    (dialogue,) = attempt("table", folder, time="time", **options).dialogues
+    assert said(dialogue) == [("user", "earlier"), ("system", "later")]
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [
+        pa.array([datetime(2024, 5, 1, 10, tzinfo=UTC), datetime(2024, 5, 1, 9, tzinfo=UTC)], pa.timestamp("us", "UTC")),
+        pa.array([datetime(2024, 5, 1, 10), datetime(2024, 5, 1, 9)], pa.timestamp("ns")),  # noqa: DTZ001 (without a zone)
+        pa.array([datetime(2024, 5, 1, 10), datetime(2024, 5, 1, 9)], pa.timestamp("s")),  # noqa: DTZ001
+        pa.array(
+            [
+                datetime(2024, 5, 1, 9, tzinfo=UTC),
+                datetime(2024, 5, 1, 10, tzinfo=timezone(timedelta(hours=2))),
+            ],
+            pa.timestamp("ms", "Europe/Berlin"),
+        ),
+        pa.array([date(2024, 5, 2), date(2024, 5, 1)]),
+        pa.array([20, 10]),
+        pa.array([2.5, 1.5]),
+        pa.array(["2024-05-01T10:00:00", "2024-05-01T09:00:00"]),
+    ],
+    ids=["utc", "ns", "s", "zone", "date", "int", "float", "string"],
+)
+def test_times_of_parquet_are_understood(moments: pa.Array, tmp_path: Path, attempt: Callable):
+    columns = {"conversation": ["a", "a"], "speaker": ["bot", "user"], "text": ["later", "earlier"], "time": moments}
+    folder = lay_out(tmp_path / "in", {"log.parquet": parquet_bytes(columns)})
+    (dialogue,) = attempt("table", folder, time="time").dialogues
+    assert said(dialogue) == [("user", "earlier"), ("system", "later")]
+
+
+@pytest.mark.parametrize(
+    ("moment", "options", "hint"),
+    [
+        ("noonish", {}, "say how with --set time_format="),
+        ("", {}, "cannot read the time ''"),
+        ("nan", {}, "cannot read the time 'nan'"),
+        ("inf", {}, "cannot read the time 'inf'"),
+        ("13/13/2024", {"time_format": "%d/%m/%Y"}, "it does not fit '%d/%m/%Y'"),
+    ],
+)
+def test_a_time_that_cannot_be_read_rejects_its_row_alone(moment: str, options: dict, hint: str, tmp_path: Path, attempt: Callable):
+    good = "01/05/2024" if options else "2024-05-01"
+    folder = table(tmp_path / "in", ("a", "user", "Hello", good), ("a", "bot", "Lost", moment), ("a", "user", "Bye", good))
+    outcome = attempt("table", folder, time="time", **options)
+    assert [text for it in outcome.dialogues for _, text in said(it)] == ["Hello", "Bye"]
+    (rejection,) = outcome.rejected
+    assert hint in rejection["reason"]
+    assert {key: rejection[key] for key in ("line", "kind", "dialogue", "text")} == {
+        "line": 3,
+        "kind": "turn",
+        "dialogue": "a",
+        "text": "Lost",
+    }
+    assert outcome.manifest["read"] == {"dialogues": 1, "utterances": 3}
+
+
+@pytest.mark.parametrize("option", ["conversation", "speaker", "text", "time", "intent", "split"])
+@pytest.mark.parametrize("name", ["log.csv", "log.parquet"])
+def test_a_missing_column_is_an_error_that_lists_the_columns(option: str, name: str, tmp_path: Path, attempt: Callable):
+    """Nothing is guessed: whoever has the log knows what its columns are."""
+    if name == "log.csv":
+        folder = table(tmp_path / "in", ("a", "user", "Hi", "1"))
+    else:
+        folder = lay_out(tmp_path / "in", {name: parquet_bytes({column: ["a"] for column in COLUMNS})})
+    error = attempt("table", folder, **{option: "Message Body"}).error
+    assert f"{name} has no column 'Message Body'" in error
+    assert "it has 'conversation', 'speaker', 'text', 'time'" in error
+    assert "--set" in error
+
+
+def test_a_row_without_a_conversation_is_rejected_alone(tmp_path: Path, attempt: Callable):
+    folder = table(tmp_path / "in", ("a", "user", "Hi", ""), (" ", "user", "Whose?", ""), ("", "bot", "Nobody's", ""))
+    outcome = attempt("table", folder)
+    assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
+    assert [(it["line"], it["text"]) for it in outcome.rejected] == [(3, "Whose?"), (4, "Nobody's")]
+    assert {it["reason"] for it in outcome.rejected} == {"no conversation in column 'conversation'"}
+
+
+def test_quoted_cells_may_hold_line_ends_and_delimiters(tmp_path: Path, attempt: Callable):
+    """As e-mails in a spreadsheet do; the lines that rejections tell are those of the file."""
+    content = (
+        b'conversation,speaker,text\r\na,user,"Dear all,\r\n\r\nit says ""no"", twice.\r\nAnn"\r\na,,lost\r\na,bot,"x\ty;z"\r\n'
+    )
+    outcome = attempt("table", lay_out(tmp_path / "in", {"mail.csv": content}))
+    (dialogue,) = outcome.dialogues
+    assert said(dialogue) == [("user", 'Dear all,\r\n\r\nit says "no", twice.\r\nAnn'), ("system", "x\ty;z")]
+    assert [rejection["line"] for rejection in outcome.rejected] == [6]
+
+
+def test_a_cell_may_be_larger_than_the_csv_module_likes(tmp_path: Path, attempt: Callable):
+    text = "word " * 100_000 + "end"
+    (dialogue,) = attempt("table", table(tmp_path / "in", ("a", "user", text, ""))).dialogues
+    assert dialogue.turns[0].text == text
+
+
+def test_short_rows_lack_their_last_cells_and_long_rows_are_rejected(tmp_path: Path, attempt: Callable):
+    content = b"conversation,speaker,text\na,user\na,user,one,two\n\na,user,fine\n"
+    outcome = attempt("table", lay_out(tmp_path / "in", {"log.csv": content}))
+    assert [said(it) for it in outcome.dialogues] == [[("user", "fine")]]
+    assert {(it["line"], it["reason"].partition(":")[0]) for it in outcome.rejected} == {
+        (2, "the text is empty"),
+        (3, "4 cells under 3 columns"),
+    }
+
+
+@pytest.mark.parametrize("name", ["log.txt", "log", "LOG.CSV", "export.2024.log", "a.tsv.csv"])
+def test_a_file_of_any_name_reads_as_csv(name: str, tmp_path: Path, attempt: Callable):
+    """Whoever names the file itself may call it what they like; the last known ending decides."""
+    folder = table(tmp_path / "in", ("a", "user", "Hi", ""), name=name)
+    assert [said(it) for it in attempt("table", folder / name).dialogues] == [[("user", "Hi")]]
+
+
+@pytest.mark.parametrize("name", ["LOG.TSV", "a.csv.tsv", "log.tsv.gz"])
+def test_a_file_that_ends_in_tsv_has_tabs(name: str, tmp_path: Path, attempt: Callable):
+    content = csv_bytes(COLUMNS, ("a", "user", "Hi, you", ""), delimiter="\t")
+    folder = lay_out(tmp_path / "in", {name: gzip.compress(content) if name.endswith(".gz") else content})
+    assert [said(it) for it in attempt("table", folder / name).dialogues] == [[("user", "Hi, you")]]
+
+
+def test_intents_and_splits_come_from_their_columns(tmp_path: Path, attempt: Callable):
+    """An empty cell is no intent; a conversation's split is its first message's."""
+    rows = (("a", "user", "Refund!", "refund", "test"), ("a", "bot", "Sure", "", "train"), ("b", "user", "Hm", "", ""))
+    folder = table(tmp_path / "in", *rows, columns=("conversation", "speaker", "text", "goal", "part"))
+    first, second = attempt("table", folder, intent="goal", split="part").dialogues
+    assert [turn.intent for turn in first.turns] == ["refund", None]
+    assert (first.split, second.split) == ("test", None)
+
+
+# ---- who speaks
+
+
+@pytest.mark.parametrize("word", ROLE_WORDS)
+def test_role_words_are_known_in_any_case(word: str, tmp_path: Path, attempt: Callable):
+    folder = table(tmp_path / "in", ("a", word, "one", ""), ("a", f" {word.upper()} ", "two", ""))
+    outcome = attempt("table", folder)
+    assert [who for who, _ in said(outcome.dialogues[0])] == [ROLE_WORDS[word]] * 2
+    assert outcome.manifest["facts"] == {}
+
+
+def test_a_map_of_speakers_goes_before_role_words_and_a_star_after_them(tmp_path: Path, attempt: Callable):
+    rows = [("a", name, name, "") for name in ("Bob", "agent", "customer", "Zoë", "bot")]
+    speakers = {"bob": "system", "BOT": "user", "*": "speaker_1"}
+    (dialogue,) = attempt("table", table(tmp_path / "in", *rows), speakers=speakers).dialogues
+    assert said(dialogue) == [
+        ("system", "Bob"),
+        ("system", "agent"),
+        ("user", "customer"),
+        ("speaker_1", "Zoë"),
+        ("user", "bot"),
+    ]
+
+
+def test_names_without_a_role_are_numbered_by_conversation_and_counted(tmp_path: Path, attempt: Callable):
+    """That somebody's names were not understood should not go unnoticed: the facts tell how many turns it was."""
+    rows = [("a", "Ann", "1", ""), ("a", "Bob", "2", ""), ("a", "ann ", "3", ""), ("b", "Bob", "4", ""), ("b", "user", "5", "")]
+    outcome = attempt("table", table(tmp_path / "in", *rows))
+    assert [[who for who, _ in said(it)] for it in outcome.dialogues] == [
+        ["speaker_1", "speaker_2", "speaker_1"],
+        ["speaker_1", "user"],
+    ]
+    assert outcome.manifest["facts"] == {"turns of speakers without a role": 4}
+
+
+def test_a_number_that_the_map_gives_away_is_nobody_elses(tmp_path: Path, attempt: Callable):
+    """Two people never become one."""
+    rows = [("a", "Ann", "1", ""), ("a", "Bob", "2", ""), ("a", "Cid", "3", "")]
+    (dialogue,) = attempt("table", table(tmp_path / "in", *rows), speakers={"bob": "speaker_1"}).dialogues
+    assert [who for who, _ in said(dialogue)] == ["speaker_2", "speaker_1", "speaker_3"]
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_a_turn_without_a_speaker_is_rejected(name: str, tmp_path: Path, attempt: Callable):
+    outcome = attempt("table", table(tmp_path / "in", ("a", name, "Boo", ""), ("a", "user", "Hi", "")))
+    assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
+    assert [(it["line"], it["text"]) for it in outcome.rejected] == [(2, "Boo")]
+
+
+def test_convokit_speakers_that_are_null_are_rejected(tmp_path: Path, attempt: Callable):
+    """Nobody is called 'None'."""
+    records = [
+        {"id": "1", "conversation_id": "1", "speaker": None, "text": "Boo", "timestamp": 1},
+        {"id": "2", "conversation_id": "1", "speaker": "user", "text": "Hi", "timestamp": 2},
+    ]
+    outcome = attempt("convokit", lay_out(tmp_path / "in", {"utterances.jsonl": jsonl_bytes(*records)}))
+    assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
+    assert [it["line"] for it in outcome.rejected] == [1]
+
+
+# ---- messages
+
+
+def chat(folder: Path, *messages: Any, **more: Any) -> Path:
+    return lay_out(folder, {"chats.jsonl": jsonl_bytes({"id": "c", "messages": list(messages), **more})})
+
+
+def test_instructions_and_tools_say_nothing_and_are_counted(tmp_path: Path, attempt: Callable):
+    folder = chat(
+        tmp_path / "in",
+        {"role": "system", "content": "Be brief."},
+        {"role": "developer", "content": "Really."},
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+        {"role": "tool", "content": "{}", "tool_call_id": "1"},
+        {"role": "assistant", "content": "", "function_call": {"name": "f"}},
+        {"role": "function", "content": "{}"},
+        {"role": "assistant", "content": "Sunny.", "tool_calls": [{"id": "2"}]},
+    )
+    outcome = attempt("messages", folder)
+    assert [said(it) for it in outcome.dialogues] == [[("user", "Weather?"), ("system", "Sunny.")]]
+    assert outcome.rejected == ()
+    assert outcome.manifest["left_out"] == {
+        "system messages": 1,
+        "developer messages": 1,
+        "messages that only call a tool": 2,
+        "tool messages": 1,
+        "function messages": 1,
+    }
+
+
+def test_parts_are_joined_and_images_are_counted(tmp_path: Path, attempt: Callable):
+    content = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": "data:"}},
+        "A fern?",
+        {"type": "input_audio", "input_audio": {}},
+        {},
+    ]
+    outcome = attempt("messages", chat(tmp_path / "in", {"role": "user", "content": content}))
+    assert [said(it) for it in outcome.dialogues] == [[("user", "What is this?\nA fern?")]]
+    assert outcome.manifest["left_out"] == {"image_url parts": 1, "input_audio parts": 1, "unknown parts": 1}
+
+
+def test_a_message_of_nothing_but_an_image_is_rejected(tmp_path: Path, attempt: Callable):
+    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}
+    outcome = attempt("messages", chat(tmp_path / "in", picture, {"role": "assistant", "content": "A fern."}))
+    assert [said(it) for it in outcome.dialogues] == [[("system", "A fern.")]]
+    assert outcome.reasons == ["the text is empty"]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ({"role": "user", "content": None}, "the text is a NoneType, not a string"),
+        ({"role": "user", "content": 5}, "the text is a int, not a string"),
+        ({"role": "user", "content": {"text": "Hm"}}, "the text is a dict, not a string"),
+        ({"role": "critic", "content": "Bad."}, "unknown speaker 'critic'"),
+        ({"role": "user", "content": " "}, "the text is empty"),
+    ],
+)
+def test_a_message_that_nobody_can_read_is_rejected_alone(message: dict, reason: str, tmp_path: Path, attempt: Callable):
+    outcome = attempt("messages", chat(tmp_path / "in", {"role": "user", "content": "Hi"}, message))
+    assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
+    assert reason in outcome.reasons[0]
+    assert outcome.rejected[0]["dialogue"] == "c"
+
+
+@pytest.mark.parametrize("message", [None, "Hi", {"content": "Hi"}, {"role": "user"}, {"role": "user", "content": [5]}])
+def test_a_message_of_another_shape_rejects_its_conversation_and_no_other(message: Any, tmp_path: Path, attempt: Callable):
+    fine = {"id": "fine", "messages": [{"role": "user", "content": "Hi"}]}
+    broken = {"id": "broken", "messages": [{"role": "user", "content": "Hi"}, message]}
+    outcome = attempt("messages", lay_out(tmp_path / "in", {"chats.jsonl": jsonl_bytes(broken, fine)}))
+    assert [it.id for it in outcome.dialogues] == ["fine"]
+    assert [(it["kind"], it["line"], it["dialogue"]) for it in outcome.rejected] == [("dialogue", 1, "broken")]
+
+
+def test_a_conversation_is_known_by_its_id_or_its_place(tmp_path: Path, attempt: Callable):
+    """0 is an id as good as any; nothing and '' are none."""
+    hello = {"messages": [{"role": "user", "content": "Hi"}]}
+    records = [{"id": 0, **hello}, {"conversation_id": "x", **hello}, {"id": None, **hello}, {"id": "", **hello}]
+    outcome = attempt("messages", lay_out(tmp_path / "in", {"day/chats.jsonl": jsonl_bytes(*records)}))
+    assert [it.id for it in outcome.dialogues] == ["0", "x", "day/chats.jsonl/3", "day/chats.jsonl/4"]
+
+
+# ---- text
+
+
+def text_file(folder: Path, content: str, name: str = "chat.txt") -> Path:
+    return lay_out(folder, {name: content})
+
+
+def test_a_line_without_a_speaker_goes_on_with_the_turn(tmp_path: Path, attempt: Callable):
+    """A name alone on its line starts a turn whose words follow."""
+    content = "Ann: First,\n   a list\nmilk\n\nBob:\nsecond\n"
+    outcome = attempt("text", text_file(tmp_path / "in", content), speakers={"*": "user"})
+    assert [said(it) for it in outcome.dialogues] == [[("user", "First,\na list\nmilk")], [("user", "second")]]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "10:30 is fine",
+        "at 10:30",
+        "http://example.org/a: b",
+        "https://example.org",
+        "C:\\temp",
+        "a name that is far too long to be the name of anybody at all: no",
+        "::",
+        "one\ttwo: three",
+    ],
+)
+def test_times_and_addresses_start_no_turn(line: str, tmp_path: Path, attempt: Callable):
+    outcome = attempt("text", text_file(tmp_path / "in", f"User: See\n{line}\nAgent: Good: thanks\n"))
+    assert [said(it) for it in outcome.dialogues] == [[("user", f"See\n{line}"), ("system", "Good: thanks")]]
+    assert outcome.manifest["left_out"] == {"line ends inside a turn (the lines are kept)": 1}
+
+
+def test_a_first_line_without_a_speaker_is_rejected(tmp_path: Path, attempt: Callable):
+    """What comes before anybody speaks has no speaker; the rest of the dialogue is kept."""
+    outcome = attempt("text", text_file(tmp_path / "in", "Chat of 5 May\nUser: Hi\n\n\nlost\n"))
+    assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
+    assert [(it["kind"], it["line"], it["text"]) for it in outcome.rejected] == [
+        ("turn", 1, "Chat of 5 May"),
+        ("turn", 5, "lost"),
+        ("dialogue", 5, None),
+    ]
+    assert outcome.manifest["read"] == {"dialogues": 2, "utterances": 3}
+
+
+def test_an_empty_turn_is_rejected_with_its_line(tmp_path: Path, attempt: Callable):
+    outcome = attempt("text", text_file(tmp_path / "in", "User: Hi\nAgent:\nUser: Anybody?\n"))
+    assert [said(it) for it in outcome.dialogues] == [[("user", "Hi"), ("user", "Anybody?")]]
+    assert [(it["line"], it["reason"]) for it in outcome.rejected] == [(2, "the text is empty")]
+
+
+def test_blank_lines_part_dialogues_whatever_their_space(tmp_path: Path, attempt: Callable):
+    outcome = attempt("text", text_file(tmp_path / "in", "\n \nUser: a\n \t \n\n  Agent : b  \n"))
+    assert [(it.id, said(it)) for it in outcome.dialogues] == [
+        ("chat.txt/3", [("user", "a")]),
+        ("chat.txt/6", [("system", "b")]),
+    ]
+
+
+def test_a_long_monologue_is_read_in_no_time(tmp_path: Path):
+    """A hundred thousand lines of one turn: joined once, not anew with every line."""
+    folder = text_file(tmp_path / "in", "User: It began\n" + "and then some more of the same old story\n" * 100_000)
+    start = clock.perf_counter()
+    (dialogue,) = import_corpus("text", folder, tmp_path / "out")
+    assert clock.perf_counter() - start < 10
+    assert dialogue.turns[0].text.count("\n") == 100_000
+
+
+def test_a_line_of_spaces_is_read_in_no_time(tmp_path: Path):
+    """A pattern that backtracks would need hours."""
+    folder = text_file(tmp_path / "in", "User: Hi\n" + " " * 2_000_000 + "x\n" + "y" + " " * 2_000_000 + "z\n")
+    start = clock.perf_counter()
+    import_corpus("text", folder, tmp_path / "out")
+    assert clock.perf_counter() - start < 10
+
+
+# ---- turnwise's own format
+
+SCHEMA = json.loads(files("turnwise.corpus.readers").joinpath("dialogue.schema.json").read_text(encoding="utf-8"))
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+#: Everything that a file can hold: no half characters; NUL is refused in texts.
+_words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+_texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40).map(str.strip)
+_speakers = st.sampled_from(["user", "system", "speaker_1", "speaker_2", "speaker_17"])
+
+
+@st.composite
+def _slots(draw: st.DrawFn, text: str) -> tuple[Slot, ...]:
+    slots = []
+    for _ in range(draw(st.integers(0, 3))):
+        start = draw(st.integers(0, len(text) - 1))
+        end = draw(st.integers(start + 1, len(text)))
+        slots.append(Slot.of(text, draw(_words), start, end))
+    return tuple(sorted(slots, key=lambda slot: (slot.start, slot.end, slot.name)))
+
+
+@st.composite
+def _turns(draw: st.DrawFn) -> Turn:
+    text = draw(_texts.filter(bool))
+    acts = tuple(draw(st.lists(_words, max_size=3)))
+    return Turn(draw(_speakers), text, draw(st.none() | _words), acts, draw(_slots(text)))
+
+
+@st.composite
+def _dialogues(draw: st.DrawFn) -> Dialogue:
+    turns = tuple(draw(st.lists(_turns(), min_size=1, max_size=4)))
+    return Dialogue(draw(_words), turns, draw(_words), draw(st.none() | _words))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(dialogues=st.lists(_dialogues(), min_size=1, max_size=4, unique_by=lambda it: it.id))
+def test_what_is_written_reads_as_it_was(dialogues: list[Dialogue], tmp_path_factory: pytest.TempPathFactory):
+    """Any dialogues → `to_json` → import → the same dialogues, whatever odd characters they hold."""
+    folder = tmp_path_factory.mktemp("jsonl")
+    lay_out(folder / "in", {"own.jsonl": "".join(f"{to_json(it)}\n" for it in dialogues)})
+    outcome = outcome_of(import_corpus("jsonl", folder / "in", folder / "out", strict=True))
+    assert outcome.dialogues == tuple(dialogues)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(dialogue=_dialogues())
+def test_what_is_written_fits_the_schema(dialogue: Dialogue):
+    line = to_json(dialogue)
+    assert "\n" not in line
+    VALIDATOR.validate(json.loads(line))
+
+
+def test_the_schema_is_one():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+def test_what_any_reader_reads_can_be_written_and_read_again(layout: Any, tmp_path: Path):
+    """Import → `to_json` → import gives the same dialogues, labels, sources and splits."""
+    lines = [to_json(it) for it in import_corpus(layout.reader, layout.write(tmp_path / "in"), tmp_path / "a", **layout.options)]
+    for line in lines:
+        VALIDATOR.validate(json.loads(line))
+    lay_out(tmp_path / "own", {"own.jsonl": "\n".join(lines)})
+    assert tuple(import_corpus("jsonl", tmp_path / "own", tmp_path / "b", strict=True)) == layout.expected
+
+
+GOOD_TURN = {"speaker": "user", "text": "Two teas", "slots": [{"name": "count", "value": "Two", "start": 0, "end": 3}]}
+GOOD = {"id": "x", "turns": [GOOD_TURN]}
+
+
+def _with_turn(**changes: Any) -> dict[str, Any]:
+    return {"id": "x", "turns": [{**GOOD_TURN, **changes}]}
+
+
+def _with_slot(**changes: Any) -> dict[str, Any]:
+    return _with_turn(slots=[{**GOOD_TURN["slots"][0], **changes}])
+
+
+def _without(record: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != key}
+
+
+REFUSED = {
+    "not an object": [],
+    "a string": "x",
+    "null": None,
+    "no id": {"turns": [GOOD_TURN]},
+    "empty id": {**GOOD, "id": ""},
+    "number as id": {**GOOD, "id": 5},
+    "null id": {**GOOD, "id": None},
+    "no turns": {"id": "x"},
+    "empty turns": {"id": "x", "turns": []},
+    "turns an object": {"id": "x", "turns": {"0": GOOD_TURN}},
+    "turns null": {"id": "x", "turns": None},
+    "turns a string": {"id": "x", "turns": "Hi"},
+    "a turn null": {"id": "x", "turns": [GOOD_TURN, None]},
+    "a turn a string": {"id": "x", "turns": ["Hi"]},
+    "a turn a list": {"id": "x", "turns": [["user", "Hi"]]},
+    "number as source": {**GOOD, "source": 5},
+    "null source": {**GOOD, "source": None},
+    "number as split": {**GOOD, "split": 5},
+    "list as split": {**GOOD, "split": ["train"]},
+    "null split": {**GOOD, "split": None},
+    "no speaker": {"id": "x", "turns": [_without(GOOD_TURN, "speaker")]},
+    "unknown speaker": _with_turn(speaker="bob"),
+    "speaker zero": _with_turn(speaker="speaker_0"),
+    "speaker in capitals": _with_turn(speaker="User"),
+    "null speaker": _with_turn(speaker=None),
+    "list as speaker": _with_turn(speaker=["user"]),
+    "no text": {"id": "x", "turns": [_without(GOOD_TURN, "text")]},
+    "empty text": _with_turn(text="", slots=[]),
+    "blank text": _with_turn(text=" \n", slots=[]),
+    "number as text": _with_turn(text=5, slots=[]),
+    "null text": _with_turn(text=None, slots=[]),
+    "list as text": _with_turn(text=["Hi"], slots=[]),
+    "number as intent": _with_turn(intent=5),
+    "zero as intent": _with_turn(intent=0),
+    "list as intent": _with_turn(intent=[]),
+    "false as intent": _with_turn(intent=False),
+    "string as acts": _with_turn(acts="inform"),
+    "null as acts": _with_turn(acts=None),
+    "number among acts": _with_turn(acts=["inform", 5]),
+    "null among acts": _with_turn(acts=[None]),
+    "object as slots": _with_turn(slots={}),
+    "null as slots": _with_turn(slots=None),
+    "string as slots": _with_turn(slots=""),
+    "slot a string": _with_turn(slots=["count"]),
+    "slot without name": _with_turn(slots=[{"start": 0, "end": 3}]),
+    "slot without start": _with_turn(slots=[{"name": "count", "end": 3}]),
+    "slot without end": _with_turn(slots=[{"name": "count", "start": 0}]),
+    "empty slot name": _with_slot(name=""),
+    "number as slot name": _with_slot(name=5),
+    "null slot name": _with_slot(name=None),
+    "number as value": _with_slot(value=5),
+    "null value": _with_slot(value=None),
+    "negative start": _with_slot(start=-8, end=-5),
+    "end of zero": _with_slot(start=0, end=0, value=""),
+    "string as start": _with_slot(start="0"),
+    "fraction as end": _with_slot(end=2.5),
+    "true as end": _with_slot(end=True, value="T"),
+}
+
+
+@pytest.mark.parametrize("record", REFUSED.values(), ids=REFUSED)
+def test_what_the_schema_refuses_the_reader_refuses(record: Any, tmp_path: Path, attempt: Callable):
+    """Something of it is rejected, by its line; a good dialogue beside it is kept."""
+    assert not VALIDATOR.is_valid(record)
+    other = {**GOOD, "id": "other"}
+    outcome = attempt("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(record, other)}))
+    assert outcome.dialogues[-1].id == "other"
+    assert outcome.rejected
+    assert {(it["file"], it["line"]) for it in outcome.rejected} == {("own.jsonl", 1)}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        _with_slot(value="Three"),
+        _with_slot(start=0, end=99, value="Two teas"),
+        _with_slot(start=3, end=1, value=""),
+        _with_turn(text="Two\0teas", slots=[]),
+        _with_turn(speaker="user\n"),
+    ],
+    ids=["other value", "end outside", "end before start", "NUL", "line end in the speaker"],
+)
+def test_the_reader_also_refuses_what_no_schema_can_say(record: dict, tmp_path: Path, attempt: Callable):
+    other = {**GOOD, "id": "other"}
+    outcome = attempt("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(record, other)}))
+    assert [it["line"] for it in outcome.rejected][:1] == [1]
+
+
+def test_unknown_keys_are_passed_over_by_both(tmp_path: Path, attempt: Callable):
+    record = {**GOOD, "rating": 5, "turns": [{**GOOD_TURN, "mood": "calm"}]}
+    VALIDATOR.validate(record)
+    outcome = attempt("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(record)}))
+    assert outcome.rejected == ()
+    assert outcome.dialogues[0].turns == (Turn("user", "Two teas", slots=(Slot("count", "Two", 0, 3),)),)
+
+
+def test_a_dialogue_without_source_gets_the_readers_name(tmp_path: Path, attempt: Callable):
+    records = [GOOD, {**GOOD, "id": "y", "source": "kiosk"}, {**GOOD, "id": "z", "source": ""}]
+    outcome = attempt("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(*records)}))
+    assert [it.source for it in outcome.dialogues] == ["jsonl", "kiosk", "jsonl"]
+
+
+def test_lines_may_be_blank_and_one_bad_line_costs_no_other(tmp_path: Path, attempt: Callable):
+    content = b"\n" + jsonl_bytes(GOOD) + b"  \n{oops\n" + jsonl_bytes({**GOOD, "id": "y"}).rstrip()
+    outcome = attempt("jsonl", lay_out(tmp_path / "in", {"own.jsonl": content}))
+    assert [it.id for it in outcome.dialogues] == ["x", "y"]
+    assert [(it["line"], it["kind"]) for it in outcome.rejected] == [(4, "dialogue")]
+    assert outcome.rejected[0]["reason"].startswith("not valid JSON")
+
+
+def test_an_id_is_unique_over_files(tmp_path: Path, attempt: Callable):
+    folder = lay_out(tmp_path / "in", {"a.jsonl": jsonl_bytes(GOOD), "b.jsonl": jsonl_bytes(GOOD)})
+    outcome = attempt("jsonl", folder)
+    assert [(it["file"], it["reason"]) for it in outcome.rejected] == [("b.jsonl", "the id 'x' was there before")]
+
+
+def test_nothing_but_faults_is_an_error_that_tells_the_first(tmp_path: Path):
+    folder = lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes({"id": "x", "turns": []})})
+    with pytest.raises(CorpusError, match="the dialogue has no turns"):
+        import_corpus("jsonl", folder, tmp_path / "out")

@@ -1,0 +1,368 @@
+"""Pins the readers to the real corpora: what they read equals the published files' counts, and labels come along.
+
+The data are other people's and not part of the project: point TURNWISE_DATA at a folder that has one folder a corpus.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.store import Store
+from turnwise.dialogue import SYSTEM, USER, Dialogue
+
+
+@dataclass
+class Summary:
+    """What the tests below want to know of a corpus' dialogues, counted in one pass: millions of turns need not stay."""
+
+    splits: Counter = field(default_factory=Counter)
+    speakers: Counter = field(default_factory=Counter)
+    intents: Counter = field(default_factory=Counter)
+    acts: Counter = field(default_factory=Counter)
+    slots: Counter = field(default_factory=Counter)
+    #: Turns that have any, by speaker; with an intent also by split.
+    with_intent: Counter = field(default_factory=Counter)
+    with_acts: Counter = field(default_factory=Counter)
+    user_turns: Counter = field(default_factory=Counter)
+    #: Slots whose value is not what the text holds there.
+    misplaced: int = 0
+
+    @classmethod
+    def of(cls, dialogues: Iterable[Dialogue]) -> "Summary":
+        summary = cls()
+        for dialogue in dialogues:
+            summary.splits[dialogue.split] += 1
+            for turn in dialogue.turns:
+                summary.speakers[turn.speaker] += 1
+                summary.acts.update(turn.acts)
+                summary.with_acts[turn.speaker] += bool(turn.acts)
+                summary.with_intent[turn.speaker, dialogue.split] += turn.intent is not None
+                summary.user_turns[dialogue.split] += turn.speaker == USER
+                if turn.intent is not None:
+                    summary.intents[turn.intent] += 1
+                for slot in turn.slots:
+                    summary.slots[slot.name] += 1
+                    summary.misplaced += turn.text[slot.start : slot.end] != slot.value
+        return summary
+
+    def act_names(self) -> set[str]:
+        return {act.partition("(")[0] for act in self.acts}
+
+
+class Imported:
+    """An import of a real corpus."""
+
+    def __init__(self, store: Store):
+        self.store = store
+        self.manifest = store.manifest
+        lines = (store.folder / "rejected.jsonl").read_text(encoding="utf-8").splitlines()
+        self.rejected = [json.loads(line) for line in lines]
+        assert self.manifest["rejected"] == len(self.rejected)
+
+    @cached_property
+    def summary(self) -> Summary:
+        return Summary.of(self.store)
+
+
+Read = Callable[..., Imported]
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
+    """Imports `$TURNWISE_DATA/PLACE`, each only once; skips where the data are not there."""
+    done: dict[str, Imported] = {}
+
+    def run(reader: str, place: str = "", **options: Any) -> Imported:
+        root = os.environ.get("TURNWISE_DATA")
+        if not root:
+            pytest.skip("TURNWISE_DATA is not set: real data needed")
+        path = Path(root) / (place or reader)
+        if not path.exists():
+            pytest.skip(f"{path} is not there: real data needed")
+        key = json.dumps([reader, place, options])
+        if key not in done:
+            done[key] = Imported(import_corpus(reader, path, tmp_path_factory.mktemp("store"), **options))
+        return done[key]
+
+    return run
+
+
+#: reader, folder, dialogues and utterances read, dialogues and utterances kept, things rejected.
+COUNTS = [
+    ("schema_guided_dialogue", "", (22_825, 463_284), (22_825, 463_282), 2),
+    ("multiwoz", "", (10_437, 143_044), (10_437, 143_044), 0),
+    ("kvret", "", (3_031, 15_928), (3_030, 15_918), 11),
+    ("woz2", "", (1_200, 8_824), (1_200, 8_824), 0),
+    ("camrest676", "", (676, 5_488), (676, 5_488), 0),
+    ("star", "", (6_652, 108_137), (6_205, 108_137), 447),
+    ("taskmaster3_partial", "", (1_462 + 3_667, 16_782 + 29_505), (5_129, 45_006), 320),
+    ("taskmaster", "taskmaster4", (3_710, 13_915), (3_710, 13_915), 0),
+    ("self_dialogue", "", (24_249, 375_384), (24_249, 375_384), 0),
+    ("chitchat", "", (7_168, 258_145), (7_168, 258_112), 33),
+    ("casino", "", (1_030, 14_297), (1_030, 14_297), 0),
+    ("dailydialog", "", (13_118, 102_979), (13_118, 102_979), 0),
+    ("topical_chat", "", (2_156, 46_903), (2_156, 46_903), 0),
+    ("dstc2", "", (3_235, 47_767), (3_235, 47_767), 0),
+    ("gsim_m2m", "", (3_008, 27_120), (3_008, 27_120), 0),
+    ("question_answers", "amazonqa_appliances", (9_011, 18_022), (9_011, 18_022), 0),
+    ("responses", "ubuntu_v1_slices", (1_060, 11_859), (1_060, 11_844), 15),
+    ("responses", "douban", (200, 1_366), (200, 1_366), 0),
+    ("responses", "ecommerce_ecd_sample", (254, 2_304), (254, 2_304), 0),
+    ("responses", "ubuntu_v2_slices/DeepInEvil_UDC/data/test500.csv", (499, 2_558), (499, 2_558), 0),
+]
+
+
+@pytest.mark.parametrize(("reader", "place", "held", "kept", "rejected"), COUNTS)
+def test_counts_equal_what_the_files_hold(read: Read, reader: str, place: str, held: tuple, kept: tuple, rejected: int):
+    """Read, kept and rejected, to the last utterance."""
+    outcome = read(reader, place)
+    manifest = outcome.manifest
+    assert manifest["read"] == {"dialogues": held[0], "utterances": held[1]}
+    assert (manifest["dialogues"], manifest["utterances"]) == kept
+    assert len(outcome.store) == kept[0]
+    assert len(outcome.rejected) == rejected
+    assert all(rejection["file"] and rejection["reason"] for rejection in outcome.rejected)
+
+
+@pytest.mark.parametrize(("reader", "place", "held", "kept", "rejected"), COUNTS)
+def test_every_utterance_is_kept_rejected_or_left_out_by_a_named_rule(
+    read: Read, reader: str, place: str, held: tuple, kept: tuple, rejected: int
+):
+    outcome = read(reader, place)
+    kinds = Counter(rejection["kind"] for rejection in outcome.rejected)
+    left_out = outcome.manifest["left_out"]
+    by_rule = left_out.get("API calls as targets", 0) + left_out.get("turns of a shorter moment of the same conversation", 0)
+    assert held[1] == kept[1] + kinds["turn"] + by_rule
+    assert held[0] == kept[0] + kinds["dialogue"]
+
+
+@pytest.mark.parametrize(
+    ("reader", "splits"),
+    [
+        ("schema_guided_dialogue", {"train": 16_142, "valid": 2_482, "test": 4_201}),
+        ("multiwoz", {"train": 8_437, "valid": 1_000, "test": 1_000}),
+        ("woz2", {"train": 600, "valid": 200, "test": 400}),
+        ("dstc2", {"train": 1_612, "valid": 506, "test": 1_117}),
+        ("gsim_m2m", {"train": 384 + 1_116, "valid": 120 + 349, "test": 264 + 775}),
+        ("dailydialog", {"train": 11_118, "valid": 1_000, "test": 1_000}),
+        ("topical_chat", {"valid": 1_078, "test": 1_078}),
+        ("casino", {"train": 900, "valid": 30, "test": 100}),
+        ("kvret", {"train": 2_424, "valid": 302, "test": 304}),
+        ("taskmaster3_partial", {"train": 1_462, None: 3_667}),
+    ],
+)
+def test_splits_are_the_authors(read: Read, reader: str, splits: dict):
+    assert read(reader).summary.splits == splits
+
+
+@pytest.mark.parametrize(
+    ("reader", "reasons"),
+    [
+        ("schema_guided_dialogue", {("turn", "the text is empty"): 2}),
+        ("kvret", {("turn", "the text is empty"): 10, ("dialogue", "the dialogue has no turns"): 1}),
+        ("star", {("dialogue", "the dialogue has no turns"): 447}),
+        ("chitchat", {("turn", "the text is empty"): 33}),
+        ("taskmaster3_partial", {("turn", "the text is empty"): 320}),
+    ],
+)
+def test_what_was_left_out_is_listed_with_file_line_and_reason(read: Read, reader: str, reasons: dict):
+    outcome = read(reader)
+    assert Counter((rejection["kind"], rejection["reason"]) for rejection in outcome.rejected) == reasons
+    assert outcome.manifest["reasons"] == {f"{kind}: {reason}": count for (kind, reason), count in reasons.items()}
+    assert all(rejection["dialogue"] for rejection in outcome.rejected)
+    lines = {rejection["line"] for rejection in outcome.rejected}
+    assert lines == {None} if reader == "star" else None not in lines  # a star file is one dialogue
+
+
+def test_responses_leave_out_negatives_by_count(read: Read):
+    """Douban's own figures: 253 human positives, 67 contexts without one."""
+    douban = read("responses", "douban").manifest["left_out"]
+    assert douban == {
+        "negative responses": 2_000 - 253,
+        "further right responses": 253 - (200 - 67),
+        "contexts without a right response (their turns are kept)": 67,
+    }
+    assert read("responses", "ubuntu_v1_slices").manifest["left_out"] == {"negative responses": 1_000 + 60 * 9}
+    assert read("responses", "ubuntu_v1_slices").summary.splits == {"train": 1_000, "valid": 60}
+    assert read("responses", "ecommerce_ecd_sample").summary.splits == {"test": 100, "train": 77, "valid": 77}
+
+
+@pytest.mark.parametrize("name", ["test500", "valid500"])
+def test_ubuntu_v2_has_a_right_response_for_every_context(read: Read, name: str):
+    outcome = read("responses", f"ubuntu_v2_slices/DeepInEvil_UDC/data/{name}.csv")
+    assert len(outcome.store) == 499
+    assert outcome.manifest["left_out"] == {"negative responses": 499 * 9}
+    assert not any("__eou__" in turn.text or "__eot__" in turn.text for it in outcome.store for turn in it.turns)
+
+
+def test_schema_guided_keeps_intents_acts_and_slots(read: Read):
+    """Of the test split 17,434 user turns come from files without intents: the others have one but for greetings."""
+    summary = read("schema_guided_dialogue").summary
+    assert summary.speakers == {USER: 231_642, SYSTEM: 231_640}
+    assert sum(summary.intents.values()) == 199_917
+    for split in ("train", "valid"):
+        assert summary.with_intent[USER, split] / summary.user_turns[split] > 0.9
+    assert not any(summary.with_intent[SYSTEM, split] for split in summary.splits)
+    assert summary.with_acts[SYSTEM] == 231_640
+    assert sum(summary.slots.values()) == 328_829
+
+
+@pytest.mark.parametrize(
+    ("reader", "options"),
+    [
+        ("schema_guided_dialogue", {}),
+        ("multiwoz", {}),
+        ("multiwoz", {"form": "json"}),
+        ("kvret", {}),
+        ("woz2", {}),
+        ("camrest676", {}),
+        ("gsim_m2m", {}),
+        ("gsim_m2m", {"form": "original"}),
+    ],
+)
+def test_slots_are_what_the_text_holds_at_their_offsets(read: Read, reader: str, options: dict):
+    summary = read(reader, **options).summary
+    assert sum(summary.slots.values()) > 1_000
+    assert summary.misplaced == 0
+
+
+def test_the_text_form_of_multiwoz_loses_its_brackets(read: Read):
+    """Proper names are slots, but for a dozen brackets that the source forgot to pair; users and systems alternate."""
+    outcome = read("multiwoz")
+    assert outcome.summary.slots == {"value": 25_732}
+    brackets = 0
+    for dialogue in outcome.store:
+        assert [turn.speaker for turn in dialogue.turns] == [(USER, SYSTEM)[n % 2] for n in range(len(dialogue.turns))]
+        brackets += sum("[" in turn.text or "]" in turn.text for turn in dialogue.turns)
+    assert brackets == 12
+
+
+def test_the_json_form_of_multiwoz_has_acts_and_slots(read: Read):
+    outcome = read("multiwoz", form="json")
+    assert outcome.manifest["facts"] == {"form": "json"}
+    assert outcome.manifest["read"] == {"dialogues": 1_999, "utterances": 29_474}
+    assert outcome.summary.splits == {"valid": 999, "test": 1_000}
+    assert outcome.summary.with_acts == {USER: 13_551, SYSTEM: 14_579}
+    assert sum(outcome.summary.slots.values()) == 37_902
+    assert Counter(rejection["kind"] for rejection in outcome.rejected) == {"slot": 4}
+    assert all("lie outside the text" in rejection["reason"] for rejection in outcome.rejected)
+
+
+def _words(dialogue: Dialogue) -> list[tuple[str, str]]:
+    return [(turn.speaker, " ".join(turn.text.split())) for turn in dialogue.turns]
+
+
+def test_the_two_forms_of_gsim_hold_the_same_texts(read: Read):
+    """The original form has 1,117 of the 3,008 dialogues, with the users' intents."""
+    unified = {(it.split, it.id): it for it in read("gsim_m2m").store}
+    original = read("gsim_m2m", form="original")
+    assert original.manifest["facts"] == {"form": "original"}
+    assert len(original.store) == 384 + 120 + 264 + 349
+    assert original.rejected == []
+    for dialogue in original.store:
+        assert _words(dialogue) == _words(unified[dialogue.split, dialogue.id.partition("/")[2]])
+    assert sum(original.summary.intents.values()) == 1_117
+
+
+def test_gsim_system_turns_have_acts(read: Read):
+    outcome = read("gsim_m2m")
+    assert outcome.summary.with_acts[SYSTEM] == outcome.summary.speakers[SYSTEM] == 12_056
+    assert (
+        len({act.partition("(")[0] for it in outcome.store for turn in it.turns if turn.speaker == SYSTEM for act in turn.acts})
+        == 7
+    )
+
+
+def test_self_dialogue_drops_blocked_workers_when_told(read: Read):
+    everyone, allowed = read("self_dialogue"), read("self_dialogue", drop_blocked_workers=True)
+    assert allowed.manifest["read"] == everyone.manifest["read"]
+    assert allowed.manifest["left_out"]["dialogues of blocked workers"] == 63
+    assert allowed.manifest["left_out"]["utterances of blocked workers"] == 1_260
+    assert (len(allowed.store), allowed.manifest["utterances"]) == (24_249 - 63, 375_384 - 1_260)
+
+
+def test_star_system_turns_have_the_label_that_was_picked(read: Read):
+    """46,640 turns were picked from suggestions and 49 typed ones are labelled too; users' turns have none."""
+    outcome = read("star")
+    assert outcome.summary.speakers == {USER: 54_214, SYSTEM: 53_923}
+    assert outcome.summary.with_acts == {USER: 0, SYSTEM: 46_640 + 49}
+
+
+def test_dstc2_system_turns_have_acts(read: Read):
+    """All but the 63 that the file of acts has no label for."""
+    summary = read("dstc2").summary
+    assert summary.speakers[SYSTEM] == 10_065 + 3_428 + 8_773
+    assert summary.with_acts == {USER: 0, SYSTEM: 22_203}
+    assert len(summary.act_names()) == 11
+
+
+def test_kvret_has_an_intent_a_dialogue_and_acts_with_the_driver(read: Read):
+    outcome = read("kvret")
+    assert all([turn.intent is not None for turn in it.turns].count(True) == 1 for it in outcome.store)
+    assert set(outcome.summary.intents) == {"navigate", "schedule", "weather"}
+    assert outcome.summary.with_acts == {USER: 5_577, SYSTEM: 0}
+    assert outcome.summary.act_names() == {"inform", "request"}
+
+
+@pytest.mark.parametrize(
+    ("reader", "slots"),
+    [
+        ("woz2", {"food": 1_306, "area": 842, "price range": 474}),
+        ("camrest676", {"food": 738, "area": 480, "pricerange": 292}),
+    ],
+)
+def test_a_slot_asked_for_is_an_act_and_no_value(read: Read, reader: str, slots: dict):
+    """'What is the phone number?' requests the phone; it does not tell one."""
+    summary = read(reader).summary
+    assert summary.slots == slots
+    assert "request(phone)" in summary.acts
+
+
+def test_dailydialog_has_an_act_a_turn(read: Read):
+    summary = read("dailydialog").summary
+    assert set(summary.acts) == {"inform", "question", "directive", "commissive"}
+    assert sum(summary.acts.values()) == sum(summary.with_acts.values()) == 102_979
+
+
+def test_casino_strategies_are_acts(read: Read):
+    summary = read("casino").summary
+    assert summary.with_acts.total() == 4_615
+    assert {"small-talk", "self-need", "no-need", "non-strategic"} <= set(summary.acts)
+    assert all(act == act.strip() for act in summary.acts)
+    assert set(summary.speakers) == {"speaker_1", "speaker_2"}
+
+
+@pytest.mark.parametrize("reader", ["chitchat", "topical_chat", "casino"])
+def test_people_who_talk_as_equals_are_numbered_by_first_appearance(read: Read, reader: str):
+    outcome = read(reader)
+    lost = {rejection["dialogue"] for rejection in outcome.rejected}  # the first to appear may have said nothing
+    for dialogue in (it for it in outcome.store if it.id not in lost):
+        order = list(dict.fromkeys(turn.speaker for turn in dialogue.turns))
+        assert order == [f"speaker_{number}" for number in range(1, len(order) + 1)]
+
+
+def test_taskmaster_segments_are_slots(read: Read):
+    summary = read("taskmaster", "taskmaster4").summary
+    assert summary.slots == {"request": 82}
+    assert summary.speakers == {USER: 6_995, SYSTEM: 6_920}
+
+
+def test_question_answers_are_two_turns(read: Read):
+    for dialogue in read("question_answers", "amazonqa_appliances").store:
+        assert [turn.speaker for turn in dialogue.turns] == [USER, SYSTEM]
+
+
+def test_taskmaster3_tells_what_it_leaves_out(read: Read):
+    assert read("taskmaster3_partial").manifest["left_out"] == {
+        "generations of a model": 3_667,
+        "API calls as targets": 549,
+        "turns of a shorter moment of the same conversation": 412,
+    }
