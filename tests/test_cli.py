@@ -165,4 +165,6 @@ def test_fetching_shows_the_licence_before_anything_else() -> None:
 
 
 def test_completion_is_offered() -> None:
-    assert "_TURNWISE_COMPLETE" in run("--show-completion", "bash").stdout or "complete" in run("--show-completion").stdout
+    program = Path(sys.executable).parent / "turnwise"
+    script = subprocess.run([program], capture_output=True, text=True, env={**os.environ, "_TURNWISE_COMPLETE": "source_bash"})
+    assert "complete" in script.stdout

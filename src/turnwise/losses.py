@@ -52,7 +52,7 @@ def hard_negative_nt_xent(
         negative &= ~same
     number = negative.sum(1)
     masked = similarity.masked_fill(~negative, _NEVER)
-    log_mean = masked.logsumexp(1) - number.clamp(min=1).log()
+    log_mean = masked.logsumexp(1) - number.clamp(min=1).to(similarity.dtype).log()
     if weighting == "inside":
         weights = (similarity - log_mean[:, None]).exp()
         counted = negative.scatter(1, partners[:, None], True)

@@ -35,8 +35,16 @@ BUCKET_TOKENS = 4096
 Execution = Literal["unpadded", "buckets"]
 
 #: What configurations call the two kinds of dropout.
-_HIDDEN_DROPOUT = ("hidden_dropout_prob", "dropout", "resid_pdrop", "embd_pdrop", "mlp_dropout", "embedding_dropout")
-_ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop", "dropout_rate")
+_HIDDEN_DROPOUT = (
+    "hidden_dropout_prob",
+    "dropout",
+    "resid_pdrop",
+    "embd_pdrop",
+    "mlp_dropout",
+    "embedding_dropout",
+    "dropout_rate",  # T5 has but one number for both
+)
+_ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
 
 
 class Backbone(nn.Module):
@@ -105,15 +113,25 @@ class Backbone(nn.Module):
         """Changes the dropout on hidden states, on attention weights, or both; None leaves it."""
         for name, module in self.model.named_modules():
             if isinstance(module, nn.Dropout):
-                # transformers calls the attention's module 'self.dropout', 'attention.dropout' or 'attn_dropout'
-                on_attention = name.endswith(("attention.self.dropout", "attention.dropout", "attn_dropout"))
-                value = attention if on_attention else hidden
+                value = attention if self._drops_attention(name) else hidden
                 if value is not None:
                     module.p = value
+                continue
+            # T5, ModernBERT and their like hand a number to the attention function instead
+            for number in ("dropout", "attention_dropout"):
+                value = attention if number == "attention_dropout" or type(module).__name__.endswith("Attention") else hidden
+                if value is not None and isinstance(getattr(module, number, None), int | float):
+                    setattr(module, number, value)
         for value, names in ((hidden, _HIDDEN_DROPOUT), (attention, _ATTENTION_DROPOUT)):
             for name in names:
                 if value is not None and hasattr(self.model.config, name):
                     setattr(self.model.config, name, value)
+
+    def _drops_attention(self, name: str) -> bool:
+        """Whether a dropout module is the one on attention weights, by what transformers calls it."""
+        if name.endswith("attention.dropout"):
+            return bool(self.model.config.model_type != "mpnet")  # there it stands behind the attention
+        return name.endswith(("attention.self.dropout", "attention.attn.dropout", "attn_dropout"))
 
     @property
     def longest(self) -> int:

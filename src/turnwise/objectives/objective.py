@@ -54,6 +54,7 @@ class Batch:
         texts: the turns.
         composer: puts token sequences together.
         max_length: tokens of a sequence of one turn.
+        longest: tokens of a sequence that the backbone can take.
         random: the step's own source of chance; the same step draws the same whatever went before.
     """
 
@@ -62,6 +63,7 @@ class Batch:
     texts: Texts
     composer: Composer
     max_length: int
+    longest: int
     random: np.random.Generator
 
     def __len__(self) -> int:
@@ -73,7 +75,7 @@ class Batch:
         return self.composer.history(
             [self.texts.tokens(turn) for turn in turns],
             [self.texts.speaker(turn) for turn in turns],
-            longest or self.max_length * (last - first),
+            min(longest or self.max_length * (last - first), self.longest),
         )
 
     def column(self, number: int) -> list[Tokens]:

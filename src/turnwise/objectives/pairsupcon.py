@@ -66,5 +66,5 @@ class PairSupCon:
         pairs = entails.nonzero()[:, 0]
         projected = heads["contrast"](vectors[:, pairs])
         contrast = hard_negative_nt_xent(projected[0], projected[1], self.temperature) if len(pairs) > 1 else 0 * logits.sum()
-        logs = {"contrast": float(contrast), "classification": float(classification)}
+        logs = {"contrast": float(contrast.detach()), "classification": float(classification.detach())}
         return contrast + self.classification_weight * classification, logs

@@ -30,6 +30,7 @@ class Feed:
         composer: puts token sequences together.
         batch_size: examples of a step.
         max_length: tokens of a turn.
+        longest: tokens that the backbone can take.
         seed: of the run.
     """
 
@@ -42,6 +43,7 @@ class Feed:
         composer: Composer,
         batch_size: int,
         max_length: int,
+        longest: int,
         seed: int,
     ):
         self.name = name
@@ -51,6 +53,7 @@ class Feed:
         self._composer = composer
         self._batch_size = batch_size
         self._max_length = max_length
+        self._longest = longest
         self._seed = seed
         # the order of the epoch under way and of the one that threads may already prepare
         self._order = lru_cache(2)(lambda epoch: self._random(epoch, 0).permutation(len(examples)))
@@ -74,7 +77,7 @@ class Feed:
         """What the objective makes of a step's examples."""
         windows, labels = self.examples.rows(self.rows(step))
         random = self._random(step, 1)
-        return self.objective.prepare(Batch(windows, labels, self._texts, self._composer, self._max_length, random))
+        return self.objective.prepare(Batch(windows, labels, self._texts, self._composer, self._max_length, self._longest, random))
 
 
 def prepared_steps(feeds: list[Feed], first: int, last: int, workers: int) -> Iterator[list[Prepared]]:

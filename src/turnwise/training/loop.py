@@ -114,7 +114,17 @@ class _Run:
         ]
         composer = self.encoder.composer
         self.feeds = [
-            Feed(name, objective, examples[name], texts, composer, recipe.batch_of(name), recipe.max_length, recipe.seed)
+            Feed(
+                name,
+                objective,
+                examples[name],
+                texts,
+                composer,
+                recipe.batch_of(name),
+                recipe.max_length,
+                self.encoder.backbone.longest,
+                recipe.seed,
+            )
             for name, objective in objectives.items()
         ]
         self.steps = recipe.steps or recipe.epochs * self.feeds[0].steps_per_epoch

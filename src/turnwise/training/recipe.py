@@ -211,7 +211,7 @@ def _checked(key: str, kind: Any, value: Any) -> Any:
         if not isinstance(value, dict) or not all(isinstance(options, dict | None) for options in value.values()):
             raise RecipeError("objectives: expected names, each with its options")
         return {name: options or {} for name, options in value.items()}
-    allowed = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    allowed = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
     for choice in allowed:
         if typing.get_origin(choice) is Literal:
             if value in typing.get_args(choice):

@@ -1,0 +1,29 @@
+"""What several folders of tests share: tiny models, and no network."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+# read by huggingface_hub when it is imported, so before any test is
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+# families.py stands beside the tests that need it most
+sys.path.append(str(Path(__file__).parent / "backbone"))
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a tiny random model, by its family; made once."""
+    import families
+
+    place = tmp_path_factory.mktemp("tiny")
+
+    def folder(family: str) -> Path:
+        if not (place / family).is_dir():
+            families.save(family, place / family)
+        return place / family
+
+    return folder

@@ -1,0 +1,91 @@
+"""Recipes: read, changed by dotted keys, checked; every packaged one runs."""
+
+from pathlib import Path
+
+import pytest
+from tiny import backbone, corpus, folder
+
+from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.store import read_corpus
+from turnwise.training.loop import train
+from turnwise.training.recipe import Recipe, RecipeError, from_tree, load_recipe, packaged
+
+
+def test_overrides_reach_the_recipe_and_its_objectives() -> None:
+    recipe = load_recipe("dse", ["batch_size=32", "learning_rate=3e-5", "temperature=0.1", "objectives.dse.weight=0.5", "steps=7"])
+    assert (recipe.batch_size, recipe.learning_rate, recipe.steps) == (32, 3e-5, 7)
+    assert recipe.objectives["dse"]["temperature"] == 0.1
+    assert recipe.weight("dse") == 0.5
+
+
+def test_yaml_round_trip(tmp_path: Path) -> None:
+    for name in packaged():
+        recipe = load_recipe(name)
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(recipe.to_yaml())
+        assert load_recipe(path) == recipe
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["colour=red"], "neither the recipe nor its objectives"),
+        (["batch_size=many"], "batch_size='many': expected int"),
+        (["batch_size=1"], "too small"),
+        (["schedule=random"], "expected 'constant'"),
+        (["epochs"], "expected key=value"),
+        (["objectives.dse.colour=red"], "has no option 'colour'"),
+        (["objectives.magic.weight=1"], "there is no objective 'magic'"),
+        (["warmup=2"], "shares"),
+        (["keep=0"], "1 or more"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes: list[str], message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        load_recipe("dse", changes)
+
+
+def test_unknown_recipes_and_broken_files_say_so(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="there is no recipe 'nonsense'"):
+        load_recipe("nonsense")
+    (tmp_path / "bad.yaml").write_text("a: [1")
+    with pytest.raises(RecipeError, match="not valid YAML"):
+        load_recipe(tmp_path / "bad.yaml")
+    with pytest.raises(RecipeError, match="name at least one"):
+        from_tree({"epochs": 1})
+    with pytest.raises(RecipeError, match="no key 'epoch'"):
+        from_tree({"epoch": 1})
+    assert Recipe({"dse": {}}).make()
+
+
+def test_paper_recipes_have_the_papers_numbers() -> None:
+    paper = load_recipe("dse-paper")
+    assert (paper.batch_size, paper.epochs, paper.learning_rate, paper.head_learning_rate) == (1024, 15, 3e-6, 3e-4)
+    assert (paper.optimizer, paper.schedule, paper.max_length) == ("adam", "constant", 32)
+    assert paper.objectives == {"dse": {"temperature": 0.05}}
+
+
+def nli(form: str) -> Path:
+    """A store of inference pairs or triplets."""
+    place = folder() / f"nli-{form}"
+    if not place.exists():
+        file = folder() / "nli.tsv"
+        rows = ["premise\thypothesis\tlabel"]
+        for number in range(30):
+            premise = f"where is parcel number {number} of mine ?"
+            rows += [f"{premise}\tparcel {number} has not come yet\t0", f"{premise}\tI never ordered parcel {number}\t2"]
+        file.write_text("\n".join(rows))
+        import_corpus("nli", file, place, form=form)
+    return place
+
+
+@pytest.mark.parametrize("name", packaged())
+def test_every_packaged_recipe_runs_two_steps(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe(
+        name, [f"backbone={backbone()}", "steps=2", "batch_size=4", "frozen_layers=1" if "siamese" in name else "frozen_layers=0"]
+    )
+    needs = {"simcse-supervised-paper": "triplets", "pairsupcon-paper": "pairs", "dse-dianli-paper": "pairs"}
+    data = read_corpus(nli(needs[name])) if name in needs else corpus()
+    train(recipe, data, tmp_path / "model")
+    assert (tmp_path / "model" / "model.safetensors").is_file()
+    assert len((tmp_path / "model" / "metrics.jsonl").read_text().splitlines()) == 1

@@ -1,0 +1,75 @@
+"""A tiny random BERT and a tiny corpus: training tests need seconds, not minutes."""
+
+import functools
+import tempfile
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from turnwise.corpus.sample import sample_dialogues
+from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.training.recipe import Recipe, load_recipe
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@functools.cache
+def folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="turnwise-tests-"))
+
+
+@functools.cache
+def corpus() -> Corpus:
+    """Forty dialogues of the sample world."""
+    with StoreWriter(folder() / "store") as writer:
+        for dialogue in sample_dialogues(40, 1):
+            writer.write(dialogue)
+        writer.commit({"reader": "sample", "licence": "Apache-2.0"})
+    return read_corpus(folder() / "store")
+
+
+@functools.cache
+def backbone(dropout: float = 0.1) -> str:
+    """A BERT of two layers over the corpus' words."""
+    words = sorted({word for dialogue in corpus() for turn in dialogue.turns for word in turn.text.lower().split()})
+    words = sorted({piece for word in words for piece in word.replace("?", " ? ").replace(".", " . ").replace(",", " , ").split()})
+    tokenizer = Tokenizer(WordLevel({word: number for number, word in enumerate([*SPECIAL, *words])}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=128,
+    )
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(words) + 5,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=128,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    place = folder() / f"bert-{dropout}"
+    BertModel(config).save_pretrained(place)
+    fast.save_pretrained(place)
+    return str(place)
+
+
+def recipe(name: str = "dse", *changes: str, dropout: float = 0.1) -> Recipe:
+    """A packaged recipe, cut down to the tiny model."""
+    small = [f"backbone={backbone(dropout)}", "batch_size=8", "steps=6", "max_length=24", "log_every=1", "learning_rate=1e-3"]
+    return load_recipe(name, [*small, *changes])
