@@ -12,16 +12,35 @@ if TYPE_CHECKING:
     from turnwise.corpus.importing import import_corpus
     from turnwise.corpus.store import read_corpus
     from turnwise.dialogue import Dialogue, Slot, Turn
+    from turnwise.encoder import Encoder
+    from turnwise.evaluation.suites import evaluate
+    from turnwise.training.loop import train
+    from turnwise.training.recipe import load_recipe
 
 _HOMES = {
     "Dialogue": "turnwise.dialogue",
+    "Encoder": "turnwise.encoder",
     "Slot": "turnwise.dialogue",
     "Turn": "turnwise.dialogue",
     "import_corpus": "turnwise.corpus.importing",
     "read_corpus": "turnwise.corpus.store",
+    "load_recipe": "turnwise.training.recipe",
+    "train": "turnwise.training.loop",
+    "evaluate": "turnwise.evaluation.suites",
 }
 
-__all__ = ["Dialogue", "Slot", "Turn", "__version__", "import_corpus", "read_corpus"]
+__all__ = [
+    "Dialogue",
+    "Encoder",
+    "Slot",
+    "Turn",
+    "__version__",
+    "evaluate",
+    "import_corpus",
+    "load_recipe",
+    "read_corpus",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

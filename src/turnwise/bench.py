@@ -10,6 +10,8 @@ from typing import Any
 
 from turnwise import __version__
 from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.store import Store, StoreWriter, read_corpus
+from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.progress import Progress, silent
 
@@ -25,8 +27,7 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def import_benchmark(data: Path | None, repeats: int, progress: Progress = silent) -> dict[str, Any]:
-    """Importing Schema-Guided into a store, beside `json.load` alone over the same files; the best of several runs each."""
+def _schema_guided(data: Path | None) -> Path:
     folder = data / "schema_guided_dialogue" if data else None
     if folder is None or not folder.is_dir():
         where = f"{folder} is not there" if folder else "no data folder was named"
@@ -34,6 +35,12 @@ def import_benchmark(data: Path | None, repeats: int, progress: Progress = silen
             f"{where}: fetch the corpus (turnwise corpus fetch schema_guided_dialogue --out DIR/schema_guided_dialogue),"
             " then name DIR by --data or the environment variable TURNWISE_DATA"
         )
+    return folder
+
+
+def import_benchmark(data: Path | None, repeats: int, progress: Progress = silent) -> dict[str, Any]:
+    """Importing Schema-Guided into a store, beside `json.load` alone over the same files; the best of several runs each."""
+    folder = _schema_guided(data)
     files = sorted(folder.rglob("dialogues_*.json"))
 
     def load() -> None:
@@ -54,3 +61,87 @@ def import_benchmark(data: Path | None, repeats: int, progress: Progress = silen
         "repeats": repeats,
         "environment": environment(),
     }
+
+
+def train_benchmark(data: Path | None, steps: int, batch_size: int, max_length: int, progress: Progress = silent) -> dict[str, Any]:
+    """Training on pairs of Schema-Guided, beside sentence-transformers' trainer with its in-batch-negatives loss.
+
+    The same backbone (`minilm`), the same pairs, the same batch size and maximum length, in one run. Ours is timed with all it
+    does: loading, tokenising, checkpoint and saving; theirs from the trainer's start to its end, with nothing saved.
+    """
+    # imported here: other benchmarks need neither torch nor the peer
+    from turnwise.training.loop import train
+    from turnwise.training.recipe import load_recipe
+
+    folder = _schema_guided(data)
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary)
+        progress("importing", 0, 3)
+        pairs = _pairs(import_corpus(folder.name, folder, place / "whole"), steps * batch_size, place / "pairs")
+        recipe = load_recipe(
+            "dse",
+            [f"steps={steps}", f"batch_size={batch_size}", f"max_length={max_length}", "attention_dropout=null", "log_every=1"],
+        )
+        progress("turnwise", 1, 3)
+        ours = _seconds(lambda: train(recipe, read_corpus(place / "pairs"), place / "model"))
+        lines = [json.loads(line) for line in (place / "model" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        progress("sentence-transformers", 2, 3)
+        theirs = _peer_seconds(pairs, batch_size, max_length, place / "peer")
+    count = steps * batch_size
+    return {
+        "turnwise_pairs_per_second": count / ours,
+        "sentence_transformers_pairs_per_second": count / theirs,
+        "ratio": theirs / ours,
+        "padding_avoided": sum(line["padding_avoided"] for line in lines) / len(lines),
+        "pairs": count,
+        "batch_size": batch_size,
+        "max_length": max_length,
+        "environment": environment(),
+    }
+
+
+def _pairs(store: Store, count: int, out: Path) -> list[tuple[str, str]]:
+    """The first pairs that DSE takes, as texts and as a store of dialogues of two turns."""
+    from turnwise.objectives.dse import DSE
+
+    pairs: list[tuple[str, str]] = []
+    with StoreWriter(out) as writer:
+        for dialogue in store:
+            for example in DSE().examples(dialogue):
+                (first, _), (second, _) = example.windows
+                writer.write(Dialogue(str(len(pairs)), dialogue.turns[first : second + 1]))
+                pairs.append((dialogue.turns[first].text, dialogue.turns[second].text))
+                if len(pairs) == count:
+                    writer.commit({})
+                    return pairs
+    raise TurnwiseError(f"Schema-Guided gives {len(pairs)} pairs, {count} are wanted: take fewer steps")
+
+
+def _peer_seconds(pairs: list[tuple[str, str]], batch_size: int, max_length: int, out: Path) -> float:
+    try:
+        from datasets import Dataset
+        from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+        from sentence_transformers.losses import MultipleNegativesRankingLoss
+    except ImportError:
+        raise TurnwiseError("the peer is not installed: pip install 'turnwise[compare]'") from None
+    from turnwise.backbone.source import locate
+
+    model = SentenceTransformer(locate("minilm"), device="cpu")
+    model.max_seq_length = max_length
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(out),
+        num_train_epochs=1,
+        per_device_train_batch_size=batch_size,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    trainer = SentenceTransformerTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_dict({"anchor": [first for first, _ in pairs], "positive": [second for _, second in pairs]}),
+        loss=MultipleNegativesRankingLoss(model),
+    )
+    return _seconds(trainer.train)

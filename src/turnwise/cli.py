@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -18,6 +18,7 @@ from turnwise.errors import TurnwiseError
 from turnwise.progress import Progress
 
 if TYPE_CHECKING:
+    from turnwise.backbone.pooling import Pooling
     from turnwise.corpus.stats import Statistics
     from turnwise.corpus.store import Store
 
@@ -467,6 +468,7 @@ def evaluate_command(
     task: Annotated[list[str], typer.Option(help="intents, responses; may be repeated.")],
     data: Annotated[Path, typer.Option(envvar="TURNWISE_DATA", help="A folder of data sets, or a sample world.")],
     out: Annotated[Path, typer.Option(help="Where to write results.json, tables.md and outcomes.parquet.")],
+    pooling: Annotated[str | None, typer.Option(help="mean, cls, max, instead of the model's own.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measures an encoder by the papers' protocols, with confidence intervals.
@@ -478,7 +480,7 @@ def evaluate_command(
     from turnwise.evaluation.suites import evaluate
 
     with _bar() as progress:
-        results = evaluate(Encoder.load(model), task, data, str(model), progress)
+        results = evaluate(Encoder.load(model, pooling=_pooling(pooling)), task, data, str(model), progress)
     results.write(out)
     if as_json:
         typer.echo((out / "results.json").read_text(encoding="utf-8"), nl=False)
@@ -490,6 +492,14 @@ def evaluate_command(
                 for row in results.rows
             ],
         )
+
+
+def _pooling(name: str | None) -> "Pooling | None":
+    from turnwise.backbone.pooling import POOLINGS
+
+    if name is not None and name not in POOLINGS:
+        raise typer.BadParameter(f"{name!r}: choose from {', '.join(POOLINGS)}", param_hint="--pooling")
+    return cast("Pooling | None", name)
 
 
 def _quiet() -> None:
@@ -523,5 +533,33 @@ def bench_import(
                 ("json.load alone", f"{result['json_load_seconds']:.2f} s"),
                 ("turnwise corpus import", f"{result['import_seconds']:.2f} s"),
                 ("ratio", f"{result['ratio']:.2f}"),
+            ],
+        )
+
+
+@bench_app.command("train")
+def bench_train(
+    data: Annotated[Path | None, typer.Option(envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue.")] = None,
+    steps: Annotated[int, typer.Option(help="Optimiser steps of each.", min=1)] = 8,
+    batch_size: Annotated[int, typer.Option(help="Pairs of a step.", min=2)] = 128,
+    max_length: Annotated[int, typer.Option(help="Tokens of a text.", min=8)] = 64,
+    as_json: AsJson = False,
+) -> None:
+    """Training on pairs of Schema-Guided, beside sentence-transformers' trainer on the same pairs."""
+    _quiet()
+    from turnwise.bench import train_benchmark
+
+    with _bar() as progress:
+        result = train_benchmark(data, steps, batch_size, max_length, progress)
+    if as_json:
+        _print_json(result)
+    else:
+        _table(
+            "[bold]Training",
+            [
+                ("sentence-transformers", f"{result['sentence_transformers_pairs_per_second']:.1f} pairs/s"),
+                ("turnwise", f"{result['turnwise_pairs_per_second']:.1f} pairs/s"),
+                ("ratio", f"{result['ratio']:.2f}"),
+                ("padding avoided", f"{result['padding_avoided']:.0%}"),
             ],
         )

@@ -146,7 +146,8 @@ class Encoder(nn.Module):
         Raises:
             BackboneError: if it cannot be loaded, or holds parts that turnwise does not know.
         """
-        place = Path(locate(name))
+        # the transformer of an older sentence-transformers folder may lie a level below, where the backbone looks for it
+        place = Path(name) if (Path(name) / "modules.json").is_file() else Path(locate(name))
         saved = _read_modules(place) if place.is_dir() else _Saved()
         encoder = cls(
             Backbone.load(place / saved.path if place.is_dir() else name),
@@ -263,8 +264,9 @@ def _read_modules(folder: Path) -> _Saved:
 
 def _pooling(folder: Path, config: dict[str, Any]) -> Pooling:
     """The pooling that a sentence-transformers folder names, in the old way or the new."""
-    old = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens", "max": "pooling_mode_max_tokens"}
-    named = [config["pooling_mode"]] if "pooling_mode" in config else [name for name, key in old.items() if config.get(key)]
+    old = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
+    asked = [old.get(key, key) for key, value in config.items() if key.startswith("pooling_mode_") and value]
+    named = [config["pooling_mode"]] if "pooling_mode" in config else asked
     if named == ["cls"]:
         return "cls"
     if named == ["mean"]:

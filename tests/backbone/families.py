@@ -38,10 +38,11 @@ LONGEST = 64
 #: How far a token sees in ModernBERT's local layers, both sides together.
 LOCAL = 8
 
-WORDS = tuple(
+_WORDS = (
     "a i you we it is to the want need book find cancel change table taxi train hotel room flight cheap good now please thanks"
-    " yes no hello where when what which tomorrow tonight city centre north south east west one two three".split()
+    " yes no hello where when what which tomorrow tonight city centre north south east west one two three"
 )
+WORDS = tuple(_WORDS.split())
 
 #: Special tokens in the order of their ids: padding, unknown, start, end, mask.
 _BRACKETS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}

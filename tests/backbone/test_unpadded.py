@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from families import BUCKETED, FAMILIES, LOCAL, UNPADDED, plain_model, sequences
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from families import BUCKETED, FAMILIES, LOCAL, UNPADDED, plain_model, sequences
 from torch.testing import assert_close
 from transformers import PreTrainedModel
 
+from turnwise.backbone.attention import shape_of, unpadded_attention
 from turnwise.backbone.backbone import Backbone
 from turnwise.backbone.source import BackboneError
 from turnwise.backbone.stream import Tokens, TokenStream
@@ -192,3 +193,19 @@ def test_attention_dropout_of_one_sequence_leaves_a_single_token_alone_or_silenc
     with torch.no_grad():
         states = backbone(TokenStream.of([part] * 64))
     assert len(torch.unique(states.round(decimals=4), dim=0)) > 4  # each row draws its own
+
+
+@pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (False, 3), (True, 3)])
+def test_attention_by_its_definition(causal: bool, window: int | None) -> None:
+    """With a scale that is not the usual one, and a window on a causal model, which no tiny model has."""
+    torch.manual_seed(0)
+    stream = TokenStream.of(sequences((2, 5, 5)))
+    query, key, value = torch.randn(3, 1, 4, stream.tokens, 8)
+    sequence = torch.arange(len(stream)).repeat_interleave(torch.from_numpy(stream.lengths))
+    distance = torch.arange(stream.tokens)[:, None] - torch.arange(stream.tokens)
+    seen = (sequence[:, None] == sequence) & ((distance >= 0) | (not causal)) & (distance.abs() < (window or 100))
+    weights = (0.7 * query @ key.transpose(2, 3)).masked_fill(~seen, -torch.inf).softmax(-1)
+    shape = shape_of(stream, torch.device("cpu"), varlen=False)
+    how = {"stream_shape": shape, "scaling": 0.7, "sliding_window": window, "is_causal": causal}
+    found, _ = unpadded_attention(torch.nn.Identity(), query, key, value, None, **how)
+    assert_close(found, (weights @ value).transpose(1, 2))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, T5EncoderModel
 
@@ -74,17 +75,26 @@ class Backbone(nn.Module):
         transformers' offline variables (`HF_HUB_OFFLINE=1`) are honoured.
 
         Raises:
-            BackboneError: if there is no such model, or it has no safetensors.
+            BackboneError: if there is no such model, it has no safetensors, or they do not fit its configuration.
         """
         place = locate(name)
         try:
             config = AutoConfig.from_pretrained(place)
-            kind = T5EncoderModel if config.model_type in ("t5", "mt5") else AutoModel
-            model = kind.from_pretrained(place, config=config, dtype=dtype, use_safetensors=True)
+            kind: Any = T5EncoderModel if config.model_type in ("t5", "mt5") else AutoModel
+            how = {"use_safetensors": True, "ignore_mismatched_sizes": True, "output_loading_info": True}
+            model, report = kind.from_pretrained(place, config=config, dtype=dtype, **how)
             tokenizer = AutoTokenizer.from_pretrained(place)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             reason = str(error).strip().splitlines()[0]
             raise BackboneError(f"cannot load the model {str(name)!r}: {reason}") from error
+        # transformers would go on with random numbers; the pooler is not used, and often missing
+        unfit = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
+        unfit = sorted(key for key in unfit if not key.startswith("pooler."))
+        if unfit:
+            raise BackboneError(
+                f"cannot load the model {str(name)!r}: its weights do not fit its configuration ({len(unfit)} are missing or of"
+                f" another size, {unfit[0]} among them)"
+            )
         return cls(model, tokenizer, execution)
 
     @property

@@ -8,6 +8,9 @@ from turnwise.errors import TurnwiseError
 #: The packaged default, by the name that users say.
 MINILM = "minilm"
 
+#: Files of which a tokenizer needs one. Without any, transformers makes one up to which every word is unknown.
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
+
 
 class BackboneError(TurnwiseError):
     """A model cannot be loaded or used as asked."""
@@ -17,7 +20,7 @@ def locate(name: str | Path) -> str:
     """What transformers should load: a folder's path, or a Hugging Face id as it is.
 
     Raises:
-        BackboneError: if the packaged model is not installed, or a folder holds no safetensors.
+        BackboneError: if the packaged model is not installed, or a folder holds no safetensors or no tokenizer.
     """
     if str(name) == MINILM:
         return str(_packaged())
@@ -41,6 +44,8 @@ def _check(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         raise BackboneError(f"{folder} is no model folder: it has no config.json")
     if any(folder.glob("*.safetensors")):
+        if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
+            raise BackboneError(f"{folder} holds no tokenizer (tokenizer.json)")
         return
     pickles = [path.name for path in (*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth"))]
     if pickles:

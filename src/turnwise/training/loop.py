@@ -31,7 +31,7 @@ from turnwise.training.encoding import PooledStep, TokenStep
 from turnwise.training.log import Log, curves_svg, model_card
 from turnwise.training.recipe import Recipe, from_tree
 from turnwise.training.schedule import learning_rate_factor
-from turnwise.training.tokens import tokenise_corpus
+from turnwise.training.tokens import find_examples, tokenise_corpus
 
 #: What a probe is: figures of an encoder, higher is better.
 Probe = Callable[[Encoder], dict[str, float]]
@@ -99,15 +99,16 @@ class _Run:
         self.half = _half(recipe)
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
         self.main = self.accelerator.is_main_process
-        _claim(out, recipe, resume, self.main)
+        if self.main:  # alone: another process would find what this one has just written, and take it for an earlier run
+            _claim(out, recipe, resume)
         self.accelerator.wait_for_everyone()
         torch.manual_seed(recipe.seed)
         objectives = recipe.make()
         self.encoder = _encoder(recipe, objectives).to(self.accelerator.device)
         with self.accelerator.main_process_first():
-            texts, examples = tokenise_corpus(
-                corpus, self.encoder.backbone.tokenizer, objectives, cache, progress if self.main else silent
-            )
+            told = progress if self.main else silent
+            texts = tokenise_corpus(corpus, self.encoder.backbone.tokenizer, cache, told)
+            examples = find_examples(corpus, texts, objectives, cache, told)
         self.parts = [
             _Part(name, objective, objective.heads(self.encoder.hidden).to(self.accelerator.device), recipe.weight(name))
             for name, objective in objectives.items()
@@ -364,7 +365,7 @@ class _Run:
         return self.encoder.eval()
 
 
-def _claim(out: Path, recipe: Recipe, resume: bool, main: bool) -> None:
+def _claim(out: Path, recipe: Recipe, resume: bool) -> None:
     """Makes sure that the folder is this run's own."""
     place = out / "recipe.yaml"
     if place.is_file():
@@ -377,9 +378,8 @@ def _claim(out: Path, recipe: Recipe, resume: bool, main: bool) -> None:
         return
     if out.is_dir() and any(out.iterdir()):
         raise TrainingError(f"{out} holds other files: choose a new or empty folder")
-    if main:
-        out.mkdir(parents=True, exist_ok=True)
-        place.write_text(recipe.to_yaml(), encoding="utf-8")
+    out.mkdir(parents=True, exist_ok=True)
+    place.write_text(recipe.to_yaml(), encoding="utf-8")
 
 
 def _encoder(recipe: Recipe, objectives: dict[str, Objective]) -> Encoder:

@@ -1,15 +1,15 @@
 """Texts tokenised once, and examples found once: what training reads lies memory-mapped on disk.
 
 A folder `tokens/` in the run's folder holds the turns' tokens end to end, where each turn begins, who speaks it and what it says
-(as a hash), and each objective's examples as numbers of turns. It is named by what it was made of, so a resumed run finds it and a
-changed corpus or tokenizer does not.
+(as a hash), and each objective's examples as numbers of turns. Both are named by what they were made of, so a resumed run finds
+them and a changed corpus, tokenizer or objective does not.
 """
 
 import hashlib
 import json
 import shutil
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,94 +72,98 @@ class ExampleTable:
         return np.asarray(self._windows[rows], np.int64), np.asarray(self._labels[rows], np.int64)
 
 
-def tokenise_corpus(
-    corpus: Corpus,
-    tokenizer: PreTrainedTokenizerBase,
-    objectives: Mapping[str, Objective],
-    folder: Path,
-    progress: Progress = silent,
-) -> tuple[TokenTable, dict[str, ExampleTable]]:
-    """Tokenises a corpus and finds every objective's examples, unless that was done before.
+def tokenise_corpus(corpus: Corpus, tokenizer: PreTrainedTokenizerBase, folder: Path, progress: Progress = silent) -> TokenTable:
+    """Tokenises a corpus, unless that was done before."""
+    made_of = [*_source(corpus), tokenizer.backend_tokenizer.to_str()]
+
+    def write(place: Path) -> None:
+        # arrays of numbers, not lists: tens of millions of turns fit
+        lengths, identities, speakers = array("i"), array("q"), array("h")
+        names: dict[str, int] = {}
+        texts: list[str] = []
+        total = len(corpus)
+        with (place / "tokens.bin").open("wb") as file:
+
+            def flush() -> None:
+                encoded = [tokens[:LONGEST_TURN] for tokens in tokenise(tokenizer, texts)]
+                lengths.extend(len(tokens) for tokens in encoded)
+                if encoded:
+                    np.concatenate(encoded).tofile(file)
+                texts.clear()
+
+            for number, dialogue in enumerate(corpus, 1):
+                for turn in dialogue.turns:
+                    texts.append(turn.text)
+                    identities.append(_identity(turn.text))
+                    speakers.append(names.setdefault(turn.speaker, len(names)))
+                if number % DIALOGUES == 0:
+                    flush()
+                    progress("tokenising", number, total)
+            flush()
+        np.save(place / "ends.npy", np.concatenate([[0], np.cumsum(np.frombuffer(lengths, np.int32), dtype=np.int64)]))
+        np.save(place / "identities.npy", np.frombuffer(identities, np.int64))
+        np.save(place / "speakers.npy", np.frombuffer(speakers, np.int16))
+        (place / "speakers.json").write_text(json.dumps(list(names)))
+
+    return TokenTable(_once(folder, "texts", made_of, write))
+
+
+def find_examples(
+    corpus: Corpus, texts: TokenTable, objectives: Mapping[str, Objective], folder: Path, progress: Progress = silent
+) -> dict[str, ExampleTable]:
+    """Every objective's examples in a corpus, unless they were found before.
 
     Raises:
-        TurnwiseError: if an objective finds no example in the corpus.
+        TurnwiseError: if an objective finds none.
     """
-    place = folder / _name(corpus, tokenizer, objectives)
-    if not place.is_dir():
-        unfinished = folder / ".writing"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        _write(corpus, tokenizer, objectives, unfinished, progress)
-        unfinished.rename(place)
-    return TokenTable(place), {name: ExampleTable(place, name, objective.columns) for name, objective in objectives.items()}
+    made_of = [*_source(corpus), *(f"{name}={objective!r}" for name, objective in objectives.items())]
 
-
-def _name(corpus: Corpus, tokenizer: PreTrainedTokenizerBase, objectives: Mapping[str, Objective]) -> str:
-    """What the tables are made of, in twelve characters."""
-    made_of = [
-        *(store.manifest["generation"] for store in corpus.stores),
-        *(corpus.splits or ("all splits",)),
-        tokenizer.backend_tokenizer.to_str(),
-        *(f"{name}={objective!r}" for name, objective in objectives.items()),
-    ]
-    return hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:12]
-
-
-def _write(
-    corpus: Corpus,
-    tokenizer: PreTrainedTokenizerBase,
-    objectives: Mapping[str, Objective],
-    folder: Path,
-    progress: Progress,
-) -> None:
-    # arrays of numbers, not lists: tens of millions of turns fit
-    lengths, identities, speakers = array("i"), array("q"), array("h")
-    names: dict[str, int] = {}
-    windows = {name: array("i") for name in objectives}
-    labels = {name: array("b") for name in objectives}
-    seen: dict[str, set[int]] = {name: set() for name in objectives}
-    texts: list[str] = []
-    with (folder / "tokens.bin").open("wb") as file:
-
-        def flush() -> None:
-            encoded = [tokens[:LONGEST_TURN] for tokens in tokenise(tokenizer, texts)]
-            lengths.extend(len(tokens) for tokens in encoded)
-            if encoded:
-                np.concatenate(encoded).astype(np.int32).tofile(file)
-            texts.clear()
-
-        total = len(corpus)
+    def write(place: Path) -> None:
+        windows = {name: array("i") for name in objectives}
+        labels = {name: array("b") for name in objectives}
+        seen: dict[str, set[int]] = {name: set() for name in objectives}
+        base, total = 0, len(corpus)
         for number, dialogue in enumerate(corpus, 1):
-            base = len(speakers)
-            for turn in dialogue.turns:
-                texts.append(turn.text)
-                identities.append(_identity(turn.text))
-                speakers.append(names.setdefault(turn.speaker, len(names)))
             for name, objective in objectives.items():
                 for example in objective.examples(dialogue):
                     if objective.unique:
-                        first = identities[base + example.windows[0][0]]
+                        first = texts.identity(base + example.windows[0][0])
                         if first in seen[name]:
                             continue
                         seen[name].add(first)
                     windows[name].extend(base + turn for window in example.windows for turn in window)
                     labels[name].append(example.label)
+            base += len(dialogue.turns)
             if number % DIALOGUES == 0:
-                flush()
-                progress("tokenising", number, total)
-        flush()
-    np.save(folder / "ends.npy", np.concatenate([[0], np.cumsum(np.frombuffer(lengths, np.int32), dtype=np.int64)]))
-    np.save(folder / "identities.npy", np.frombuffer(identities, np.int64))
-    np.save(folder / "speakers.npy", np.frombuffer(speakers, np.int16))
-    (folder / "speakers.json").write_text(json.dumps(list(names)))
-    for name in objectives:
-        if len(labels[name]) < 2:
-            raise TurnwiseError(
-                f"objective {name} finds {len(labels[name])} examples in this corpus: it needs dialogues of a kind that this one"
-                " does not hold (see its page in the documentation)"
-            )
-        np.save(folder / f"{name}.windows.npy", np.frombuffer(windows[name], np.int32))
-        np.save(folder / f"{name}.labels.npy", np.frombuffer(labels[name], np.int8))
+                progress("finding examples", number, total)
+        for name in objectives:
+            if len(labels[name]) < 2:
+                raise TurnwiseError(
+                    f"objective {name} finds {len(labels[name])} examples in this corpus: it needs dialogues of a kind that this"
+                    " one does not hold (see its page in the documentation)"
+                )
+            np.save(place / f"{name}.windows.npy", np.frombuffer(windows[name], np.int32))
+            np.save(place / f"{name}.labels.npy", np.frombuffer(labels[name], np.int8))
+
+    place = _once(folder, "examples", made_of, write)
+    return {name: ExampleTable(place, name, objective.columns) for name, objective in objectives.items()}
+
+
+def _source(corpus: Corpus) -> list[str]:
+    """What tells a corpus from others: its stores' contents and the splits that are read."""
+    return [*(store.manifest["generation"] for store in corpus.stores), *(corpus.splits or ("all splits",))]
+
+
+def _once(folder: Path, kind: str, made_of: list[str], write: Callable[[Path], None]) -> Path:
+    """The folder for something made of certain things: written under another name and renamed, unless it is there."""
+    place = folder / f"{kind}-{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:12]}"
+    if not place.is_dir():
+        unfinished = folder / f".writing-{kind}"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        write(unfinished)
+        unfinished.rename(place)
+    return place
 
 
 def _identity(text: str) -> int:
