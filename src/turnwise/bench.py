@@ -1,7 +1,9 @@
 """Benchmarks: turnwise beside what people use today, in one run, as ratios."""
 
+import contextlib
 import json
 import platform
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -144,4 +146,5 @@ def _peer_seconds(pairs: list[tuple[str, str]], batch_size: int, max_length: int
         train_dataset=Dataset.from_dict({"anchor": [first for first, _ in pairs], "positive": [second for _, second in pairs]}),
         loss=MultipleNegativesRankingLoss(model),
     )
-    return _seconds(trainer.train)
+    with contextlib.redirect_stdout(sys.stderr):  # the trainer prints its figures where ours are read from
+        return _seconds(trainer.train)

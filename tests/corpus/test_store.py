@@ -215,7 +215,7 @@ def test_strict_stops_at_the_first_fault_and_keeps_the_old_store(tmp_path: Path)
 def test_nothing_to_keep_is_an_error_and_keeps_the_old_store(tmp_path: Path) -> None:
     write(tmp_path / "store", some(3))
     (tmp_path / "log.jsonl").write_text("{}\n")
-    with pytest.raises(CorpusError, match="no dialogue of .* can be kept .*'id' is missing"):
+    with pytest.raises(CorpusError, match=r"no dialogue of .* can be kept .*'id' is missing"):
         import_corpus("jsonl", tmp_path / "log.jsonl", tmp_path / "store")
     assert list(Store(tmp_path / "store")) == some(3)
 

@@ -1,5 +1,7 @@
 """Schedules equal PyTorch's and transformers' own, step by step."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
@@ -33,7 +35,7 @@ def test_linear_and_cosine_equal_transformers_without_warm_up() -> None:
 
 def test_warm_up_rises_to_the_peak_and_is_never_zero() -> None:
     rates = [learning_rate_factor("linear", step, 100, 0.1) for step in range(100)]
-    assert all(a < b for a, b in zip(rates[:10], rates[1:11], strict=True))
+    assert all(a < b for a, b in pairwise(rates[:11]))
     assert rates[0] > 0
     assert rates[10] == 1
     assert min(rates) > 0

@@ -152,8 +152,8 @@ class _Pool:
 def response_examples(dialogues: Iterable[Dialogue], seed: int, candidates: int = 10) -> Iterator[ResponseExample]:
     """Which of some texts is the next turn of the system?
 
-    Each dialogue gives one example, at a system turn of more than three words. The others are system turns of other dialogues of the same
-    split, drawn from the last few thousand, so that memory stays bounded however long the stream is.
+    Each dialogue gives one example, at a system turn of more than three words. The others are system turns of other dialogues
+    of the same split, drawn from the last few thousand, so that memory stays bounded however long the stream is.
 
     Args:
         dialogues: read once, in their order.
