@@ -78,7 +78,7 @@ def minilm() -> Encoder:
 
 @needs_minilm
 def test_minilm_equals_sentence_transformers(minilm: Encoder) -> None:
-    reference = SentenceTransformer(locate("minilm"), device="cpu")
+    reference = SentenceTransformer(str(locate("minilm")), device="cpu")
     assert minilm.max_length == reference.max_seq_length
     same(minilm.encode(TEXTS), reference.encode(TEXTS))
     same(minilm.encode(TEXTS, normalise=True), reference.encode(TEXTS, normalize_embeddings=True))

@@ -128,7 +128,7 @@ def _peer_seconds(pairs: list[tuple[str, str]], batch_size: int, max_length: int
         raise TurnwiseError("the peer is not installed: pip install 'turnwise[compare]'") from None
     from turnwise.backbone.source import locate
 
-    model = SentenceTransformer(locate("minilm"), device="cpu")
+    model = SentenceTransformer(str(locate("minilm")), device="cpu")
     model.max_seq_length = max_length
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(out),

@@ -88,9 +88,10 @@ def _bar() -> Iterator[Progress]:
         tasks: dict[str, TaskID] = {}
 
         def progress(what: str, done: int, total: int | None = None) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done, total=total)
+            name, _, _ = what.partition(":")  # what follows the colon changes while the bar goes on
+            if name not in tasks:
+                tasks[name] = bar.add_task(what, total=total)
+            bar.update(tasks[name], description=what, completed=done, total=total)
 
         yield progress
 

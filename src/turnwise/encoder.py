@@ -146,11 +146,10 @@ class Encoder(nn.Module):
         Raises:
             BackboneError: if it cannot be loaded, or holds parts that turnwise does not know.
         """
-        # the transformer of an older sentence-transformers folder may lie a level below, where the backbone looks for it
-        place = Path(name) if (Path(name) / "modules.json").is_file() else Path(locate(name))
-        saved = _read_modules(place) if place.is_dir() else _Saved()
+        place = locate(name)
+        saved = _read_modules(place)
         encoder = cls(
-            Backbone.load(place / saved.path if place.is_dir() else name),
+            Backbone.load(place / saved.path),  # an older sentence-transformers folder has it a level below
             pooling or saved.pooling,
             saved.max_length,
             saved.normalise,

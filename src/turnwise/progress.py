@@ -10,7 +10,7 @@ class Progress(Protocol):
     """Called now and then while something long is under way."""
 
     def __call__(self, what: str, done: int, total: int | None = None) -> None:
-        """Says that `done` of `total` (None: unknown) units of `what` are finished."""
+        """Says that `done` of `total` (None: unknown) units of `what` are finished; what follows a colon in it may change."""
 
 
 def silent(what: str, done: int, total: int | None = None) -> None:

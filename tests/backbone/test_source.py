@@ -1,5 +1,6 @@
 """Where backbones come from, what is refused and how, and what a loaded one says of itself and lets be changed."""
 
+import functools
 import importlib.util
 import json
 import shutil
@@ -14,10 +15,12 @@ from torch import nn
 from torch.testing import assert_close
 from transformers import AutoModelForMaskedLM, PreTrainedModel, T5ForConditionalGeneration
 
+from turnwise.backbone import source
 from turnwise.backbone.backbone import Backbone, attention_dropout
 from turnwise.backbone.compose import ROLE_TOKENS
-from turnwise.backbone.source import BackboneError, locate
+from turnwise.backbone.source import BackboneError, check, locate
 from turnwise.backbone.stream import TokenStream
+from turnwise.encoder import Encoder
 
 Folder = Callable[[str], Path]
 
@@ -40,24 +43,36 @@ def test_minilm_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.Mon
 
 
 def test_a_folder_is_itself(tiny_folder: Folder) -> None:
-    assert locate(tiny_folder("bert")) == str(tiny_folder("bert"))
+    assert locate(tiny_folder("bert")) == tiny_folder("bert")
 
 
-def test_anything_else_is_a_hugging_face_id() -> None:
-    assert locate("someone/some-model") == "someone/some-model"
-    assert locate("bert-base-uncased") == "bert-base-uncased"
+def test_a_hugging_face_id_is_its_copy_in_the_cache(tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offline, an id that was fetched before loads from the cache, its pooling included."""
+    copy = tmp_path / "models--someone--some-model" / "snapshots" / "abc"
+    shutil.copytree(tiny_folder("bert"), copy)
+    (copy / "1_Pooling").mkdir()
+    (copy / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    modules = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
+    modules.append({"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"})
+    (copy / "modules.json").write_text(json.dumps(modules))
+    (copy.parent.parent / "refs").mkdir()
+    (copy.parent.parent / "refs" / "main").write_text("abc")
+    fetch = functools.partial(source.snapshot_download, cache_dir=tmp_path, local_files_only=True)
+    monkeypatch.setattr(source, "snapshot_download", fetch)
+    assert locate("someone/some-model") == copy
+    assert Encoder.load("someone/some-model").pooling == "cls"
 
 
 # ---- what is refused
 
 
-@pytest.mark.parametrize("load", [locate, Backbone.load])
+@pytest.mark.parametrize("load", [check, Backbone.load])
 def test_a_folder_without_a_configuration(load: Callable[[Path], Any], tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match=r"no config\.json"):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("load", [locate, Backbone.load])
+@pytest.mark.parametrize("load", [check, Backbone.load])
 def test_a_folder_without_weights(load: Callable[[Path], Any], tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(BackboneError, match="holds no weights"):

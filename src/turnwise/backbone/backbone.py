@@ -15,7 +15,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, T5EncoderModel
 
 from turnwise.backbone.attention import UNPADDED, shape_of
-from turnwise.backbone.source import BackboneError, locate
+from turnwise.backbone.source import BackboneError, check, locate
 from turnwise.backbone.stream import TokenStream
 
 #: Families whose code runs over a flat stream, and where their positions start (None: behind the padding id).
@@ -78,6 +78,7 @@ class Backbone(nn.Module):
             BackboneError: if there is no such model, it has no safetensors, or they do not fit its configuration.
         """
         place = locate(name)
+        check(place)
         try:
             config = AutoConfig.from_pretrained(place)
             kind: Any = T5EncoderModel if config.model_type in ("t5", "mt5") else AutoModel

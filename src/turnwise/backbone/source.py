@@ -3,6 +3,9 @@
 import importlib.util
 from pathlib import Path
 
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError
+
 from turnwise.errors import TurnwiseError
 
 #: The packaged default, by the name that users say.
@@ -12,25 +15,35 @@ MINILM = "minilm"
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
 
 
+#: What is fetched of a Hugging Face repository: configuration, tokenizer, safetensors; no pickles, no other formats.
+_FETCHED = ("*.json", "*.txt", "*.model", "*.safetensors")
+
+
 class BackboneError(TurnwiseError):
     """A model cannot be loaded or used as asked."""
 
 
-def locate(name: str | Path) -> str:
-    """What transformers should load: a folder's path, or a Hugging Face id as it is.
+def locate(name: str | Path) -> Path:
+    """The folder of a model: the packaged one's, a folder itself, or the local copy of a Hugging Face id.
+
+    A Hugging Face id is looked up in its cache and fetched only if the library's offline variables (`HF_HUB_OFFLINE=1`) allow it;
+    pickles are not fetched.
 
     Raises:
-        BackboneError: if the packaged model is not installed, or a folder holds no safetensors or no tokenizer.
+        BackboneError: if there is no such model, or the packaged one is not installed.
     """
     if str(name) == MINILM:
-        return str(_packaged())
+        return _packaged()
     folder = Path(name)
     if folder.is_dir():
-        _check(folder)
-        return str(folder)
+        return folder
     if folder.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1:
         raise BackboneError(f"{name} does not exist: name a model folder, a Hugging Face id, or '{MINILM}'")
-    return str(name)
+    try:
+        return Path(snapshot_download(str(name), allow_patterns=list(_FETCHED)))
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise BackboneError(f"cannot load the model {str(name)!r}: it is no folder, and as a Hugging Face id: {reason}") from error
 
 
 def _packaged() -> Path:
@@ -40,7 +53,12 @@ def _packaged() -> Path:
     return Path(specification.submodule_search_locations[0]) / "model"
 
 
-def _check(folder: Path) -> None:
+def check(folder: Path) -> None:
+    """Makes sure that a folder holds what a backbone is loaded from.
+
+    Raises:
+        BackboneError: if it lacks a configuration, safetensors or a tokenizer.
+    """
     if not (folder / "config.json").is_file():
         raise BackboneError(f"{folder} is no model folder: it has no config.json")
     if any(folder.glob("*.safetensors")):

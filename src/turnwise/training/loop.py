@@ -198,7 +198,7 @@ class _Run:
                         "memory_gigabytes": _memory(self.accelerator.device),
                     }
                     self.log.write(self.step, figures)
-                    progress(f"loss {figures['loss']:.3f}, {rows / seconds:,.0f} examples/s", self.step, self.steps)
+                    progress(f"training: loss {figures['loss']:.3f}, {rows / seconds:,.0f} examples/s", self.step, self.steps)
                     start, done, tokens = time.perf_counter(), self.step, 0
                 if probe and recipe.probe_every and self.step % recipe.probe_every == 0 and self.step < self.steps:
                     best = self._probe(probe, best)
