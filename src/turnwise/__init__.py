@@ -6,7 +6,7 @@ Names are imported when they are first used, so that `import turnwise` stays qui
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from turnwise.version import __version__
 
 if TYPE_CHECKING:
     from turnwise.corpus.importing import import_corpus

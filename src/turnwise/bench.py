@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from turnwise import __version__
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.store import Store, StoreWriter, read_corpus
 from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.progress import Progress, silent
+from turnwise.version import __version__
 
 
 def environment() -> dict[str, str]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from turnwise import __version__
 from turnwise.errors import TurnwiseError
 from turnwise.progress import Progress
+from turnwise.version import __version__
 
 if TYPE_CHECKING:
     from turnwise.backbone.pooling import Pooling

@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.functional import normalize
 
-from turnwise import __version__
 from turnwise.backbone.backbone import Backbone
 from turnwise.backbone.compose import Composer, TurnStyle, tokenise
 from turnwise.backbone.pooling import PoolerLayer, Pooling, pool
@@ -20,6 +19,7 @@ from turnwise.backbone.source import BackboneError, locate
 from turnwise.backbone.stream import Tokens, TokenStream, chunks
 from turnwise.dialogue import USER, Turn
 from turnwise.progress import Progress, silent
+from turnwise.version import __version__
 
 #: What can be encoded: a text, or a conversation so far, newest turn last.
 Input = str | Sequence[str] | Sequence[Turn]

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from turnwise import __version__
 from turnwise.corpus.hygiene import Step, make_step
 from turnwise.corpus.intake import CorpusError, Intake, Rejection
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.store import Store, StoreWriter
 from turnwise.dialogue import Dialogue
 from turnwise.progress import Progress, silent
+from turnwise.version import __version__
 
 #: Distinct reasons that a manifest counts by name; all are in `rejected.jsonl`.
 REASONS = 50

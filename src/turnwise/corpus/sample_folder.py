@@ -13,11 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from turnwise import __version__
 from turnwise.corpus.sample import sample_dialogues
 from turnwise.corpus.sample_sets import inference_examples, labelled_utterances, response_examples, text_pairs
 from turnwise.corpus.store import Store, StoreWriter
 from turnwise.progress import Progress, silent
+from turnwise.version import __version__
 
 SPLITS = ("train", "valid", "test")
 

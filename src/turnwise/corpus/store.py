@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from turnwise.corpus.intake import CorpusError, Counts, Rejection
 from turnwise.dialogue import Dialogue, Slot, Turn
+from turnwise.files import sha256, sync
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -115,13 +116,13 @@ class StoreWriter:
         self._flush()
         self._close_part()
         self._rejected.close()
-        sums = [_sha256(path) for path, _ in self._parts]
+        sums = [sha256(path) for path, _ in self._parts]
         generation = hashlib.sha256("".join(sums).encode()).hexdigest()[:12]
         files = []
-        for number, ((path, dialogues), sha256) in enumerate(zip(self._parts, sums, strict=True)):
+        for number, ((path, dialogues), digest) in enumerate(zip(self._parts, sums, strict=True)):
             name = f"dialogues-{generation}-{number:05d}.parquet"
             _rename(path, self._folder / name)
-            files.append({"name": name, "dialogues": dialogues, "sha256": sha256})
+            files.append({"name": name, "dialogues": dialogues, "sha256": digest})
         _rename(self._folder / f"{_WRITING}{REJECTED}", self._folder / f"{REJECTED}.{generation}")
         manifest = {
             "format": FORMAT,
@@ -134,10 +135,10 @@ class StoreWriter:
         }
         fresh = self._folder / f"{_WRITING}{MANIFEST}"
         fresh.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        _sync(self._folder)
+        sync(self._folder)
         _rename(fresh, self._folder / MANIFEST)
         _finish(self._folder, generation)
-        _sync(self._folder)
+        sync(self._folder)
         named = {MANIFEST, REJECTED, *(file["name"] for file in files)}
         for path in self._folder.iterdir():
             if path.name not in named and _ours(path.name):
@@ -376,19 +377,5 @@ def _lock(folder: Path) -> int:
 
 def _rename(path: Path, name: Path) -> None:
     """Gives a finished file its name once its contents are on disk."""
-    _sync(path)
+    sync(path)
     path.replace(name)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    """Waits until a file or a folder's entries are on disk: a commit may not overtake what it commits."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from turnwise import __version__
+from turnwise.version import __version__
 
 #: Bootstrap replicates of an interval.
 REPLICATES = 1_000

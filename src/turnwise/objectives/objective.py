@@ -131,15 +131,24 @@ class TokenStates:
         return self.states[torch.as_tensor(np.array(rows, np.int64), device=self.states.device)]
 
 
-class PooledObjective(Protocol):
-    """An objective on one vector a sequence; gradient caching serves it."""
+class _Objective(Protocol):
+    """What every objective says."""
 
-    needs: Literal["pooled"]
-    columns: int
-    style: TurnStyle
-    special_tokens: tuple[str, ...]
-    unique: bool
-    """Whether an example whose first window's text was there before is passed over."""
+    @property
+    def columns(self) -> int:
+        """How many windows an example has."""
+
+    @property
+    def style(self) -> TurnStyle:
+        """How the turns of a window are joined."""
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """Tokens that the backbone has to learn."""
+
+    @property
+    def unique(self) -> bool:
+        """Whether an example whose first window's text was there before is passed over."""
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """The examples that a dialogue gives."""
@@ -148,7 +157,13 @@ class PooledObjective(Protocol):
         """The layers that training adds and evaluation drops."""
 
     def prepare(self, batch: Batch) -> Prepared:
-        """Sequences to encode, a column after the other."""
+        """Sequences to encode: a column after the other, or single ones with their weights."""
+
+
+class PooledObjective(_Objective, Protocol):
+    """An objective on one vector a sequence; gradient caching serves it."""
+
+    needs: Literal["pooled"]
 
     def loss(
         self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
@@ -156,23 +171,10 @@ class PooledObjective(Protocol):
         """The loss over a whole batch from its vectors (columns, rows, hidden), and figures for the log."""
 
 
-class TokenObjective(Protocol):
+class TokenObjective(_Objective, Protocol):
     """An objective on token states, whose loss is a sum over items of single sequences."""
 
     needs: Literal["tokens"]
-    columns: int
-    style: TurnStyle
-    special_tokens: tuple[str, ...]
-    unique: bool
-
-    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
-        """The examples that a dialogue gives."""
-
-    def heads(self, hidden: int) -> nn.Module:
-        """The layers that training adds and evaluation drops."""
-
-    def prepare(self, batch: Batch) -> Prepared:
-        """Sequences to encode, with their weights."""
 
     def loss_sum(
         self, states: TokenStates, facts: dict[str, npt.NDArray[Any]], heads: nn.Module, embeddings: nn.Module

@@ -4,9 +4,7 @@ A checkpoint is a folder `checkpoints/step-000123/`: tensors as safetensors (no 
 hash of every file. It is written under another name and renamed when it is on disk; what is there under its name is whole.
 """
 
-import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from turnwise.errors import TurnwiseError
+from turnwise.files import sha256, sync
 
 _MANIFEST = "manifest.json"
 _UNFINISHED = ".writing"
@@ -48,13 +47,13 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, dict[str, torch.
                 unfinished / f"{name}.safetensors",
             )
         (unfinished / "state.json").write_text(json.dumps({"step": step, **state}, indent=2))
-        hashes = {path.name: _sha256(path) for path in sorted(unfinished.iterdir())}
+        hashes = {path.name: sha256(path) for path in sorted(unfinished.iterdir())}
         (unfinished / _MANIFEST).write_text(json.dumps(hashes, indent=2))
         for path in (*unfinished.iterdir(), unfinished):
-            _sync(path)
+            sync(path)
         shutil.rmtree(place, ignore_errors=True)
         unfinished.rename(place)
-        _sync(folder)
+        sync(folder)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
         last = latest_checkpoint(folder)
@@ -82,7 +81,7 @@ def load_checkpoint(place: Path) -> tuple[dict[str, dict[str, torch.Tensor]], di
     try:
         hashes = json.loads((place / _MANIFEST).read_text())
         for name, expected in hashes.items():
-            if _sha256(place / name) != expected:
+            if sha256(place / name) != expected:
                 raise ValueError(f"{name} has changed")
         tensors = {path.stem: load_file(path) for path in place.glob("*.safetensors")}
         return tensors, json.loads((place / "state.json").read_text())
@@ -94,16 +93,3 @@ def load_checkpoint(place: Path) -> tuple[dict[str, dict[str, torch.Tensor]], di
 
 def _checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*") if path.is_dir()) if folder.is_dir() else []
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

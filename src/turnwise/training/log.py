@@ -6,11 +6,11 @@ from typing import Any
 
 import yaml
 
-from turnwise import __version__
 from turnwise.corpus.store import Corpus
 from turnwise.errors import TurnwiseError
 from turnwise.svg import line_chart
 from turnwise.training.recipe import Recipe
+from turnwise.version import __version__
 
 
 class Log:

@@ -1,0 +1,20 @@
+"""Files whose contents matter: their hash, and the certainty that they are on disk."""
+
+import hashlib
+import os
+from pathlib import Path
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or a folder's entries, are on disk: a commit may not overtake what it commits."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
