@@ -20,7 +20,7 @@ demo: setup
 	$(BIN)/turnwise corpus sample --out demo/sample --dialogues 2000 --seed 1
 	$(BIN)/turnwise corpus stats demo/sample --curve demo/frequency.svg
 	$(BIN)/turnwise train dse --corpus demo/sample --split train --probe demo/sample --out demo/model --resume \
-	    --set steps=150 --set batch_size=32 --set learning_rate=3e-5 --set head_learning_rate=3e-3 --set checkpoint_every=50
+	    --set steps=120 --set batch_size=32 --set learning_rate=3e-5 --set head_learning_rate=3e-3 --set checkpoint_every=40
 
 test: setup
 	$(BIN)/python -m pytest -m 'not full'
