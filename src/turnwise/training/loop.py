@@ -29,7 +29,7 @@ from turnwise.training.batches import Feed, prepared_steps
 from turnwise.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from turnwise.training.encoding import PooledStep, TokenStep
 from turnwise.training.log import Log, curves_svg, model_card
-from turnwise.training.recipe import Recipe, from_tree
+from turnwise.training.recipe import Recipe, load_recipe
 from turnwise.training.schedule import learning_rate_factor
 from turnwise.training.tokens import find_examples, tokenise_corpus
 
@@ -132,6 +132,7 @@ class _Run:
         self.named = self._named_parameters()
         self.optimizer = self._optimizer()
         self.average = {name: value.detach().clone() for name, value in self.named.items()} if recipe.ema else {}
+        self.best: float | None = None
         self.step = self._restore() if resume else 0
         self.log = Log(out, self.step, tensorboard and self.main, self.main)
         budget = recipe.tokens_per_forward or _token_budget(self.encoder.backbone, self.accelerator.device)
@@ -175,17 +176,15 @@ class _Run:
 
     def fit(self, probe: Probe | None, progress: Progress) -> None:
         recipe = self.recipe
-        best = -math.inf
         self.encoder.train()
         if probe and self.step == 0:
-            self._probe(probe, best)
+            self._probe(probe)
         with _interruptions() as interrupted:
-            start, done, tokens, padding_saved = time.perf_counter(), self.step, 0, 0.0
+            start, done, tokens = time.perf_counter(), self.step, 0
             for batches in prepared_steps(self.feeds, self.step, self.steps, recipe.workers):
                 figures = self._step(batches)
                 self.step += 1
                 tokens += sum(len(sequence) for prepared in batches for sequence in prepared.sequences)
-                padding_saved = _padding(batches)
                 if not math.isfinite(figures["loss"]):
                     self._fail(figures["loss"])
                 if self.step % recipe.log_every == 0 or self.step == self.steps:
@@ -194,14 +193,14 @@ class _Run:
                     figures |= {
                         "examples_per_second": rows / seconds,
                         "tokens_per_second": tokens / seconds,
-                        "padding_avoided": padding_saved,
+                        "padding_avoided": _padding(batches),
                         "memory_gigabytes": _memory(self.accelerator.device),
                     }
                     self.log.write(self.step, figures)
                     progress(f"training: loss {figures['loss']:.3f}, {rows / seconds:,.0f} examples/s", self.step, self.steps)
                     start, done, tokens = time.perf_counter(), self.step, 0
                 if probe and recipe.probe_every and self.step % recipe.probe_every == 0 and self.step < self.steps:
-                    best = self._probe(probe, best)
+                    self._probe(probe)
                 if recipe.checkpoint_epochs and self.step % self.feeds[0].steps_per_epoch == 0 and self.main:
                     with self._averaged():
                         self.encoder.save(self.out / "epochs" / f"{self.step // self.feeds[0].steps_per_epoch:03d}")
@@ -213,7 +212,7 @@ class _Run:
                         f"interrupted at step {self.step} of {self.steps}; all is saved. Go on with the same command and --resume"
                     )
         if probe:
-            self._probe(probe, best)
+            self._probe(probe)
 
     def _step(self, batches: list[Prepared]) -> dict[str, float]:
         """One optimiser step; gives the figures of its losses."""
@@ -280,8 +279,8 @@ class _Run:
             f"the loss is {loss} at step {self.step}; {kept}. A smaller learning_rate, clip=1, or precision=fp32 often helps"
         )
 
-    def _probe(self, probe: Probe, best: float) -> float:
-        """Measures the encoder, keeps it if it is the best so far, and gives the best figure."""
+    def _probe(self, probe: Probe) -> None:
+        """Measures the encoder, and keeps it if it is the best so far."""
         if self.main:
             with self._averaged():
                 figures = probe(self.encoder)
@@ -290,12 +289,11 @@ class _Run:
                 if wanted is not None:
                     if wanted not in figures:
                         raise TrainingError(f"keep_best={wanted!r}: the probe gives {', '.join(figures)}")
-                    if figures[wanted] > best:
-                        best = figures[wanted]
+                    if self.best is None or figures[wanted] > self.best:
+                        self.best = figures[wanted]
                         self.encoder.save(self.out / "best")
             self.encoder.train()
         self.accelerator.wait_for_everyone()
-        return best
 
     @contextlib.contextmanager
     def _averaged(self) -> Iterator[None]:
@@ -322,7 +320,8 @@ class _Run:
             tensors = {"parameters": {name: value.detach() for name, value in self.named.items()}, "optimizer": optimizer}
             if self.average:
                 tensors["average"] = self.average
-            state = {"steps": self.steps, "random": torch.get_rng_state().tolist()[:16]}
+            # no random states: chance is drawn anew for every step
+            state = {"steps": self.steps, "best": self.best}
             save_checkpoint(self.out / "checkpoints", self.step, tensors, state, self.recipe.keep)
         self.accelerator.wait_for_everyone()
 
@@ -348,21 +347,21 @@ class _Run:
                     field: value if field == "step" and self.accelerator.device.type == "cpu" else value.to(parameter.device)
                     for field, value in by_name[name].items()
                 }
+        self.best = state["best"]
         return int(state["step"])
 
     def finish(self) -> Encoder:
         """Writes the finished model."""
         self.log.close()
+        with torch.no_grad():
+            for name, value in self.average.items():
+                self.named[name].copy_(value)
+        self.encoder.eval()
         if self.main:
-            with self._averaged():
-                if self.average:
-                    for name, value in self.average.items():
-                        self.named[name].data.copy_(value)
-                self.encoder.eval()
-                self.encoder.save(self.out, model_card(self.recipe, self.corpus, self.out))
+            self.encoder.save(self.out, model_card(self.recipe, self.corpus, self.out))
             (self.out / "curves.svg").write_text(curves_svg(self.out / "metrics.jsonl"), encoding="utf-8")
         self.accelerator.wait_for_everyone()
-        return self.encoder.eval()
+        return self.encoder
 
 
 def _claim(out: Path, recipe: Recipe, resume: bool) -> None:
@@ -371,9 +370,7 @@ def _claim(out: Path, recipe: Recipe, resume: bool) -> None:
     if place.is_file():
         if not resume:
             raise TrainingError(f"{out} holds a run already: go on with --resume, or choose another --out")
-        import yaml
-
-        if from_tree(yaml.safe_load(place.read_text(encoding="utf-8"))) != recipe:
+        if load_recipe(place) != recipe:
             raise TrainingError(f"{place} is another recipe than the one given: a run goes on with the recipe it began with")
         return
     if out.is_dir() and any(out.iterdir()):
