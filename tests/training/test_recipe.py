@@ -84,7 +84,8 @@ def test_every_packaged_recipe_runs_two_steps(name: str, tmp_path: Path) -> None
     recipe = load_recipe(
         name, [f"backbone={backbone()}", "steps=2", "batch_size=4", "frozen_layers=1" if "siamese" in name else "frozen_layers=0"]
     )
-    needs = {"simcse-supervised-paper": "triplets", "pairsupcon-paper": "pairs", "dse-dianli-paper": "pairs"}
+    needs = dict.fromkeys(("simcse-supervised", "simcse-supervised-paper"), "triplets")
+    needs |= dict.fromkeys(("pairsupcon", "pairsupcon-paper", "dse-dianli-paper"), "pairs")
     data = read_corpus(nli(needs[name])) if name in needs else corpus()
     train(recipe, data, tmp_path / "model")
     assert (tmp_path / "model" / "model.safetensors").is_file()
