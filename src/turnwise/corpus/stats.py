@@ -4,6 +4,7 @@ Everything is counted in one stream over the store's columns, in memory that doe
 remembered by a 64-bit hash alone.
 """
 
+from bisect import insort
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
@@ -106,9 +107,8 @@ def corpus_statistics(corpus: Corpus, progress: Progress = silent) -> Statistics
     counts["splits"]["none"] = dialogues - counts["splits"].total()
     # a text is told by its hash within this process: two of a million texts share one with probability 10⁻⁷
     distinct, frequency = np.unique(np.concatenate(hashes), return_counts=True) if hashes else (np.array([]),) * 2
-    order = np.argsort(-frequency, kind="stable")
     utterances = int(frequency.sum())
-    curve = _curve(frequency[order], utterances)
+    curve = _curve(np.sort(frequency)[::-1], utterances)
     bins = ["1", *(f"{low + 1}-{high}" if low + 1 < high else str(high) for low, high in pairwise(LENGTHS))]
     return Statistics(
         dialogues=dialogues,
@@ -118,7 +118,7 @@ def corpus_statistics(corpus: Corpus, progress: Progress = silent) -> Statistics
         distinct_utterances=len(distinct),
         top_1_percent_share=dict(curve)[1] / 100,
         frequency_curve=curve,
-        common=_common(corpus, distinct[order], frequency[order]),
+        common=_common(corpus, distinct, frequency),
         dse_pairs=pairs,
         **{name: dict(counter.most_common()) for name, counter in ((n, +c) for n, c in counts.items())},
     )
@@ -151,24 +151,27 @@ def _curve(frequency: npt.NDArray[np.int64], total: int) -> list[tuple[float, fl
 
 
 def _common(corpus: Corpus, hashes: npt.NDArray[np.int64], frequency: npt.NDArray[np.int64]) -> list[tuple[str, int]]:
-    """The most common texts by name; among equally common ones, the first in the alphabet."""
+    """The most common texts by name; among equally common ones, the first in the alphabet.
+
+    Args:
+        corpus: where the texts are.
+        hashes: of the distinct texts, in order.
+        frequency: how often each occurs.
+    """
     if not len(hashes):
         return []
-    # every text as common as the tenth is looked up, so that ties are settled by the text and not by its hash
-    at_least = frequency[min(COMMON, len(frequency)) - 1]
-    wanted = dict(zip(hashes[frequency >= at_least].tolist(), frequency[frequency >= at_least].tolist(), strict=True))
-    if at_least == 1:
-        wanted = dict(list(wanted.items())[: COMMON * 100])
-    found: dict[str, int] = {}
+    least = np.partition(frequency, -min(COMMON, len(frequency)))[-min(COMMON, len(frequency))]
+    best: list[tuple[int, str]] = []  # (-count, text), at most ten: every text as common as the tenth competes by its name
     for store in corpus.stores:
         for batch in store.batches(["texts"]):
-            for text in batch.column("texts").values.to_pylist():
-                count = wanted.pop(hash(normalise(text)), None)
-                if count is not None:
-                    found[normalise(text)] = count
-            if not wanted:
-                break
-    return sorted(found.items(), key=lambda item: (-item[1], item[0]))[:COMMON]
+            texts = [normalise(text) for text in batch.column("texts").values.to_pylist()]
+            counts = frequency[np.searchsorted(hashes, np.fromiter(map(hash, texts), np.int64, len(texts)))]
+            for place in np.flatnonzero(counts >= least).tolist():
+                candidate = (-int(counts[place]), texts[place])
+                if (len(best) < COMMON or candidate < best[-1]) and candidate not in best:
+                    insort(best, candidate)
+                    del best[COMMON:]
+    return [(text, -count) for count, text in best]
 
 
 def curve_svg(statistics: Statistics) -> str:
