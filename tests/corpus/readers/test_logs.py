@@ -12,10 +12,10 @@ from typing import Any
 import jsonschema
 import pyarrow as pa
 import pytest
-from conftest import outcome_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from layouts import LAYOUTS, csv_bytes, jsonl_bytes, lay_out, parquet_bytes
+from outcomes import outcome_of
 
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.intake import CorpusError
