@@ -1,36 +1,31 @@
-"""Intervals cover what they should; results are written whole."""
+"""Results are written whole and read back as they were."""
 
 import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from turnwise.evaluation.results import Outcome, Results, interval
+from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.results import Results, ResultsError, read_content, read_outcomes, write_outcomes, write_results
+
+VALUES = np.array([[1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 1.0, 0.0]])
 
 
-def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
-    """200 draws of 20 runs by 200 coin flips with chance 0.7: the 95% interval should hold 0.7 in 90 to 100% of them."""
-    random = np.random.default_rng(0)
-    covered = 0
-    for draw in range(200):
-        low, high = interval((random.random((20, 200)) < 0.7).astype(float), replicates=200, seed=draw)
-        covered += low <= 0.7 <= high
-    assert 0.9 <= covered / 200 <= 1
-
-
-def test_an_interval_of_a_constant_is_a_point() -> None:
-    assert interval(np.ones((3, 7))) == pytest.approx((1, 1))
+def accuracy(values: np.ndarray = VALUES, setting: str = "1-shot prototypes") -> Outcome:
+    return Outcome("intents", "toy", setting, "accuracy", values)
 
 
 def test_results_are_written(tmp_path: Path) -> None:
-    values = np.array([[1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 1.0, 0.0]])
-    results = Results("model", "intents")
-    results.add([Outcome("intents", "toy", "1-shot prototypes", "accuracy", values)])
-    results.write(tmp_path / "out")
-    content = json.loads((tmp_path / "out" / "results.json").read_text())
+    results = Results("model", "intents", data=[{"name": "toy", "sha256": "00"}], facts={"seeds": [1, 2]})
+    results.add([accuracy()])
+    write_results(results, tmp_path / "out")
+    content = read_content(tmp_path / "out" / "results.json")
     assert content["model"] == "model"
+    assert (content["data"], content["facts"], content["missing"]) == (results.data, results.facts, [])
+    assert {"turnwise", "python", "torch", "device"} <= set(content["environment"])
     (row,) = content["rows"]
     assert (row["value"], row["std"], row["runs"], row["n"]) == (75, 0, 2, 4)
     assert row["low"] <= 75 <= row["high"]
@@ -38,5 +33,59 @@ def test_results_are_written(tmp_path: Path) -> None:
         *("task", "dataset", "setting", "metric", "value", "std", "low", "high", "runs", "n", "table", "published", "comparable")
     }
     table = pq.read_table(tmp_path / "out" / "outcomes.parquet").to_pylist()
-    assert [line["values"] for line in table] == values.tolist()
-    assert "| intents | toy |" in (tmp_path / "out" / "tables.md").read_text()
+    assert [line["values"] for line in table] == VALUES.tolist()
+
+
+def test_outcomes_come_back_as_they_were(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    outcomes = [
+        accuracy(),
+        Outcome("scope", "toy", "1-shot", "AUROC", random.random((3, 5, 2)).astype(np.float32), "auroc"),
+        Outcome("geometry", "toy", "all", "uniformity", random.random((1, 6, 2)).astype(np.float32), "log ratio", 1.0),
+    ]
+    write_outcomes(tmp_path / "outcomes.parquet", outcomes)
+    read = read_outcomes(tmp_path / "outcomes.parquet")
+    for before, after in zip(outcomes, read, strict=True):
+        assert (before.key, before.statistic, before.scale) == (after.key, after.statistic, after.scale)
+        assert np.array_equal(before.table, after.table)
+
+
+def test_a_figure_in_a_unit_of_its_own() -> None:
+    outcome = Outcome("geometry", "toy", "all", "uniformity", np.array([[[0.5, 1.0], [0.25, 1.0]]]), "log ratio", 1.0)
+    assert outcome.value == outcome.row().value == pytest.approx(np.log(0.375))
+
+
+def test_undefined_figures_are_null(tmp_path: Path) -> None:
+    results = Results("model", "similarity", facts={"loss": float("nan"), "rates": [float("inf")]})
+    results.add([Outcome("similarity", "toy", "cosine", "Spearman", np.ones((1, 4, 2)), "spearman")])
+    write_results(results, tmp_path)
+    content = json.loads((tmp_path / "results.json").read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert [content["rows"][0][name] for name in ("value", "low", "high")] == [None] * 3
+    assert content["facts"] == {"loss": None, "rates": [None]}
+
+
+def test_two_figures_of_one_name_are_refused() -> None:
+    results = Results("model", "intents")
+    results.add([accuracy()])
+    with pytest.raises(ResultsError, match="two figures named intents, toy, 1-shot prototypes, accuracy"):
+        results.add([accuracy()])
+    with pytest.raises(ResultsError, match="two figures"):
+        results.add([accuracy(setting="5-shot"), accuracy(setting="5-shot")])
+    assert len(results.rows) == len(results.outcomes) == 1
+
+
+@pytest.mark.parametrize("shape", [(3,), (0, 4), (2, 0), (1, 2, 3, 4)])
+def test_evidence_has_runs_and_examples(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="evidence is"):
+        accuracy(np.ones(shape))
+
+
+def test_files_that_are_missing_or_not_ours_are_named(tmp_path: Path) -> None:
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "other.json").write_text("[]")
+    (tmp_path / "broken.parquet").write_text("no")
+    pq.write_table(pa.table({"task": ["intents"]}), tmp_path / "other.parquet")
+    for read, suffix in ((read_content, "json"), (read_outcomes, "parquet")):
+        for name in ("missing", "broken", "other"):
+            with pytest.raises(ResultsError, match=f"{name}.{suffix}"):
+                read(tmp_path / f"{name}.{suffix}")

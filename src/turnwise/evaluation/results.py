@@ -1,6 +1,7 @@
-"""Figures with what it takes to trust them: spread over runs, intervals, the outcome of every example, the environment."""
+"""Results on disk: figures with what it takes to trust them and to compare them."""
 
 import json
+import math
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,145 +9,174 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from turnwise.errors import TurnwiseError
+from turnwise.evaluation.outcomes import Outcome, Row
+from turnwise.evaluation.tables import FilledTable
 from turnwise.version import __version__
 
-#: Bootstrap replicates of an interval.
-REPLICATES = 1_000
+#: What `outcomes.parquet` holds: a line a run.
+_COLUMNS = pa.schema(
+    [
+        *((name, pa.string()) for name in ("task", "dataset", "setting", "metric", "statistic")),
+        ("scale", pa.float64()),
+        ("run", pa.int32()),
+        ("parts", pa.int32()),
+        ("values", pa.list_(pa.float32())),
+    ]
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One figure.
-
-    Attributes:
-        task: 'intents', 'responses', ….
-        dataset: by its plain name.
-        setting: as the paper's tables say it: '1-shot prototypes'.
-        metric: what is measured.
-        value: the figure, in the unit that the paper's table prints.
-        std: over the runs.
-        low: of the 95% interval.
-        high: of the 95% interval.
-        runs: how many.
-        n: test examples of a run.
-        table: the paper's table that has it.
-        published: what is printed there, where something is.
-        comparable: why the published figure is not like for like; empty where it is.
-    """
-
-    task: str
-    dataset: str
-    setting: str
-    metric: str
-    value: float
-    std: float
-    low: float
-    high: float
-    runs: int
-    n: int
-    table: str | None = None
-    published: float | None = None
-    comparable: str | None = None
+class ResultsError(TurnwiseError):
+    """Results cannot be read or compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a figure is the mean of: (runs, examples), in the order of the test set."""
+def environment() -> dict[str, str]:
+    """What the figures were taken with."""
+    import sklearn
+    import torch
+    import transformers
 
-    task: str
-    dataset: str
-    setting: str
-    metric: str
-    values: npt.NDArray[np.float64]
-
-    def row(self, scale: float = 100.0, **published: Any) -> Row:
-        """The figure, with an interval from resampling runs and examples together."""
-        means = self.values.mean(axis=1) * scale
-        low, high = interval(self.values)
-        return Row(
-            self.task,
-            self.dataset,
-            self.setting,
-            self.metric,
-            float(means.mean()),
-            float(means.std(ddof=1)) if len(means) > 1 else 0.0,
-            low * scale,
-            high * scale,
-            *self.values.shape,
-            **published,
-        )
-
-
-def interval(values: npt.NDArray[np.float64], replicates: int = REPLICATES, seed: int = 0) -> tuple[float, float]:
-    """The 95% bootstrap interval of the mean of (runs, examples), runs and examples drawn anew together.
-
-    Runs of one test set share its examples, so the two are resampled as rows and columns of one table.
-    """
-    random = np.random.default_rng(seed)
-    runs, examples = values.shape
-    row_weights = random.multinomial(runs, np.full(runs, 1 / runs), replicates) / runs
-    column_weights = random.multinomial(examples, np.full(examples, 1 / examples), replicates) / examples
-    means = np.einsum("br,re,be->b", row_weights, values, column_weights, optimize=True)
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(low), float(high)
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
+    return {
+        "turnwise": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "scikit-learn": sklearn.__version__,
+        "machine": platform.machine(),
+        "device": device,
+    }
 
 
 @dataclass(slots=True)
 class Results:
-    """What an evaluation found."""
+    """What an evaluation found.
+
+    Attributes:
+        model: its name.
+        suite: which suite, or the tasks.
+        outcomes: what was seen, figure by figure.
+        rows: the figures.
+        tables: the paper's tables with ours in them, where a suite was run.
+        data: name, hash, licence and whether the hash is the known one, of every data set that was used.
+        missing: data sets that the suite asks for and the folder does not hold, and where to get them.
+        facts: what else a reader has to know: fingerprint of the model, seeds, options, the command.
+        figures: pictures by file name, as SVG.
+    """
 
     model: str
     suite: str
-    rows: list[Row] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    tables: list[FilledTable] = field(default_factory=list)
+    data: list[dict[str, Any]] = field(default_factory=list)
+    missing: list[dict[str, str]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, str] = field(default_factory=dict)
 
-    def add(self, outcomes: Sequence[Outcome], scale: float = 100.0) -> None:
-        """Adds figures and their outcomes."""
+    def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Adds figures and what they are made of.
+
+        Raises:
+            ResultsError: if there is a figure of that name already: on disk the two could not be told apart.
+        """
+        names = {outcome.key for outcome in self.outcomes}
+        for outcome in outcomes:
+            if outcome.key in names:
+                raise ResultsError(f"there are two figures named {', '.join(outcome.key)}: give each a setting of its own")
+            names.add(outcome.key)
         self.outcomes += outcomes
-        self.rows += [outcome.row(scale) for outcome in outcomes]
+        self.rows += [outcome.row() for outcome in outcomes]
 
-    def write(self, folder: Path) -> None:
-        """Writes `results.json`, `tables.md` and, for paired tests, `outcomes.parquet`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        content = {
+    def content(self) -> dict[str, Any]:
+        """What `results.json` holds."""
+        return {
             "model": self.model,
             "suite": self.suite,
-            "environment": {"turnwise": __version__, "python": platform.python_version(), "machine": platform.machine()},
+            "environment": environment(),
+            "facts": self.facts,
+            "data": self.data,
+            "missing": self.missing,
             "rows": [asdict(row) for row in self.rows],
         }
-        (folder / "results.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        (folder / "tables.md").write_text(self.table(), encoding="utf-8")
-        pq.write_table(
-            pa.Table.from_pylist(
-                [
-                    {
-                        "task": outcome.task,
-                        "dataset": outcome.dataset,
-                        "setting": outcome.setting,
-                        "metric": outcome.metric,
-                        "run": run,
-                        "values": values.tolist(),
-                    }
-                    for outcome in self.outcomes
-                    for run, values in enumerate(outcome.values)
-                ]
-            ),
-            folder / "outcomes.parquet",
-        )
 
-    def table(self) -> str:
-        """The figures as a Markdown table."""
-        lines = [
-            f"# {self.model}",
-            "",
-            "| task | data set | setting | metric | value | 95% interval | runs |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        for row in self.rows:
-            figures = f"{row.value:.2f} | {row.low:.2f} to {row.high:.2f} | {row.runs}"
-            lines.append(f"| {row.task} | {row.dataset} | {row.setting} | {row.metric} | {figures} |")
-        return "\n".join(lines) + "\n"
+
+def defined(content: Any) -> Any:
+    """The same with null for numbers that are undefined: JSON has no NaN."""
+    if isinstance(content, dict):
+        return {name: defined(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [defined(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def write_outcomes(path: Path, outcomes: Sequence[Outcome]) -> None:
+    """Writes what every run said of every example: a line a run, for paired tests."""
+    lines = [
+        {
+            **dict(zip(("task", "dataset", "setting", "metric"), outcome.key, strict=True)),
+            "statistic": outcome.statistic,
+            "scale": outcome.scale,
+            "run": run,
+            "parts": evidence.shape[1],
+            "values": evidence.ravel().astype(np.float32),
+        }
+        for outcome in outcomes
+        for run, evidence in enumerate(outcome.table)
+    ]
+    pq.write_table(pa.Table.from_pylist(lines, _COLUMNS), path, compression="zstd")
+
+
+def read_outcomes(path: Path) -> list[Outcome]:
+    """Reads what `write_outcomes` wrote.
+
+    Raises:
+        ResultsError: if there is no such file, or it is not one of ours.
+    """
+    _expect(path)
+    grouped: dict[tuple[Any, ...], list[np.ndarray[Any, np.dtype[np.float32]]]] = {}
+    try:
+        table = pq.read_table(path, columns=_COLUMNS.names)
+    except (pa.ArrowException, OSError) as error:
+        raise ResultsError(f"{path} does not hold outcomes; evaluate anew: {error}") from None
+    if table.column_names != _COLUMNS.names:
+        raise ResultsError(f"{path} does not hold outcomes; evaluate anew")
+    for line, values in zip(table.drop_columns(["values"]).to_pylist(), table.column("values"), strict=True):
+        key = tuple(line[name] for name in ("task", "dataset", "setting", "metric", "statistic", "scale"))
+        grouped.setdefault(key, []).append(np.asarray(values.values, np.float32).reshape(-1, line["parts"]))
+    return [
+        Outcome(task, dataset, setting, metric, np.stack(runs), statistic, scale)
+        for (task, dataset, setting, metric, statistic, scale), runs in grouped.items()
+    ]
+
+
+def write_results(results: Results, folder: Path) -> None:
+    """Writes `results.json` and `outcomes.parquet`; tables and the report are `turnwise.evaluation.report`'s."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_outcomes(folder / "outcomes.parquet", results.outcomes)
+    text = json.dumps(defined(results.content()), indent=2, allow_nan=False)
+    (folder / "results.json").write_text(text + "\n", encoding="utf-8")
+
+
+def read_content(path: Path) -> dict[str, Any]:
+    """Reads `results.json`.
+
+    Raises:
+        ResultsError: if there is no such file, or it is not one of ours.
+    """
+    _expect(path)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ResultsError(f"{path} does not hold results; evaluate anew: {error}") from None
+    if not isinstance(content, dict) or not {"rows", "data"} <= content.keys():
+        raise ResultsError(f"{path} does not hold results; evaluate anew")
+    return content
+
+
+def _expect(path: Path) -> None:
+    if not path.is_file():
+        raise ResultsError(f"{path} is not there: give a folder that `turnwise evaluate --out` wrote")

@@ -1,0 +1,182 @@
+"""Every statistic agrees with scikit-learn, SciPy or a plain loop, in every drawing too; intervals cover the truth."""
+
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import f1_score, roc_auc_score
+
+from turnwise.evaluation import statistics
+from turnwise.evaluation.statistics import Statistic, drawings, figures, interval
+
+Array = npt.NDArray[np.float64]
+#: Few different values, so that most examples tie with some other.
+SCORES = st.integers(-3, 3).map(float)
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> Array:
+    """Two parts of a run, both of which vary."""
+    count = draw(st.integers(2, 25))
+    pair = draw(arrays(np.float64, (count, 2), elements=SCORES))
+    pair[0], pair[1] = (0, 1), (2, -1)
+    return pair
+
+
+@st.composite
+def scored(draw: st.DrawFn) -> Array:
+    """Scores and truths, of which both kinds are there."""
+    count = draw(st.integers(2, 60))
+    truth = draw(arrays(np.float64, count, elements=st.sampled_from([0.0, 1.0])))
+    truth[:2] = 0, 1
+    return np.stack([draw(arrays(np.float64, count, elements=SCORES)), truth], 1)
+
+
+def brute_fpr95(score: Array, truth: Array) -> float:
+    """The least restrictive look at it: of all thresholds that 95% of the positives pass, the one that fewest negatives pass."""
+    positives, negatives = score[truth == 1], score[truth == 0]
+    return min(float((negatives >= t).mean()) for t in positives if 20 * (positives >= t).sum() >= 19 * len(positives))
+
+
+def plain(statistic: Statistic, run: Array) -> float:
+    """A statistic by other means; NaN where it is undefined."""
+    if statistic == "mean":
+        return float(np.mean(run[:, 0]))
+    if statistic == "ratio":
+        return run[:, 0].sum() / run[:, 1].sum() if run[:, 1].sum() else np.nan
+    if statistic == "macro ratio":
+        sums = run.sum(0)
+        return float(np.mean([above / below if below else 0 for above, below in zip(sums[::2], sums[1::2], strict=True)]))
+    if statistic == "log ratio":
+        return float(np.log(run[:, 0].sum() / run[:, 1].sum()))
+    first, second = run[:, 0], run[:, 1]
+    if len(set(second)) == 1 or (statistic in ("spearman", "pearson") and len(set(first)) == 1):
+        return float("nan")
+    if statistic in ("spearman", "pearson"):
+        return float((spearmanr if statistic == "spearman" else pearsonr)(first, second).statistic)
+    return float(roc_auc_score(second, first)) if statistic == "auroc" else brute_fpr95(first, second)
+
+
+def evidence_of(statistic: Statistic, runs: int = 3, examples: int = 23, seed: int = 0) -> Array:
+    """Evidence that suits a statistic, with ties."""
+    random = np.random.default_rng(seed)
+    parts = {"mean": 1, "macro ratio": 6}.get(statistic, 2)
+    evidence = random.integers(1, 6, (runs, examples, parts)).astype(float)
+    if statistic in ("auroc", "fpr95"):
+        evidence[..., 1] = evidence[..., 1] > 2
+    return evidence
+
+
+@pytest.mark.parametrize("statistic", ["spearman", "pearson"])
+@given(run=pairs())
+def test_correlations_are_scipy_s(statistic: Statistic, run: Array) -> None:
+    expected = (spearmanr if statistic == "spearman" else pearsonr)(run[:, 0], run[:, 1]).statistic
+    assert figures(statistic, run[None]) == pytest.approx([expected], abs=1e-12)
+
+
+@given(scored())
+def test_the_area_under_the_curve_is_scikit_learn_s(run: Array) -> None:
+    assert figures("auroc", run[None]) == pytest.approx([roc_auc_score(run[:, 1], run[:, 0])], abs=1e-12)
+
+
+@given(scored())
+def test_false_positives_at_95_percent_are_those_of_the_best_threshold(run: Array) -> None:
+    assert figures("fpr95", run[None]) == pytest.approx([brute_fpr95(run[:, 0], run[:, 1])], abs=1e-12)
+
+
+@given(arrays(np.int64, st.tuples(st.integers(1, 30), st.just(2)), elements=st.integers(0, 3)))
+def test_ratios_give_f_measures(labels: npt.NDArray[np.int64]) -> None:
+    truth, said = labels.T
+    classes = np.arange(4)
+    is_truth, is_said = truth[:, None] == classes, said[:, None] == classes
+    right, either = is_truth & is_said, is_truth * 1 + is_said
+    macro = np.stack([2 * right, either], -1).reshape(len(labels), -1)
+    options = {"labels": classes, "zero_division": 0}
+    assert figures("macro ratio", macro[None]) == pytest.approx([f1_score(truth, said, average="macro", **options)])
+    micro = np.stack([2 * right.sum(1), either.sum(1)], 1)
+    assert figures("ratio", micro[None]) == pytest.approx([f1_score(truth, said, average="micro", **options)])
+
+
+@pytest.mark.parametrize("statistic", get_args(Statistic))
+def test_every_run_has_a_figure_of_its_own(statistic: Statistic) -> None:
+    evidence = evidence_of(statistic)
+    assert figures(statistic, evidence) == pytest.approx([plain(statistic, run) for run in evidence], abs=1e-12)
+
+
+@pytest.mark.parametrize("statistic", get_args(Statistic))
+@pytest.mark.parametrize("block", [7, 10**6])
+def test_a_drawing_is_the_figure_of_the_drawn_runs_and_examples(
+    statistic: Statistic, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drawn one by one and measured by other means; how many are drawn at a time does not matter."""
+    evidence = evidence_of(statistic)
+    runs, examples, _ = evidence.shape
+    monkeypatch.setattr(statistics, "_BLOCK", block * examples)
+    found = drawings(statistic, evidence, seed=5, count=40)
+    random = np.random.default_rng(5)
+    weights = random.multinomial(runs, np.full(runs, 1 / runs), 40)
+    for drawing, run_weights in zip(found, weights, strict=True):
+        drawn = random.integers(0, examples, examples)
+        expected = sum(weight * plain(statistic, run[drawn]) for weight, run in zip(run_weights, evidence, strict=True) if weight)
+        assert drawing == pytest.approx(expected / runs, abs=1e-12)
+
+
+def test_what_is_undefined_is_not_a_number() -> None:
+    constant = np.stack([np.full(5, 0.1), np.arange(5.0)], 1)[None]
+    one_kind = np.stack([np.arange(5.0), np.ones(5)], 1)[None]
+    for truth in (one_kind, one_kind * [1, 0]):
+        assert np.isnan(figures("auroc", truth)).all()
+        assert np.isnan(figures("fpr95", truth)).all()
+    assert np.isnan(figures("pearson", constant)).all()
+    assert np.isnan(figures("spearman", constant)).all()
+    assert np.isnan(figures("ratio", np.zeros((1, 3, 2)))).all()
+    assert np.isnan(figures("auroc", np.array([[[np.nan, 1], [0.0, 0]]]))).all()
+    assert np.isnan(interval(drawings("pearson", constant))).all()
+
+
+def test_undefined_drawings_are_left_out_of_an_interval() -> None:
+    assert interval(np.array([np.nan, 1.0, -np.inf, 1.0])) == (1, 1)
+
+
+def test_a_run_that_is_not_drawn_has_no_say() -> None:
+    evidence = np.ones((2, 4, 2))
+    evidence[1] = 0
+    found = drawings("ratio", evidence)
+    assert set(found[~np.isnan(found)]) == {1}
+    assert 0.2 < np.isnan(found).mean() < 0.9
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
+    """200 draws of 20 runs by 200 coin flips with chance 0.7: the 95% interval should hold 0.7 in 90 to 100% of them."""
+    random = np.random.default_rng(0)
+    covered = 0
+    for draw in range(200):
+        flips = (random.random((20, 200, 1)) < 0.7).astype(float)
+        low, high = interval(drawings("mean", flips, seed=draw, count=200))
+        covered += low <= 0.7 <= high
+    assert 0.9 <= covered / 200 <= 1
+
+
+def test_an_interval_of_one_run_is_about_two_standard_errors_wide() -> None:
+    flips = (np.random.default_rng(1).random((1, 2_000, 1)) < 0.5).astype(float)
+    low, high = interval(drawings("mean", flips))
+    assert (high - low) / 2 == pytest.approx(1.96 * 0.5 / np.sqrt(2_000), rel=0.1)
+
+
+def test_an_interval_of_a_constant_is_a_point() -> None:
+    assert interval(drawings("mean", np.ones((3, 7, 1)))) == pytest.approx((1, 1))
+
+
+@pytest.mark.parametrize("statistic", ["mean", "ratio", "spearman", "auroc"])
+def test_equal_seeds_and_shapes_draw_alike(statistic: Statistic) -> None:
+    """The figure of a model and of the same model with all scores moved up differ by nothing but the move, in every drawing."""
+    evidence = evidence_of(statistic)
+    moved = evidence + 1 if statistic == "mean" else evidence * [2, 1]
+    difference = drawings(statistic, moved, seed=3) - drawings(statistic, evidence, seed=3) * (2 if statistic == "ratio" else 1)
+    assert difference == pytest.approx(np.full(statistics.DRAWINGS, 1.0 if statistic == "mean" else 0.0), abs=1e-12)
+    assert not np.array_equal(drawings(statistic, evidence, seed=3), drawings(statistic, evidence, seed=4))
