@@ -5,6 +5,7 @@ STORE/intents/{train,valid,test}.jsonl     text, intent, domain, slots, template
 STORE/responses/{train,valid,test}.txt     label<TAB>turn…<TAB>response, as response-selection files are
 STORE/inference/{train,valid,test}.jsonl   dialogues that contradict themselves or do not
 STORE/pairs/{train,valid,test}.jsonl       two texts, how alike they are (0 to 5), and what one says of the other
+STORE/triplets/{train,valid,test}.jsonl    a text, one that says the same, and one that contradicts it
 """
 
 import json
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.corpus.sample import sample_dialogues
-from turnwise.corpus.sample_sets import inference_examples, labelled_utterances, response_examples, text_pairs
+from turnwise.corpus.sample_sets import inference_examples, labelled_utterances, response_examples, text_pairs, text_triplets
 from turnwise.corpus.store import Store, StoreWriter
 from turnwise.progress import Progress, silent
 from turnwise.version import __version__
@@ -51,9 +52,9 @@ def write_sample(out: Path, dialogues: int, seed: int, progress: Progress = sile
             }
         )
     store = Store(out)
-    progress("labelled sets", 0, 4)
+    progress("labelled sets", 0, 5)
     _write(out / "intents", "jsonl", ((item.split, _line(item)) for item in labelled_utterances(seed)))
-    progress("labelled sets", 1, 4)
+    progress("labelled sets", 1, 5)
     answered = store if dialogues >= RESPONSE_DIALOGUES else sample_dialogues(RESPONSE_DIALOGUES, seed)
     _write(
         out / "responses",
@@ -64,10 +65,12 @@ def write_sample(out: Path, dialogues: int, seed: int, progress: Progress = sile
             for position, candidate in enumerate(example.candidates)
         ),
     )
-    progress("labelled sets", 2, 4)
+    progress("labelled sets", 2, 5)
     _write(out / "inference", "jsonl", ((item.split, _line(item)) for item in inference_examples(INFERENCE, seed)))
-    progress("labelled sets", 3, 4)
+    progress("labelled sets", 3, 5)
     _write(out / "pairs", "jsonl", ((item.split, _line(item)) for item in text_pairs(seed)))
+    progress("labelled sets", 4, 5)
+    _write(out / "triplets", "jsonl", ((item.split, _line(item)) for item in text_triplets(seed)))
     return store
 
 

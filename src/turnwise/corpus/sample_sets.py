@@ -77,6 +77,16 @@ class TextPair:
     split: str
 
 
+@dataclass(frozen=True, slots=True)
+class TextTriplet:
+    """A request, the same request in other words, and that one with another value."""
+
+    anchor: str
+    entailment: str
+    contradiction: str
+    split: str
+
+
 def labelled_utterances(seed: int) -> Iterator[LabelledUtterance]:
     """Requests for every intent and some out of scope, each text once.
 
@@ -261,6 +271,53 @@ def text_pairs(seed: int) -> Iterator[TextPair]:
                     found += 1
                     if found == _PAIRS[split]:
                         break
+
+
+def text_triplets(seed: int) -> Iterator[TextTriplet]:
+    """Requests with a paraphrase that keeps every value and one that changes a value; each request once.
+
+    Both are made in the same way, of another phrasing or, where a phrasing has no counterpart, by an opener, so that nothing but
+    the value tells them apart.
+
+    Args:
+        seed: another seed gives other values and wordings.
+    """
+    world = load_world()
+    seen: set[str] = set()
+    for split in SPLITS:
+        for intent in world.intents.values():
+            rng = Random(f"turnwise:triplets:{seed}:{split}:{intent.name}")
+            found = 0
+            for _ in range(_PATIENCE):
+                triplet = _triplet(world, rng, intent, split)
+                if triplet is None or triplet.anchor in seen:
+                    continue
+                seen.add(triplet.anchor)
+                yield triplet
+                found += 1
+                if found == _PAIRS[split]:
+                    break
+
+
+def _triplet(world: World, rng: Random, intent: Intent, split: str) -> TextTriplet | None:
+    first = pick(rng, intent.phrasings[split])
+    if not first.places:
+        return None
+    values = _draw(world, rng, first.places)
+    changed = pick(rng, first.places)
+    contrary = {**values, **_draw(world, rng, [changed])}
+    if contrary[changed] == values[changed]:
+        return None
+    others = [other for other in intent.phrasings[split] if other is not first and set(other.places) == set(first.places)]
+
+    def again(values: dict[str, Filling]) -> str:
+        line = Line(rng)
+        if not others:
+            line.add(pick(rng, world.user["opener"]), {})
+        line.add(pick(rng, others or [first]), values)
+        return line.text()
+
+    return TextTriplet(_text(rng, first, values), again(values), again(contrary), split)
 
 
 def _text(rng: Random, template: Template, values: dict[str, Filling]) -> str:
