@@ -24,6 +24,9 @@ from turnwise.encoder import Encoder
 
 Folder = Callable[[str], Path]
 
+#: Poolings that sentence-transformers has, too.
+SAVED = tuple(pooling for pooling in POOLINGS if pooling != "first-last")
+
 TEXTS = [
     "I want to book a table for two.",
     "a",
@@ -106,7 +109,7 @@ def test_minilm_understands(minilm: Encoder) -> None:
 
 
 @pytest.mark.parametrize("normalise", [False, True])
-@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("pooling", SAVED)
 def test_what_is_saved_is_read_by_both(pooling: Pooling, normalise: bool, tiny_folder: Folder, tmp_path: Path) -> None:
     torch.manual_seed(0)
     encoder = Encoder(Backbone.load(tiny_folder("bert")), pooling, max_length=20, normalise=normalise).eval()
@@ -146,7 +149,7 @@ def made_by_sentence_transformers(backbone: Path, folder: Path, pooling: str, *m
     return model
 
 
-@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("pooling", SAVED)
 def test_a_folder_of_sentence_transformers_own(pooling: Pooling, tiny_folder: Folder, tmp_path: Path) -> None:
     torch.manual_seed(0)
     more = [Dense(32, 32, activation_function=torch.nn.Tanh())] if pooling == "cls-mlp" else []
@@ -157,6 +160,14 @@ def test_a_folder_of_sentence_transformers_own(pooling: Pooling, tiny_folder: Fo
     assert encoder.max_length == reference.max_seq_length == 20
     assert (encoder.pooling, encoder.normalise) == (pooling, True)
     same(encoder.encode(texts), reference.encode(texts))
+
+
+def test_what_sentence_transformers_cannot_pool_is_not_saved(tiny_folder: Folder, tmp_path: Path) -> None:
+    """Rather than as something else; nothing is written."""
+    encoder = Encoder.load(tiny_folder("bert"), pooling="first-last")
+    with pytest.raises(BackboneError, match="'first-last' cannot be saved"):
+        encoder.save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
 
 
 def test_a_folder_whose_transformer_has_a_folder_of_its_own(tiny_folder: Folder, tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ class Encoder(nn.Module):
 
     def forward(self, stream: TokenStream) -> torch.Tensor:
         """Vectors (sequences, hidden) in the order in which the sequences were given."""
-        vectors = pool(self.backbone(stream), stream, self.pooling)
+        states = self.backbone(stream, "first-last" if self.pooling == "first-last" else "last")
+        vectors = pool(states, stream, self.pooling)
         return vectors if self.pooler is None else self.pooler(vectors)
 
     def encode(
@@ -81,6 +82,7 @@ class Encoder(nn.Module):
         inputs: str | Sequence[Input],
         *,
         normalise: bool | None = None,
+        max_length: int | None = None,
         batch_tokens: int | None = None,
         progress: Progress = silent,
     ) -> npt.NDArray[np.float32]:
@@ -93,6 +95,7 @@ class Encoder(nn.Module):
         Args:
             inputs: what to encode; a single text counts as a list of one.
             normalise: scale vectors to length 1; None: as the model was saved.
+            max_length: tokens of an input, at most the model's own; None: the model's own.
             batch_tokens: tokens of one forward pass; None: what suits the device.
             progress: told how many inputs are done.
         """
@@ -104,7 +107,7 @@ class Encoder(nn.Module):
         try:
             done = 0
             for first in range(0, len(items), TOKENISED):
-                sequences = self.sequences(items[first : first + TOKENISED])
+                sequences = self.sequences(items[first : first + TOKENISED], max_length)
                 # by token length: neighbours in a pass are alike, and the longest go last, when memory is warm
                 order = np.argsort([len(sequence) for sequence in sequences], kind="stable")
                 for start, end in chunks([len(sequences[index]) for index in order], budget):
@@ -120,15 +123,13 @@ class Encoder(nn.Module):
             self.train(was_training)
         return vectors
 
-    def sequences(self, items: Sequence[Input]) -> list[Tokens]:
-        """The token sequences of inputs."""
+    def sequences(self, items: Sequence[Input], max_length: int | None = None) -> list[Tokens]:
+        """The token sequences of inputs, cut to `max_length` tokens or the model's own number, whichever is less."""
+        longest = min(max_length or self.max_length, self.max_length)
         histories = [_turns(item, self.style) for item in items]
         tokens = iter(tokenise(self.backbone.tokenizer, [text for turns in histories for _, text in turns]))
         composer = self.composer
-        return [
-            composer.history([next(tokens) for _ in turns], [speaker for speaker, _ in turns], self.max_length)
-            for turns in histories
-        ]
+        return [composer.history([next(tokens) for _ in turns], [speaker for speaker, _ in turns], longest) for turns in histories]
 
     # ---- loading and saving
 
@@ -167,7 +168,15 @@ class Encoder(nn.Module):
         Args:
             folder: where to.
             card: the model card, as Markdown.
+
+        Raises:
+            BackboneError: if the pooling is 'first-last', which sentence-transformers does not have.
         """
+        if self.pooling == "first-last":
+            raise BackboneError(
+                "an encoder pooled by 'first-last' cannot be saved: sentence-transformers has no such pooling; save it with another"
+                " one, and ask for 'first-last' when it is loaded"
+            )
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.backbone.model.save_pretrained(folder)

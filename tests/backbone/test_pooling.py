@@ -17,6 +17,7 @@ PLAIN: dict[Pooling, Callable[[torch.Tensor], torch.Tensor]] = {
     "cls": lambda states: states[0],
     "cls-mlp": lambda states: states[0],
     "max": lambda states: states.max(0).values,
+    "first-last": lambda states: states.mean(0),
 }
 
 

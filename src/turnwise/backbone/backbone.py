@@ -35,6 +35,9 @@ BUCKET_TOKENS = 4096
 
 Execution = Literal["unpadded", "buckets"]
 
+#: Whose states are asked for: the last layer's, or the average of the first transformer layer's and the last's.
+Layers = Literal["last", "first-last"]
+
 #: What configurations call the two kinds of dropout.
 _HIDDEN_DROPOUT = (
     "hidden_dropout_prob",
@@ -163,22 +166,31 @@ class Backbone(nn.Module):
         if self.tokenizer.add_special_tokens({"additional_special_tokens": list(tokens)}, replace_extra_special_tokens=False):
             self.model.resize_token_embeddings(len(self.tokenizer), mean_resizing=True)
 
-    def forward(self, stream: TokenStream) -> torch.Tensor:
+    def forward(self, stream: TokenStream, layers: Layers = "last") -> torch.Tensor:
         """Token states (tokens, hidden) in stream order."""
         stream = stream.to(self.device)
-        return self._unpadded(stream) if self.execution == "unpadded" else self._buckets(stream)
+        return self._unpadded(stream, layers) if self.execution == "unpadded" else self._buckets(stream, layers)
 
-    def _unpadded(self, stream: TokenStream) -> torch.Tensor:
+    def _states(self, layers: Layers, **inputs: Any) -> torch.Tensor:
+        """Token states (rows, places, hidden) of one pass of the model."""
+        if layers == "last":
+            return torch.as_tensor(self.model(**inputs).last_hidden_state)
+        output = self.model(**inputs, output_hidden_states=True)
+        # number 0 of the hidden states are the embeddings, which are no layer's
+        return torch.as_tensor((output.hidden_states[1] + output.last_hidden_state) / 2)
+
+    def _unpadded(self, stream: TokenStream, layers: Layers) -> torch.Tensor:
         config = self.model.config
         first = UNPADDED_FAMILIES[config.model_type]
         positions = stream.positions().to(self.device, non_blocking=True) + (config.pad_token_id + 1 if first is None else first)
-        states = self.model(
+        states = self._states(
+            layers,
             input_ids=stream.ids[None],
             position_ids=positions[None],
             stream_shape=shape_of(stream, self.device, self._varlen()),
             **self._segments(None if stream.segments is None else stream.segments[None], stream.ids[None]),
-        ).last_hidden_state
-        return torch.as_tensor(states[0])
+        )
+        return states[0]
 
     def _varlen(self) -> bool:
         """Whether the varlen kernel serves: half precision on CUDA, and no dropout on attention weights to be done."""
@@ -187,7 +199,7 @@ class Backbone(nn.Module):
         half = torch.is_autocast_enabled("cuda") or self.model.dtype in (torch.bfloat16, torch.float16)
         return half and not (self.training and attention_dropout(self.model) > 0)
 
-    def _buckets(self, stream: TokenStream) -> torch.Tensor:
+    def _buckets(self, stream: TokenStream, layers: Layers) -> torch.Tensor:
         starts = stream.starts().tolist()
         pieces = []
         for first, last in stream.buckets(BUCKET_TOKENS):
@@ -200,7 +212,7 @@ class Backbone(nn.Module):
             if stream.segments is not None:
                 segments = torch.zeros_like(ids)
                 segments[mask] = stream.segments[part]
-            states = self.model(input_ids=ids, attention_mask=mask.long(), **self._segments(segments, ids)).last_hidden_state
+            states = self._states(layers, input_ids=ids, attention_mask=mask.long(), **self._segments(segments, ids))
             pieces.append(states[mask])
         return torch.cat(pieces)
 

@@ -103,6 +103,10 @@ class Recipe:
                 raise RecipeError(f"{key}={getattr(self, key)}: needs to be 1 or more")
         if not 0 <= self.warmup < 1 or not 0 <= self.ema < 1:
             raise RecipeError("warmup and ema are shares from 0 to below 1")
+        if self.pooling == "first-last":
+            raise RecipeError(
+                "pooling=first-last: a model folder cannot say so; train with mean, evaluate with --pooling first-last"
+            )
         self.make()
 
     def make(self) -> dict[str, Objective]:
