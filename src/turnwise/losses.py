@@ -100,6 +100,19 @@ def nt_xent(
     return cross_entropy(logits, targets, reduction=reduction)
 
 
+def simclr(first: torch.Tensor, second: torch.Tensor, temperature: float) -> torch.Tensor:
+    """NT-Xent as SimCLR has it (Chen et al., 2020, Eq. 1): both sides are anchors, and the 2M − 2 others of the batch negatives.
+
+    Args:
+        first: (M, size); rows need not be normalised.
+        second: (M, size), the i-th belonging to the i-th of `first`.
+        temperature: τ.
+    """
+    # among the candidates of an anchor stands the anchor itself, half a batch away from its partner
+    itself = torch.eye(2 * len(first), dtype=torch.bool, device=first.device).roll(len(first), 1)
+    return nt_xent(torch.cat([first, second]), torch.cat([second, first]), temperature, same=itself)
+
+
 def masked_language_model(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Cross-entropy over masked tokens: logits (masked, vocabulary), targets (masked,), the sum over them."""
     return cross_entropy(_full(logits), targets, reduction="sum")

@@ -1,0 +1,254 @@
+"""Fine-tuning: what is learnt, equal runs of equal seeds, when a run stops, and which weights it ends with."""
+
+import copy
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+sys.path.insert(0, str(Path(__file__).parent))
+import tiny
+
+from turnwise.backbone.backbone import attention_dropout
+from turnwise.encoder import Encoder
+from turnwise.losses import simclr
+from turnwise.training.finetuning import FineTuning, Fit, Loss, Score, Weights, fine_tune, linear_head, outputs
+from turnwise.training.loop import TrainingError
+
+SETTINGS = FineTuning(10, 4, 5e-3, evaluate_every=5, patience=5, max_length=16, dropout=0.1)
+
+
+@pytest.fixture(scope="module")
+def loaded(tiny_folder: Callable[[str], Path]) -> Encoder:
+    return Encoder.load(tiny_folder("bert"), device="cpu")
+
+
+@pytest.fixture
+def encoder(loaded: Encoder) -> Encoder:
+    """A copy of its own for every test."""
+    return copy.deepcopy(loaded)
+
+
+def texts(count: int, seed: int) -> tuple[list[str], list[int]]:
+    """Texts of two classes that share their words but two: whether a hotel or a taxi is wanted."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 2, count).tolist()
+    words = ["hotel", "taxi"]
+    return [f"{' '.join(random.choice(['i', 'want', 'please', 'a', 'now'], 4))} {words[label]}" for label in labels], labels
+
+
+def classification(encoder: Encoder, count: int = 24) -> tuple[list[tuple[np.ndarray]], Loss]:
+    found, labels = texts(count, 1)
+    targets = torch.tensor(labels)
+
+    def loss(said: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(said[0], targets[rows])
+
+    return [(sequence,) for sequence in encoder.sequences(found, 16)], loss
+
+
+def accuracy(count: int, seed: int) -> Callable[[Encoder, nn.Module], float]:
+    found, labels = texts(count, seed)
+
+    def score(encoder: Encoder, head: nn.Module) -> float:
+        return float((outputs(encoder, head, encoder.sequences(found)).argmax(1) == torch.tensor(labels)).float().mean())
+
+    return score
+
+
+def state(*modules: nn.Module) -> list[torch.Tensor]:
+    return [value.clone() for module in modules for value in module.state_dict().values()]
+
+
+def equal(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def scripted(scores: list[float], seen: list[list[torch.Tensor]] | None = None) -> Score:
+    """A score that follows a script, and remembers the weights it was asked about."""
+    left = iter(scores)
+
+    def score(encoder: Encoder, head: nn.Module) -> float:
+        assert not encoder.training
+        assert not head.training
+        assert torch.is_inference_mode_enabled()
+        if seen is not None:
+            with torch.inference_mode(False):
+                seen.append(state(encoder, head))
+        return next(left)
+
+    return score
+
+
+def test_separable_texts_are_learnt(encoder: Encoder) -> None:
+    examples, loss = classification(encoder)
+    head = linear_head(encoder.hidden, 2, 0.1, 0)
+    test = accuracy(60, 3)
+    before = test(encoder, head)
+    fit = fine_tune(encoder, head, examples, loss, settings=SETTINGS, score=accuracy(24, 2), seed=0)
+    assert before < 0.8
+    assert fit.score > 0.9
+    assert test(encoder, head) > 0.9
+    assert not encoder.training
+
+
+def test_equal_seeds_give_equal_weights() -> None:
+    ends = []
+    for seed in (0, 0, 1):
+        own = Encoder.load(tiny.backbone(), device="cpu")  # with dropout, so that chance has a part in it
+        examples, loss = classification(own)
+        head = linear_head(own.hidden, 2, 0.1, 0)
+        torch.manual_seed(len(ends))  # what happened before must not matter
+        fine_tune(own, head, examples, loss, settings=replace(SETTINGS, steps=3), score=scripted([0.0, 1.0]), seed=seed)
+        ends.append(state(own, head))
+    assert equal(ends[0], ends[1])
+    assert not equal(ends[0], ends[2])
+
+
+def test_the_best_weights_are_put_back(encoder: Encoder) -> None:
+    examples, loss = classification(encoder)
+    head = linear_head(encoder.hidden, 2, 0.1, 0)
+    seen: list[list[torch.Tensor]] = []
+    scores = [0.1, 0.2, 0.5, 0.4, 0.5]
+    chosen = replace(SETTINGS, steps=20)
+    fit = fine_tune(encoder, head, examples, loss, settings=chosen, score=scripted(scores, seen), seed=0)
+    assert fit == Fit(0.5, 10, 20)  # the first of equals
+    assert len(seen) == 5
+    assert equal(state(encoder, head), seen[2])
+    assert not equal(seen[2], seen[4])
+
+
+def test_where_nothing_improves_weights_are_those_that_came_in(encoder: Encoder) -> None:
+    examples, loss = classification(encoder)
+    head = linear_head(encoder.hidden, 2, 0.1, 0)
+    before = state(encoder, head)
+    fit = fine_tune(encoder, head, examples, loss, settings=SETTINGS, score=lambda *_: 0.5, seed=0)
+    assert fit.best == 0
+    assert equal(before, state(encoder, head))
+
+
+@pytest.mark.parametrize(
+    ("every", "examples", "patience", "stops"),
+    [
+        (5, 4, 2, 15),  # an epoch a step: validations count, and the third without improvement is one too many
+        (1, 16, 2, 9),  # four steps an epoch: two epochs are waited for
+        (3, 16, 2, 9),
+        (5, 16, 100, 80),  # patience outlasts the run of 20 epochs
+    ],
+)
+def test_patience(encoder: Encoder, every: int, examples: int, patience: int, stops: int) -> None:
+    sequences, loss = classification(encoder, examples)
+    chosen = replace(SETTINGS, epochs=20, evaluate_every=every, patience=patience)
+    head = linear_head(encoder.hidden, 2, 0.1, 0)
+    fit = fine_tune(encoder, head, sequences, loss, settings=chosen, score=lambda *_: 0.5, seed=0)
+    assert (fit.best, fit.steps) == (0, stops)
+
+
+def test_steps_end_a_run_and_the_last_is_validated(encoder: Encoder) -> None:
+    examples, loss = classification(encoder)
+    head = linear_head(encoder.hidden, 2, 0.1, 0)
+    score = scripted([0.0, 0.1, 0.2])
+    fit = fine_tune(encoder, head, examples, loss, settings=replace(SETTINGS, steps=7), score=score, seed=0)
+    assert fit == Fit(0.2, 7, 7)
+
+
+def test_every_example_is_seen_once_an_epoch(encoder: Encoder) -> None:
+    sequences, loss = classification(encoder, 10)
+    seen: list[list[int]] = []
+
+    def noting(said: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        seen.append(rows.tolist())
+        return loss(said, rows)
+
+    chosen = replace(SETTINGS, epochs=2)
+    fine_tune(encoder, linear_head(encoder.hidden, 2, 0, 0), sequences, noting, settings=chosen, score=lambda *_: 0.0, seed=0)
+    assert [len(rows) for rows in seen] == [4, 4, 2, 4, 4, 2]
+    first, second = ([row for rows in epoch for row in rows] for epoch in (seen[:3], seen[3:]))
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second
+
+
+def test_pairs_reach_the_loss_side_by_side(encoder: Encoder) -> None:
+    """Without dropout, what the loss of the first step sees is what the encoder gives."""
+    left, right = encoder.sequences(["a hotel now", "taxi", "yes"]), encoder.sequences(["no", "where is the train", "one two"])
+    expected = torch.stack([outputs(encoder, nn.Identity(), side) for side in (left, right)])
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def loss(said: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        seen.append((said.detach(), rows))
+        return simclr(said[0], said[1], 0.05)
+
+    pairs = list(zip(left, right, strict=True))
+    fine_tune(encoder, nn.Identity(), pairs, loss, settings=replace(SETTINGS, steps=1), score=lambda *_: 0.0, seed=0)
+    said, rows = seen[0]
+    torch.testing.assert_close(said, expected[:, rows])
+
+
+def test_what_cannot_be_learnt_from_is_refused(encoder: Encoder) -> None:
+    examples, loss = classification(encoder)
+    head = linear_head(encoder.hidden, 2, 0.1, 0)
+    with pytest.raises(TrainingError, match="no examples"):
+        fine_tune(encoder, head, [], loss, settings=SETTINGS, score=lambda *_: 0.0, seed=0)
+    with pytest.raises(TrainingError, match="loss of fine-tuning is nan"):
+        fine_tune(encoder, head, examples, lambda said, _: said.mean() * np.nan, settings=SETTINGS, score=lambda *_: 0.0, seed=0)
+    with pytest.raises(TrainingError, match="score of a validation"):
+        fine_tune(encoder, head, examples, loss, settings=SETTINGS, score=lambda *_: np.nan, seed=0)
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(0.0, 0.0), (None, 0.1)])
+def test_attention_dropout_is_off_unless_asked_for(asked: float | None, expected: float) -> None:
+    own = Encoder.load(tiny.backbone(), device="cpu")
+    examples, loss = classification(own)
+    chosen = replace(SETTINGS, steps=1, attention_dropout=asked)
+    fine_tune(own, linear_head(own.hidden, 2, 0.1, 0), examples, loss, settings=chosen, score=lambda *_: 0.0, seed=0)
+    assert attention_dropout(own.backbone.model) == expected
+    assert own.backbone.model.config.hidden_dropout_prob == 0.1
+
+
+def test_inputs_are_cut_where_asked(encoder: Encoder) -> None:
+    """A text loses its end; what the model cannot take is cut anyway."""
+    text = "i want to book a table now please"
+    assert np.array_equal(encoder.encode([text], max_length=5), encoder.encode(["i want to"]))
+    assert len(encoder.sequences([text * 20], 1_000)[0]) == encoder.max_length
+
+
+def test_weights_go_back_as_often_as_wanted(encoder: Encoder) -> None:
+    start = Weights(encoder)
+    before = state(encoder)
+    for _ in range(2):
+        with torch.no_grad():
+            for parameter in encoder.parameters():
+                parameter.add_(1)
+        assert not equal(before, state(encoder))
+        start.restore()
+        assert equal(before, state(encoder))
+
+
+def test_outputs_come_in_the_order_given(encoder: Encoder) -> None:
+    sequences = encoder.sequences(["a b c hotel", "taxi", "where is the train", "no"])
+    head = linear_head(encoder.hidden, 3, 0.5, 0)
+    together = outputs(encoder, head, sequences)
+    torch.testing.assert_close(together, torch.cat([outputs(encoder, head, [each]) for each in sequences]))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 6), st.integers(0, 99), st.sampled_from([0.05, 0.5, 1.0]))
+def test_simclr_equals_a_plain_statement(pairs: int, seed: int, temperature: float) -> None:
+    random = np.random.default_rng(seed)
+    first, second = random.normal(size=(2, pairs, 5))
+    vectors = np.concatenate([first, second])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    losses = []
+    for anchor in range(2 * pairs):
+        terms = {other: np.exp(vectors[anchor] @ vectors[other] / temperature) for other in range(2 * pairs) if other != anchor}
+        losses.append(-np.log(terms[(anchor + pairs) % (2 * pairs)] / sum(terms.values())))
+    found = simclr(torch.from_numpy(first), torch.from_numpy(second), temperature)
+    assert float(found) == pytest.approx(np.mean(losses), abs=1e-9)
