@@ -1,7 +1,8 @@
-"""Prototype intents: few-shot draws as DSE's, prototypes and accuracy against plain loops, real data sets' published sizes."""
+"""Intents on frozen vectors: few-shot draws as DSE's; prototypes, neighbours and regression against plain statements."""
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,56 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
 
-from turnwise.corpus.sample_folder import write_sample
-from turnwise.evaluation.datasets.intents import DatasetError, IntentData, Utterance, load_intents
-from turnwise.evaluation.tasks.intents import few_shot, prototype_intents
+from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.evaluation.datasets.intents import IntentData, OutOfScope, Utterance, load_intents
+from turnwise.evaluation.tasks import intents as module
+from turnwise.evaluation.tasks.intents import few_shot, logistic_intents, nearest_intents, prototype_intents
 
 DATA = os.environ.get("TURNWISE_DATA")
+
+
+class Letters:
+    """An encoder that counts letters: slow thought, but vectors that a test can work out. It notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def encode(
+        self, inputs: Sequence[str], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        assert normalise
+        assert max_length == 64
+        self.asked += inputs
+        return vectors(inputs)
+
+
+def vectors(texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    counts = np.array([[text.count(letter) + 0.1 for letter in "abcdefgh"] for text in texts], np.float32)
+    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+LETTERS = {"one": "aab", "two": "cdd", "three": "eef"}
+
+
+def utterances(count: int, random: np.random.Generator) -> tuple[Utterance, ...]:
+    made = []
+    for _ in range(count):
+        intent = str(random.choice(list(LETTERS)))
+        made.append(Utterance("".join(random.choice(list(LETTERS[intent] + "abcdefgh"), 5)), intent))
+    return tuple(made)
+
+
+def toy(train: int = 60, valid: int = 0, test: int = 40, out_of_scope: OutOfScope | None = None) -> IntentData:
+    random = np.random.default_rng(0)
+    return IntentData(
+        "toy", "none", utterances(train, random), utterances(valid, random), utterances(test, random), out_of_scope or OutOfScope()
+    )
+
+
+# ---- prototypes
 
 
 @settings(deadline=None)
@@ -32,75 +77,185 @@ def test_few_shot_draws(labels: list[str], shots: int, seed: int) -> None:
     assert np.array_equal(validation, again[1])
 
 
-class Letters:
-    """An encoder that counts letters: slow thought, but vectors that a test can work out."""
-
-    def encode(self, inputs: list[str], *, normalise: bool | None = None) -> npt.NDArray[np.float32]:
-        vectors = np.array([[text.count(letter) + 0.1 for letter in "abcdefgh"] for text in inputs], np.float32)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if normalise else vectors
-
-
-def test_accuracy_equals_a_plain_statement() -> None:
-    random = np.random.default_rng(0)
-    letters = {"one": "aab", "two": "cdd", "three": "eef"}
-
-    def utterances(count: int) -> tuple[Utterance, ...]:
-        made = []
-        for _ in range(count):
-            intent = str(random.choice(list(letters)))
-            text = "".join(random.choice(list(letters[intent] + "abcdefgh"), 5))
-            made.append(Utterance(text, intent))
-        return tuple(made)
-
-    data = IntentData("toy", "none", utterances(60), (), utterances(40))
-    outcomes = prototype_intents(Letters(), data, shots=(1, 5), seeds=3)
+def test_prototypes_equal_a_plain_statement() -> None:
+    data, encoder = toy(), Letters()
+    outcomes = prototype_intents(encoder, data, shots=(1, 5), seeds=3)
+    assert len(encoder.asked) == len(set(encoder.asked))
     labels = [utterance.intent for utterance in data.train]
     for outcome, shots in zip(outcomes, (1, 5), strict=True):
+        assert outcome.key == ("intents", "toy", f"{shots}-shot prototypes", "accuracy")
         for seed in range(3):
             support, _ = few_shot(labels, shots, seed)
             right = []
             for test in data.test:
-                query = Letters().encode([test.text], normalise=True)[0]
+                query = vectors([test.text])[0]
                 scores = {}
-                for intent in letters:
-                    members = [Letters().encode([data.train[i].text], normalise=True)[0] for i in support if labels[i] == intent]
+                for intent in LETTERS:
+                    members = [vectors([data.train[index].text])[0] for index in support if labels[index] == intent]
                     scores[intent] = float(np.mean(members, axis=0) @ query)
                 right.append(max(sorted(scores), key=lambda intent: scores[intent]) == test.intent)
-            assert outcome.values[seed].tolist() == right
+            assert outcome.evidence[seed].tolist() == right
 
 
-def test_the_sample_world_is_a_data_set(tmp_path: Path) -> None:
-    write_sample(tmp_path / "sample", 20, 1)
-    data = load_intents("sample", tmp_path / "sample")
-    assert len(data.intents) == 70
-    assert "out_of_scope" not in data.intents
-    assert not {utterance.text for utterance in data.train} & {utterance.text for utterance in data.test}
+def test_an_intent_without_training_utterances_is_never_found() -> None:
+    data = IntentData(
+        "toy", "none", (Utterance("aaa", "one"), Utterance("ccc", "two")), (), (Utterance("aaa", "one"), Utterance("e", "new"))
+    )
+    for task in (prototype_intents, nearest_intents):
+        for outcome in task(Letters(), data):
+            assert outcome.evidence.mean() == 0.5
 
 
-def test_missing_and_malformed_data_sets_say_so(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="there is no intent data set 'nonsense'"):
-        load_intents("nonsense", tmp_path)
-    with pytest.raises(DatasetError, match="is not there"):
-        load_intents("banking77", tmp_path)
-    (tmp_path / "banking77" / "banking_data").mkdir(parents=True)
-    with pytest.raises(DatasetError, match=r"train\.csv is not there"):
-        load_intents("banking77", tmp_path)
-    (tmp_path / "banking77" / "banking_data" / "train.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(DatasetError, match="not in banking77's layout"):
-        load_intents("banking77", tmp_path)
+# ---- nearest neighbours
+
+
+def test_the_nearest_neighbour_is_scikit_learns() -> None:
+    """On vectors without ties, for one neighbour and for several, where no vote is even."""
+    random = np.random.default_rng(3)
+    spread = random.normal(size=(140, 8)).astype(np.float32)
+    spread /= np.linalg.norm(spread, axis=1, keepdims=True)
+    names = [f"text {number}" for number in range(140)]
+
+    class Spread:
+        def encode(
+            self, inputs: Sequence[str], *, normalise: bool | None = None, max_length: int | None = None
+        ) -> npt.NDArray[np.float32]:
+            return spread[[int(text.split()[1]) for text in inputs]]
+
+    labels = random.choice(["one", "two"], 140)
+    rows = tuple(Utterance(name, str(label)) for name, label in zip(names, labels, strict=True))
+    data = IntentData("toy", "none", rows[:100], (), rows[100:])
+    outcomes = nearest_intents(Spread(), data, neighbours=(1, 3, 5, 51))
+    assert [outcome.setting for outcome in outcomes] == ["1-NN", "3-NN", "5-NN", "51-NN"]
+    for outcome, count in zip(outcomes, (1, 3, 5, 51), strict=True):
+        found = KNeighborsClassifier(count, metric="cosine").fit(spread[:100], labels[:100]).predict(spread[100:])
+        assert outcome.evidence[0].tolist() == (found == labels[100:]).tolist()
+
+
+class Scattered:
+    """An encoder whose vectors point anywhere: only equal texts are equally near."""
+
+    def encode(
+        self, inputs: Sequence[str], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        found = np.array([np.random.default_rng([ord(letter) for letter in text]).normal(size=6) for text in inputs])
+        return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+
+
+rows = st.tuples(st.text("abc", min_size=1, max_size=2), st.sampled_from("xyz"))
+
+
+@settings(deadline=None)
+@given(st.lists(rows, min_size=1, max_size=15), rows, st.integers(1, 17))
+def test_votes_equal_a_plain_statement(train: list[tuple[str, str]], query: tuple[str, str], count: int) -> None:
+    """Most votes, then the higher sum, then against the model; of equally near references wrong ones come first."""
+    data = IntentData("toy", "none", tuple(Utterance(*row) for row in train), (), (Utterance(*query),))
+    (outcome,) = nearest_intents(Scattered(), data, neighbours=(count,))
+    asked = Scattered().encode([query[0]])[0]
+    similarity = {text: float(Scattered().encode([text])[0] @ asked) for text, _ in train}
+    near = sorted(train, key=lambda row: (-similarity[row[0]], row[1] == query[1]))[:count]
+    polls = {}
+    for intent in "xyz":
+        members = [similarity[text] for text, label in near if label == intent]
+        polls[intent] = (len(members), sum(members))
+    ours = polls.pop(query[1])
+    assert bool(outcome.evidence[0, 0]) == (ours[0] > 0 and all(ours > others for others in polls.values()))
+
+
+def test_even_votes_go_against_the_model() -> None:
+    rows = (Utterance("aab", "one"), Utterance("aab", "two"))
+    data = IntentData("toy", "none", rows, (), rows)
+    for outcome in nearest_intents(Letters(), data, neighbours=(1, 2, 9)):
+        assert outcome.evidence.tolist() == [[0, 0]]
+
+
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = toy()
+    whole = nearest_intents(Letters(), data, neighbours=(1, 3))
+    monkeypatch.setattr(module, "_BLOCK", 130)
+    for before, after in zip(whole, nearest_intents(Letters(), data, neighbours=(1, 3)), strict=True):
+        assert np.array_equal(before.evidence, after.evidence)
+
+
+def test_templates_are_references_too() -> None:
+    """Each once an intent, and none that is its utterance's own text."""
+    train = (
+        Utterance("ab", "one", "aaaa{slot}"),
+        Utterance("ba", "one", "aaaa{slot}"),
+        Utterance("cc", "two", "cc"),
+    )
+    data = IntentData("toy", "none", train, (), (Utterance("aaaa", "one"),))
+    encoder = Letters()
+    (outcome,) = nearest_intents(encoder, data)
+    assert sorted(encoder.asked) == ["aaaa", "aaaa{slot}", "ab", "ba", "cc"]
+    # with 4 references: the template and its two utterances have 3 votes of them
+    assert nearest_intents(Letters(), data, neighbours=(4,))[0].evidence.tolist() == [[1]]
+    alone = Letters()
+    (outcome,) = nearest_intents(alone, data, references="utterances")
+    assert outcome.setting == "1-NN, utterances only"
+    assert sorted(alone.asked) == ["aaaa", "ab", "ba", "cc"]
+
+
+def test_out_of_scope_is_one_more_intent() -> None:
+    data = toy(out_of_scope=OutOfScope(train=("hhhh",), test=("hhh", "aab")))
+    (outcome,) = nearest_intents(Letters(), data)
+    assert outcome.evidence.shape == (1, 42)
+    assert outcome.evidence[0, -2:].tolist() == [1, 0]
+    (outcome,) = nearest_intents(Letters(), data, include_out_of_scope=False)
+    assert (outcome.setting, outcome.evidence.shape) == ("1-NN, in scope only", (1, 40))
+
+
+# ---- logistic regression
+
+
+def test_regression_takes_the_best_strength_on_validation() -> None:
+    data = toy(valid=30)
+    (outcome,) = logistic_intents(Letters(), data, strengths=(0.001, 1.0, 100.0))
+    assert outcome.key == ("intents", "toy", "logistic regression", "accuracy")
+
+    def split(rows: Sequence[Utterance]) -> tuple[npt.NDArray[np.float32], list[str]]:
+        return vectors([row.text for row in rows]), [row.intent for row in rows]
+
+    models = [LogisticRegression(C=strength, max_iter=1_000).fit(*split(data.train)) for strength in (0.001, 1.0, 100.0)]
+    scores = [model.score(*split(data.valid)) for model in models]
+    assert scores[0] < max(scores)
+    best = models[scores.index(max(scores))]
+    x, y = split(data.test)
+    assert outcome.evidence[0].tolist() == (best.predict(x) == np.array(y)).tolist()
+
+
+def test_regression_without_validation_holds_out_a_tenth_and_then_takes_all() -> None:
+    data = toy(train=200)
+    (outcome,) = logistic_intents(Letters(), data, strengths=(100.0,))
+    model = LogisticRegression(C=100.0, max_iter=1_000).fit(
+        vectors([row.text for row in data.train]), [row.intent for row in data.train]
+    )
+    expected = model.predict(vectors([row.text for row in data.test])) == np.array([row.intent for row in data.test])
+    assert outcome.evidence[0].tolist() == expected.tolist()
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=80), st.integers(0, 3))
+def test_a_tenth_of_each_intent_is_held_out(labels: list[str], seed: int) -> None:
+    counts = Counter(labels)
+    if max(counts.values()) == 1:
+        with pytest.raises(DatasetError, match="toy has neither a validation set nor a second example"):
+            module._tenth(labels, seed, "toy")
+        return
+    kept, held = module._tenth(labels, seed, "toy")
+    assert sorted([*kept, *held]) == list(range(len(labels)))
+    found = Counter(labels[index] for index in held)
+    assert found == Counter({label: max(1, count // 10) for label, count in counts.items() if count > 1})
+
+
+# ---- real data
 
 
 @pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
-@pytest.mark.parametrize(
-    ("name", "sizes", "intents"),
-    [
-        ("clinc150", (15000, 3000, 4500), 150),
-        ("banking77", (10003, 0, 3080), 77),
-        ("hwu64", (8954, 1076, 1076), 64),
-        ("snips", (13084, 700, 700), 7),
-    ],
-)
-def test_real_data_sets_have_their_published_sizes(name: str, sizes: tuple[int, int, int], intents: int) -> None:
-    data = load_intents(name, Path(str(DATA)))
-    assert (len(data.train), len(data.valid), len(data.test)) == sizes
-    assert len(data.intents) == intents
+def test_real_data_sets_keep_their_sizes_through_the_tasks() -> None:
+    clinc = load_intents("clinc150", Path(str(DATA)))
+    assert [outcome.evidence.shape for outcome in prototype_intents(Letters(), clinc, seeds=2)] == [(2, 4500), (2, 4500)]
+    encoder, snips = Letters(), load_intents("snips", Path(str(DATA)))
+    (outcome,) = nearest_intents(encoder, snips)
+    assert outcome.evidence.shape == (1, 700)
+    assert {utterance.template for utterance in snips.train} <= set(encoder.asked)

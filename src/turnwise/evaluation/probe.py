@@ -6,10 +6,14 @@ from pathlib import Path
 
 from turnwise.corpus.intake import Intake, Rejection
 from turnwise.corpus.responses import Candidates, read_candidates
-from turnwise.evaluation.datasets.intents import INTENT_DATASETS, DatasetError, IntentData, load_intents
+from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.evaluation.datasets.intents import IntentData, intent_datasets
 from turnwise.evaluation.tasks.encoding import SupportsEncode
 from turnwise.evaluation.tasks.intents import prototype_intents
-from turnwise.evaluation.tasks.responses import rank_responses
+from turnwise.evaluation.tasks.reranking import rerank
+
+#: Intent data sets that the probe looks at: enough to see a trend, few enough to be quick.
+INTENTS = ("clinc150", "banking77", "hwu64", "snips", "sample")
 
 #: Contexts of a response file that the probe looks at: enough to see a trend, few enough to be quick.
 CONTEXTS = 200
@@ -31,9 +35,8 @@ def make_probe(data: Path) -> Callable[[SupportsEncode], dict[str, float]]:
     Raises:
         DatasetError: if it holds neither.
     """
-    sets: list[IntentData] = [
-        load_intents(name, data) for name, (folder, _, _) in INTENT_DATASETS.items() if (data / folder).is_dir()
-    ]
+    known = intent_datasets()
+    sets: list[IntentData] = [known[name].load(data) for name in INTENTS if (data / known[name].folder).is_dir()]
     file = data / "responses" / "test.txt"
     responses = load_responses(file, CONTEXTS) if file.is_file() else []
     if not sets and not responses:
@@ -45,9 +48,9 @@ def make_probe(data: Path) -> Callable[[SupportsEncode], dict[str, float]]:
             for outcome in prototype_intents(encoder, each):
                 figures[f"{outcome.dataset} {outcome.setting}"] = outcome.row().value
         if responses:
-            for outcome in rank_responses(encoder, responses, "sample"):
+            for outcome in rerank(encoder, responses, "sample", context="last"):
                 if outcome.metric in ("R10@1", "MRR"):
-                    figures[f"responses {outcome.metric}"] = outcome.row().value
+                    figures[f"responses {outcome.metric}"] = 100 * outcome.row().value
         return figures
 
     return probe

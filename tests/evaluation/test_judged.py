@@ -1,0 +1,74 @@
+"""Whatever gives vectors or scores can be judged; the same model has the same fingerprint, another one another."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import families
+import numpy as np
+import pytest
+from drawn import Drawn
+
+from turnwise.dialogue import Turn
+from turnwise.encoder import Encoder
+from turnwise.evaluation.judged import ModelError, judged, load_model, postprocessed
+
+HISTORY = ["how can I help?", "where is my parcel, please?"]
+
+
+def test_a_sentence_transformers_model_gives_the_vectors_of_our_own_encoder(
+    tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    Encoder.load(tiny_folder("bert"), device="cpu").save(tmp_path / "model")
+    ours, theirs = load_model(str(tmp_path / "model")), load_model(f"sentence-transformers:{tmp_path / 'model'}")
+    assert ours.encoder is not None and theirs.encoder is not None
+    for inputs in (["good morning", "a parcel of books"], [HISTORY, [Turn("user", "hello there")]]):
+        for length in (None, 5):
+            expected = ours.encoder.encode(inputs, normalise=True, max_length=length)
+            found = theirs.encoder.encode(inputs, normalise=True, max_length=length)
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_function_is_given_texts_and_its_answer_is_checked() -> None:
+    seen: list[list[str]] = []
+
+    def function(texts: list[str]) -> np.ndarray:
+        seen.append(texts)
+        return np.ones((len(texts), 3))
+
+    model = judged(function)
+    assert model.encoder is not None and model.fingerprint is None and model.trainable is None
+    assert model.encoder.encode(["a", HISTORY], normalise=True).shape == (2, 3)
+    assert seen == [["a", "how can I help?\nwhere is my parcel, please?"]]
+    for wrong in (np.ones(3), np.ones((1, 3)), np.full((2, 3), np.nan)):
+        with pytest.raises(ModelError, match="expected"):
+            judged(lambda texts, wrong=wrong: wrong).encoder.encode(["a", "b"])  # type: ignore[union-attr, misc]
+
+
+def test_a_function_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "some_encoder.py").write_text("import numpy as np\ndef encode(texts):\n    return np.ones((len(texts), 2))\n")
+    monkeypatch.chdir(tmp_path)
+    model = load_model("some_encoder:encode")
+    assert model.encoder is not None and model.encoder.encode(["a"]).tolist() == [[1, 1]]
+    with pytest.raises(ModelError, match="no 'missing'"):
+        load_model("some_encoder:missing")
+    with pytest.raises(ModelError, match="cannot be imported"):
+        load_model("no_such_module:encode")
+    with pytest.raises(ModelError, match="cannot be judged"):
+        judged(3)
+
+
+def test_fingerprints_tell_models_apart(tiny_folder: Callable[[str], Path]) -> None:
+    folder = str(tiny_folder("bert"))
+    same, again, pooled = load_model(folder), load_model(folder), load_model(folder, "cls")
+    assert same.fingerprint == again.fingerprint != pooled.fingerprint
+    other = Encoder.load(folder, device="cpu")
+    next(other.parameters()).data[0] += 1
+    assert judged(other).fingerprint != same.fingerprint
+    texts = [f"{first} {second}" for first in families.WORDS[:7] for second in families.WORDS[:7]]
+    assert postprocessed(same, "whitening", texts).fingerprint not in (same.fingerprint, None)
+    assert postprocessed(same, "whitening", texts[:30]).fingerprint != postprocessed(same, "whitening", texts).fingerprint
+
+
+def test_only_the_papers_backbone_goes_without_a_remark(tiny_folder: Callable[[str], Path]) -> None:
+    assert "another backbone" in load_model(str(tiny_folder("bert"))).remark
+    assert judged(Drawn()).remark
