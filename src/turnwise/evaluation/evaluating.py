@@ -1,0 +1,223 @@
+"""Judging a model: a paper's whole suite or single tasks, resumable, with tables, pictures and what it takes to trust them."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from turnwise.errors import TurnwiseError
+from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
+from turnwise.evaluation.embedding import Embedder
+from turnwise.evaluation.figures import draw
+from turnwise.evaluation.filling import fill
+from turnwise.evaluation.judged import Judged, judged, load_model
+from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.protocols import PROTOCOLS, TASKS, Effort, Protocol
+from turnwise.evaluation.results import Results, read_outcomes, write_outcomes
+from turnwise.evaluation.suites import SUITES, Suite
+from turnwise.progress import Progress, silent
+from turnwise.version import __version__
+
+
+class EvaluationError(TurnwiseError):
+    """There is nothing to measure, or nothing to measure it on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A protocol on a data set."""
+
+    name: str
+    protocol: Protocol
+    dataset: Dataset[Any]
+
+
+def evaluate(
+    model: Any,
+    data: Path | str,
+    *,
+    suite: str | None = None,
+    tasks: Sequence[str] = (),
+    datasets: Sequence[str] = (),
+    out: Path | str | None = None,
+    fine_tuning: bool | None = None,
+    effort: Effort | None = None,
+    name: str = "",
+    progress: Progress = silent,
+) -> Results:
+    """Judges a model by a paper's suite, or by single tasks on whatever data sets are there.
+
+    With `out`, vectors and outcomes are kept in `out/cache`: what was interrupted goes on where it stopped, and what was measured
+    once is not measured again. The results are returned; `turnwise.evaluation.report.write_report` writes them.
+
+    Args:
+        model: an `Encoder`, a sentence-transformers model, a function from texts to an array, anything with `encode` or `score`, or
+            the name of one (see `load_model`).
+        data: a folder of data sets in their authors' layouts, or a sample world's.
+        suite: 'dse', 'dialoguecse', 'tadse', 'diaeval' or 'ums'.
+        tasks: instead of a suite: 'intents', 'responses', ….
+        datasets: these alone; none: all that are there.
+        out: the folder that the results will be written to.
+        fine_tuning: whether to run what trains the encoder; None: in a suite, not in single tasks.
+        effort: less than the whole protocol, for those in a hurry; results say so.
+        name: of the model, for the results.
+        progress: told what is under way.
+
+    Raises:
+        EvaluationError: if there is no such suite or task, or nothing to run it on.
+    """
+    data, effort = Path(data), effort or Effort()
+    if (suite is None) == (not tasks):
+        raise EvaluationError("say either which suite or which tasks")
+    if not data.is_dir():
+        raise EvaluationError(f"{data} is no folder: give one that holds data sets in their authors' layouts, or a sample world")
+    wanted = _suite(suite) if suite is not None else None
+    subject = load_model(model) if isinstance(model, str) else judged(model, name)
+    subject = replace(subject, name=name or subject.name)
+    runner = _Runner(subject, data, Path(out) / "cache" if out is not None else None, effort, progress)
+    results = Results(subject.name, suite or "+".join(tasks))
+    train = fine_tuning if fine_tuning is not None else wanted is not None
+    jobs = list(runner.suite_jobs(wanted, results) if wanted else runner.task_jobs(tasks))
+    jobs = [job for job in jobs if not datasets or job.dataset.name in datasets]
+    left_out = {job.name: "the model does not have what it takes" for job in jobs if not job.protocol.suits(subject)}
+    left_out |= {job.name: "fine-tuning was not asked for" for job in jobs if job.protocol.needs == "weights" and not train}
+    jobs = [job for job in jobs if job.name not in left_out]
+    if not jobs:
+        among = f" among {', '.join(datasets)}" if datasets else ""
+        raise EvaluationError(f"{data} holds no data set for {results.suite}{among}")
+    for number, job in enumerate(jobs):
+        progress(f"{results.suite}: {job.name}, {job.dataset.name}", number, len(jobs))
+        try:
+            results.add(runner.outcomes(job))
+        except DatasetError as error:  # too small for this protocol; the others go on
+            left_out[f"{job.name}, {job.dataset.name}"] = str(error)
+    progress(f"{results.suite}: done", len(jobs), len(jobs))
+    results.data = runner.described(jobs)
+    results.facts = {
+        "fingerprint": subject.fingerprint,
+        "remark": subject.remark,
+        "effort": asdict(effort),
+        "left out": left_out,
+        "seeds": "0 to runs - 1 in every protocol that draws; 0 elsewhere",
+    }
+    if wanted is not None:
+        fill(results, wanted, {job.dataset.name: job.dataset for job in jobs}, subject.remark, effort)
+        draw(wanted.name, runner.model, runner.load, results)
+    return results
+
+
+def _suite(name: str) -> Suite:
+    if name not in SUITES:
+        raise EvaluationError(f"there is no suite {name!r}: choose from {', '.join(SUITES)}")
+    return SUITES[name]
+
+
+class _Runner:
+    """Runs protocols on data sets, and remembers what it has seen."""
+
+    def __init__(self, model: Judged, data: Path, cache: Path | None, effort: Effort, progress: Progress):
+        # of a model without a fingerprint nobody knows whether it is the same tomorrow
+        self._parts = cache / "outcomes" / model.fingerprint[:16] if cache and model.fingerprint else None
+        folder = cache / "vectors" / model.fingerprint[:16] if cache and model.fingerprint else None
+        encoder = Embedder(model.encoder, folder, progress) if model.encoder is not None else None
+        self.model = replace(model, encoder=encoder)
+        self._data = data
+        self._effort = effort
+        self._progress = progress
+        self._catalogues: dict[Any, Any] = {}
+        self._contents: dict[int, Any] = {}
+        self._hashes: dict[int, str] = {}
+
+    # ---- what to run
+
+    def _catalogue(self, protocol: Protocol) -> dict[str, Dataset[Any]]:
+        if protocol.datasets not in self._catalogues:
+            self._catalogues[protocol.datasets] = protocol.datasets(self._data)
+        found: dict[str, Dataset[Any]] = self._catalogues[protocol.datasets]
+        return found
+
+    def suite_jobs(self, suite: Suite, results: Results) -> Iterator[_Job]:
+        """What a suite runs on what is there; what is not there is written down, with where to get it."""
+        for work in suite.work:
+            protocol = PROTOCOLS[work.protocol]
+            known = self._catalogue(protocol)
+            for name in (*work.datasets, *work.instead):
+                dataset = known.get(name)
+                if dataset is not None and dataset.present(self._data):
+                    yield _Job(work.protocol, protocol, dataset)
+                elif name in work.datasets:
+                    home = dataset.home if dataset is not None else "its authors have not published it"
+                    results.missing.append({"name": name, "home": home, "wanted_by": work.protocol})
+
+    def task_jobs(self, tasks: Sequence[str]) -> Iterator[_Job]:
+        """Every protocol of some tasks, on every data set that is there."""
+        for task in tasks:
+            if task not in TASKS:
+                raise EvaluationError(f"there is no task {task!r}: choose from {', '.join(TASKS)}")
+            before = 0
+            for name, protocol in PROTOCOLS.items():
+                if protocol.task != task:
+                    continue
+                for dataset in self._catalogue(protocol).values():
+                    if dataset.present(self._data):
+                        before += 1
+                        yield _Job(name, protocol, dataset)
+            if not before:
+                raise EvaluationError(f"{self._data} holds no data set for the task {task!r}")
+
+    # ---- running it
+
+    def outcomes(self, job: _Job) -> list[Outcome]:
+        """What a job found, now or earlier."""
+        place = self._place(job)
+        if place is not None and place.is_file():
+            return read_outcomes(place)
+        found = job.protocol.run(self.model, self._loaded(job.dataset), self._effort, self._progress)
+        if place is None:
+            return found
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part = place.with_suffix(".part")
+        write_outcomes(part, found)
+        part.replace(place)
+        return read_outcomes(place)  # as the next run will see them, to the last digit
+
+    def _place(self, job: _Job) -> Path | None:
+        if self._parts is None:
+            return None
+        key = json.dumps([__version__, job.name, job.dataset.name, self._hash(job.dataset), asdict(self._effort)])
+        return self._parts / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
+
+    def _loaded(self, dataset: Dataset[Any]) -> Any:
+        if id(dataset) not in self._contents:
+            try:
+                self._contents[id(dataset)] = dataset.load(self._data)
+            except DatasetError as error:  # nobody should take a broken file for a small one
+                raise EvaluationError(str(error)) from error
+        return self._contents[id(dataset)]
+
+    def _hash(self, dataset: Dataset[Any]) -> str:
+        if id(dataset) not in self._hashes:
+            self._hashes[id(dataset)] = dataset.hashed(self._data)
+        return self._hashes[id(dataset)]
+
+    # ---- what readers of the results want to know
+
+    def described(self, jobs: Sequence[_Job]) -> list[dict[str, Any]]:
+        """Name, hash, licence and standing of the data sets."""
+        return [
+            {
+                "name": dataset.name,
+                "sha256": self._hash(dataset),
+                "licence": dataset.licence,
+                "known": self._hash(dataset) == dataset.digest if dataset.digest else None,
+                "stand_in": dataset.stand_in,
+            }
+            for dataset in {f"{job.protocol.task} {job.dataset.name}": job.dataset for job in jobs}.values()
+        ]
+
+    def load(self, protocol: str, name: str) -> Any:
+        """A data set of a protocol by name; None where it is not there."""
+        dataset = self._catalogue(PROTOCOLS[protocol]).get(name)
+        return self._loaded(dataset) if dataset is not None and dataset.present(self._data) else None

@@ -1,0 +1,213 @@
+"""What is judged: an encoder of ours, a sentence-transformers model, a re-ranker, or any function from texts to vectors."""
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from turnwise.backbone.pooling import Pooling
+from turnwise.dialogue import Turn
+from turnwise.encoder import Encoder
+from turnwise.errors import TurnwiseError
+from turnwise.evaluation.postprocessing.glove import GloVe
+from turnwise.evaluation.postprocessing.registry import postprocess
+from turnwise.evaluation.tasks.encoding import SupportsEncode, SupportsScore
+
+#: What the five papers' figures are of, unless a table says otherwise: BERT-base.
+_PAPERS_BACKBONE = ("bert", 12, 768)
+
+
+class ModelError(TurnwiseError):
+    """A model cannot be judged; the message says why and how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A model, as far as evaluation is concerned.
+
+    Attributes:
+        name: for reports.
+        encoder: gives vectors; None for a re-ranker.
+        scorer: gives scores of candidates; None for an encoder.
+        trainable: what fine-tuning starts from; None where there is nothing that we can train.
+        fingerprint: the same for the same vectors; None where that cannot be known, and then nothing is kept on disk.
+        remark: how it differs from the model of the papers' tables.
+    """
+
+    name: str
+    encoder: SupportsEncode | None
+    scorer: SupportsScore | None
+    trainable: Encoder | None
+    fingerprint: str | None
+    remark: str
+
+
+def load_model(name: str, pooling: Pooling | None = None) -> Judged:
+    """Loads what is to be judged by its name.
+
+    Args:
+        name: 'minilm', a model folder or a Hugging Face id; 'sentence-transformers:NAME' to encode by that library;
+            'glove:FILE' for averaged word vectors; 'module:function' for a Python function from a list of texts to an array.
+        pooling: instead of the model's own.
+
+    Raises:
+        ModelError: if there is no such model.
+    """
+    kind, _, rest = name.partition(":")
+    if kind == "sentence-transformers" and rest:
+        return judged(_sentence_transformer(rest), name)
+    if kind == "glove" and rest:
+        return judged(GloVe(Path(rest)), name)
+    if rest and not Path(name).exists():
+        return judged(_function(kind, rest), name)
+    return judged(Encoder.load(name, pooling=pooling), name)
+
+
+def judged(model: Any, name: str = "") -> Judged:
+    """Anything that gives vectors or scores, as evaluation wants it.
+
+    Args:
+        model: an `Encoder`, a sentence-transformers model, anything with `encode` or `score`, or a function from texts to an array.
+        name: for reports.
+
+    Raises:
+        ModelError: if it is none of these.
+    """
+    if isinstance(model, Judged):
+        return model
+    name = name or type(model).__name__
+    if isinstance(model, Encoder):
+        return Judged(name, model, None, model, fingerprint(model), _remark(model))
+    if type(model).__module__.startswith("sentence_transformers") and hasattr(model, "encode"):
+        remark = "another model than the paper's"
+        return Judged(name, SentenceTransformerEncoder(model), None, None, _digest(_weights(model), str(model)), remark)
+    if hasattr(model, "description") and hasattr(model, "encode"):
+        return Judged(name, model, None, None, _digest([], model.description), "another model than the paper's")
+    if hasattr(model, "encode"):
+        return Judged(name, FunctionEncoder(model.encode), None, None, _own_fingerprint(model), "another model than the paper's")
+    if hasattr(model, "score"):
+        return Judged(name, None, model, None, _own_fingerprint(model), "another model than the paper's")
+    if callable(model):
+        return Judged(name, FunctionEncoder(model), None, None, _own_fingerprint(model), "another model than the paper's")
+    raise ModelError(f"{name} cannot be judged: it has neither encode(texts) nor score(context, candidates), and is no function")
+
+
+def postprocessed(subject: Judged, kind: str, texts: Sequence[str]) -> Judged:
+    """A model whose vectors are whitened or sent through a flow, fitted on some texts.
+
+    Raises:
+        ModelError: if it gives no vectors.
+    """
+    if subject.encoder is None:
+        raise ModelError(f"{subject.name} gives no vectors to post-process")
+    encoder = postprocess(subject.encoder, kind, texts)
+    known = _digest([], subject.fingerprint, encoder.description) if subject.fingerprint is not None else None
+    return Judged(f"{subject.name}, {kind}", encoder, None, None, known, subject.remark)
+
+
+def fingerprint(encoder: Encoder) -> str:
+    """A hash of all that determines an encoder's vectors: weights, vocabulary, pooling, the joining of turns, lengths."""
+    settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
+    vocabulary = encoder.backbone.tokenizer.backend_tokenizer.to_str()
+    return _digest(_weights(encoder), repr(settings), encoder.backbone.model.config.to_json_string(), vocabulary)
+
+
+class SentenceTransformerEncoder:
+    """A sentence-transformers model; the turns of a history are joined by its separator, and what is too long loses its head."""
+
+    def __init__(self, model: Any):
+        self._model = model
+
+    def encode(
+        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Vectors (inputs, size)."""
+        model = self._model
+        separator = f" {model.tokenizer.sep_token} " if getattr(model.tokenizer, "sep_token", None) else " "
+        histories = any(not isinstance(item, str) for item in inputs)
+        before = (model.max_seq_length, model.tokenizer.truncation_side)
+        if max_length is not None:
+            model.max_seq_length = min(max_length, before[0] or max_length)
+        model.tokenizer.truncation_side = "left" if histories else before[1]
+        try:
+            texts = [_joined(item, separator) for item in inputs]
+            vectors = model.encode(texts, normalize_embeddings=bool(normalise), show_progress_bar=False, convert_to_numpy=True)
+        finally:
+            model.max_seq_length, model.tokenizer.truncation_side = before
+        return np.asarray(vectors, np.float32)
+
+
+class FunctionEncoder:
+    """A function from a list of texts to an array; a history reaches it as one text, a turn a line, newest last."""
+
+    def __init__(self, function: Callable[[list[str]], Any]):
+        self._function = function
+
+    def encode(
+        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Vectors (inputs, size); where to cut a text is the function's own affair."""
+        vectors = np.asarray(self._function([_joined(item, "\n") for item in inputs]), np.float32)
+        if vectors.ndim != 2 or len(vectors) != len(inputs) or not np.isfinite(vectors).all():
+            raise ModelError(f"the function gave {vectors.shape} for {len(inputs)} texts: expected (texts, size) finite numbers")
+        if normalise:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return vectors
+
+
+def _joined(item: Any, separator: str) -> str:
+    return item if isinstance(item, str) else separator.join(turn.text if isinstance(turn, Turn) else turn for turn in item)
+
+
+def _sentence_transformer(name: str) -> Any:
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        raise ModelError("sentence-transformers is not installed: pip install 'turnwise[compare]'") from None
+    return SentenceTransformer(name)
+
+
+def _function(module: str, name: str) -> Any:
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a module beside the user, as for `python -m`
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise ModelError(f"the module {module!r} cannot be imported: {error}") from None
+    if not hasattr(found, name):
+        raise ModelError(f"the module {module!r} has no {name!r}")
+    return getattr(found, name)
+
+
+def _weights(model: Any) -> list[Any]:
+    return [tensor for _, tensor in sorted(model.state_dict().items())]
+
+
+def _digest(tensors: list[Any], *texts: str) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
+    for text in texts:
+        digest.update(text.encode())
+    return digest.hexdigest()
+
+
+def _own_fingerprint(model: Any) -> str | None:
+    """What the model says of itself: of a function we cannot know whether it gives the same vectors tomorrow."""
+    own = getattr(model, "fingerprint", None)
+    return str(own) if own is not None else None
+
+
+def _remark(encoder: Encoder) -> str:
+    config = encoder.backbone.model.config
+    shape = (config.model_type, encoder.backbone.layers, encoder.hidden)
+    if shape == _PAPERS_BACKBONE:
+        return ""
+    return f"another backbone ({shape[0]} of {shape[1]} layers and {shape[2]} units; the paper's is BERT-base)"
