@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from turnwise.corpus.store import read_corpus
     from turnwise.dialogue import Dialogue, Slot, Turn
     from turnwise.encoder import Encoder
-    from turnwise.evaluation.suites import evaluate
+    from turnwise.evaluation.evaluating import evaluate
     from turnwise.training.loop import train
     from turnwise.training.recipe import load_recipe
 
@@ -26,7 +26,7 @@ _HOMES = {
     "read_corpus": "turnwise.corpus.store",
     "load_recipe": "turnwise.training.recipe",
     "train": "turnwise.training.loop",
-    "evaluate": "turnwise.evaluation.suites",
+    "evaluate": "turnwise.evaluation.evaluating",
 }
 
 __all__ = [

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from turnwise.backbone.pooling import Pooling
     from turnwise.corpus.stats import Statistics
     from turnwise.corpus.store import Store
+    from turnwise.evaluation.construction import Label
+    from turnwise.evaluation.judged import Judged
+    from turnwise.evaluation.outcomes import Row
 
 app = typer.Typer(
     help="Dialogue representations from conversations: read logs, train, measure, put to work.",
@@ -30,7 +33,9 @@ app = typer.Typer(
 )
 corpus_app = typer.Typer(help="Conversations in: list, import, count, fetch, sample, show, export.", no_args_is_help=True)
 bench_app = typer.Typer(help="Speed, beside what people use today, as ratios in one run.", no_args_is_help=True)
+annotate_app = typer.Typer(help="Pairs of texts for people to compare, and what they said of them.", no_args_is_help=True)
 app.add_typer(corpus_app, name="corpus")
+app.add_typer(annotate_app, name="annotate")
 app.add_typer(bench_app, name="bench")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
@@ -338,7 +343,7 @@ def corpus_sample(
 ) -> None:
     """Generates the sample world: made-up customer service in ten domains, for trying everything with no download.
 
-    Beside the store's dialogues it writes labelled sets: `intents/`, `responses/`, `inference/` and `pairs/`.
+    Beside the store's dialogues it writes labelled sets: `intents/`, `responses/`, `inference/`, `pairs/` and `triplets/`.
     """
     from turnwise.corpus.sample_folder import write_sample
 
@@ -465,34 +470,148 @@ def recipes_command(
 
 @app.command("evaluate")
 def evaluate_command(
-    model: Annotated[str, typer.Argument(help="minilm, a model folder, a Hugging Face id.")],
-    task: Annotated[list[str], typer.Option(help="intents, responses; may be repeated.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="minilm, a model folder, a Hugging Face id, sentence-transformers:NAME, glove:FILE, or module:function, "
+            "a Python function from a list of texts to an array."
+        ),
+    ],
     data: Annotated[Path, typer.Option(envvar="TURNWISE_DATA", help="A folder of data sets, or a sample world.")],
-    out: Annotated[Path, typer.Option(help="Where to write results.json, tables.md and outcomes.parquet.")],
-    pooling: Annotated[str | None, typer.Option(help="mean, cls, max, instead of the model's own.")] = None,
+    out: Annotated[Path, typer.Option(help="Where to write results.json, tables.md, tables.tex and report.html.")],
+    suite: Annotated[str | None, typer.Option(help="dse, dialoguecse, tadse, diaeval, ums: a paper's tables.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Instead of a suite: intents, responses, …; may be repeated.")] = None,
+    dataset: Annotated[list[str] | None, typer.Option(help="These data sets alone; may be repeated.")] = None,
+    pooling: Annotated[str | None, typer.Option(help="mean, cls, max, first-last, instead of the model's own.")] = None,
+    postprocess: Annotated[str | None, typer.Option(help="whitening or flow, fitted on the texts of --fit.")] = None,
+    fit: Annotated[Path | None, typer.Option(help="The store whose texts post-processing is fitted on.")] = None,
+    fine_tuning: Annotated[
+        bool | None, typer.Option(help="Whether to run what trains the encoder; a suite does, a task does not.", show_default=False)
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Fewer runs than the protocol has; results say so.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Fewer steps of a fine-tuning run; results say so.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measures an encoder by the papers' protocols, with confidence intervals.
+    """Measures a model by the papers' protocols, with confidence intervals, beside the published figures.
 
-    Example: `turnwise evaluate minilm --task intents --data data --out results`
+    What was measured once is kept in OUT/cache: the same command goes on where it was interrupted.
+
+    Example: `turnwise evaluate minilm --suite dse --data data --out results`
     """
     _quiet()
-    from turnwise.encoder import Encoder
-    from turnwise.evaluation.suites import evaluate
+    from turnwise.evaluation.evaluating import evaluate
+    from turnwise.evaluation.judged import load_model
+    from turnwise.evaluation.protocols import Effort
+    from turnwise.evaluation.report import write_report
 
+    if (suite is None) == (not task):
+        raise typer.BadParameter("say either which suite or which tasks", param_hint="--suite / --task")
+    if (postprocess is None) != (fit is None):
+        raise typer.BadParameter("--postprocess and --fit belong together", param_hint="--postprocess")
+    judged = load_model(model, _pooling(pooling))
     with _bar() as progress:
-        results = evaluate(Encoder.load(model, pooling=_pooling(pooling)), task, data, str(model), progress)
-    results.write(out)
+        if postprocess is not None and fit is not None:
+            judged = _postprocessed(judged, postprocess, fit)
+        results = evaluate(
+            judged,
+            data,
+            suite=suite,
+            tasks=task or (),
+            datasets=dataset or (),
+            out=out,
+            fine_tuning=fine_tuning,
+            effort=Effort(seeds, steps),
+            progress=progress,
+        )
+    write_report(results, out)
     if as_json:
         typer.echo((out / "results.json").read_text(encoding="utf-8"), nl=False)
+        return
+    rows = [(f"{row.dataset}, {row.setting}", f"{row.metric} {_figure(row)}") for row in results.rows]
+    _table(f"[bold]{judged.name}", rows)
+    for entry in results.missing:
+        typer.echo(f"missing: {entry['name']} ({entry['wanted_by']}); get it from {entry['home']}", err=True)
+    typer.echo(f"{out / 'report.html'} has the tables", err=True)
+
+
+def _figure(row: "Row") -> str:
+    """A figure with its interval, to as many digits as its unit deserves."""
+    digits = 2 if max(abs(row.value), abs(row.high)) > 2 else 3
+    return f"{row.value:.{digits}f}  (95%: {row.low:.{digits}f} to {row.high:.{digits}f})"
+
+
+def _postprocessed(judged: "Judged", kind: str, store: Path) -> "Judged":
+    from turnwise.corpus.store import read_corpus
+    from turnwise.evaluation.judged import postprocessed
+
+    texts = list(dict.fromkeys(turn.text for dialogue in read_corpus(store) for turn in dialogue.turns))
+    return postprocessed(judged, kind, texts)
+
+
+@app.command("compare")
+def compare_command(
+    results: Annotated[list[Path], typer.Argument(help="Folders that `evaluate` wrote; each is compared with the first.")],
+    as_json: AsJson = False,
+) -> None:
+    """Says which of two models is better, figure by figure: paired bootstrap, corrected for many comparisons.
+
+    Example: `turnwise compare results/before results/after`
+    """
+    from turnwise.evaluation.compare import compare_all, comparison_json, comparison_text
+
+    if len(results) < 2:
+        raise typer.BadParameter("give two folders of results or more", param_hint="RESULTS…")
+    found = compare_all(results)
+    if as_json:
+        _print_json(comparison_json(found))
     else:
-        _table(
-            f"[bold]{model}",
-            [
-                (f"{row.dataset}, {row.setting}", f"{row.metric} {row.value:.2f}  (95%: {row.low:.2f} to {row.high:.2f})")
-                for row in results.rows
-            ],
-        )
+        typer.echo(comparison_text(found))
+
+
+# ---- annotate
+
+
+@annotate_app.command("export")
+def annotate_export_command(
+    store: Annotated[Path, typer.Argument(help="A store whose turns have intents or acts.")],
+    out: Annotated[Path, typer.Option(help="The CSV file to give to annotators.")],
+    pairs: Annotated[int, typer.Option(min=3, help="How many pairs.")] = 300,
+    label: Annotated[str, typer.Option(help="intent or acts.")] = "intent",
+    model: Annotated[str, typer.Option(help="The encoder whose neighbours a third of the pairs are.")] = "minilm",
+    seed: Annotated[int, typer.Option(help="Of the drawing.")] = 0,
+) -> None:
+    """Writes candidate pairs for people to say how alike they are, as DialogueCSE made its similarity sets.
+
+    Example: `turnwise annotate export store --out pairs.csv --pairs 300`
+    """
+    _quiet()
+    from turnwise.corpus.store import read_corpus
+    from turnwise.encoder import Encoder
+    from turnwise.evaluation.annotation import candidate_pairs, write_pairs
+    from turnwise.evaluation.construction import labelled_turns
+
+    if label not in ("intent", "acts"):
+        raise typer.BadParameter(f"{label!r}: choose intent or acts", param_hint="--label")
+    turns = labelled_turns(read_corpus(store), cast("Label", label))
+    found = candidate_pairs(turns, Encoder.load(model), pairs, seed)
+    write_pairs(out, found)
+    typer.echo(f"{len(found)} pairs in {out}; ask for a score from 1 to 5 in its last column", err=True)
+
+
+@annotate_app.command("collect")
+def annotate_collect_command(
+    files: Annotated[list[Path], typer.Argument(help="The CSV files that annotators gave back.")],
+    out: Annotated[Path, typer.Option(help="The similarity set: score, first and second text, by tabs.")],
+) -> None:
+    """Takes the median of the annotators' scores; the result is read as a similarity set.
+
+    Example: `turnwise annotate collect ann.csv bob.csv eve.csv --out gold.txt`
+    """
+    from turnwise.evaluation.annotation import collect, write_gold
+
+    found = collect(files)
+    write_gold(out, found)
+    typer.echo(f"{len(found)} pairs in {out}", err=True)
 
 
 def _pooling(name: str | None) -> "Pooling | None":
