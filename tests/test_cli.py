@@ -42,8 +42,11 @@ def test_version() -> None:
         [],
         ["corpus"],
         *(["corpus", verb] for verb in ("list", "import", "stats", "sample", "fetch", "show", "export")),
+        *([verb] for verb in ("evaluate", "compare")),
+        ["annotate"],
+        *(["annotate", verb] for verb in ("export", "collect")),
         ["bench"],
-        ["bench", "import"],
+        *(["bench", verb] for verb in ("import", "train", "evaluate")),
     ],
 )
 def test_every_command_has_help(command: list[str]) -> None:

@@ -6,9 +6,10 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.store import Store, StoreWriter, read_corpus
@@ -16,6 +17,14 @@ from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.progress import Progress, silent
 from turnwise.version import __version__
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from turnwise.encoder import Encoder
+
+_NO_PEER = "the peer is not installed: pip install 'turnwise[compare]'"
 
 
 def environment() -> dict[str, str]:
@@ -125,7 +134,7 @@ def _peer_seconds(pairs: list[tuple[str, str]], batch_size: int, max_length: int
         from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
         from sentence_transformers.losses import MultipleNegativesRankingLoss
     except ImportError:
-        raise TurnwiseError("the peer is not installed: pip install 'turnwise[compare]'") from None
+        raise TurnwiseError(_NO_PEER) from None
     from turnwise.backbone.source import locate
 
     model = SentenceTransformer(str(locate("minilm")), device="cpu")
@@ -148,3 +157,76 @@ def _peer_seconds(pairs: list[tuple[str, str]], batch_size: int, max_length: int
     )
     with contextlib.redirect_stdout(sys.stderr):  # the trainer prints its figures where ours are read from
         return _seconds(trainer.train)
+
+
+def evaluate_benchmark(
+    data: Path, model: str = "minilm", datasets: Sequence[str] = (), progress: Progress = silent
+) -> dict[str, Any]:
+    """The DSE suite without fine-tuning, beside encoding the very same inputs once with sentence-transformers.
+
+    Both with the same weights, on the same device, in one run. Ours is timed with all it does: reading the data, encoding, figures,
+    intervals, tables and pictures; theirs are the calls of `encode` alone, with its defaults but for the tokens of an input, which
+    are cut where ours are: a call for each such length. Both models are loaded and have encoded something before. Ours comes first,
+    because what it encodes is what theirs is given; what the machine does slowly for the first time falls on ours.
+
+    Args:
+        data: a folder of data sets, or a sample world.
+        model: 'minilm', a model folder or a Hugging Face id.
+        datasets: these alone; none: all that are there.
+        progress: told which of the two is at work.
+
+    Raises:
+        TurnwiseError: if there is nothing to measure on, or the peer is not installed.
+    """
+    # imported here: other benchmarks need neither torch nor the peer
+    from turnwise.backbone.source import locate
+    from turnwise.encoder import Encoder
+    from turnwise.evaluation.evaluating import evaluate
+    from turnwise.evaluation.judged import SentenceTransformerEncoder, judged
+
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        raise TurnwiseError(_NO_PEER) from None
+    encoder = Encoder.load(model)
+    device = str(encoder.backbone.device)
+    peer = SentenceTransformerEncoder(SentenceTransformer(str(locate(model)), device=device))
+    for each in (encoder, peer):
+        each.encode(["Hello there.", "Is the table by the window still free tonight?"])
+    recorder = _Recorder(encoder)
+    progress("turnwise", 0, 2)
+    ours = _seconds(
+        lambda: evaluate(replace(judged(encoder, model), encoder=recorder), data, suite="dse", datasets=datasets, fine_tuning=False)
+    )
+    progress("sentence-transformers", 1, 2)
+    theirs = _seconds(lambda: [peer.encode(inputs, max_length=longest) for longest, inputs in recorder.inputs.items()])
+    return {
+        "evaluate_seconds": ours,
+        "encoding_seconds": recorder.seconds,
+        "sentence_transformers_seconds": theirs,
+        "ratio": theirs / ours,
+        "texts": sum(map(len, recorder.inputs.values())),
+        "model": model,
+        "datasets": list(datasets),
+        "device": device,
+        "environment": environment(),
+    }
+
+
+class _Recorder:
+    """An encoder that remembers what it encoded, by the length that inputs were cut to, and how long that took."""
+
+    def __init__(self, encoder: "Encoder"):
+        self._encoder = encoder
+        self.inputs: dict[int | None, list[Any]] = {}
+        self.seconds = 0.0
+
+    def encode(
+        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> "npt.NDArray[np.float32]":
+        """Vectors (inputs, size)."""
+        self.inputs.setdefault(max_length, []).extend(inputs)
+        start = time.perf_counter()
+        vectors = self._encoder.encode(inputs, normalise=normalise, max_length=max_length)
+        self.seconds += time.perf_counter() - start
+        return vectors

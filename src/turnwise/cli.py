@@ -478,7 +478,7 @@ def evaluate_command(
         ),
     ],
     data: Annotated[Path, typer.Option(envvar="TURNWISE_DATA", help="A folder of data sets, or a sample world.")],
-    out: Annotated[Path, typer.Option(help="Where to write results.json, tables.md, tables.tex and report.html.")],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Where to write results.json, tables.md, tables.tex and report.html.")],
     suite: Annotated[str | None, typer.Option(help="dse, dialoguecse, tadse, diaeval, ums: a paper's tables.")] = None,
     task: Annotated[list[str] | None, typer.Option(help="Instead of a suite: intents, responses, …; may be repeated.")] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="These data sets alone; may be repeated.")] = None,
@@ -489,7 +489,7 @@ def evaluate_command(
         bool | None, typer.Option(help="Whether to run what trains the encoder; a suite does, a task does not.", show_default=False)
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Fewer runs than the protocol has; results say so.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Fewer steps of a fine-tuning run; results say so.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Fewer steps of whatever is trained; results say so.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measures a model by the papers' protocols, with confidence intervals, beside the published figures.
@@ -498,16 +498,18 @@ def evaluate_command(
 
     Example: `turnwise evaluate minilm --suite dse --data data --out results`
     """
+    # before what takes seconds to import
+    if (suite is None) == (not task):
+        raise typer.BadParameter("say either which suite or which tasks", param_hint="--suite / --task")
+    if (postprocess is None) != (fit is None):
+        raise typer.BadParameter("--postprocess and --fit belong together", param_hint="--postprocess")
     _quiet()
     from turnwise.evaluation.evaluating import evaluate
     from turnwise.evaluation.judged import load_model
     from turnwise.evaluation.protocols import Effort
     from turnwise.evaluation.report import write_report
+    from turnwise.evaluation.results import whence
 
-    if (suite is None) == (not task):
-        raise typer.BadParameter("say either which suite or which tasks", param_hint="--suite / --task")
-    if (postprocess is None) != (fit is None):
-        raise typer.BadParameter("--postprocess and --fit belong together", param_hint="--postprocess")
     judged = load_model(model, _pooling(pooling))
     with _bar() as progress:
         if postprocess is not None and fit is not None:
@@ -527,17 +529,21 @@ def evaluate_command(
     if as_json:
         typer.echo((out / "results.json").read_text(encoding="utf-8"), nl=False)
         return
-    rows = [(f"{row.dataset}, {row.setting}", f"{row.metric} {_figure(row)}") for row in results.rows]
+    rows = [(f"{row.task}: {row.dataset}, {row.setting}", f"{row.metric} {_figure(row)}") for row in results.rows]
     _table(f"[bold]{judged.name}", rows)
+    for name, reason in results.facts["left out"].items():
+        typer.echo(f"left out: {name}; {reason}", err=True)
     for entry in results.missing:
-        typer.echo(f"missing: {entry['name']} ({entry['wanted_by']}); get it from {entry['home']}", err=True)
+        typer.echo(f"missing: {entry['name']} ({entry['wanted_by']}); {whence(entry['home'])}", err=True)
     typer.echo(f"{out / 'report.html'} has the tables", err=True)
 
 
 def _figure(row: "Row") -> str:
-    """A figure with its interval, to as many digits as its unit deserves."""
-    digits = 2 if max(abs(row.value), abs(row.high)) > 2 else 3
-    return f"{row.value:.{digits}f}  (95%: {row.low:.{digits}f} to {row.high:.{digits}f})"
+    """A figure with its interval."""
+    from turnwise.evaluation.cells import between, digits_of, number
+
+    digits = digits_of(row.value, row.high)
+    return f"{number(row.value, digits)}  (95%: {between(row.low, row.high, digits)})"
 
 
 def _postprocessed(judged: "Judged", kind: str, store: Path) -> "Judged":
@@ -557,10 +563,10 @@ def compare_command(
 
     Example: `turnwise compare results/before results/after`
     """
-    from turnwise.evaluation.compare import compare_all, comparison_json, comparison_text
-
     if len(results) < 2:
         raise typer.BadParameter("give two folders of results or more", param_hint="RESULTS…")
+    from turnwise.evaluation.compare import compare_all, comparison_json, comparison_text
+
     found = compare_all(results)
     if as_json:
         _print_json(comparison_json(found))
@@ -574,7 +580,7 @@ def compare_command(
 @annotate_app.command("export")
 def annotate_export_command(
     store: Annotated[Path, typer.Argument(help="A store whose turns have intents or acts.")],
-    out: Annotated[Path, typer.Option(help="The CSV file to give to annotators.")],
+    out: Annotated[Path, typer.Option(dir_okay=False, help="The CSV file to give to annotators.")],
     pairs: Annotated[int, typer.Option(min=3, help="How many pairs.")] = 300,
     label: Annotated[str, typer.Option(help="intent or acts.")] = "intent",
     model: Annotated[str, typer.Option(help="The encoder whose neighbours a third of the pairs are.")] = "minilm",
@@ -584,16 +590,17 @@ def annotate_export_command(
 
     Example: `turnwise annotate export store --out pairs.csv --pairs 300`
     """
+    if label not in ("intent", "acts"):
+        raise typer.BadParameter(f"{label!r}: choose intent or acts", param_hint="--label")
     _quiet()
     from turnwise.corpus.store import read_corpus
     from turnwise.encoder import Encoder
     from turnwise.evaluation.annotation import candidate_pairs, write_pairs
     from turnwise.evaluation.construction import labelled_turns
 
-    if label not in ("intent", "acts"):
-        raise typer.BadParameter(f"{label!r}: choose intent or acts", param_hint="--label")
     turns = labelled_turns(read_corpus(store), cast("Label", label))
     found = candidate_pairs(turns, Encoder.load(model), pairs, seed)
+    out.parent.mkdir(parents=True, exist_ok=True)
     write_pairs(out, found)
     typer.echo(f"{len(found)} pairs in {out}; ask for a score from 1 to 5 in its last column", err=True)
 
@@ -601,7 +608,7 @@ def annotate_export_command(
 @annotate_app.command("collect")
 def annotate_collect_command(
     files: Annotated[list[Path], typer.Argument(help="The CSV files that annotators gave back.")],
-    out: Annotated[Path, typer.Option(help="The similarity set: score, first and second text, by tabs.")],
+    out: Annotated[Path, typer.Option(dir_okay=False, help="The similarity set: score, first and second text, by tabs.")],
 ) -> None:
     """Takes the median of the annotators' scores; the result is read as a similarity set.
 
@@ -610,6 +617,7 @@ def annotate_collect_command(
     from turnwise.evaluation.annotation import collect, write_gold
 
     found = collect(files)
+    out.parent.mkdir(parents=True, exist_ok=True)
     write_gold(out, found)
     typer.echo(f"{len(found)} pairs in {out}", err=True)
 
@@ -681,5 +689,33 @@ def bench_train(
                 ("turnwise", f"{result['turnwise_pairs_per_second']:.1f} pairs/s"),
                 ("ratio", f"{result['ratio']:.2f}"),
                 ("padding avoided", f"{result['padding_avoided']:.0%}"),
+            ],
+        )
+
+
+@bench_app.command("evaluate")
+def bench_evaluate(
+    data: Annotated[Path, typer.Option(envvar="TURNWISE_DATA", help="A folder of data sets, or a sample world.")],
+    model: Annotated[str, typer.Option(help="minilm, a model folder or a Hugging Face id.")] = "minilm",
+    dataset: Annotated[list[str] | None, typer.Option(help="These data sets alone; may be repeated.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The DSE suite without fine-tuning, beside encoding its texts once with sentence-transformers."""
+    _quiet()
+    from turnwise.bench import evaluate_benchmark
+
+    with _bar() as progress:
+        result = evaluate_benchmark(data, model, dataset or (), progress)
+    if as_json:
+        _print_json(result)
+    else:
+        _table(
+            "[bold]Evaluating",
+            [
+                ("distinct texts", f"{result['texts']:,}"),
+                ("sentence-transformers, encoding alone", f"{result['sentence_transformers_seconds']:.2f} s"),
+                ("turnwise evaluate --suite dse", f"{result['evaluate_seconds']:.2f} s"),
+                ("of which encoding", f"{result['encoding_seconds']:.2f} s"),
+                ("ratio", f"{result['ratio']:.2f}"),
             ],
         )

@@ -231,7 +231,7 @@ def test_a_folder_that_is_a_store_is_a_data_set_by_its_name(tmp_path: Path) -> N
     found = candidate_datasets(tmp_path / "our_logs")
     assert found.keys() - CANDIDATE_DATASETS.keys() == {"our_logs"}
     assert found["our_logs"].load(tmp_path / "our_logs") == from_store(dialogues, "our_logs")
-    assert found["our_logs"].stand_in
+    assert found["our_logs"].differs
 
 
 def real(name: str) -> CandidateData:

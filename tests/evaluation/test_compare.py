@@ -25,7 +25,11 @@ def write(tmp_path: Path) -> Write:
     """Writes a folder of results: `write(name, outcomes, data set=hash, …)`."""
 
     def written(name: str, outcomes: Sequence[Outcome], **hashes: str) -> Path:
-        results = Results(name, "toy", data=[{"name": dataset, "sha256": digest} for dataset, digest in hashes.items()])
+        results = Results(
+            name,
+            "toy",
+            data=[{"name": dataset, "tasks": ["toy", "intents"], "sha256": digest} for dataset, digest in hashes.items()],
+        )
         results.add(outcomes)
         write_results(results, tmp_path / name)
         return tmp_path / name
@@ -138,6 +142,7 @@ def test_what_cannot_be_compared_is_listed_with_the_reason(write: Write) -> None
             figure(flips(0.5, 1), "examples"),
             figure(scored, "statistic", statistic="pearson"),
             figure(scored, "truth", statistic="auroc"),
+            figure(scored, "gold", statistic="pearson"),
             figure(constant, "undefined", statistic="spearman"),
             figure(flips(0.5, 1), "lost"),
         ],
@@ -156,6 +161,7 @@ def test_what_cannot_be_compared_is_listed_with_the_reason(write: Write) -> None
             figure(flips(0.5, 1, examples=1_399), "examples"),
             figure(scored, "statistic", statistic="spearman"),
             figure(1 - scored, "truth", statistic="auroc"),
+            figure(1 - scored, "gold", statistic="pearson"),
             figure(constant, "undefined", statistic="spearman"),
         ],
         fine="00",
@@ -171,6 +177,7 @@ def test_what_cannot_be_compared_is_listed_with_the_reason(write: Write) -> None
         "examples": "400 and 1,399 test examples",
         "statistic": "it is not the same statistic",
         "truth": "the test examples are not the same",
+        "gold": "the test examples are not the same",
         "undefined": "a figure is undefined",
         "lost": f"only {base} has it",
         "new": f"only {other} has it",
@@ -189,7 +196,7 @@ def test_what_cannot_be_compared_is_listed_with_the_reason(write: Write) -> None
     text = comparison_text(list(found.values()))
     assert "better than" in text.splitlines()[0]
     assert "0 of 1 figures" in text.splitlines()[0]
-    assert text.count("\n- intents, ") == 9
+    assert text.count("\n- intents, ") == 10
     assert "- intents, hash, 1-shot, accuracy: the files of hash differ\n" in text
 
 

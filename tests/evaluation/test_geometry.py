@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import sklearn
 from drawn import Constant, Drawn
@@ -54,6 +55,36 @@ def test_chunks_change_nothing() -> None:
     for one, two in zip(whole, chunked, strict=True):
         assert one.evidence == pytest.approx(two.evidence, rel=1e-5)
         assert one.evidence.shape == (1, 600, 2)
+
+
+def test_intervals_are_those_of_drawing_both_ends_of_every_pair() -> None:
+    """Against a bootstrap of the pairs themselves: each counts as often as its two utterances are drawn."""
+
+    class Lopsided(Drawn):
+        """Vectors that are not alike: the longer a text, the farther it lies from a common place."""
+
+        def vector(self, text: str) -> npt.NDArray[np.float32]:
+            return np.eye(6, dtype=np.float32)[0] + super().vector(text) * len(text) / 20
+
+    test = [Utterance("x" * (number % 20) + str(number), f"intent {number % 7}") for number in range(120)]
+    encoder, random = Lopsided(), np.random.default_rng(1)
+    places = np.stack([encoder.unit(each.text) for each in test])
+    intents = np.array([each.intent for each in test])
+    squares = ((places[:, None] - places) ** 2).sum(-1)
+    others = ~np.eye(len(test), dtype=bool)
+    alike = others & (intents[:, None] == intents)
+    drawn = []
+    for _ in range(1_000):
+        weights = np.bincount(random.integers(0, len(test), len(test)), minlength=len(test))
+        pairs = np.outer(weights, weights)
+        drawn.append(
+            (
+                math.log((pairs * others * np.exp(-2 * squares)).sum() / (pairs * others).sum()),
+                (pairs * alike * squares).sum() / (pairs * alike).sum(),
+            )
+        )
+    for outcome, spread in zip(geometry(encoder, data_of(test)), np.std(drawn, 0), strict=True):
+        assert outcome.drawings().std() == pytest.approx(spread, rel=0.15)
 
 
 def test_extremes() -> None:

@@ -287,7 +287,7 @@ def test_the_known_ones_come_in_a_stable_order(tmp_path: Path) -> None:
         assert dataset.licence
         assert dataset.home.startswith("https://") or dataset.name == "sample"
         assert bool(dataset.digest) == (dataset.name != "sample")
-        assert not dataset.stand_in
+        assert not dataset.differs
 
 
 def test_locales_are_found_by_their_files(tmp_path: Path) -> None:

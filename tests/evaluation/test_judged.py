@@ -7,6 +7,8 @@ import families
 import numpy as np
 import pytest
 from drawn import Drawn
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from turnwise.dialogue import Turn
 from turnwise.encoder import Encoder
@@ -67,6 +69,28 @@ def test_fingerprints_tell_models_apart(tiny_folder: Callable[[str], Path]) -> N
     texts = [f"{first} {second}" for first in families.WORDS[:7] for second in families.WORDS[:7]]
     assert postprocessed(same, "whitening", texts).fingerprint not in (same.fingerprint, None)
     assert postprocessed(same, "whitening", texts[:30]).fingerprint != postprocessed(same, "whitening", texts).fingerprint
+
+
+def test_use_does_not_change_a_fingerprint(tiny_folder: Callable[[str], Path]) -> None:
+    """Tokenizers keep where they cut and how they pad, and are told anew when they are used."""
+    encoder = Encoder.load(tiny_folder("bert"), device="cpu")
+    encoder.backbone.tokenizer.backend_tokenizer.enable_truncation(7)
+    encoder.backbone.tokenizer.backend_tokenizer.enable_padding()
+    before = judged(encoder).fingerprint
+    encoder.encode(["good morning"])
+    assert judged(encoder).fingerprint == before
+
+
+def test_a_sentence_transformers_model_of_static_vectors_is_judged(tiny_folder: Callable[[str], Path]) -> None:
+    """It has no tokenizer of transformers', and no length."""
+    tokenizer = Encoder.load(tiny_folder("bert"), device="cpu").backbone.tokenizer
+    weights = np.random.default_rng(0).normal(size=(len(tokenizer), 4)).astype(np.float32)
+    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer.backend_tokenizer, embedding_weights=weights)], device="cpu")
+    encoder = judged(model).encoder
+    assert encoder is not None
+    found = encoder.encode([HISTORY, "good morning", " ".join(HISTORY)], normalise=True, max_length=5)
+    np.testing.assert_allclose(found[0], found[2], atol=1e-6)
+    np.testing.assert_allclose(found[1], model.encode(["good morning"], normalize_embeddings=True)[0], atol=1e-6)
 
 
 def test_only_the_papers_backbone_goes_without_a_remark(tiny_folder: Callable[[str], Path]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from turnwise.corpus.sample_folder import write_sample
 from turnwise.evaluation.datasets.actions import ACTION_DATASETS
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
+from turnwise.evaluation.datasets.constructed import retrieval_datasets
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.datasets.inference import INFERENCE_DATASETS
 from turnwise.evaluation.datasets.questions import QUESTION_DATASETS
@@ -89,13 +90,20 @@ def test_real_data_sets_have_their_sizes_and_hashes(kind: str, name: str) -> Non
     assert (contents.name, contents.licence) == (dataset.name, dataset.licence)
 
 
+@pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
+@pytest.mark.parametrize("name", ["retrieval_schema_guided", "retrieval_star", "retrieval_gsim"])
+def test_what_retrieval_is_built_from_is_as_it_was(name: str) -> None:
+    dataset = retrieval_datasets()[name]
+    assert dataset.hashed(Path(str(DATA))) == dataset.digest
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "retrieval"])
 def test_the_sample_world_has_every_kind(kind: str, world: Path) -> None:
     dataset = KINDS[kind]["sample"]
     contents = dataset.load(world)
     assert contents == dataset.load(world)
     assert min(sizes(contents)) > 0
-    assert not dataset.stand_in
+    assert not dataset.differs
 
 
 #: Whose JSON files are one array; all other files may be empty.

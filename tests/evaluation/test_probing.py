@@ -1,5 +1,6 @@
 """Probing: a layer on frozen vectors is as good as scikit-learn's logistic regression, and chosen without the test set."""
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -135,6 +136,23 @@ def test_the_point_is_chosen_by_validation() -> None:
         assert probe.score == pytest.approx((probe.logits(valid).argmax(1) == asked).mean())
     level = fit_probe(Examples(train, classes), Examples(valid, asked), 3, cross_entropy, lambda *_: 0.5, grid=(idle, good))
     assert level.point == idle
+
+
+@pytest.mark.parametrize(("steps", "made"), [(1, 1), (7, 7), (120, 120), (None, 50 * 50)])
+def test_so_many_steps_are_made_at_most(steps: int | None, made: int) -> None:
+    """Of a layer that is better at every validation, of which there are 50, each after 50 steps."""
+    (train, classes), (valid, asked) = (arrays(split) for split in (inference_data().train, inference_data().valid))
+    better = itertools.count()
+    losses = 0
+
+    def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        nonlocal losses
+        losses += 1
+        return cross_entropy(logits, targets)
+
+    grid = (Point(0, 0.0, 1e-3, 0.0),)
+    fit_probe(Examples(train, classes), Examples(valid, asked), 3, loss, lambda *_: float(next(better)), grid=grid, steps=steps)
+    assert losses == made
 
 
 def test_the_test_set_has_no_say() -> None:

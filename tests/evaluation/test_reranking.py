@@ -1,7 +1,7 @@
 """Re-ranking against plain statements of UMS's metrics; the adversarial set's construction; ties never favour the model."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +9,18 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sentence_transformers import SentenceTransformer
 
+from turnwise.backbone.compose import ROLE_TOKENS
 from turnwise.corpus.responses import Candidates
+from turnwise.dialogue import Turn
+from turnwise.encoder import Encoder
 from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.evaluation.judged import FunctionEncoder, SentenceTransformerEncoder
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.probe import load_responses
-from turnwise.evaluation.tasks.reranking import adversarial, merged, rerank, rerank_adversarial
+from turnwise.evaluation.tasks.conversation import conversation, reply
+from turnwise.evaluation.tasks.reranking import Context, adversarial, cosine_scores, merged, rerank, rerank_adversarial
 
 DATA = os.environ.get("TURNWISE_DATA")
 
@@ -42,7 +48,7 @@ class Letters:
         assert normalise
         assert max_length == 128
         self.asked += inputs
-        texts = [item if isinstance(item, str) else " ".join(item) for item in inputs]  # type: ignore[call-overload]
+        texts = [item if isinstance(item, str) else " ".join(turn.text for turn in item) for item in inputs]  # type: ignore
         vectors = np.array([[text.count(letter) + 0.1 for letter in "abcdef"] for text in texts], np.float32)
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
@@ -112,13 +118,59 @@ def test_an_encoder_ranks_by_cosine(contexts: list[tuple[list[str], list[str]]],
     assert outcomes[0].setting == ("cosine, history" if history else "cosine, last turn")
     encoder = Letters()
     for number, example in enumerate(examples):
-        query = encoder.encode([example.context if history else example.context[-1]], normalise=True, max_length=128)[0]
+        query = encoder.encode([" ".join(example.context if history else example.context[-1:])], normalise=True, max_length=128)[0]
         scores = [
             float(encoder.encode([text], normalise=True, max_length=128)[0].astype(float) @ query) for text in example.responses
         ]
         above = sum(score > scores[1] + 1e-6 for score in scores)
         level = sum(abs(score - scores[1]) <= 1e-6 for score in scores)
         assert above + 1 <= round(1 / {o.metric: o for o in outcomes}["MRR"].evidence[0, number]) <= above + level
+
+
+def test_speakers_alternate_and_the_response_is_the_systems() -> None:
+    encoder = Letters()
+    rerank(encoder, [Candidates(("ab", " ", "cd", "ef"), ("a", "b"), (True, False))], "toy")
+    rerank(encoder, [Candidates(("ab", "cd", "ef"), ("", "b"), (False, True))], "toy", context="last")
+    assert encoder.asked == [
+        (Turn("user", "ab"), Turn("system", "cd"), Turn("user", "ef")),
+        *((Turn("system", text),) for text in "ab"),
+        (Turn("user", "ef"),),
+        "",
+        (Turn("system", "b"),),
+    ]
+
+
+@pytest.mark.parametrize("context", ["history", "last"])
+def test_a_model_that_marks_speakers_is_judged_too(context: Context, tiny_folder: Callable[[str], Path]) -> None:
+    encoder = Encoder.load(tiny_folder("bert"), device="cpu")
+    encoder.backbone.add_tokens(tuple(ROLE_TOKENS.values()))
+    encoder.style = "roles"
+    example = Candidates(("hello", "how can I help?", "where is my parcel?"), ("good morning", "a parcel of books"), (False, True))
+    query, *responses = encoder.encode(
+        [
+            [Turn(speaker, text) for speaker, text in zip(("user", "system", "user"), example.context, strict=True)][
+                -1 if context == "last" else 0 :
+            ],
+            *([Turn("system", text)] for text in example.responses),
+        ],
+        normalise=True,
+    )
+    np.testing.assert_allclose(cosine_scores(encoder, [example], context)[0], np.stack(responses) @ query, atol=1e-5)
+
+
+def test_a_model_that_only_separates_turns_gets_what_it_would_of_texts(tiny_folder: Callable[[str], Path]) -> None:
+    """Whoever is said to speak: ours, sentence-transformers', a function; a long history loses its head, a response its end."""
+    ours = Encoder.load(tiny_folder("bert"), device="cpu")
+    theirs = SentenceTransformerEncoder(SentenceTransformer(str(tiny_folder("bert")), device="cpu"))
+    function = FunctionEncoder(lambda texts: np.array([[text.count(each) + 1.0 for each in "aeiou\n"] for text in texts]))
+    context, response = ["good morning", "how can I help?", "where is my parcel, please?"], "a parcel of books is on its way"
+    for encoder in (ours, theirs, function):
+        for length in (None, 6):
+            expected = [encoder.encode([item], normalise=True, max_length=length)[0] for item in (context, context[-1], response)]
+            found = encoder.encode(
+                [conversation(context), conversation(context[-1:]), reply(response)], normalise=True, max_length=length
+            )
+            np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_each_text_is_encoded_once() -> None:

@@ -36,7 +36,7 @@ class Oracle:
     ) -> npt.NDArray[np.float32]:
         assert normalise
         assert max_length == 128
-        texts = [item if isinstance(item, str) else item[-1] for item in inputs]  # type: ignore[index]
+        texts = [item if isinstance(item, str) else item[-1].text for item in inputs]  # type: ignore[index]
         self.asked += texts
         return np.eye(400, dtype=np.float32)[[int(text.rpartition(" ")[2]) for text in texts]]
 
@@ -45,9 +45,10 @@ class Numbers:
     """An encoder of texts that are numbers: the nearer two are, the more similar."""
 
     def encode(
-        self, inputs: Sequence[str], *, normalise: bool | None = None, max_length: int | None = None
+        self, inputs: Sequence[object], *, normalise: bool | None = None, max_length: int | None = None
     ) -> npt.NDArray[np.float32]:
-        angles = np.array([float(text.rpartition(" ")[2]) for text in inputs]) / 100
+        texts = [item if isinstance(item, str) else item[-1].text for item in inputs]  # type: ignore[index]
+        angles = np.array([float(text.rpartition(" ")[2]) for text in texts]) / 100
         return np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
 
 

@@ -126,6 +126,16 @@ def test_a_drawing_is_the_figure_of_the_drawn_runs_and_examples(
         assert drawing == pytest.approx(expected / runs, abs=1e-12)
 
 
+def test_a_rare_label_that_is_not_drawn_is_no_failure() -> None:
+    """Everything is right, but one label has a single example, and another never occurs, which alone counts as 0."""
+    evidence = np.zeros((1, 50, 6))
+    evidence[:, :, :2] = 2
+    evidence[:, 0, 2:4] = 2
+    assert figures("macro ratio", evidence) == pytest.approx([2 / 3])
+    assert set(drawings("macro ratio", evidence).round(9)) == {round(2 / 3, 9), 0.5}
+    assert set(drawings("macro ratio", evidence[..., :4])) == {1.0}
+
+
 def test_what_is_undefined_is_not_a_number() -> None:
     constant = np.stack([np.full(5, 0.1), np.arange(5.0)], 1)[None]
     one_kind = np.stack([np.arange(5.0), np.ones(5)], 1)[None]

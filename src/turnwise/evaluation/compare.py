@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from turnwise.evaluation.cells import digits_of, number, signed
 from turnwise.evaluation.markdown import escaped, grid
-from turnwise.evaluation.outcomes import Outcome, lower_is_better
+from turnwise.evaluation.outcomes import COUNTS, Outcome, lower_is_better
 from turnwise.evaluation.results import ResultsError, defined, read_content, read_outcomes
 from turnwise.evaluation.statistics import DRAWINGS, interval
 
@@ -133,17 +133,23 @@ def comparison_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """Results as they lie on disk: figures by their names, hashes by the names of data sets."""
+    """Results as they lie on disk: figures by their names, hashes by tasks and data sets."""
 
     name: str
     outcomes: dict[_Key, Outcome]
-    hashes: dict[str, str]
+    hashes: dict[tuple[str, str], set[str]]
 
     @classmethod
     def read(cls, folder: Path) -> "_Folder":
         content = read_content(folder / "results.json")
-        outcomes = {outcome.key: outcome for outcome in read_outcomes(folder / "outcomes.parquet")}
-        return cls(str(folder), outcomes, {entry["name"]: entry["sha256"] for entry in content["data"]})
+        read = read_outcomes(folder / "outcomes.parquet")
+        outcomes = {outcome.key: outcome for outcome in read if outcome.metric not in COUNTS}
+        # a name may stand for several sets of one task: a sample world has questions and contexts for 'responses'
+        hashes: dict[tuple[str, str], set[str]] = {}
+        for entry in content["data"]:
+            for task in entry["tasks"]:
+                hashes.setdefault((task, entry["name"]), set()).add(entry["sha256"])
+        return cls(str(folder), outcomes, hashes)
 
 
 def _obstacle(base: _Folder, other: _Folder, key: _Key) -> str:
@@ -152,15 +158,17 @@ def _obstacle(base: _Folder, other: _Folder, key: _Key) -> str:
         if key not in missing.outcomes:
             return f"only {folder.name} has it"
     dataset = key[1]
-    if base.hashes.get(dataset) != other.hashes.get(dataset):
+    ours, theirs = (folder.hashes.get(key[:2], set()) for folder in (base, other))
+    if (ours or theirs) and not ours & theirs:
         return f"the files of {dataset} differ"
     first, second = base.outcomes[key], other.outcomes[key]
     if (first.statistic, first.scale) != (second.statistic, second.scale):
         return "it is not the same statistic"
-    for what, ours, theirs in zip(("runs", "test examples", "parts"), first.table.shape, second.table.shape, strict=True):
-        if ours != theirs:
-            return f"{ours:,} and {theirs:,} {what}"
-    if first.statistic in ("auroc", "fpr95") and not np.array_equal(first.table[..., 1], second.table[..., 1]):
+    for what, one, two in zip(("runs", "test examples", "parts"), first.table.shape, second.table.shape, strict=True):
+        if one != two:
+            return f"{one:,} and {two:,} {what}"
+    labelled = first.statistic in ("auroc", "fpr95", "spearman", "pearson")
+    if labelled and not np.array_equal(first.table[..., 1], second.table[..., 1]):
         return "the test examples are not the same"
     if not np.isfinite([first.value, second.value]).all():
         return "a figure is undefined"

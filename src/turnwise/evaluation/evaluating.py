@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.errors import TurnwiseError
+from turnwise.evaluation.construction import ConstructionError
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.embedding import Embedder
 from turnwise.evaluation.figures import draw
@@ -18,7 +19,11 @@ from turnwise.evaluation.protocols import PROTOCOLS, TASKS, Effort, Protocol
 from turnwise.evaluation.results import Results, read_outcomes, write_outcomes
 from turnwise.evaluation.suites import SUITES, Suite
 from turnwise.progress import Progress, silent
+from turnwise.training.loop import TrainingError
 from turnwise.version import __version__
+
+#: Raised whenever a protocol changes what it measures: outcomes of an older one are not taken for those of the new.
+_REVISION = 1
 
 
 class EvaluationError(TurnwiseError):
@@ -81,17 +86,21 @@ def evaluate(
     train = fine_tuning if fine_tuning is not None else wanted is not None
     jobs = list(runner.suite_jobs(wanted, results) if wanted else runner.task_jobs(tasks))
     jobs = [job for job in jobs if not datasets or job.dataset.name in datasets]
+    absent = [each for each in datasets if each not in {job.dataset.name for job in jobs}]
+    if absent or not jobs:
+        among = f" among {', '.join(absent)}" if absent else ""
+        raise EvaluationError(f"{data} holds no data set for {results.suite}{among}")
     left_out = {job.name: "the model does not have what it takes" for job in jobs if not job.protocol.suits(subject)}
     left_out |= {job.name: "fine-tuning was not asked for" for job in jobs if job.protocol.needs == "weights" and not train}
     jobs = [job for job in jobs if job.name not in left_out]
     if not jobs:
-        among = f" among {', '.join(datasets)}" if datasets else ""
-        raise EvaluationError(f"{data} holds no data set for {results.suite}{among}")
+        reasons = "; ".join(f"{job}: {reason}" for job, reason in left_out.items())
+        raise EvaluationError(f"nothing of {results.suite} can be run on {subject.name}: {reasons}")
     for number, job in enumerate(jobs):
         progress(f"{results.suite}: {job.name}, {job.dataset.name}", number, len(jobs))
         try:
             results.add(runner.outcomes(job))
-        except DatasetError as error:  # too small for this protocol; the others go on
+        except (DatasetError, ConstructionError, TrainingError) as error:  # too little for this protocol; the others go on
             left_out[f"{job.name}, {job.dataset.name}"] = str(error)
     progress(f"{results.suite}: done", len(jobs), len(jobs))
     results.data = runner.described(jobs)
@@ -103,8 +112,9 @@ def evaluate(
         "seeds": "0 to runs - 1 in every protocol that draws; 0 elsewhere",
     }
     if wanted is not None:
-        fill(results, wanted, {job.dataset.name: job.dataset for job in jobs}, subject.remark, effort)
-        draw(wanted.name, runner.model, runner.load, results)
+        fill(results, wanted, {(job.protocol.task, job.dataset.name): job.dataset for job in jobs}, subject.remark, effort)
+        used = {job.dataset.name for job in jobs}
+        draw(wanted.name, runner.model, lambda work, each: runner.load(work, each) if each in used else None, results)
     return results
 
 
@@ -186,7 +196,7 @@ class _Runner:
     def _place(self, job: _Job) -> Path | None:
         if self._parts is None:
             return None
-        key = json.dumps([__version__, job.name, job.dataset.name, self._hash(job.dataset), asdict(self._effort)])
+        key = json.dumps([__version__, _REVISION, job.name, job.dataset.name, self._hash(job.dataset), asdict(self._effort)])
         return self._parts / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
 
     def _loaded(self, dataset: Dataset[Any]) -> Any:
@@ -206,15 +216,19 @@ class _Runner:
 
     def described(self, jobs: Sequence[_Job]) -> list[dict[str, Any]]:
         """Name, hash, licence and standing of the data sets."""
+        tasks: dict[int, list[str]] = {}
+        for job in jobs:
+            tasks.setdefault(id(job.dataset), []).append(job.protocol.task)
         return [
             {
                 "name": dataset.name,
+                "tasks": sorted(set(tasks[id(dataset)])),
                 "sha256": self._hash(dataset),
                 "licence": dataset.licence,
                 "known": self._hash(dataset) == dataset.digest if dataset.digest else None,
-                "stand_in": dataset.stand_in,
+                "differs": dataset.differs,
             }
-            for dataset in {f"{job.protocol.task} {job.dataset.name}": job.dataset for job in jobs}.values()
+            for dataset in {id(job.dataset): job.dataset for job in jobs}.values()
         ]
 
     def load(self, protocol: str, name: str) -> Any:

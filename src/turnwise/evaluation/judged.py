@@ -2,8 +2,10 @@
 
 import hashlib
 import importlib
+import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,12 +116,26 @@ def postprocessed(subject: Judged, kind: str, texts: Sequence[str]) -> Judged:
 def fingerprint(encoder: Encoder) -> str:
     """A hash of all that determines an encoder's vectors: weights, vocabulary, pooling, the joining of turns, lengths."""
     settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
-    vocabulary = encoder.backbone.tokenizer.backend_tokenizer.to_str()
-    return _digest(_weights(encoder), repr(settings), encoder.backbone.model.config.to_json_string(), vocabulary)
+    return _digest(
+        _weights(encoder), repr(settings), encoder.backbone.model.config.to_json_string(), _vocabulary(encoder.backbone.tokenizer)
+    )
+
+
+def _vocabulary(tokenizer: Any) -> str:
+    """All that determines a text's tokens, but where they are cut and how they are padded: using a tokenizer changes that."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return json.dumps([type(tokenizer).__name__, tokenizer.get_vocab()], sort_keys=True)
+    known = json.loads(backend.to_str())
+    return json.dumps({name: value for name, value in known.items() if name not in ("truncation", "padding")}, sort_keys=True)
 
 
 class SentenceTransformerEncoder:
-    """A sentence-transformers model; the turns of a history are joined by its separator, and what is too long loses its head."""
+    """A sentence-transformers model; the turns of a history are joined by its separator, and what is too long loses its head.
+
+    A text, or a history of one turn, is cut on the side on which the model cuts. One without a tokenizer of transformers' (such as
+    one of static vectors) cuts everything in its own way.
+    """
 
     def __init__(self, model: Any):
         self._model = model
@@ -128,19 +144,35 @@ class SentenceTransformerEncoder:
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
     ) -> npt.NDArray[np.float32]:
         """Vectors (inputs, size)."""
+        separator = getattr(getattr(self._model[0], "tokenizer", None), "sep_token", None)
+        texts = [_joined(item, f" {separator} " if separator else " ") for item in inputs]
+        several = np.array([not isinstance(item, str) and len(item) > 1 for item in inputs], np.bool_)
+        found: list[npt.NDArray[np.float32]] = []
+        for histories in (False, True):
+            rows = np.flatnonzero(several == histories)
+            if len(rows):
+                with self._cut(histories, max_length):
+                    chosen = [texts[row] for row in rows]
+                    found.append(self._model.encode(chosen, normalize_embeddings=bool(normalise), show_progress_bar=False))
+        back = np.argsort(np.argsort(several, kind="stable"))
+        return np.asarray(np.concatenate(found or [np.empty((0, 0), np.float32)]), np.float32)[back]
+
+    @contextmanager
+    def _cut(self, from_head: bool, max_length: int | None) -> Iterator[None]:
+        """Has the model cut inputs to so many tokens, perhaps from their heads, for a while."""
         model = self._model
-        separator = f" {model.tokenizer.sep_token} " if getattr(model.tokenizer, "sep_token", None) else " "
-        histories = any(not isinstance(item, str) for item in inputs)
-        before = (model.max_seq_length, model.tokenizer.truncation_side)
+        tokenizer: Any = getattr(model[0], "tokenizer", None)
+        if not hasattr(tokenizer, "truncation_side"):
+            yield
+            return
+        before = (model.max_seq_length, tokenizer.truncation_side)
+        tokenizer.truncation_side = "left" if from_head else before[1]
         if max_length is not None:
             model.max_seq_length = min(max_length, before[0] or max_length)
-        model.tokenizer.truncation_side = "left" if histories else before[1]
         try:
-            texts = [_joined(item, separator) for item in inputs]
-            vectors = model.encode(texts, normalize_embeddings=bool(normalise), show_progress_bar=False, convert_to_numpy=True)
+            yield
         finally:
-            model.max_seq_length, model.tokenizer.truncation_side = before
-        return np.asarray(vectors, np.float32)
+            model.max_seq_length, tokenizer.truncation_side = before
 
 
 class FunctionEncoder:

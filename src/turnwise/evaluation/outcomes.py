@@ -10,6 +10,9 @@ from turnwise.evaluation.statistics import DRAWINGS, Statistic, drawings, figure
 #: Metrics of which less is better, by how their names begin; of all others more is.
 LOWER_IS_BETTER = ("adversary first", "alignment", "fpr95", "uniformity")
 
+#: What tells of the data and not of a model, so that no two models are compared by it.
+COUNTS = ("contexts without a right response",)
+
 
 def lower_is_better(metric: str) -> bool:
     """Whether a lower figure of a metric is the better one."""

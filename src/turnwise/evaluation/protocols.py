@@ -51,7 +51,7 @@ class Effort:
 
     Attributes:
         seeds: runs of what is drawn or trained several times; None: as the paper has it.
-        steps: of one fine-tuning run at most; None: as the paper has it.
+        steps: of one training at most, be it of the encoder or of a layer on its vectors; None: as the paper has it.
         shots: pairs of a response fine-tuning run; None: as the paper has it.
     """
 
@@ -132,6 +132,11 @@ def _tuned_responses(model: Judged, data: Any, effort: Effort, progress: Progres
     )
 
 
+def _longest(dataset: str) -> int:
+    """Tokens of a text in DialogueCSE: 50 in its corpora of short turns, else 100."""
+    return 50 if dataset.endswith(("_ecd", "_mdc")) else 100
+
+
 def _with_scope(data: Path | None) -> Mapping[str, Dataset[Any]]:
     return {name: dataset for name, dataset in intent_datasets(data).items() if name == "sample" or name.startswith("clinc150")}
 
@@ -200,19 +205,25 @@ PROTOCOLS: dict[str, Protocol] = {
         "actions",
         _always(ACTION_DATASETS),
         "vectors",
-        lambda model, data, effort, progress: probe_actions(_vectors(model), data),
+        lambda model, data, effort, progress: probe_actions(_vectors(model), data, steps=effort.steps),
     ),
     "probed inference": Protocol(
         "inference",
         _always(INFERENCE_DATASETS),
         "vectors",
-        lambda model, data, effort, progress: probe_inference(_vectors(model), data),
+        lambda model, data, effort, progress: probe_inference(_vectors(model), data, steps=effort.steps),
     ),
     "retrieval": Protocol(
-        "retrieval", retrieval_datasets, "vectors", lambda model, data, effort, progress: retrieve(_vectors(model), data)
+        "retrieval",
+        retrieval_datasets,
+        "vectors",
+        lambda model, data, effort, progress: retrieve(_vectors(model), data, max_length=_longest(data.name)),
     ),
     "similarity": Protocol(
-        "sts", _always(SIMILARITY_DATASETS), "vectors", lambda model, data, effort, progress: correlate(_vectors(model), data)
+        "sts",
+        _always(SIMILARITY_DATASETS),
+        "vectors",
+        lambda model, data, effort, progress: correlate(_vectors(model), data, max_length=_longest(data.name)),
     ),
     "closeness": Protocol(
         "nli", _always(TRIPLET_DATASETS), "vectors", lambda model, data, effort, progress: nearer(_vectors(model), data)

@@ -61,7 +61,7 @@ class Results:
         outcomes: what was seen, figure by figure.
         rows: the figures.
         tables: the paper's tables with ours in them, where a suite was run.
-        data: name, hash, licence and whether the hash is the known one, of every data set that was used.
+        data: of every data set that was used: name, tasks, hash, licence, whether the hash is the known one, how it differs.
         missing: data sets that the suite asks for and the folder does not hold, and where to get them.
         facts: what else a reader has to know: fingerprint of the model, seeds, options, the command.
         figures: pictures by file name, as SVG.
@@ -111,6 +111,11 @@ def defined(content: Any) -> Any:
     if isinstance(content, list | tuple):
         return [defined(value) for value in content]
     return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def whence(home: str) -> str:
+    """Where a missing data set is to be had, in words; a home that is no address says why there is none."""
+    return f"get it from {home}" if home.startswith(("https://", "http://")) else home
 
 
 def write_outcomes(path: Path, outcomes: Sequence[Outcome]) -> None:

@@ -26,8 +26,10 @@ def figures(statistic: Statistic, evidence: npt.NDArray[np.floating]) -> Array:
 
     Args:
         statistic: 'mean' of one part; 'ratio' of the sums of two (numerator, denominator); 'macro ratio', the mean over several
-            such pairs, a pair that has nothing to say counting as 0; 'log ratio', the logarithm of a ratio; 'spearman' and
-            'pearson' correlation of two parts; 'auroc' and 'fpr95' of a score (higher: more likely positive) and a truth (0 or 1).
+            such pairs, a pair that has nothing to say counting as 0 (one that merely has nothing to say in a drawing of the
+            bootstrap is left out there: a rare label that was not drawn is no failure); 'log ratio', the logarithm of a ratio;
+            'spearman' and 'pearson' correlation of two parts; 'auroc' and 'fpr95' of a score (higher: more likely positive) and a
+            truth (0 or 1).
         evidence: (runs, examples, parts).
     """
     values = evidence.astype(np.float64, copy=False)
@@ -69,34 +71,36 @@ def _weighted(statistic: Statistic, values: Array, weights: Array) -> Array:
     with np.errstate(invalid="ignore", divide="ignore"):
         if statistic in _OF_SUMS:
             sums = weights @ values.transpose(1, 0, 2).reshape(examples, runs * parts)
-            return _OF_SUMS[statistic](sums.reshape(-1, runs, parts), examples)
+            return _OF_SUMS[statistic](sums.reshape(-1, runs, parts), values)
         of_examples = _OF_EXAMPLES[statistic]
         # NaN has no place in an order
         undefined = np.full(len(weights), np.nan)
         return np.stack([undefined if np.isnan(run).any() else of_examples(run[:, 0], run[:, 1], weights) for run in values], 1)
 
 
-# ---- statistics of sums: (…, parts) → (…)
+# ---- statistics of sums: (drawings, runs, parts), and what was summed, (runs, examples, parts) → (drawings, runs)
 
 
-def _mean(sums: Array, examples: int) -> Array:
-    return sums[..., 0] / examples
+def _mean(sums: Array, values: Array) -> Array:
+    return cast(Array, sums[..., 0] / values.shape[1])
 
 
-def _ratio(sums: Array, examples: int) -> Array:
+def _ratio(sums: Array, values: Array) -> Array:
     return sums[..., 0] / sums[..., 1]
 
 
-def _macro_ratio(sums: Array, examples: int) -> Array:
+def _macro_ratio(sums: Array, values: Array) -> Array:
     above, below = sums[..., 0::2], sums[..., 1::2]
-    return cast(Array, np.divide(above, below, out=np.zeros_like(above), where=below > 0).mean(-1))
+    ratios = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+    missed = (below == 0) & (values[..., 1::2].sum(1) > 0)
+    return cast(Array, ratios.sum(-1) / (~missed).sum(-1))
 
 
-def _log_ratio(sums: Array, examples: int) -> Array:
-    return np.log(_ratio(sums, examples))
+def _log_ratio(sums: Array, values: Array) -> Array:
+    return np.log(_ratio(sums, values))
 
 
-_OF_SUMS: dict[str, Callable[[Array, int], Array]] = {
+_OF_SUMS: dict[str, Callable[[Array, Array], Array]] = {
     "mean": _mean,
     "ratio": _ratio,
     "macro ratio": _macro_ratio,

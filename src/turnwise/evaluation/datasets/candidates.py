@@ -87,7 +87,7 @@ def candidate_datasets(data: Path | None = None) -> dict[str, Dataset[CandidateD
     def read(folder: Path) -> CandidateData:
         return from_store(read_corpus(folder), name)
 
-    store = Dataset(name, ".", STORE_FILES, read, _OWN_LICENCE, "a store of yours", stand_in=_OWN)
+    store = Dataset(name, ".", STORE_FILES, read, _OWN_LICENCE, "a store of yours", differs=_OWN)
     return {**CANDIDATE_DATASETS, name: store}
 
 
@@ -135,10 +135,10 @@ def _files(folder: Path, sizes: dict[str, tuple[str, int]]) -> _Splits:
 
 
 def _of_files(
-    name: str, folder: str, sizes: dict[str, tuple[str, int]], licence: str, home: str, digest: str = "", stand_in: str = ""
+    name: str, folder: str, sizes: dict[str, tuple[str, int]], licence: str, home: str, digest: str = "", differs: str = ""
 ) -> Dataset[CandidateData]:
     files = tuple(file for file, _ in sizes.values())
-    return dataset(CandidateData, name, folder, files, partial(_files, sizes=sizes), licence, home, digest, stand_in)
+    return dataset(CandidateData, name, folder, files, partial(_files, sizes=sizes), licence, home, digest, differs)
 
 
 # ---- DSTC7

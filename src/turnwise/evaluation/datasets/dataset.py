@@ -28,7 +28,7 @@ class Dataset(Generic[Data]):
         licence: under which its authors give it.
         home: where to get it.
         digest: what its files hashed to when its figures were taken; empty where everybody has files of their own.
-        stand_in: why figures on it are not those of the data set that a paper names; empty where they are.
+        differs: how it differs from what the papers measured on; empty where it does not.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Dataset(Generic[Data]):
     licence: str
     home: str
     digest: str = ""
-    stand_in: str = ""
+    differs: str = ""
 
     def found(self, data: Path) -> list[Path]:
         """Its files in a folder of data sets, in the order of their names; none if something is missing."""

@@ -132,10 +132,10 @@ _CI_TOD = ("ci_tod/data/KBRetriever_DC", "MIT", "https://github.com/yizhen201338
 _PAIRS = "decode_prosecco_size_df.tsv"
 
 
-def _ci_tod_dataset(name: str, train: tuple[str, ...], digest: str, stand_in: str) -> Dataset[InferenceData]:
+def _ci_tod_dataset(name: str, train: tuple[str, ...], digest: str, differs: str) -> Dataset[InferenceData]:
     folder, licence, home = _CI_TOD
     files = (*(f"{domain}_train.json" for domain in train), *_HELD_OUT)
-    return dataset(InferenceData, name, folder, files, partial(_ci_tod, train=train), licence, home, digest, stand_in)
+    return dataset(InferenceData, name, folder, files, partial(_ci_tod, train=train), licence, home, digest, differs)
 
 
 #: By their plain names.

@@ -26,10 +26,10 @@ def dataset(
     licence: str,
     home: str,
     digest: str = "",
-    stand_in: str = "",
+    differs: str = "",
 ) -> Dataset[Data]:
     """A data set whose contents are `kind(name, licence, *read(folder))`."""
-    return Dataset(name, folder, files, lambda place: kind(name, licence, *read(place)), licence, home, digest, stand_in)
+    return Dataset(name, folder, files, lambda place: kind(name, licence, *read(place)), licence, home, digest, differs)
 
 
 def strict(root: Path) -> Intake:

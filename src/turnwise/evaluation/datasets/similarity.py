@@ -114,9 +114,9 @@ SIMILARITY_DATASETS: dict[str, Dataset[SimilarityData]] = {
                 "several (SemEval)",
                 "https://github.com/brmson/dataset-sts",
                 digest,
-                stand_in,
+                differs,
             )
-            for year, digest, stand_in in (
+            for year, digest, differs in (
                 (2012, "26fccf3e9864522ee4dd1b65b342c4942f6527d3d6db83e4c66c48cca9f0b0c6", _NO_MSRVID),
                 (2013, "05764f8e636750d96d7fd25a8bb800c756a647dae32ea79b2164c4476f1e3bf8", ""),
                 (2014, "ef7d92ace8b9f25d40c6e05fa20e64ef8501e56558ef90d5c561af7e942f5814", ""),

@@ -26,6 +26,7 @@ from turnwise.evaluation.datasets.actions import ActionData
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.tasks.conversation import reply
 from turnwise.evaluation.tasks.intents import few_shot, numbered
 from turnwise.evaluation.tasks.multilabel import f1_outcomes, f1_scores, flags
 from turnwise.evaluation.tasks.responses import rank_answers
@@ -122,7 +123,8 @@ def fine_tuned_responses(
     if len(rest) < 2 * max(shots):
         raise DatasetError(f"{dataset} has {len(pairs)} pairs: {max(shots)}-shot fine-tuning takes {4 * max(shots)} at least")
     runs = _Runs(encoder, settings)
-    questions, answers = (runs.tokens([pair[side] for pair in pairs]) for side in (0, 1))
+    questions = runs.tokens([question for question, _ in pairs])
+    answers = runs.tokens([reply(answer) for _, answer in pairs])
     outcomes = []
     for turn, count in enumerate(shots):
         found: list[list[Outcome]] = []

@@ -54,7 +54,10 @@ def geometry(encoder: SupportsEncode, data: IntentData, *, max_length: int = MAX
         return np.stack([part for values, mask in pairs for part in (values.sum(1, where=mask), mask.sum(1))], 1)
 
     # in chunks that fit scikit-learn's working memory
-    evidence = np.concatenate(list(pairwise_distances_chunked(places, reduce_func=summed, squared=True)))[None]
+    sums = np.concatenate(list(pairwise_distances_chunked(places, reduce_func=summed, squared=True)))[None]
+    # a pair has two ends, both of which are drawn anew in the bootstrap, while the sum over an utterance's pairs stands for one of
+    # them: twice its deviation from the mean makes up for that, and leaves the total as it is
+    evidence = 2 * sums - sums.mean(1, keepdims=True)
     return [
         Outcome("geometry", data.name, "test utterances", "uniformity", evidence[..., :2], "log ratio", 1.0),
         Outcome("geometry", data.name, "test utterances", "alignment", evidence[..., 2:], "ratio", 1.0),

@@ -2,11 +2,13 @@
 
 Prototypes are DSE's protocol. For each of ten seeds, 2k utterances an intent are drawn from the training set; the first half is the
 support, the second a validation set that this setting leaves alone. A prototype is the mean of its intent's normalised vectors; a
-test utterance gets the intent whose prototype has the highest dot product with it (the authors do not normalise prototypes again).
+test utterance gets the intent whose prototype has the highest dot product with it (the authors do not normalise prototypes again);
+where several have it, a wrong one.
 
 Nearest neighbours are TaDSE's: the whole training set, and its templates where there are any, by cosine.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -20,6 +22,9 @@ from turnwise.evaluation.datasets.intents import IntentData, Utterance
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.encoding import SupportsEncode
+
+#: A slot of a template.
+_SLOT = re.compile(r"\{[^{}]*\}")
 
 SHOTS = (1, 5)
 SEEDS = 10
@@ -61,6 +66,12 @@ def prototypes(vectors: Vectors, labels: Indices, classes: int) -> Vectors:
     return means
 
 
+def highest(scores: npt.NDArray[np.float32], truth: Indices) -> npt.NDArray[np.bool_]:
+    """Whether the true class of each row of scores (rows, classes) has the highest alone; a truth of -1 is none of the classes."""
+    own = np.take_along_axis(scores, truth[:, None], 1)
+    return np.asarray((truth >= 0) & ((scores >= own).sum(1) == 1))
+
+
 def prototype_intents(
     encoder: SupportsEncode, data: IntentData, *, shots: Sequence[int] = SHOTS, seeds: int = SEEDS
 ) -> list[Outcome]:
@@ -79,7 +90,7 @@ def prototype_intents(
         for seed in range(seeds):
             support = drawn[count, seed]
             centres = prototypes(train[np.searchsorted(needed, support)], classes[support], classes.max() + 1)
-            right[seed] = (test @ centres.T).argmax(1) == truth
+            right[seed] = highest(test @ centres.T, truth)
         outcomes.append(Outcome("intents", data.name, f"{count}-shot prototypes", "accuracy", right))
     return outcomes
 
@@ -121,9 +132,10 @@ def nearest_intents(
 
 
 def _templates(train: Sequence[Utterance]) -> list[Utterance]:
-    """The distinct templates of each intent; one without a slot is its utterance, which is there already."""
-    found = dict.fromkeys((each.template, each.intent) for each in train if each.template != each.text)
-    return [Utterance(template, intent) for template, intent in found if template is not None]
+    """The distinct templates of each intent, slots as `{SLOT}`; one without a slot is its utterance, which is there already."""
+    own = [(each.template, each.intent) for each in train if each.template is not None and each.template != each.text]
+    found = dict.fromkeys((_SLOT.sub("{SLOT}", template), intent) for template, intent in own)
+    return [Utterance(template, intent) for template, intent in found]
 
 
 def _vote(

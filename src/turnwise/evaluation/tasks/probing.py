@@ -102,6 +102,7 @@ def probe_actions(
     *,
     grid: Sequence[Point] = GRID,
     seeds: int = 1,
+    steps: int | None = None,
     max_length: int = MAX_LENGTH,
     turns: int | None = None,
 ) -> list[Outcome]:
@@ -114,6 +115,7 @@ def probe_actions(
         data: histories and the actions that follow.
         grid: what to search.
         seeds: runs, each with a search of its own.
+        steps: of training a layer at most, for trials; None: until its validation tells.
         max_length: tokens of a history, the newest.
         turns: of a history at most, the newest; None: all.
     """
@@ -126,7 +128,9 @@ def probe_actions(
     predicted = np.empty((seeds, *truth.shape), np.bool_)
     for seed in range(seeds):
         train, valid = _splits(vectors, targets, strata, seed)
-        probe = fit_probe(train, valid, truth.shape[1], binary_cross_entropy_with_logits, _macro_f1, grid=grid, seed=seed)
+        probe = fit_probe(
+            train, valid, truth.shape[1], binary_cross_entropy_with_logits, _macro_f1, grid=grid, seed=seed, steps=steps
+        )
         predicted[seed] = probe.logits(vectors[2]) > 0
     return f1_outcomes("actions", data.name, SETTING, predicted, truth)
 
@@ -137,6 +141,7 @@ def probe_inference(
     *,
     grid: Sequence[Point] = GRID,
     seeds: int = 1,
+    steps: int | None = None,
     max_length: int = MAX_LENGTH,
 ) -> list[Outcome]:
     """Accuracy of what is to be inferred from a conversation, such as whether its last turn contradicts the others.
@@ -146,6 +151,7 @@ def probe_inference(
         data: conversations and their labels.
         grid: what to search.
         seeds: runs, each with a search of its own.
+        steps: of training a layer at most, for trials; None: until its validation tells.
         max_length: tokens of a conversation, the newest.
     """
     splits = (data.train, data.valid, data.test)
@@ -156,13 +162,21 @@ def probe_inference(
     right = np.empty((seeds, len(targets[2])))
     for seed in range(seeds):
         train, valid = _splits(vectors, targets, labels[0], seed)
-        probe = fit_probe(train, valid, len(number), cross_entropy, _accuracy, grid=grid, seed=seed)
+        probe = fit_probe(train, valid, len(number), cross_entropy, _accuracy, grid=grid, seed=seed, steps=steps)
         right[seed] = probe.logits(vectors[2]).argmax(1) == targets[2]
     return [Outcome("inference", data.name, SETTING, "accuracy", right)]
 
 
 def fit_probe(
-    train: Examples, valid: Examples, labels: int, loss: Loss, measure: Measure, *, grid: Sequence[Point] = GRID, seed: int = 0
+    train: Examples,
+    valid: Examples,
+    labels: int,
+    loss: Loss,
+    measure: Measure,
+    *,
+    grid: Sequence[Point] = GRID,
+    seed: int = 0,
+    steps: int | None = None,
 ) -> Probe:
     """The layer with the best validation of all points of a grid, the earliest of equals.
 
@@ -176,13 +190,14 @@ def fit_probe(
         measure: of logits and targets; higher is better.
         grid: what to search.
         seed: of first weights, order and dropout.
+        steps: of each at most, for trials; None: until its validation tells.
     """
     scaler = StandardScaler().fit(train.vectors)
     tensors = [_tensor(each) for part in (train, valid) for each in (scaler.transform(part.vectors), part.targets)]
     probes = []
     for point in grid:
         torch.manual_seed(seed)
-        layers, score = _trained(point, *tensors, labels=labels, loss=loss, measure=measure)
+        layers, score = _trained(point, *tensors, labels=labels, loss=loss, measure=measure, steps=steps)
         probes.append(Probe(point, score, scaler, layers))
     return max(probes, key=lambda probe: probe.score)
 
@@ -197,18 +212,20 @@ def _trained(
     labels: int,
     loss: Loss,
     measure: Measure,
+    steps: int | None,
 ) -> tuple[nn.Module, float]:
     """The layer of one point, and how good it is on the validation set."""
     size = vectors.shape[1]
     hidden = [nn.Linear(size, point.hidden), nn.ReLU()] if point.hidden else []
     layers = nn.Sequential(*hidden, nn.Dropout(point.dropout), nn.Linear(point.hidden or size, labels)).to(vectors.device)
     optimizer = torch.optim.Adam(layers.parameters(), point.learning_rate, weight_decay=point.weight_decay, fused=True)
-    best, score, waited = Weights(layers), -np.inf, 0
+    best, score, waited, made = Weights(layers), -np.inf, 0, 0
     epochs = math.ceil(_STEPS / math.ceil(len(vectors) / _BATCH))
     for _ in range(_VALIDATIONS):
         layers.train()
-        orders = [torch.randperm(len(vectors), device=vectors.device).split(_BATCH) for _ in range(epochs)]
-        for rows in itertools.chain.from_iterable(orders):
+        batches = [rows for _ in range(epochs) for rows in torch.randperm(len(vectors), device=vectors.device).split(_BATCH)]
+        for rows in batches if steps is None else batches[: steps - made]:
+            made += 1
             optimizer.zero_grad(set_to_none=True)
             loss(layers(vectors[rows]), targets[rows]).backward()
             optimizer.step()
@@ -219,6 +236,8 @@ def _trained(
             score, waited = found, 0
             best.keep()
         elif (waited := waited + 1) > _PATIENCE:
+            break
+        if made == steps:
             break
     best.restore()
     return layers, score

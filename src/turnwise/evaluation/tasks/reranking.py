@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from turnwise.corpus.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.outcomes import COUNTS, Outcome
+from turnwise.evaluation.tasks.conversation import conversation, reply
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.encoding import SupportsEncode, SupportsScore
 from turnwise.evaluation.tasks.ranking import Ranks, average_precision, precision_at_one, ranks, recall_at, reciprocal_rank
@@ -67,8 +68,7 @@ def rerank(
     outcomes = [_outcome(dataset, setting, metric, [measure(each) for each in found]) for metric, measure in metrics.items()]
     if len(answerable) < len(examples):
         unanswerable = np.array([[not example.positives for example in examples]], np.float64)
-        metric = "contexts without a right response"
-        outcomes.append(Outcome("reranking", dataset, setting, metric, unanswerable, scale=len(examples)))
+        outcomes.append(Outcome("reranking", dataset, setting, COUNTS[0], unanswerable, scale=len(examples)))
     return outcomes
 
 
@@ -148,16 +148,15 @@ def cosine_scores(
     encoder: SupportsEncode, examples: Sequence[Candidates], context: Context = "history", max_length: int = MAX_LENGTH
 ) -> list[Scores]:
     """The cosine of each candidate's vector with its context's; a history that is too long loses its head, in the encoder."""
-    responses = [response for example in examples for response in example.responses]
-    if context == "last":
-        vectors, rows = encode_distinct(encoder, [*(example.context[-1] for example in examples), *responses], max_length)
-        asked, rows = vectors[rows[: len(examples)]], rows[len(examples) :]
-    else:
-        asked = encoder.encode([list(example.context) for example in examples], normalise=True, max_length=max_length)
-        vectors, rows = encode_distinct(encoder, responses, max_length)
+    asked = [conversation(example.context if context == "history" else example.context[-1:]) for example in examples]
+    given = [reply(text) for example in examples for text in example.responses]
+    vectors, rows = encode_distinct(encoder, [*asked, *given], max_length)
+    queries, rows = vectors[rows[: len(examples)]], rows[len(examples) :]
     ends = np.cumsum([len(example.responses) for example in examples])
     # row by row: a product of matrices may round equal vectors differently, and so break ties
-    return [(vectors[each].astype(np.float64) * query).sum(1) for query, each in zip(asked, np.split(rows, ends[:-1]), strict=True)]
+    return [
+        (vectors[each].astype(np.float64) * query).sum(1) for query, each in zip(queries, np.split(rows, ends[:-1]), strict=True)
+    ]
 
 
 def reranker_scores(reranker: SupportsScore, examples: Sequence[Candidates], context: Context = "history") -> list[Scores]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from turnwise.corpus.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.tasks.conversation import reply
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.encoding import SupportsEncode
 from turnwise.evaluation.tasks.ranking import Ranks, ranks, recall_at, truth_ranks
@@ -68,7 +69,7 @@ def rank_answers(
         raise DatasetError(
             f"{dataset} has too few answers for {candidates} candidates a question: give more pairs, or ask for fewer candidates"
         )
-    vectors, rows = encode_distinct(encoder, [*questions, *answers], MAX_LENGTH)
+    vectors, rows = encode_distinct(encoder, [*questions, *map(reply, answers)], MAX_LENGTH)
     asked, given = rows[: len(pairs)], rows[len(pairs) :]
     drawn = _random_pools(given, candidates, seed) if pool == "random" else _chunks(len(pairs), candidates)
     found = np.concatenate([_answer_ranks(vectors, asked, given, block, pools) for block, pools in drawn])

@@ -20,7 +20,7 @@ from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.encoding import SupportsEncode
-from turnwise.evaluation.tasks.intents import MAX_LENGTH, SEEDS, SHOTS, Indices, Vectors, few_shot, numbered, prototypes
+from turnwise.evaluation.tasks.intents import MAX_LENGTH, SEEDS, SHOTS, Indices, Vectors, few_shot, highest, numbered, prototypes
 
 Flags = npt.NDArray[np.bool_]
 
@@ -68,13 +68,13 @@ def detect_out_of_scope(
             support, validation = few_shot(labels, count, seed)
             centres = prototypes(train[support], classes[support], classes.max() + 1)
             if authors:
-                runs.append(_authors_run(test, centres, sorted(set(labels)).index(OUT_OF_SCOPE)))
+                runs.append(_authors_run(test, centres, truth, sorted(set(labels)).index(OUT_OF_SCOPE)))
             else:
-                runs.append(_run(test, centres, train[validation], false_rejection, data.name))
+                runs.append(_run(test, centres, truth, train[validation], false_rejection, data.name))
         for threshold in runs[0].rejected:
             setting = f"{count}-shot, threshold {threshold}" + (", as in the authors' code" if authors else "")
             rejected = np.stack([run.rejected[threshold] for run in runs])
-            outcomes += _decisions(data.name, setting, np.stack([run.guesses for run in runs]), rejected, truth)
+            outcomes += _decisions(data.name, setting, np.stack([run.right for run in runs]), rejected)
         if not authors:
             outcomes += _scores(data.name, f"{count}-shot, any threshold", np.stack([run.maxima for run in runs]), len(truth))
     return outcomes
@@ -82,29 +82,36 @@ def detect_out_of_scope(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What one draw says of the test utterances: highest similarities, whose they are, and what each threshold turns away."""
+    """What one draw says of the test utterances.
+
+    Attributes:
+        maxima: highest similarities.
+        right: whether it is their own intent's alone, for those in scope.
+        rejected: what each threshold turns away.
+    """
 
     maxima: npt.NDArray[np.float32]
-    guesses: Indices
+    right: Flags
     rejected: dict[str, Flags]
 
 
-def _run(test: Vectors, centres: Vectors, validation: Vectors, false_rejection: float, dataset: str) -> _Run:
+def _run(test: Vectors, centres: Vectors, truth: Indices, validation: Vectors, false_rejection: float, dataset: str) -> _Run:
     if not len(validation):
         raise DatasetError(f"{dataset} has no second example of any intent to take a threshold from")
     similarities = test @ centres.T
     maxima = similarities.max(1)
     validated = float(np.quantile((validation @ centres.T).max(1), false_rejection))
     thresholds = {**_thresholds(maxima), "from validation": validated}
-    return _Run(maxima, similarities.argmax(1), {name: maxima < threshold for name, threshold in thresholds.items()})
+    rejected = {name: maxima < threshold for name, threshold in thresholds.items()}
+    return _Run(maxima, highest(similarities[: len(truth)], truth), rejected)
 
 
-def _authors_run(test: Vectors, centres: Vectors, out_of_scope: int) -> _Run:
+def _authors_run(test: Vectors, centres: Vectors, truth: Indices, out_of_scope: int) -> _Run:
     similarities = test @ centres.T
     similarities /= np.linalg.norm(similarities, axis=1, keepdims=True)
-    maxima, guesses = similarities.max(1), similarities.argmax(1)
-    outside = guesses == out_of_scope
-    return _Run(maxima, guesses, {name: outside | (maxima <= threshold) for name, threshold in _thresholds(maxima).items()})
+    maxima, outside = similarities.max(1), similarities.argmax(1) == out_of_scope
+    rejected = {name: outside | (maxima <= threshold) for name, threshold in _thresholds(maxima).items()}
+    return _Run(maxima, highest(similarities[: len(truth)], truth), rejected)
 
 
 def _thresholds(maxima: npt.NDArray[np.float32]) -> dict[str, float]:
@@ -113,11 +120,12 @@ def _thresholds(maxima: npt.NDArray[np.float32]) -> dict[str, float]:
     return {"mean-std": mean - spread, "mean": mean}
 
 
-def _decisions(dataset: str, setting: str, guesses: Indices, rejected: Flags, truth: Indices) -> list[Outcome]:
-    """The paper's metrics of (runs, utterances), those in scope first; `truth`: their intents."""
-    inside = _inside(rejected, len(truth))
+def _decisions(dataset: str, setting: str, nearest: Flags, rejected: Flags) -> list[Outcome]:
+    """The paper's metrics of (runs, utterances), those in scope first; `nearest`: whether their own intent is nearest to them."""
+    in_scope = nearest.shape[1]
+    inside = _inside(rejected, in_scope)
     right = rejected.copy()
-    right[:, : len(truth)] = ~rejected[:, : len(truth)] & (guesses[:, : len(truth)] == truth)
+    right[:, :in_scope] = ~rejected[:, :in_scope] & nearest
     pairs = [(right, np.ones_like(inside)), (right & inside, inside)]
     pairs += [(rejected != inside, np.ones_like(inside)), (rejected & ~inside, ~inside)]
     accuracy, in_accuracy, oos_accuracy, oos_recall = (np.stack(pair, -1).astype(np.float32) for pair in pairs)

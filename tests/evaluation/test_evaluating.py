@@ -1,0 +1,40 @@
+"""What cannot be measured as it was asked for is said, not passed over."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from turnwise.evaluation.evaluating import EvaluationError, evaluate
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for name in ("first", "second"):
+        folder = tmp_path / "intents_csv" / name
+        folder.mkdir(parents=True)
+        for split in ("train", "test"):
+            (folder / f"{split}.csv").write_text("text,intent\n" + "".join(f"{split} {n},{'ab'[n % 2]}\n" for n in range(8)))
+    return tmp_path
+
+
+def letters(texts: list[str]) -> np.ndarray:
+    return np.array([[float(text.count(letter) + 1) for letter in "aeiourst0123"] for text in texts])
+
+
+class Longest:
+    """A re-ranker."""
+
+    def score(self, context: list[str], candidates: list[str]) -> np.ndarray:
+        return np.array([float(len(candidate)) for candidate in candidates])
+
+
+def test_a_data_set_that_is_asked_for_and_is_not_there_is_named(data: Path) -> None:
+    assert {row.dataset for row in evaluate(letters, data, tasks=["intents"], datasets=["first"]).rows} == {"first"}
+    with pytest.raises(EvaluationError, match=r"holds no data set for intents among frist$"):
+        evaluate(letters, data, tasks=["intents"], datasets=["frist", "second"])
+
+
+def test_a_model_that_cannot_do_it_is_told_from_data_that_are_not_there(data: Path) -> None:
+    with pytest.raises(EvaluationError, match="nothing of intents can be run on longest: prototypes: the model does not have"):
+        evaluate(Longest(), data, tasks=["intents"], name="longest")
