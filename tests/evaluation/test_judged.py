@@ -57,6 +57,8 @@ def test_a_function_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.Mon
         load_model("no_such_module:encode")
     with pytest.raises(ModelError, match="cannot be judged"):
         judged(3)
+    with pytest.raises(ModelError, match="cannot load 'no-such-model'"):
+        load_model("sentence-transformers:no-such-model")
 
 
 def test_fingerprints_tell_models_apart(tiny_folder: Callable[[str], Path]) -> None:

@@ -38,7 +38,6 @@ class Embedder:
         self._portions: list[npt.NDArray[np.float32]] = []
         self._places: dict[bytes, tuple[int, int]] = {}
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
             for keys in sorted(folder.glob("*.keys.npy")):
                 vectors = np.load(keys.with_name(keys.name.replace(".keys.", ".vectors.")), mmap_mode="r")
                 self._take([key.tobytes() for key in np.load(keys)], vectors)
@@ -71,6 +70,7 @@ class Embedder:
 
     def _keep(self, keys: list[bytes], vectors: npt.NDArray[np.float32]) -> None:
         if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
             name = secrets.token_hex(8)
             for kind, array in (("vectors", vectors), ("keys", np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1))):
                 part = self._folder / f"{name}.part"

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from turnwise.corpus.intake import CorpusError
 from turnwise.errors import TurnwiseError
 from turnwise.evaluation.construction import ConstructionError
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
@@ -85,7 +86,9 @@ def evaluate(
     results = Results(subject.name, suite or "+".join(tasks))
     train = fine_tuning if fine_tuning is not None else wanted is not None
     jobs = list(runner.suite_jobs(wanted, results) if wanted else runner.task_jobs(tasks))
-    jobs = [job for job in jobs if not datasets or job.dataset.name in datasets]
+    if datasets:
+        jobs = [job for job in jobs if job.dataset.name in datasets]
+        results.missing = []  # nobody asked for the others
     absent = [each for each in datasets if each not in {job.dataset.name for job in jobs}]
     if absent or not jobs:
         among = f" among {', '.join(absent)}" if absent else ""
@@ -100,7 +103,7 @@ def evaluate(
         progress(f"{results.suite}: {job.name}, {job.dataset.name}", number, len(jobs))
         try:
             results.add(runner.outcomes(job))
-        except (DatasetError, ConstructionError, TrainingError) as error:  # too little for this protocol; the others go on
+        except (DatasetError, CorpusError, ConstructionError, TrainingError) as error:  # too little for this protocol; others go on
             left_out[f"{job.name}, {job.dataset.name}"] = str(error)
     progress(f"{results.suite}: done", len(jobs), len(jobs))
     results.data = runner.described(jobs)

@@ -202,7 +202,10 @@ def _sentence_transformer(name: str) -> Any:
         from sentence_transformers import SentenceTransformer
     except ImportError:
         raise ModelError("sentence-transformers is not installed: pip install 'turnwise[compare]'") from None
-    return SentenceTransformer(name)
+    try:
+        return SentenceTransformer(name)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"sentence-transformers cannot load {name!r}: {str(error).splitlines()[0]}") from None
 
 
 def _function(module: str, name: str) -> Any:
