@@ -108,8 +108,8 @@ def test_a_page_of_little_is_a_page(tmp_path: Path) -> None:
 def test_the_summary_counts_what_can_be_compared(folder: Path) -> None:
     """In the made-up table: two better (one of them a metric of which less is), one worse, one within, one not like for like."""
     text = (folder / "report.html").read_text(encoding="utf-8")
-    assert "Of 4 figures that can be held against the line that a paper proposes, 2 are better and 1 are worse; in 1 the" in text
-    assert "not being like for like: 1;" in text
+    assert "5 figures stand beside the line that a paper proposes: 2 are better, 2 worse, and in 1 the printed figure" in text
+    assert "1 of them are not like for like" in text
     assert text.count('<small class="better"') == 2
     assert text.count('<small class="worse"') == 2
     assert text.count("△ +0.03") == 1

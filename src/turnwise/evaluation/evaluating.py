@@ -84,21 +84,11 @@ def evaluate(
     subject = replace(subject, name=name or subject.name)
     runner = _Runner(subject, data, Path(out) / "cache" if out is not None else None, effort, progress)
     results = Results(subject.name, suite or "+".join(tasks))
-    train = fine_tuning if fine_tuning is not None else wanted is not None
     jobs = list(runner.suite_jobs(wanted, results) if wanted else runner.task_jobs(tasks))
-    if datasets:
-        jobs = [job for job in jobs if job.dataset.name in datasets]
-        results.missing = []  # nobody asked for the others
-    absent = [each for each in datasets if each not in {job.dataset.name for job in jobs}]
-    if absent or not jobs:
-        among = f" among {', '.join(absent)}" if absent else ""
-        raise EvaluationError(f"{data} holds no data set for {results.suite}{among}")
-    left_out = {job.name: "the model does not have what it takes" for job in jobs if not job.protocol.suits(subject)}
-    left_out |= {job.name: "fine-tuning was not asked for" for job in jobs if job.protocol.needs == "weights" and not train}
+    jobs = _asked_for(jobs, datasets, data, results)
+    train = fine_tuning if fine_tuning is not None else wanted is not None
+    left_out = _impossible(jobs, subject, train, results.suite)
     jobs = [job for job in jobs if job.name not in left_out]
-    if not jobs:
-        reasons = "; ".join(f"{job}: {reason}" for job, reason in left_out.items())
-        raise EvaluationError(f"nothing of {results.suite} can be run on {subject.name}: {reasons}")
     for number, job in enumerate(jobs):
         progress(f"{results.suite}: {job.name}, {job.dataset.name}", number, len(jobs))
         try:
@@ -119,6 +109,28 @@ def evaluate(
         used = {job.dataset.name for job in jobs}
         draw(wanted.name, runner.model, lambda work, each: runner.load(work, each) if each in used else None, results)
     return results
+
+
+def _asked_for(jobs: list[_Job], datasets: Sequence[str], data: Path, results: Results) -> list[_Job]:
+    """The jobs on the data sets that were named, or all of them."""
+    if datasets:
+        jobs = [job for job in jobs if job.dataset.name in datasets]
+        results.missing = []  # nobody asked for the others
+    absent = [each for each in datasets if each not in {job.dataset.name for job in jobs}]
+    if absent or not jobs:
+        among = f" among {', '.join(absent)}" if absent else ""
+        raise EvaluationError(f"{data} holds no data set for {results.suite}{among}")
+    return jobs
+
+
+def _impossible(jobs: Sequence[_Job], model: Judged, train: bool, suite: str) -> dict[str, str]:
+    """The protocols that are not run, and why; it is an error if none is left."""
+    left_out = {job.name: "the model does not have what it takes" for job in jobs if not job.protocol.suits(model)}
+    left_out |= {job.name: "fine-tuning was not asked for" for job in jobs if job.protocol.needs == "weights" and not train}
+    if all(job.name in left_out for job in jobs):
+        reasons = "; ".join(f"{job}: {reason}" for job, reason in left_out.items())
+        raise EvaluationError(f"nothing of {suite} can be run on {model.name}: {reasons}")
+    return left_out
 
 
 def _suite(name: str) -> Suite:

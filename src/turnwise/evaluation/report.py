@@ -124,14 +124,15 @@ def _summary(tables: Iterable[FilledTable]) -> str:
     cells = [cell for table in tables for group in table.groups for cell in our_cells(table, group) if cell and cell.verdict]
     if not cells:
         return "Every figure stands with its 95% interval, for which runs and test examples are drawn anew together."
-    alike = [cell.verdict for cell in cells if not cell.mark]
-    unlike = len(cells) - len(alike)
-    better, worse, within = (alike.count(verdict) for verdict in ("better", "worse", "within"))
+    unlike = sum(bool(cell.mark) for cell in cells)
+    verdicts = [cell.verdict for cell in cells]
+    better, worse, within = (verdicts.count(verdict) for verdict in ("better", "worse", "within"))
     text = (
-        f"Of {len(alike)} figures that can be held against the line that a paper proposes, {better} are better and {worse} are "
-        f"worse; in {within} the printed figure lies within our 95% interval."
+        f"{len(cells)} figures stand beside the line that a paper proposes: {better} are better, {worse} worse, and in {within} the "
+        f"printed figure lies within our 95% interval."
     )
-    return text + (f" Not counted, for not being like for like: {unlike}; the notes below each table say why." if unlike else "")
+    every = "None of them is" if unlike == len(cells) else f"{unlike} of them are not"
+    return text + (f" {every} like for like; the notes below each table say why." if unlike else "")
 
 
 # ---- the paper's tables
