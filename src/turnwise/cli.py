@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from turnwise.backbone.pooling import Pooling
     from turnwise.corpus.stats import Statistics
     from turnwise.corpus.store import Store
-    from turnwise.evaluation.construction import Label
+    from turnwise.evaluation.datasets.construction import Label
     from turnwise.evaluation.judged import Judged
     from turnwise.evaluation.outcomes import Row
 
@@ -507,7 +507,7 @@ def evaluate_command(
     from turnwise.evaluation.evaluating import evaluate
     from turnwise.evaluation.judged import load_model
     from turnwise.evaluation.protocols import Effort
-    from turnwise.evaluation.report import write_report
+    from turnwise.evaluation.reporting.report import write_report
     from turnwise.evaluation.results import whence
 
     judged = load_model(model, _pooling(pooling))
@@ -540,7 +540,7 @@ def evaluate_command(
 
 def _figure(row: "Row") -> str:
     """A figure with its interval."""
-    from turnwise.evaluation.cells import between, digits_of, number
+    from turnwise.evaluation.reporting.cells import between, digits_of, number
 
     digits = digits_of(row.value, row.high)
     return f"{number(row.value, digits)}  (95%: {between(row.low, row.high, digits)})"
@@ -565,7 +565,7 @@ def compare_command(
     """
     if len(results) < 2:
         raise typer.BadParameter("give two folders of results or more", param_hint="RESULTS…")
-    from turnwise.evaluation.compare import compare_all, comparison_json, comparison_text
+    from turnwise.evaluation.reporting.compare import compare_all, comparison_json, comparison_text
 
     found = compare_all(results)
     if as_json:
@@ -596,7 +596,7 @@ def annotate_export_command(
     from turnwise.corpus.store import read_corpus
     from turnwise.encoder import Encoder
     from turnwise.evaluation.annotation import candidate_pairs, write_pairs
-    from turnwise.evaluation.construction import labelled_turns
+    from turnwise.evaluation.datasets.construction import labelled_turns
 
     turns = labelled_turns(read_corpus(store), cast("Label", label))
     found = candidate_pairs(turns, Encoder.load(model), pairs, seed)

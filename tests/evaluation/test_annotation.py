@@ -19,7 +19,7 @@ from turnwise.evaluation.annotation import (
     write_gold,
     write_pairs,
 )
-from turnwise.evaluation.construction import LabelledTurn, words
+from turnwise.evaluation.datasets.construction import LabelledTurn, words
 from turnwise.evaluation.datasets.similarity import TextPair
 
 TURNS = [

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.evaluation.compare import compare, compare_all, comparison_json, comparison_text, holm, probability
-from turnwise.evaluation.markdown import escaped
 from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.reporting.compare import compare, compare_all, comparison_json, comparison_text, holm, probability
+from turnwise.evaluation.reporting.markdown import escaped
 from turnwise.evaluation.results import Results, ResultsError, write_results
 from turnwise.evaluation.statistics import DRAWINGS, Statistic
 

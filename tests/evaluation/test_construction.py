@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from turnwise import Dialogue, Turn
 from turnwise.corpus.store import StoreWriter, read_corpus
-from turnwise.evaluation.construction import (
+from turnwise.evaluation.datasets.construction import (
     ConstructionError,
     LabelledTurn,
     build_retrieval,

@@ -6,7 +6,7 @@ from filled import NASTY, results, table, wide
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.evaluation.latex import escaped, latex, table_latex
+from turnwise.evaluation.reporting.latex import escaped, latex, table_latex
 
 
 def bare(text: str) -> str:

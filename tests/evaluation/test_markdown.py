@@ -8,9 +8,9 @@ from filled import NASTY, results, row, table, wide
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.evaluation.cells import digits_of, number, our_cells, short, signed, sizes
-from turnwise.evaluation.markdown import escaped, markdown, table_text
 from turnwise.evaluation.outcomes import Outcome, lower_is_better
+from turnwise.evaluation.reporting.cells import digits_of, number, our_cells, short, signed, sizes
+from turnwise.evaluation.reporting.markdown import escaped, markdown, table_text
 from turnwise.evaluation.results import Results
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from filled import EVIL, NASTY, results
 
-from turnwise.evaluation.report import page, write_report
+from turnwise.evaluation.reporting.report import page, write_report
 from turnwise.evaluation.results import Results, read_content
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

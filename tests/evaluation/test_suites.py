@@ -12,7 +12,7 @@ from turnwise.encoder import Encoder
 from turnwise.evaluation.evaluating import EvaluationError, evaluate
 from turnwise.evaluation.outcomes import Outcome, Row
 from turnwise.evaluation.protocols import PROTOCOLS, TASKS, Effort
-from turnwise.evaluation.report import write_report
+from turnwise.evaluation.reporting.report import write_report
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.suites import SUITES, Average, Either
 

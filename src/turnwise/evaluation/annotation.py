@@ -19,7 +19,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.neighbors import NearestNeighbors
 
 from turnwise.errors import TurnwiseError
-from turnwise.evaluation.construction import LabelledTurn, words
+from turnwise.evaluation.datasets.construction import LabelledTurn, words
 from turnwise.evaluation.datasets.similarity import TextPair
 from turnwise.evaluation.tasks.encoding import SupportsEncode
 

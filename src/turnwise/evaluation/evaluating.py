@@ -9,7 +9,7 @@ from typing import Any
 
 from turnwise.corpus.intake import CorpusError
 from turnwise.errors import TurnwiseError
-from turnwise.evaluation.construction import ConstructionError
+from turnwise.evaluation.datasets.construction import ConstructionError
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.embedding import Embedder
 from turnwise.evaluation.figures import draw
@@ -56,7 +56,7 @@ def evaluate(
     """Judges a model by a paper's suite, or by single tasks on whatever data sets are there.
 
     With `out`, vectors and outcomes are kept in `out/cache`: what was interrupted goes on where it stopped, and what was measured
-    once is not measured again. The results are returned; `turnwise.evaluation.report.write_report` writes them.
+    once is not measured again. The results are returned; `turnwise.evaluation.reporting.report.write_report` writes them.
 
     Args:
         model: an `Encoder`, a sentence-transformers model, a function from texts to an array, anything with `encode` or `score`, or

@@ -159,7 +159,7 @@ def read_outcomes(path: Path) -> list[Outcome]:
 
 
 def write_results(results: Results, folder: Path) -> None:
-    """Writes `results.json` and `outcomes.parquet`; tables and the report are `turnwise.evaluation.report`'s."""
+    """Writes `results.json` and `outcomes.parquet`; tables and the report are `turnwise.evaluation.reporting.report`'s."""
     folder.mkdir(parents=True, exist_ok=True)
     write_outcomes(folder / "outcomes.parquet", results.outcomes)
     text = json.dumps(defined(results.content()), indent=2, allow_nan=False)

@@ -7,7 +7,7 @@ from turnwise.corpus.intake import Intake
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.store import is_store, read_corpus
 from turnwise.dialogue import Dialogue
-from turnwise.evaluation.construction import Label, build_retrieval, labelled_turns
+from turnwise.evaluation.datasets.construction import Label, build_retrieval, labelled_turns
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.datasets.retrieval import RETRIEVAL_DATASETS, RetrievalData
 

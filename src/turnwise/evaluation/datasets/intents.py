@@ -17,6 +17,7 @@ from typing import Any
 
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.datasets.reading import SAMPLE_HOME, SAMPLE_LICENCE
+from turnwise.evaluation.datasets.templates import marked_pieces, tagged_pieces, template
 
 OUT_OF_SCOPE = "out_of_scope"
 
@@ -241,66 +242,6 @@ def _string(record: Any, key: str) -> str:
     return value
 
 
-# --- slots
-
-
-#: What is said piece by piece, each with the slot whose value it is, or '' for the words between slots.
-_Pieces = Sequence[tuple[str, str]]
-
-_MARKED = re.compile(r"\[\s*([^\[\]:]*?)\s*:([^\[\]]*)\]")
-
-
-def _template(pieces: _Pieces, text: str) -> str:
-    """The text with the slots' values replaced by their names.
-
-    Annotations differ from texts in white space (MASSIVE's Chinese ones put some around each slot, where the texts have none), so
-    that values are found by counting the other characters; white space at a value's edges stays in the template.
-    """
-    visible = [position for position, character in enumerate(text) if not character.isspace()]
-    if "".join("".join(said.split()) for said, _ in pieces) != "".join(text.split()):
-        raise ValueError(f"the annotation has other words than the text {text!r}")
-    made: list[str] = []
-    taken = counted = 0
-    for said, slot in pieces:
-        size = len("".join(said.split()))
-        if slot:
-            if not size:
-                raise ValueError(f"the slot {slot!r} has no value")
-            made += [text[taken : visible[counted]], f"{{{slot}}}"]
-            taken = visible[counted + size - 1] + 1
-        counted += size
-    return "".join(made) + text[taken:]
-
-
-def _marked_pieces(annotation: str) -> _Pieces:
-    """Pieces of a text with slots marked as in 'wake me up at [time : five am]'."""
-    parts = _MARKED.split(annotation)
-    pieces: list[tuple[str, str]] = []
-    for words, slot, value in zip(parts[::3], [*parts[1::3], ""], [*parts[2::3], ""], strict=True):
-        if "[" in words or "]" in words:
-            raise ValueError(f"a slot is marked as '[name : value]', which is not so in {annotation!r}")
-        pieces += [(words, ""), (value, slot)]
-    if not all(parts[1::3]):
-        raise ValueError(f"a slot has no name in {annotation!r}")
-    return pieces
-
-
-def _tagged_pieces(words: Sequence[str], tags: Sequence[str]) -> _Pieces:
-    """Pieces of a text with a tag a word: B-NAME starts a slot, I-NAME goes on with it or, after anything else, starts one too."""
-    if len(words) != len(tags):
-        raise ValueError(f"{len(words)} words have {len(tags)} slot tags")
-    pieces: list[tuple[str, str]] = []
-    for word, tag in zip(words, tags, strict=True):
-        mark, _, slot = tag.partition("-")
-        if tag != "O" and (mark not in ("B", "I") or not slot):
-            raise ValueError(f"the slot tag {tag!r} is none of O, B-NAME, I-NAME")
-        if mark == "I" and pieces and pieces[-1][1] == slot:
-            pieces[-1] = (f"{pieces[-1][0]} {word}", slot)
-        else:
-            pieces.append((word, slot))
-    return pieces
-
-
 # --- layouts
 
 
@@ -365,7 +306,7 @@ def _hwu64_fold_rows(path: Path) -> list[Utterance]:
     for where, row in _rows(path, *columns, delimiter=";"):
         with _place(path, where):
             scenario, intent, annotation, text = (_string(row, column) for column in columns)
-            rows.append(Utterance(text, f"{scenario}_{intent}", _template(_marked_pieces(annotation), text)))
+            rows.append(Utterance(text, f"{scenario}_{intent}", template(marked_pieces(annotation), text)))
     return rows
 
 
@@ -385,7 +326,7 @@ def _slot_gated_rows(folder: Path) -> list[Utterance]:
         with _place(folder / "seq.in", f"line {number}"):
             if not text or not intent:
                 raise ValueError("an utterance and, in the same line of label, its intent are expected")
-            rows.append(Utterance(text, intent, _template(_tagged_pieces(text.split(), tagged.split()), text)))
+            rows.append(Utterance(text, intent, template(tagged_pieces(text.split(), tagged.split()), text)))
     return rows
 
 
@@ -412,7 +353,7 @@ def _snips_original_rows(path: Path, intent: str) -> list[Utterance]:
             text = "".join(words for words, _ in pieces).strip()
             if not text:
                 raise ValueError("the utterance is empty")
-            rows.append(Utterance(text, intent, _template(pieces, text)))
+            rows.append(Utterance(text, intent, template(pieces, text)))
     return rows
 
 
@@ -437,7 +378,7 @@ def _massive(locale: str, folder: Path) -> _Splits:
             if _string(record, "partition") not in splits:
                 raise ValueError(f"the partition {record['partition']!r} is none of {', '.join(splits)}")
             text, intent, annotation = (_string(record, key) for key in ("utt", "intent", "annot_utt"))
-            splits[record["partition"]].append(Utterance(text, intent, _template(_marked_pieces(annotation), text)))
+            splits[record["partition"]].append(Utterance(text, intent, template(marked_pieces(annotation), text)))
     return {"train": splits["train"], "valid": splits["dev"], "test": splits["test"]}
 
 

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.evaluation.cells import digits_of, number, signed
-from turnwise.evaluation.markdown import escaped, grid
 from turnwise.evaluation.outcomes import COUNTS, Outcome, lower_is_better
+from turnwise.evaluation.reporting.cells import digits_of, number, signed
+from turnwise.evaluation.reporting.markdown import escaped, grid
 from turnwise.evaluation.results import ResultsError, defined, read_content, read_outcomes
 from turnwise.evaluation.statistics import DRAWINGS, interval
 

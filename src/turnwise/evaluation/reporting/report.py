@@ -8,12 +8,24 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from turnwise.evaluation.cells import ABSENT, OurCell, between, digits_of, footnotes, known, number, our_cells, plain, short, sizes
-from turnwise.evaluation.dots import dots
-from turnwise.evaluation.elements import Markup, element, joined
-from turnwise.evaluation.latex import latex
-from turnwise.evaluation.markdown import markdown
 from turnwise.evaluation.outcomes import Row
+from turnwise.evaluation.reporting.cells import (
+    ABSENT,
+    OurCell,
+    between,
+    digits_of,
+    footnotes,
+    known,
+    number,
+    our_cells,
+    plain,
+    short,
+    sizes,
+)
+from turnwise.evaluation.reporting.dots import dots
+from turnwise.evaluation.reporting.elements import Markup, element, joined
+from turnwise.evaluation.reporting.latex import latex
+from turnwise.evaluation.reporting.markdown import markdown
 from turnwise.evaluation.results import Results, environment, write_results
 from turnwise.evaluation.tables import FilledGroup, FilledTable
 
@@ -61,7 +73,7 @@ def page(results: Results) -> str:
 
 
 def _resource(name: str) -> Markup:
-    return Markup(files("turnwise.evaluation").joinpath(name).read_text(encoding="utf-8"))
+    return Markup(files("turnwise.evaluation.reporting").joinpath(name).read_text(encoding="utf-8"))
 
 
 def _digest(text: str) -> str:
@@ -128,8 +140,8 @@ def _summary(tables: Iterable[FilledTable]) -> str:
     verdicts = [cell.verdict for cell in cells]
     better, worse, within = (verdicts.count(verdict) for verdict in ("better", "worse", "within"))
     text = (
-        f"{len(cells)} figures stand beside the line that a paper proposes: {better} are better, {worse} worse, and in {within} the "
-        f"printed figure lies within our 95% interval."
+        f"{len(cells)} figures stand beside the line that a paper proposes: {better} are better, {worse} worse, and in {within} "
+        "the printed figure lies within our 95% interval."
     )
     every = "None of them is" if unlike == len(cells) else f"{unlike} of them are not"
     return text + (f" {every} like for like; the notes below each table say why." if unlike else "")

@@ -4,8 +4,21 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from turnwise.evaluation.cells import ABSENT, Line, between, digits_of, footnotes, known, lines, number, others, plain, short, sizes
 from turnwise.evaluation.outcomes import Row
+from turnwise.evaluation.reporting.cells import (
+    ABSENT,
+    Line,
+    between,
+    digits_of,
+    footnotes,
+    known,
+    lines,
+    number,
+    others,
+    plain,
+    short,
+    sizes,
+)
 from turnwise.evaluation.results import Results, environment
 from turnwise.evaluation.tables import FilledTable
 

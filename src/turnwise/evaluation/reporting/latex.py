@@ -3,8 +3,20 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from turnwise.evaluation.cells import Line, between, digits_of, footnotes, known, lines, number, others, plain, short, sizes
 from turnwise.evaluation.outcomes import Row
+from turnwise.evaluation.reporting.cells import (
+    Line,
+    between,
+    digits_of,
+    footnotes,
+    known,
+    lines,
+    number,
+    others,
+    plain,
+    short,
+    sizes,
+)
 from turnwise.evaluation.results import Results, environment
 from turnwise.evaluation.tables import FilledTable
 

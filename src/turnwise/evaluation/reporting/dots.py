@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from turnwise.evaluation.cells import OurCell, number, our_cells
-from turnwise.evaluation.elements import Markup, element, joined
+from turnwise.evaluation.reporting.cells import OurCell, number, our_cells
+from turnwise.evaluation.reporting.elements import Markup, element, joined
 from turnwise.evaluation.tables import FilledTable
 
 #: Columns share an axis unless one of them would take up less than this share of it.
