@@ -12,12 +12,15 @@ from turnwise.evaluation.tasks.encoding import SupportsEncode
 from turnwise.evaluation.tasks.geometry import answer_map, intent_map, two_intents_map
 from turnwise.svg import line_chart
 
+#: All that occur in its test set: TaDSE's Figures 9 and 10 leave none out.
+ATIS_INTENTS = 26
+
 #: Loads a data set by protocol and name; None where it is not there.
 Load = Callable[[str, str], Any]
 
 
 def draw(suite: str, model: Judged, load: Load, results: Results) -> None:
-    """Adds a suite's pictures to results: both panels of DSE's Figure 1, TaDSE's Figures 4 and 6; the other papers have none.
+    """Adds a suite's pictures to results: both panels of DSE's Figure 1, TaDSE's Figures 4, 6, 9; the other papers have none.
 
     A data set that is too small for a picture is noted in the results' facts.
     """
@@ -46,6 +49,8 @@ def _pictures(suite: str, encoder: SupportsEncode, model: str, load: Load) -> di
             if (data := load("nearest", name)) is not None:
                 intents = ("PlayMusic", "AddToPlaylist") if name == "snips" else _commonest(data)
                 found[f"two_intents_{name}.svg"] = partial(two_intents_map, encoder, data, intents, model=model)
+        if (data := load("nearest", "atis")) is not None:
+            found["intents_atis.svg"] = partial(intent_map, encoder, data, intents=ATIS_INTENTS, out_of_scope=False, model=model)
     return found
 
 
