@@ -21,8 +21,8 @@ demo: setup
 	$(BIN)/turnwise corpus stats demo/sample --curve demo/frequency.svg
 	$(BIN)/turnwise train dse --corpus demo/sample --split train --probe demo/sample --out demo/model --resume \
 	    --set steps=120 --set batch_size=32 --set learning_rate=3e-5 --set head_learning_rate=3e-3 --set checkpoint_every=40
-	$(BIN)/turnwise evaluate minilm --task reranking --task nli --data demo/sample --out demo/before
-	$(BIN)/turnwise evaluate demo/model --task reranking --task nli --data demo/sample --out demo/after
+	$(BIN)/turnwise evaluate minilm --task intents --data demo/sample --out demo/before
+	$(BIN)/turnwise evaluate demo/model --task intents --data demo/sample --out demo/after
 	$(BIN)/turnwise compare demo/before demo/after
 
 test: setup
