@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import platform
 import sys
 import tempfile
 import time
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.store import Store, StoreWriter, read_corpus
 from turnwise.dialogue import Dialogue
+from turnwise.environment import environment
 from turnwise.errors import TurnwiseError
 from turnwise.progress import Progress, silent
-from turnwise.version import __version__
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
     from turnwise.encoder import Encoder
 
 _NO_PEER = "the peer is not installed: pip install 'turnwise[compare]'"
-
-
-def environment() -> dict[str, str]:
-    """What the figures were taken on."""
-    return {"turnwise": __version__, "python": platform.python_version(), "machine": platform.machine()}
 
 
 def _seconds(work: Callable[[], object]) -> float:

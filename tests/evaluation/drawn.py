@@ -41,10 +41,10 @@ class Drawn:
 
 
 class Constant:
-    """The same vector whatever the text."""
+    """The same vector whatever the input."""
 
     def encode(
-        self, inputs: Sequence[str], *, normalise: bool | None = None, max_length: int | None = None
+        self, inputs: Sequence[object], *, normalise: bool | None = None, max_length: int | None = None
     ) -> npt.NDArray[np.float32]:
         vector = np.random.default_rng(0).normal(size=33).astype(np.float32)
         return np.tile(vector / np.linalg.norm(vector), (len(inputs), 1))

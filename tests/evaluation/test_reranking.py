@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from drawn import Constant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
@@ -15,10 +16,10 @@ from turnwise.backbone.compose import ROLE_TOKENS
 from turnwise.corpus.responses import Candidates
 from turnwise.dialogue import Turn
 from turnwise.encoder import Encoder
+from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.judged import FunctionEncoder, SentenceTransformerEncoder
 from turnwise.evaluation.outcomes import Outcome
-from turnwise.evaluation.probe import load_responses
 from turnwise.evaluation.tasks.conversation import conversation, reply
 from turnwise.evaluation.tasks.reranking import Context, adversarial, cosine_scores, merged, rerank, rerank_adversarial
 
@@ -51,16 +52,6 @@ class Letters:
         texts = [item if isinstance(item, str) else " ".join(turn.text for turn in item) for item in inputs]  # type: ignore
         vectors = np.array([[text.count(letter) + 0.1 for letter in "abcdef"] for text in texts], np.float32)
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-class Constant:
-    """An encoder that has learnt nothing: all inputs are one."""
-
-    def encode(
-        self, inputs: Sequence[object], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> npt.NDArray[np.float32]:
-        vector = np.random.default_rng(0).normal(size=33).astype(np.float32)
-        return np.tile(vector / np.linalg.norm(vector), (len(inputs), 1))
 
 
 def values(outcomes: Sequence[Outcome]) -> dict[str, float]:
@@ -261,7 +252,7 @@ def test_nothing_to_make_an_adversary_of() -> None:
 def test_douban_has_contexts_without_a_right_response() -> None:
     found = {
         outcome.metric: outcome
-        for outcome in rerank(Lengths(), load_responses(Path(str(DATA)) / "douban" / "douban.txt"), "douban")
+        for outcome in rerank(Lengths(), CANDIDATE_DATASETS["douban_slice"].load(Path(str(DATA))).test, "douban")
     }
     assert found["R10@1"].evidence.shape == (1, 133)
     assert found["contexts without a right response"].row().value == 67

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
+from drawn import Constant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,16 +14,6 @@ from turnwise.corpus.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.responses import _random_pools, rank_answers, rank_responses
-
-
-class Constant:
-    """An encoder that has learnt nothing: all texts are one."""
-
-    def encode(
-        self, inputs: Sequence[object], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> npt.NDArray[np.float32]:
-        vector = np.random.default_rng(0).normal(size=33).astype(np.float32)
-        return np.tile(vector / np.linalg.norm(vector), (len(inputs), 1))
 
 
 class Oracle:

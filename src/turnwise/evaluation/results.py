@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from turnwise.environment import environment
 from turnwise.errors import TurnwiseError
 from turnwise.evaluation.outcomes import Outcome, Row
 from turnwise.evaluation.tables import FilledTable
-from turnwise.version import __version__
 
 #: What `outcomes.parquet` holds: a line a run.
 _COLUMNS = pa.schema(
@@ -33,22 +33,12 @@ class ResultsError(TurnwiseError):
     """Results cannot be read or compared."""
 
 
-def environment() -> dict[str, str]:
-    """What the figures were taken with."""
-    import sklearn
+def taken_with() -> dict[str, str]:
+    """What the figures were taken with, the device included."""
     import torch
-    import transformers
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
-    return {
-        "turnwise": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "scikit-learn": sklearn.__version__,
-        "machine": platform.machine(),
-        "device": device,
-    }
+    return {**environment("torch", "transformers", "scikit-learn"), "device": device}
 
 
 @dataclass(slots=True)
@@ -96,7 +86,7 @@ class Results:
         return {
             "model": self.model,
             "suite": self.suite,
-            "environment": environment(),
+            "environment": taken_with(),
             "facts": self.facts,
             "data": self.data,
             "missing": self.missing,

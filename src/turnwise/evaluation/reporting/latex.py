@@ -17,7 +17,7 @@ from turnwise.evaluation.reporting.cells import (
     short,
     sizes,
 )
-from turnwise.evaluation.results import Results, environment
+from turnwise.evaluation.results import Results, taken_with
 from turnwise.evaluation.tables import FilledTable
 
 #: Above so many columns a table is set as wide as the text.
@@ -72,7 +72,7 @@ def latex(results: Results) -> str:
     if results.missing:
         body = [[entry["name"], entry["wanted_by"], entry["home"]] for entry in results.missing]
         parts.append(_long("Missing data sets.", ("data set", "wanted by", "where to get it"), "llp{.5\\textwidth}", body))
-    facts = {"suite": results.suite, **environment(), **results.facts}
+    facts = {"suite": results.suite, **taken_with(), **results.facts}
     parts.append(f"\\paragraph{{Taken with}} {escaped('; '.join(f'{name} {plain(value)}' for name, value in facts.items()))}.\n")
     return "\n".join(parts)
 

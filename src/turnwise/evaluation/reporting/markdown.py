@@ -19,7 +19,7 @@ from turnwise.evaluation.reporting.cells import (
     short,
     sizes,
 )
-from turnwise.evaluation.results import Results, environment
+from turnwise.evaluation.results import Results, taken_with
 from turnwise.evaluation.tables import FilledTable
 
 
@@ -102,7 +102,7 @@ def markdown(results: Results) -> str:
         names = ("name", "wanted_by", "home")
         body = [[escaped(entry[name]) for name in names] for entry in results.missing]
         parts.append(f"## Missing data sets\n\n{grid(('data set', 'wanted by', 'where to get it'), body)}")
-    facts = {"suite": results.suite, **environment(), **results.facts}
+    facts = {"suite": results.suite, **taken_with(), **results.facts}
     parts.append("## Taken with\n\n" + "".join(f"- {escaped(name)}: {escaped(plain(value))}\n" for name, value in facts.items()))
     return "\n".join(parts)
 

@@ -26,7 +26,7 @@ from turnwise.evaluation.reporting.dots import dots
 from turnwise.evaluation.reporting.elements import Markup, element, joined
 from turnwise.evaluation.reporting.latex import latex
 from turnwise.evaluation.reporting.markdown import markdown
-from turnwise.evaluation.results import Results, environment, write_results
+from turnwise.evaluation.results import Results, taken_with, write_results
 from turnwise.evaluation.tables import FilledGroup, FilledTable
 
 _LEGEND = (
@@ -89,7 +89,7 @@ def _sections(results: Results) -> list[tuple[str, Markup]]:
         "All figures": _all(results.rows),
         "Data sets": _data(results.data),
         "Missing data sets": _missing(results.missing),
-        "Taken with": _facts({"suite": results.suite, **results.facts, **environment()}),
+        "Taken with": _facts({"suite": results.suite, **results.facts, **taken_with()}),
     }
     for title, content in contents.items():
         if content:
