@@ -89,7 +89,7 @@ def test_a_number_that_never_varies_is_not_blown_up() -> None:
     norm.initialise(vectors)
     z, determinant = norm(vectors)
     assert_close(z[:, 1], torch.zeros(100))
-    assert float(norm.spread[1]) == pytest.approx(1e-4 * float(vectors.std(0).max()))
+    assert float(norm.spread[1]) == pytest.approx(float(vectors.std(0).max()))
     assert determinant.isfinite().all()
 
 
@@ -183,3 +183,12 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         Flowed(Rows(torch.ones(120, 3)), TEXTS)
     with pytest.raises(PostprocessingError, match="not finite in epoch 1: lower its learning rate"):
         Flowed(Rows(gaussian(120, 6)), TEXTS, learning_rate=1e30)
+
+
+def test_a_number_that_never_varies_does_not_blow_up() -> None:
+    """Some encoders have such a number; each actnorm would scale up the shift that the coupling before it gave."""
+    vectors = torch.randn(640, 16, generator=torch.Generator().manual_seed(0))
+    vectors[:, 3] = 1e-33
+    flow = Flow(16)
+    fit(flow, vectors, epochs=3, batch_size=32, learning_rate=1e-3, seed=0)
+    assert flow(vectors)[0].abs().max() < 100

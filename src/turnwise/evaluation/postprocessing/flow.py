@@ -19,7 +19,7 @@ from turnwise.evaluation.tasks.encoding import SupportsEncode
 
 Coupling = Literal["additive", "affine"]
 
-#: Spreads below this part of the largest one count as that much: a number that never varies must not be blown up.
+#: Spreads below this part of the largest one count as the largest: a number that never varies must not be blown up.
 FLOOR = 1e-4
 
 #: Vectors that actnorm is initialised on, and vectors that go through the flow at once.
@@ -48,7 +48,9 @@ class ActNorm(nn.Module):
         """Measures the data (vectors, size)."""
         spread = vectors.std(0)
         self.centre.copy_(vectors.mean(0))
-        self.spread.copy_(spread.clamp_min(FLOOR * float(spread.max())))
+        # a number that hardly varies is left small: blown up, the next shift it gets would be blown up with it, step after step
+        largest = spread.max()
+        self.spread.copy_(torch.where(spread > FLOOR * largest, spread, largest))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(vectors, size) → the same shape, and log|det| (vectors,)."""
