@@ -51,6 +51,7 @@ def evaluate(
     fine_tuning: bool | None = None,
     effort: Effort | None = None,
     name: str = "",
+    pictures: bool = True,
     progress: Progress = silent,
 ) -> Results:
     """Judges a model by a paper's suite, or by single tasks on whatever data sets are there.
@@ -69,6 +70,7 @@ def evaluate(
         fine_tuning: whether to run what trains the encoder; None: in a suite, not in single tasks.
         effort: less than the whole protocol, for those in a hurry; results say so.
         name: of the model, for the results.
+        pictures: whether to draw the suite's pictures too.
         progress: told what is under way.
 
     Raises:
@@ -106,8 +108,9 @@ def evaluate(
     }
     if wanted is not None:
         fill(results, wanted, {(job.protocol.task, job.dataset.name): job.dataset for job in jobs}, subject.remark, effort)
-        used = {job.dataset.name for job in jobs}
-        draw(wanted.name, runner.model, lambda work, each: runner.load(work, each) if each in used else None, results)
+        if pictures:
+            used = {job.dataset.name for job in jobs}
+            draw(wanted.name, runner.model, lambda work, each: runner.load(work, each) if each in used else None, results)
     return results
 
 

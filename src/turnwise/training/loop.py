@@ -44,6 +44,10 @@ class TrainingError(TurnwiseError):
     """A run cannot go on; the message says why and how."""
 
 
+class TrainingInterruptedError(TrainingError):
+    """Somebody asked the run to stop; all is saved."""
+
+
 @dataclass(slots=True)
 class _Part:
     """One objective in a run."""
@@ -208,7 +212,7 @@ class _Run:
                 if self.step % recipe.checkpoint_every == 0 or last or interrupted():
                     self.checkpoint()
                 if interrupted() and not last:
-                    raise TrainingError(
+                    raise TrainingInterruptedError(
                         f"interrupted at step {self.step} of {self.steps}; all is saved. Go on with the same command and --resume"
                     )
         if probe:

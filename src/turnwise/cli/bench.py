@@ -1,0 +1,90 @@
+"""`turnwise bench`: speed, beside what people use today."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnwise.cli.terminal import AsJson, bar, print_json, print_table, quiet
+
+bench_app = typer.Typer(help="Speed, beside what people use today, as ratios in one run.", no_args_is_help=True)
+
+
+@bench_app.command("import")
+def bench_import(
+    data: Annotated[Path | None, typer.Option(envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue.")] = None,
+    repeats: Annotated[int, typer.Option(help="How often each is run; the best counts.", min=1)] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Importing Schema-Guided, beside `json.load` alone over the same files."""
+    from turnwise.bench import import_benchmark
+
+    with bar() as progress:
+        result = import_benchmark(data, repeats, progress)
+    if as_json:
+        print_json(result)
+    else:
+        print_table(
+            "[bold]Importing Schema-Guided",
+            [
+                ("json.load alone", f"{result['json_load_seconds']:.2f} s"),
+                ("turnwise corpus import", f"{result['import_seconds']:.2f} s"),
+                ("ratio", f"{result['ratio']:.2f}"),
+            ],
+        )
+
+
+@bench_app.command("train")
+def bench_train(
+    data: Annotated[Path | None, typer.Option(envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue.")] = None,
+    steps: Annotated[int, typer.Option(help="Optimiser steps of each.", min=1)] = 8,
+    batch_size: Annotated[int, typer.Option(help="Pairs of a step.", min=2)] = 128,
+    max_length: Annotated[int, typer.Option(help="Tokens of a text.", min=8)] = 64,
+    as_json: AsJson = False,
+) -> None:
+    """Training on pairs of Schema-Guided, beside sentence-transformers' trainer on the same pairs."""
+    quiet()
+    from turnwise.bench import train_benchmark
+
+    with bar() as progress:
+        result = train_benchmark(data, steps, batch_size, max_length, progress)
+    if as_json:
+        print_json(result)
+    else:
+        print_table(
+            "[bold]Training",
+            [
+                ("sentence-transformers", f"{result['sentence_transformers_pairs_per_second']:.1f} pairs/s"),
+                ("turnwise", f"{result['turnwise_pairs_per_second']:.1f} pairs/s"),
+                ("ratio", f"{result['ratio']:.2f}"),
+                ("padding avoided", f"{result['padding_avoided']:.0%}"),
+            ],
+        )
+
+
+@bench_app.command("evaluate")
+def bench_evaluate(
+    data: Annotated[Path, typer.Option(envvar="TURNWISE_DATA", help="A folder of data sets, or a sample world.")],
+    model: Annotated[str, typer.Option(help="minilm, a model folder or a Hugging Face id.")] = "minilm",
+    dataset: Annotated[list[str] | None, typer.Option(help="These data sets alone; may be repeated.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The DSE suite without fine-tuning, beside encoding its texts once with sentence-transformers."""
+    quiet()
+    from turnwise.bench import evaluate_benchmark
+
+    with bar() as progress:
+        result = evaluate_benchmark(data, model, dataset or (), progress)
+    if as_json:
+        print_json(result)
+    else:
+        print_table(
+            "[bold]Evaluating",
+            [
+                ("distinct texts", f"{result['texts']:,}"),
+                ("sentence-transformers, encoding alone", f"{result['sentence_transformers_seconds']:.2f} s"),
+                ("turnwise evaluate --suite dse", f"{result['evaluate_seconds']:.2f} s"),
+                ("of which encoding", f"{result['encoding_seconds']:.2f} s"),
+                ("ratio", f"{result['ratio']:.2f}"),
+            ],
+        )
