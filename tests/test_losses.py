@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.losses import hard_negative_nt_xent, nt_xent
+from turnwise.losses import hard_negative_nt_xent, inverse_response_frequency, nt_xent, symmetric_nt_xent
 
 Array = npt.NDArray[np.float64]
 
@@ -148,3 +148,66 @@ def test_losses_do_not_depend_on_the_length_of_vectors() -> None:
     assert hard_negative_nt_xent(7 * queries, responses / 3, 0.05).item() == pytest.approx(
         hard_negative_nt_xent(queries, responses, 0.05).item(), rel=1e-9
     )
+
+
+def plain_weighted(
+    contexts: Array, responses: Array, counts: Array | None, temperature: float, same: npt.NDArray[np.bool_] | None = None
+) -> float:
+    """WMDC's appendix A with Eqs. 4 and 5, pair by pair."""
+    forth = plain_nt_xent(contexts, responses, temperature, True, same)
+    back = plain_nt_xent(responses, contexts, temperature, True, same)
+    weights = [
+        1.0 if counts is None else 1 / (np.log(count) + 1) for count in (np.ones(len(contexts)) if counts is None else counts)
+    ]
+    return float(sum(weight * (a + b) / 2 for weight, a, b in zip(weights, forth, back, strict=True)) / len(contexts))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**6), st.integers(1, 8), st.sampled_from([0.05, 0.3, 1.0]), st.booleans(), st.booleans())
+def test_the_weighted_loss_equals_the_plain_statement(seed: int, rows: int, temperature: float, weighted: bool, mask: bool) -> None:
+    random = np.random.default_rng(seed)
+    contexts, responses = vectors(seed, rows), vectors(seed + 1, rows)
+    counts = random.integers(1, 10_000, rows).astype(float) if weighted else None
+    same = np.triu(random.random((rows, rows)) < 0.3)
+    same = same | same.T if mask else None
+    found = symmetric_nt_xent(
+        torch.tensor(contexts),
+        torch.tensor(responses),
+        temperature,
+        weights=None if counts is None else inverse_response_frequency(torch.tensor(counts)),
+        same=None if same is None else torch.tensor(same),
+    )
+    assert found.item() == pytest.approx(plain_weighted(contexts, responses, counts, temperature, same), rel=1e-8, abs=1e-12)
+
+
+def test_gradients_of_the_weighted_loss_equal_differences_of_the_plain_statement() -> None:
+    sides = {"contexts": vectors(1, 4), "responses": vectors(2, 4)}
+    counts = np.array([1.0, 5.0, 5371.0, 2.0])
+    tensors = {name: torch.tensor(value, requires_grad=True) for name, value in sides.items()}
+    weights = inverse_response_frequency(torch.tensor(counts))
+    symmetric_nt_xent(tensors["contexts"], tensors["responses"], 0.3, weights=weights).backward()
+    step = 1e-6
+    for name, tensor in tensors.items():
+        assert tensor.grad is not None
+        for row in range(4):
+            for column in range(8):
+                moved = []
+                for sign in (1, -1):
+                    changed = {each: value.copy() for each, value in sides.items()}
+                    changed[name][row, column] += sign * step
+                    moved.append(plain_weighted(changed["contexts"], changed["responses"], counts, 0.3))
+                assert tensor.grad[row, column].item() == pytest.approx((moved[0] - moved[1]) / (2 * step), rel=1e-5, abs=1e-8)
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=8))
+def test_a_frequent_answer_weighs_less(counts: list[int]) -> None:
+    weights = inverse_response_frequency(torch.tensor(counts)).tolist()
+    assert weights == pytest.approx([1 / (np.log(count) + 1) for count in counts], rel=1e-6)
+    assert all(0 < weight <= 1 for weight in weights)
+    assert [weight for _, weight in sorted(zip(counts, weights, strict=True))] == sorted(weights, reverse=True)
+
+
+def test_the_weight_of_the_papers_most_common_answer() -> None:
+    """Its Table 5: the most common answer, "yes.", 5,371 times; an answer that is given once counts in full."""
+    found = inverse_response_frequency(torch.tensor([1, 5371])).tolist()
+    assert found == pytest.approx([1.0, 0.10429], abs=1e-5)

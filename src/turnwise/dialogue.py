@@ -131,3 +131,8 @@ class Dialogue:
                 _check_word(word, what)
         if not self.turns:
             raise ValueError("the dialogue has no turns")
+
+
+def same_text(text: str) -> str:
+    """A text as utterances are told apart and counted: case and surrounding space make no difference (as in WMDC's Table 5)."""
+    return text.strip().lower()

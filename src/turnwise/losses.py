@@ -100,6 +100,42 @@ def nt_xent(
     return cross_entropy(logits, targets, reduction=reduction)
 
 
+def inverse_response_frequency(counts: torch.Tensor) -> torch.Tensor:
+    """WMDC's weight of a pair (Eq. 4): IRF = 1 / (ln freq + 1), freq being how often the corpus has the pair's response.
+
+    Args:
+        counts: how often, at least once; any shape, which the weights share.
+    """
+    return 1 / (_full(counts if counts.is_floating_point() else counts.float()).log() + 1)
+
+
+def symmetric_nt_xent(
+    contexts: torch.Tensor,
+    responses: torch.Tensor,
+    temperature: float,
+    *,
+    weights: torch.Tensor | None = None,
+    same: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """NT-Xent from both sides, each pair by its weight, as WMDC has it (appendix A and Eq. 5): the mean over i of wᵢ·ℓᵢ.
+
+    ℓᵢ = −½ log( exp(cos(cᵢ, rᵢ)/τ) / Σ_j exp(cos(cᵢ, r_j)/τ) ) − ½ log( exp(cos(rᵢ, cᵢ)/τ) / Σ_j exp(cos(rᵢ, c_j)/τ) ). The mean is
+    over the number of pairs and not over the sum of their weights: a batch of frequent answers moves the encoder less.
+
+    Args:
+        contexts: (M, size); rows need not be normalised.
+        responses: (M, size), the i-th answering the i-th context.
+        temperature: τ.
+        weights: (M,); None: all 1.
+        same: (M, M), symmetric, true where the context or the response of two pairs is one text: they are no negatives of each
+            other. None: the published loss, in which they are.
+    """
+    forth = nt_xent(contexts, responses, temperature, same=same, reduction="none")
+    back = nt_xent(responses, contexts, temperature, same=same, reduction="none")
+    losses = (forth + back) / 2
+    return losses.mean() if weights is None else (weights * losses).mean()
+
+
 def simclr(first: torch.Tensor, second: torch.Tensor, temperature: float) -> torch.Tensor:
     """NT-Xent as SimCLR has it (Chen et al., 2020, Eq. 1): both sides are anchors, and the 2M − 2 others of the batch negatives.
 

@@ -118,6 +118,20 @@ class Backbone(nn.Module):
                 return module
         raise BackboneError(f"the layers of {self.model.config.model_type} were not found")
 
+    def keep_layers(self, count: int) -> None:
+        """Leaves out all transformer layers but the lowest `count`.
+
+        Raises:
+            BackboneError: if there are not so many.
+        """
+        found = self.layer_list()
+        if not 1 <= count <= len(found):
+            raise BackboneError(f"layers={count}: {self.model.config.model_type} has {len(found)} here, keep 1 to {len(found)}")
+        del found[count:]
+        self.model.config.num_hidden_layers = count
+        if getattr(self.model.config, "layer_types", None):  # ModernBERT's, a name a layer
+            self.model.config.layer_types = self.model.config.layer_types[:count]
+
     def embeddings(self) -> nn.Module:
         """The module that turns tokens and positions into the first states."""
         found = getattr(self.model, "embeddings", None)

@@ -12,6 +12,8 @@ import typer
 from turnwise.cli.bench import bench_app
 from turnwise.cli.corpus import corpus_app
 from turnwise.cli.evaluation import annotate_app, compare_command, evaluate_command
+from turnwise.cli.soup import soup_command
+from turnwise.cli.sweep import sweep_command
 from turnwise.cli.training import recipes_command, train_command
 from turnwise.errors import TurnwiseError
 from turnwise.version import __version__
@@ -25,6 +27,8 @@ app = typer.Typer(
 app.add_typer(corpus_app, name="corpus")
 app.command("train")(train_command)
 app.command("recipes")(recipes_command)
+app.command("sweep")(sweep_command)
+app.command("soup")(soup_command)
 app.command("evaluate")(evaluate_command)
 app.command("compare")(compare_command)
 app.add_typer(annotate_app, name="annotate")

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from turnwise.corpus.intake import CorpusError, Intake, Rejection
 from turnwise.corpus.responses import read_candidates
 from turnwise.corpus.store import Corpus
+from turnwise.dialogue import same_text
 from turnwise.progress import Progress, silent
 from turnwise.svg import line_chart
 
@@ -77,11 +78,6 @@ class Statistics:
         return values | {"turns_per_dialogue": turns, "words_per_turn": self.words / max(1, self.utterances)}
 
 
-def normalise(text: str) -> str:
-    """What counts as the same utterance: case and surrounding space do not (as in WMDC's Table 5)."""
-    return text.strip().lower()
-
-
 def corpus_statistics(corpus: Corpus, progress: Progress = silent) -> Statistics:
     """Counts a corpus in one pass, and a second over its texts to name the most common ones."""
     counts = {name: Counter[str]() for name in ("speakers", "splits", "sources", "intents", "acts", "slots")}
@@ -99,7 +95,7 @@ def corpus_statistics(corpus: Corpus, progress: Progress = silent) -> Statistics
             _count(counts["acts"], batch.column("acts").values.values)
             _count(counts["slots"], batch.column("slots").values.values.field("name"))
             texts = batch.column("texts").values.to_pylist()
-            hashes.append(np.fromiter((hash(normalise(text)) for text in texts), np.int64, len(texts)))
+            hashes.append(np.fromiter((hash(same_text(text)) for text in texts), np.int64, len(texts)))
             sizes = np.fromiter((len(text.split()) for text in texts), np.int64, len(texts))
             words += int(sizes.sum())
             lengths += np.bincount(np.searchsorted(LENGTHS, sizes), minlength=len(lengths))
@@ -164,7 +160,7 @@ def _common(corpus: Corpus, hashes: npt.NDArray[np.int64], frequency: npt.NDArra
     best: list[tuple[int, str]] = []  # (-count, text), at most ten: every text as common as the tenth competes by its name
     for store in corpus.stores:
         for batch in store.batches(["texts"]):
-            texts = [normalise(text) for text in batch.column("texts").values.to_pylist()]
+            texts = [same_text(text) for text in batch.column("texts").values.to_pylist()]
             counts = frequency[np.searchsorted(hashes, np.fromiter(map(hash, texts), np.int64, len(texts)))]
             for place in np.flatnonzero(counts >= least).tolist():
                 candidate = (-int(counts[place]), texts[place])

@@ -203,27 +203,50 @@ class Corpus:
     Attributes:
         stores: the stores.
         splits: the splits whose dialogues are read; None: all dialogues.
+        share: of those, how many are read, by a hash of their ids: a smaller share is part of a larger one.
     """
 
-    def __init__(self, stores: Sequence[Store], splits: Sequence[str] | None = None):
+    def __init__(self, stores: Sequence[Store], splits: Sequence[str] | None = None, share: float = 1.0):
         if not stores:
             raise CorpusError("name at least one store")
         self.stores = tuple(stores)
         self.splits = None if splits is None else tuple(splits)
+        self.share = share
         if splits is not None and not len(self):
             raise CorpusError(f"no dialogue is in split {' or '.join(splits)}: leave the split out, or name another")
 
     def __len__(self) -> int:
-        if self.splits is None:
+        if self.splits is None and self.share == 1:
             return sum(len(store) for store in self.stores)
-        columns = (batch.column("split") for store in self.stores for batch in store.batches(["split"]))
-        return sum(split in self.splits for column in columns for split in column.to_pylist())
+        batches = (batch for store in self.stores for batch in store.batches(["id", "split"]))
+        rows = (row for batch in batches for row in zip(*(batch.column(name).to_pylist() for name in ("id", "split")), strict=True))
+        return sum(self._reads(identity, split) for identity, split in rows)
 
     def __iter__(self) -> Iterator[Dialogue]:
         for store in self.stores:
             for dialogue in store:
-                if self.splits is None or dialogue.split in self.splits:
+                if self._reads(dialogue.id, dialogue.split):
                     yield dialogue
+
+    def _reads(self, identity: str, split: str | None) -> bool:
+        if self.splits is not None and split not in self.splits:
+            return False
+        if self.share == 1:
+            return True
+        return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=8).digest()) < self.share * (1 << 64)
+
+    def sampled(self, share: float) -> "Corpus":
+        """The same with a share of the dialogues that this one reads.
+
+        Raises:
+            CorpusError: if none is left.
+        """
+        if share == 1:
+            return self
+        found = Corpus(self.stores, self.splits, self.share * share)
+        if not len(found):
+            raise CorpusError(f"a share of {share:g} of {len(self)} dialogues is none: take a larger one")
+        return found
 
 
 def read_corpus(*stores: Path | str, splits: Sequence[str] | None = None) -> Corpus:

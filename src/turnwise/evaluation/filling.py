@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 
 from turnwise.evaluation.datasets.dataset import Dataset
-from turnwise.evaluation.outcomes import Outcome, Row
+from turnwise.evaluation.outcomes import Outcome, Row, mean_drawings
 from turnwise.evaluation.protocols import Effort
 from turnwise.evaluation.results import Results, whence
 from turnwise.evaluation.statistics import figures, interval
@@ -111,7 +110,7 @@ class _Filler:
             rows = [self.rows[outcome.key] for outcome in members]
             examples = {row.dataset: row.n for row in rows}
             value = float(np.mean([row.value for row in rows]))
-            spread, bounds = _spread_of_mean(members), interval(_mean_drawings(members))
+            spread, bounds = _spread_of_mean(members), interval(mean_drawings(members))
             self.averages[key] = Row(*key, value, spread, *bounds, min(row.runs for row in rows), sum(examples.values()))
         return self.averages[key]
 
@@ -151,13 +150,6 @@ def _spread_of_mean(members: Sequence[Outcome]) -> float:
         return float("nan")
     means = np.mean([figures(outcome.statistic, outcome.table) * outcome.scale for outcome in members], axis=0)
     return float(means.std(ddof=1)) if runs.pop() > 1 else 0.0
-
-
-def _mean_drawings(members: Sequence[Outcome]) -> Any:
-    """Bootstrap drawings of a mean: figures of one data set share its drawings, those of different ones do not."""
-    drawn = [outcome.drawings(crc32(outcome.dataset.encode())) for outcome in members]
-    count = min(map(len, drawn))
-    return np.mean([each[:count] for each in drawn], axis=0)
 
 
 def _other_tables(

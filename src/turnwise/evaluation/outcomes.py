@@ -1,6 +1,8 @@
 """What a task found: a figure, what it is made of, and what a reader has to know of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +10,7 @@ import numpy.typing as npt
 from turnwise.evaluation.statistics import DRAWINGS, Statistic, drawings, figures, interval
 
 #: Metrics of which less is better, by how their names begin; of all others more is.
-LOWER_IS_BETTER = ("adversary first", "alignment", "fpr95", "uniformity")
+LOWER_IS_BETTER = ("adversary first", "alignment", "fpr95", "mean cosine", "share of the first principal component", "uniformity")
 
 #: What tells of the data and not of a model, so that no two models are compared by it.
 COUNTS = ("contexts without a right response",)
@@ -105,3 +107,9 @@ class Outcome:
         low, high = interval(self.drawings())
         spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
         return Row(*self.key, self.value, spread, low, high, *self.evidence.shape[:2])
+
+
+def mean_drawings(members: Sequence[Outcome]) -> npt.NDArray[np.float64]:
+    """Bootstrap drawings of a mean: figures of one data set share its drawings, those of different ones do not."""
+    drawn = [outcome.drawings(crc32(outcome.dataset.encode())) for outcome in members]
+    return np.asarray(np.mean(drawn, axis=0))

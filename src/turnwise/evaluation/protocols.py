@@ -9,6 +9,7 @@ from turnwise.encoder import Encoder
 from turnwise.evaluation.datasets.actions import ACTION_DATASETS
 from turnwise.evaluation.datasets.candidates import candidate_datasets
 from turnwise.evaluation.datasets.constructed import retrieval_datasets
+from turnwise.evaluation.datasets.conversations import conversation_datasets
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.datasets.inference import INFERENCE_DATASETS
 from turnwise.evaluation.datasets.intents import intent_datasets
@@ -28,6 +29,7 @@ from turnwise.evaluation.tasks.finetuned import (
 )
 from turnwise.evaluation.tasks.geometry import geometry
 from turnwise.evaluation.tasks.intents import logistic_intents, nearest_intents, prototype_intents
+from turnwise.evaluation.tasks.isotropy import isotropy
 from turnwise.evaluation.tasks.probing import probe_actions, probe_inference
 from turnwise.evaluation.tasks.reranking import rerank, rerank_adversarial
 from turnwise.evaluation.tasks.responses import rank_answers, rank_responses
@@ -230,6 +232,9 @@ PROTOCOLS: dict[str, Protocol] = {
     ),
     "geometry": Protocol(
         "geometry", intent_datasets, "vectors", lambda model, data, effort, progress: geometry(_vectors(model), data)
+    ),
+    "isotropy": Protocol(
+        "geometry", conversation_datasets, "vectors", lambda model, data, effort, progress: isotropy(_vectors(model), data)
     ),
 }
 

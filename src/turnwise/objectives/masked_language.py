@@ -34,6 +34,7 @@ class MaskedLanguage:
     length: int = 256
 
     needs: ClassVar[Literal["tokens"]] = "tokens"
+    one_label: ClassVar[bool] = False
     columns: ClassVar[int] = 1
     unique: ClassVar[bool] = False
 

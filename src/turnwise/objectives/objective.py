@@ -43,6 +43,9 @@ class Texts(Protocol):
     def identity(self, turn: int) -> int:
         """A number that turns of equal text share."""
 
+    def frequency(self, turn: int) -> int:
+        """How often the corpus answers with its text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -149,6 +152,10 @@ class _Objective(Protocol):
     @property
     def unique(self) -> bool:
         """Whether an example whose first window's text was there before is passed over."""
+
+    @property
+    def one_label(self) -> bool:
+        """Whether a batch holds examples of one label alone, the labels taken in turn."""
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """The examples that a dialogue gives."""

@@ -31,6 +31,7 @@ class PairSupCon:
     head_size: int = 128
 
     needs: ClassVar[Literal["pooled"]] = "pooled"
+    one_label: ClassVar[bool] = False
     columns: ClassVar[int] = 2
     style: ClassVar[TurnStyle] = "separator"
     special_tokens: ClassVar[tuple[str, ...]] = ()

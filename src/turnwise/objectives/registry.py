@@ -1,5 +1,6 @@
 """The objectives by the names that recipes know."""
 
+import typing
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -12,9 +13,12 @@ from turnwise.objectives.pairsupcon import PairSupCon
 from turnwise.objectives.siamese import Siamese
 from turnwise.objectives.simcse import SimCSE
 from turnwise.objectives.tod_bert import TODBERT
+from turnwise.objectives.wmdc import WMDC
+from turnwise.options import checked
 
 OBJECTIVES: dict[str, type[Any]] = {
     "dse": DSE,
+    "wmdc": WMDC,
     "simcse": SimCSE,
     "pairsupcon": PairSupCon,
     "tod-bert": TODBERT,
@@ -31,11 +35,13 @@ def options_of(name: str) -> set[str]:
 
 
 def make_objective(name: str, options: Mapping[str, Any]) -> Objective:
-    """An objective with its options; lists of a YAML file become tuples."""
+    """An objective with its options, each checked; lists of a YAML file become tuples."""
     known = options_of(name)
     for option in options:
         if option not in known:
             raise TurnwiseError(f"objective {name} has no option {option!r}: it has {', '.join(sorted(known))}")
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-    made: Objective = OBJECTIVES[name](**values)
+    hints = typing.get_type_hints(OBJECTIVES[name])
+    made: Objective = OBJECTIVES[name](
+        **{key: checked(f"objectives.{name}.{key}", hints[key], value) for key, value in options.items()}
+    )
     return made

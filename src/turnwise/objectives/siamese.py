@@ -30,6 +30,7 @@ class Siamese:
     mask_equal: bool = False
 
     needs: ClassVar[Literal["pooled"]] = "pooled"
+    one_label: ClassVar[bool] = False
     columns: ClassVar[int] = 2
     style: ClassVar[TurnStyle] = "separator"
     special_tokens: ClassVar[tuple[str, ...]] = ()

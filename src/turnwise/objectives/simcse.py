@@ -31,6 +31,7 @@ class SimCSE:
     mask_equal: bool = False
 
     needs: ClassVar[Literal["pooled"]] = "pooled"
+    one_label: ClassVar[bool] = False
     style: ClassVar[TurnStyle] = "separator"
     special_tokens: ClassVar[tuple[str, ...]] = ()
 

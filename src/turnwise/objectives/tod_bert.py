@@ -31,6 +31,7 @@ class TODBERT:
     mask_equal: bool = False
 
     needs: ClassVar[Literal["pooled"]] = "pooled"
+    one_label: ClassVar[bool] = False
     columns: ClassVar[int] = 1
     style: ClassVar[TurnStyle] = "roles"
     special_tokens: ClassVar[tuple[str, ...]] = tuple(ROLE_TOKENS.values())

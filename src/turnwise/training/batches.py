@@ -55,20 +55,34 @@ class Feed:
         self._max_length = max_length
         self._longest = longest
         self._seed = seed
-        # the order of the epoch under way and of the one that threads may already prepare
-        self._order = lru_cache(2)(lambda epoch: self._random(epoch, 0).permutation(len(examples)))
+        self._groups = list(examples.by_label().items()) if objective.one_label else [(None, np.arange(len(examples)))]
+        # a group's order in the pass under way and in the one that threads may already prepare
+        self._order = lru_cache(2 * len(self._groups))(self._shuffled)
 
     @property
     def steps_per_epoch(self) -> int:
         """Steps of a pass over all examples; a last batch of one example, which has no negatives, is left out."""
-        whole, rest = divmod(len(self.examples), self._batch_size)
-        return max(1, whole + (rest > 1))
+        return sum(self._batches(len(rows)) for _, rows in self._groups)
 
     def rows(self, step: int) -> npt.NDArray[np.int64]:
-        """The examples of a step: a new order every epoch."""
-        epoch, place = divmod(step, self.steps_per_epoch)
-        order: npt.NDArray[np.int64] = self._order(epoch)
+        """The examples of a step: a new order every pass.
+
+        Where batches hold one label, the labels take turns. A label with fewer examples begins its next pass while others are
+        still in theirs, so that over an epoch every example is seen about once.
+        """
+        turn, group = divmod(step, len(self._groups))
+        passed, place = divmod(turn, self._batches(len(self._groups[group][1])))
+        order: npt.NDArray[np.int64] = self._order(group, passed)
         return order[place * self._batch_size : (place + 1) * self._batch_size]
+
+    def _batches(self, examples: int) -> int:
+        whole, rest = divmod(examples, self._batch_size)
+        return max(1, whole + (rest > 1))
+
+    def _shuffled(self, group: int, passed: int) -> npt.NDArray[np.int64]:
+        label, rows = self._groups[group]
+        shuffled: npt.NDArray[np.int64] = self._random(passed, 0, *(() if label is None else (label,))).permutation(rows)
+        return shuffled
 
     def _random(self, *place: int) -> np.random.Generator:
         return np.random.default_rng([self._seed, *self.name.encode(), *place])

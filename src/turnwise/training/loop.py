@@ -97,7 +97,7 @@ class _Run:
     def __init__(self, recipe: Recipe, corpus: Corpus, out: Path, resume: bool, progress: Progress, tensorboard: bool, cache: Path):
         self.recipe = recipe
         self.out = out
-        self.corpus = corpus
+        self.corpus = corpus.sampled(recipe.corpus_share)
         # half precision is ours to switch on: accelerate would keep the first run's choice for the whole process
         self.accelerator = Accelerator(cpu=not torch.cuda.is_available())
         self.half = _half(recipe)
@@ -111,8 +111,8 @@ class _Run:
         self.encoder = _encoder(recipe, objectives).to(self.accelerator.device)
         with self.accelerator.main_process_first():
             told = progress if self.main else silent
-            texts = tokenise_corpus(corpus, self.encoder.backbone.tokenizer, cache, told)
-            examples = find_examples(corpus, texts, objectives, cache, told)
+            texts = tokenise_corpus(self.corpus, self.encoder.backbone.tokenizer, cache, told)
+            examples = find_examples(self.corpus, texts, objectives, cache, told)
         self.parts = [
             _Part(name, objective, objective.heads(self.encoder.hidden).to(self.accelerator.device), recipe.weight(name))
             for name, objective in objectives.items()
@@ -160,16 +160,17 @@ class _Run:
 
     def _optimizer(self) -> torch.optim.Optimizer:
         recipe = self.recipe
-        groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+        groups: dict[tuple[str, bool], list[nn.Parameter]] = {}
         for name, parameter in self.named.items():
-            groups.setdefault((name.startswith("heads."), parameter.dim() > 1), []).append(parameter)
+            objective = name.split(".")[1] if name.startswith("heads.") else ""
+            groups.setdefault((objective, parameter.dim() > 1), []).append(parameter)
         settings = [
             {
                 "params": parameters,
-                "lr": (recipe.head_learning_rate or recipe.learning_rate) if is_head else recipe.learning_rate,
+                "lr": recipe.head_learning_rate_of(objective) if objective else recipe.learning_rate,
                 "weight_decay": recipe.weight_decay if is_matrix else 0.0,
             }
-            for (is_head, is_matrix), parameters in groups.items()
+            for (objective, is_matrix), parameters in groups.items()
         ]
         for group in settings:
             group["peak"] = group["lr"]
@@ -386,6 +387,8 @@ def _claim(out: Path, recipe: Recipe, resume: bool) -> None:
 def _encoder(recipe: Recipe, objectives: dict[str, Objective]) -> Encoder:
     """The encoder to start from, with the special tokens and the dropout that the recipe wants."""
     encoder = Encoder.load(recipe.backbone, device="cpu", pooling=recipe.pooling)
+    if recipe.layers is not None:
+        encoder.backbone.keep_layers(recipe.layers)
     tokens = tuple(dict.fromkeys(token for objective in objectives.values() for token in objective.special_tokens))
     styles = {objective.style for objective in objectives.values()}
     if len(styles) > 1:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.resources
-import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +14,15 @@ from turnwise.backbone.pooling import Pooling
 from turnwise.errors import TurnwiseError
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective, options_of
+from turnwise.options import OptionError, checked
 
 Schedule = Literal["constant", "linear", "cosine", "one-cycle"]
 Optimizer = Literal["adam", "adamw"]
 Precision = Literal["auto", "fp32", "bf16"]
+
+
+#: What an objective's entry may say to the loop.
+_LOOP_OPTIONS = ("weight", "batch_size", "head_learning_rate")
 
 
 class RecipeError(TurnwiseError):
@@ -30,9 +34,11 @@ class Recipe:
     """A training run.
 
     Attributes:
-        objectives: name → options; `weight` (1) is what its loss counts, `batch_size` its own where it differs.
+        objectives: name → options; `weight` (1) is what its loss counts, `batch_size` and `head_learning_rate` its own where they
+            differ from the recipe's.
         backbone: what to start from: 'minilm', a folder, a Hugging Face id.
         pooling: how token states become vectors; None: the backbone's own, or the mean.
+        corpus_share: of the dialogues that are learnt from, drawn by their ids: a smaller share is part of a larger one.
         epochs: passes over the first objective's examples; ignored where `steps` is given.
         steps: optimiser steps.
         batch_size: examples of a step, over all processes: the loss sees them all at once, however they are encoded.
@@ -46,6 +52,7 @@ class Recipe:
         max_length: tokens of a turn, special ones included.
         dropout: on hidden states; None: the backbone's own.
         attention_dropout: on attention weights; None: the backbone's own. 0 lets the fastest kernel run on a GPU.
+        layers: transformer layers that are kept, from the bottom; None: all.
         frozen_layers: transformer layers, from the bottom, that are not trained.
         frozen_embeddings: whether the embeddings are not trained.
         precision: 'bf16' computes in half precision with the loss in full; 'auto': on a GPU that can.
@@ -64,6 +71,7 @@ class Recipe:
     objectives: dict[str, dict[str, Any]]
     backbone: str = "minilm"
     pooling: Pooling | None = None
+    corpus_share: float = 1.0
     epochs: int = 1
     steps: int | None = None
     batch_size: int = 128
@@ -77,6 +85,7 @@ class Recipe:
     max_length: int = 64
     dropout: float | None = None
     attention_dropout: float | None = None
+    layers: int | None = None
     frozen_layers: int = 0
     frozen_embeddings: bool = False
     precision: Precision = "auto"
@@ -98,11 +107,13 @@ class Recipe:
         for key, value in (("epochs", self.epochs), ("steps", self.steps), ("batch_size", self.batch_size)):
             if value is not None and value < (2 if key == "batch_size" else 1):
                 raise RecipeError(f"{key}={value}: too small")
-        for key in ("log_every", "checkpoint_every", "keep", "workers", "max_length"):
-            if getattr(self, key) < 1:
+        for key in ("log_every", "checkpoint_every", "keep", "workers", "max_length", "layers"):
+            if getattr(self, key) is not None and getattr(self, key) < 1:
                 raise RecipeError(f"{key}={getattr(self, key)}: needs to be 1 or more")
         if not 0 <= self.warmup < 1 or not 0 <= self.ema < 1:
             raise RecipeError("warmup and ema are shares from 0 to below 1")
+        if not 0 < self.corpus_share <= 1:
+            raise RecipeError(f"corpus_share={self.corpus_share}: a share from above 0 to 1")
         if self.pooling == "first-last":
             raise RecipeError(
                 "pooling=first-last: a model folder cannot say so; train with mean, evaluate with --pooling first-last"
@@ -121,6 +132,10 @@ class Recipe:
         """An objective's examples of a step."""
         return int(self.objectives[objective].get("batch_size", self.batch_size))
 
+    def head_learning_rate_of(self, objective: str) -> float:
+        """The learning rate of an objective's heads."""
+        return float(self.objectives[objective].get("head_learning_rate") or self.head_learning_rate or self.learning_rate)
+
     def to_yaml(self) -> str:
         """The recipe with every key, as YAML."""
         return yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, allow_unicode=True)
@@ -128,7 +143,7 @@ class Recipe:
 
 def _own(options: Mapping[str, Any]) -> dict[str, Any]:
     """An objective's own options, without those of the loop."""
-    return {key: value for key, value in options.items() if key not in ("weight", "batch_size")}
+    return {key: value for key, value in options.items() if key not in _LOOP_OPTIONS}
 
 
 def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -145,18 +160,21 @@ def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         key, equals, value = override.partition("=")
         if not equals or not key:
             raise RecipeError(f"{override!r}: expected key=value")
-        _set(tree, key.split("."), _scalar(value), override)
+        _set(tree, key.split("."), parse_scalar(value), override)
     return from_tree(tree)
 
 
 def from_tree(tree: Mapping[str, Any]) -> Recipe:
     """A recipe from what YAML holds, every key checked."""
     hints = typing.get_type_hints(Recipe)
-    values = {}
+    values: dict[str, Any] = {}
     for key, value in tree.items():
         if key not in hints:
             raise RecipeError(f"a recipe has no key {key!r}: it has {', '.join(hints)}")
-        values[key] = _checked(key, hints[key], value)
+        try:
+            values[key] = _objectives(value) if key == "objectives" else checked(key, hints[key], value)
+        except OptionError as error:
+            raise RecipeError(str(error)) from None
     if "objectives" not in values:
         raise RecipeError("objectives: name at least one")
     return Recipe(**values)
@@ -184,8 +202,12 @@ def _read(name: str | Path) -> dict[str, Any]:
     return tree
 
 
-def _scalar(value: str) -> Any:
-    parsed = yaml.safe_load(value) if value else value
+def parse_scalar(value: str) -> Any:
+    """What a text on the command line stands for, as YAML reads it; `3e-5` is a number."""
+    try:
+        parsed = yaml.safe_load(value) if value else value
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{value!r} is not valid YAML: {str(error).splitlines()[0]}") from None
     if isinstance(parsed, str):  # YAML 1.1 takes 3e-5 for a text
         try:
             return float(parsed)
@@ -210,36 +232,7 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> No
     branch[keys[-1]] = value
 
 
-def _checked(key: str, kind: Any, value: Any) -> Any:
-    if key == "objectives":
-        if not isinstance(value, dict) or not all(isinstance(options, dict | None) for options in value.values()):
-            raise RecipeError("objectives: expected names, each with its options")
-        return {name: options or {} for name, options in value.items()}
-    allowed = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
-    for choice in allowed:
-        if typing.get_origin(choice) is Literal:
-            if value in typing.get_args(choice):
-                return value
-        elif choice is type(None):
-            if value is None:
-                return None
-        elif choice is float and isinstance(value, int | float | str) and not isinstance(value, bool):
-            try:
-                return float(value)
-            except ValueError:
-                continue
-        elif choice is int and isinstance(value, float) and value.is_integer():
-            return int(value)
-        elif isinstance(value, choice) and not (choice is int and isinstance(value, bool)):
-            return value
-    raise RecipeError(f"{key}={value!r}: expected {_words(allowed)}")
-
-
-def _words(allowed: Sequence[Any]) -> str:
-    names = []
-    for choice in allowed:
-        if typing.get_origin(choice) is Literal:
-            names += [repr(value) for value in typing.get_args(choice)]
-        else:
-            names.append("nothing" if choice is type(None) else choice.__name__)
-    return " or ".join(names)
+def _objectives(value: Any) -> dict[str, dict[str, Any]]:
+    if not isinstance(value, dict) or not all(isinstance(options, dict | None) for options in value.values()):
+        raise RecipeError("objectives: expected names, each with its options")
+    return {name: options or {} for name, options in value.items()}

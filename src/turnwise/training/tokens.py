@@ -1,13 +1,15 @@
 """Texts tokenised once, and examples found once: what training reads lies memory-mapped on disk.
 
-A folder `tokens/` in the run's folder holds the turns' tokens end to end, where each turn begins, who speaks it and what it says
-(as a hash), and each objective's examples as numbers of turns. Both are named by what they were made of, so a resumed run finds
-them and a changed corpus, tokenizer or objective does not.
+A folder `tokens/` in the run's folder holds the turns' tokens end to end, where each turn begins, who speaks it, what it says (as a
+hash) and how often that is an answer, and each objective's examples as numbers of turns. Both are named by what they were made of,
+so a resumed run finds them and a changed corpus, tokenizer or objective does not.
 """
 
+import contextlib
 import hashlib
 import json
 import shutil
+import tempfile
 from array import array
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +22,7 @@ from transformers import PreTrainedTokenizerBase
 from turnwise.backbone.compose import tokenise
 from turnwise.backbone.stream import Tokens
 from turnwise.corpus.store import Corpus
+from turnwise.dialogue import same_text
 from turnwise.errors import TurnwiseError
 from turnwise.objectives.objective import Objective
 from turnwise.progress import Progress, silent
@@ -39,6 +42,7 @@ class TokenTable:
         self._ends = np.load(folder / "ends.npy", mmap_mode="r")
         self._speakers = np.load(folder / "speakers.npy", mmap_mode="r")
         self._identities = np.load(folder / "identities.npy", mmap_mode="r")
+        self._frequencies = np.load(folder / "frequencies.npy", mmap_mode="r")
         self._names: list[str] = json.loads((folder / "speakers.json").read_text())
 
     def __len__(self) -> int:
@@ -56,6 +60,10 @@ class TokenTable:
         """A number that turns of equal text share; case and surrounding space do not count."""
         return int(self._identities[turn])
 
+    def frequency(self, turn: int) -> int:
+        """How often the corpus answers with its text: turns that open a dialogue answer nothing."""
+        return int(self._frequencies[turn])
+
 
 class ExampleTable:
     """An objective's examples, memory-mapped: windows of turns and labels."""
@@ -67,6 +75,10 @@ class ExampleTable:
     def __len__(self) -> int:
         return len(self._labels)
 
+    def by_label(self) -> dict[int, npt.NDArray[np.int64]]:
+        """The numbers of the examples of each label, smallest label first."""
+        return {int(label): np.flatnonzero(self._labels == label) for label in np.unique(self._labels)}
+
     def rows(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Windows (rows, columns, 2) and labels (rows,) of some examples."""
         return np.asarray(self._windows[rows], np.int64), np.asarray(self._labels[rows], np.int64)
@@ -74,11 +86,11 @@ class ExampleTable:
 
 def tokenise_corpus(corpus: Corpus, tokenizer: PreTrainedTokenizerBase, folder: Path, progress: Progress = silent) -> TokenTable:
     """Tokenises a corpus, unless that was done before."""
-    made_of = [*_source(corpus), tokenizer.backend_tokenizer.to_str()]
+    made_of = ["with frequencies", *_source(corpus), tokenizer.backend_tokenizer.to_str()]
 
     def write(place: Path) -> None:
         # arrays of numbers, not lists: tens of millions of turns fit
-        lengths, identities, speakers = array("i"), array("q"), array("h")
+        lengths, identities, speakers, answers = array("i"), array("q"), array("h"), array("b")
         names: dict[str, int] = {}
         texts: list[str] = []
         total = len(corpus)
@@ -92,7 +104,8 @@ def tokenise_corpus(corpus: Corpus, tokenizer: PreTrainedTokenizerBase, folder: 
                 texts.clear()
 
             for number, dialogue in enumerate(corpus, 1):
-                for turn in dialogue.turns:
+                for before, turn in enumerate(dialogue.turns):
+                    answers.append(before > 0)
                     texts.append(turn.text)
                     identities.append(_identity(turn.text))
                     speakers.append(names.setdefault(turn.speaker, len(names)))
@@ -101,7 +114,9 @@ def tokenise_corpus(corpus: Corpus, tokenizer: PreTrainedTokenizerBase, folder: 
                     progress("tokenising", number, total)
             flush()
         np.save(place / "ends.npy", np.concatenate([[0], np.cumsum(np.frombuffer(lengths, np.int32), dtype=np.int64)]))
-        np.save(place / "identities.npy", np.frombuffer(identities, np.int64))
+        known = np.frombuffer(identities, np.int64)
+        np.save(place / "identities.npy", known)
+        np.save(place / "frequencies.npy", _frequencies(known, np.frombuffer(answers, np.bool_)))
         np.save(place / "speakers.npy", np.frombuffer(speakers, np.int16))
         (place / "speakers.json").write_text(json.dumps(list(names)))
 
@@ -150,25 +165,36 @@ def find_examples(
 
 
 def _source(corpus: Corpus) -> list[str]:
-    """What tells a corpus from others: its stores' contents and the splits that are read."""
-    return [*(store.manifest["generation"] for store in corpus.stores), *(corpus.splits or ("all splits",))]
+    """What tells a corpus from others: its stores' contents, and the splits and the share that are read."""
+    share = () if corpus.share == 1 else (f"share {corpus.share!r}",)
+    return [*(store.manifest["generation"] for store in corpus.stores), *(corpus.splits or ("all splits",)), *share]
 
 
 def _once(folder: Path, kind: str, made_of: list[str], write: Callable[[Path], None]) -> Path:
     """The folder for something made of certain things: written under another name and renamed, unless it is there."""
     place = folder / f"{kind}-{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:12]}"
     if not place.is_dir():
-        unfinished = folder / f".writing-{kind}"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        write(unfinished)
-        unfinished.rename(place)
+        folder.mkdir(parents=True, exist_ok=True)
+        # a name of its own: several runs may share the folder, and what one of them has finished the others take
+        unfinished = Path(tempfile.mkdtemp(prefix=f".writing-{kind}-", dir=folder))
+        try:
+            write(unfinished)
+            with contextlib.suppress(OSError):  # another run was faster
+                unfinished.rename(place)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
     return place
 
 
 def _identity(text: str) -> int:
-    digest = hashlib.blake2b(text.strip().lower().encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(same_text(text).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
+
+
+def _frequencies(identities: npt.NDArray[np.int64], answers: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
+    """For each turn, how many turns that answer another have its text: eight bytes a turn are held, and no text."""
+    _, number = np.unique(identities, return_inverse=True)
+    return np.bincount(number[answers], minlength=len(identities))[number].astype(np.int32)
 
 
 def _none() -> Any:

@@ -1,14 +1,12 @@
 """Semantic retrieval as DialogueCSE builds it, from corpora and stores whose turns have intents or acts."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
-from turnwise.corpus.intake import Intake
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.store import is_store, read_corpus
-from turnwise.dialogue import Dialogue
 from turnwise.evaluation.datasets.construction import Label, build_retrieval, labelled_turns
 from turnwise.evaluation.datasets.dataset import Dataset
+from turnwise.evaluation.datasets.reading import corpus_dialogues, store_name
 from turnwise.evaluation.datasets.retrieval import RETRIEVAL_DATASETS, RetrievalData
 
 #: Queries of a constructed set: about as many as the paper keeps of a corpus.
@@ -22,7 +20,7 @@ def retrieval_datasets(data: Path | None = None) -> dict[str, Dataset[RetrievalD
     """
     found = {**RETRIEVAL_DATASETS, **_CORPORA}
     if data is not None and is_store(data):
-        store = _from_store("sample" if (data / "intents").is_dir() else data.resolve().name)
+        store = _from_store(store_name(data))
         found[store.name] = store
     return found
 
@@ -47,11 +45,8 @@ def _from_corpus(
 ) -> Dataset[RetrievalData]:
     known = get_reader(reader)
 
-    def dialogues(folder: Path) -> Iterator[Dialogue]:
-        return known.read(Intake(folder, known.name, lambda rejection: None, known.encoding))
-
     def read(folder: Path) -> RetrievalData:
-        turns = labelled_turns(dialogues(folder), label, speaker=speaker, split=split)
+        turns = labelled_turns(corpus_dialogues(known, folder), label, speaker=speaker, split=split)
         return build_retrieval(turns, name, queries=QUERIES, licence=known.licence)
 
     return Dataset(name, reader, files, read, known.licence, known.home, digest, differs or _BUILT)

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.corpus.intake import Intake, Rejection
+from turnwise.corpus.registry import Reader
+from turnwise.dialogue import Dialogue
 from turnwise.evaluation.datasets.dataset import Data, Dataset, DatasetError
 
 SPLITS = ("train", "valid", "test")
@@ -41,6 +43,16 @@ def strict(root: Path) -> Intake:
         raise DatasetError(f"{place}{line}: {rejection.reason}; get the file anew, or correct it")
 
     return Intake(root, root.name, refuse)
+
+
+def corpus_dialogues(reader: Reader, folder: Path) -> Iterator[Dialogue]:
+    """The dialogues of a corpus in its authors' layout, in a stream; what its reader leaves out of a store is left out here too."""
+    return reader.read(Intake(folder, reader.name, lambda rejection: None, reader.encoding))
+
+
+def store_name(folder: Path) -> str:
+    """What a store is called as a data set: 'sample' if it is a sample world, else by its folder's name."""
+    return "sample" if (folder / "intents").is_dir() else folder.resolve().name
 
 
 def text_of(value: Any) -> str:

@@ -1,0 +1,112 @@
+"""`turnwise sweep`: a recipe at many points, measured and reported together."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnwise.cli.terminal import AsJson, bar, print_table, quiet
+
+if TYPE_CHECKING:
+    from turnwise.experiments.points import Point
+
+
+def _list(wanted: bool) -> None:
+    if wanted:
+        from turnwise.experiments.sweep import load_sweep, packaged_sweeps
+
+        print_table("[bold]Sweeps", [(each, load_sweep(each).describes) for each in packaged_sweeps()])
+        raise typer.Exit
+
+
+def sweep_command(
+    recipe: Annotated[str, typer.Argument(help="A sweep's name (see --list) or file, or a recipe's with --grid.")],
+    corpus: Annotated[list[Path], typer.Option(help="A store to learn from; may be repeated.")],
+    data: Annotated[Path, typer.Option(envvar="TURNWISE_DATA", help="A folder of data sets to measure on, or a sample world.")],
+    out: Annotated[Path, typer.Option(file_okay=False, help="The sweep's folder: models, results.json, table.md, report.html.")],
+    grid: Annotated[
+        list[str] | None, typer.Option(help="A key of the recipe and its values, as key=a,b,c or key=[1],[1,2]; may be repeated.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a key at all points, as key=value; may be repeated.")
+    ] = None,
+    suite: Annotated[list[str] | None, typer.Option(help="dse, diaeval, …: what is measured; may be repeated.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Besides or instead of suites: intents, …; may be repeated.")] = None,
+    dataset: Annotated[list[str] | None, typer.Option(help="These data sets alone; may be repeated.")] = None,
+    split: Annotated[list[str] | None, typer.Option(help="Learn only from dialogues of this split; may be repeated.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Fewer runs than the protocols have; results say so.")] = None,
+    fine_tuning: Annotated[bool, typer.Option(help="Whether to measure what trains the encoder further, too.")] = False,
+    start: Annotated[bool, typer.Option(help="Whether to measure the untrained encoder first.")] = True,
+    keep_checkpoints: Annotated[bool, typer.Option("--keep-checkpoints", help="Keep those of finished runs.")] = False,
+    as_json: AsJson = False,
+    list_them: Annotated[
+        bool, typer.Option("--list", callback=_list, is_eager=True, help="Show the sweeps that come with turnwise and stop.")
+    ] = False,
+) -> None:
+    """Trains a recipe at every point of a grid, measures each model, and reports them together.
+
+    Killed, interrupted or with failed points, the same command goes on; the grid may grow meanwhile.
+
+    Example: `turnwise sweep dse --grid learning_rate=3e-6,3e-5 --corpus store --suite dse --data data --out sweep`
+    """
+    quiet()
+    from turnwise.corpus.store import read_corpus
+    from turnwise.evaluation.protocols import Effort
+    from turnwise.experiments.sweep import SweepError, load_sweep, run_sweep
+    from turnwise.training.loop import TrainingInterruptedError
+
+    wanted = load_sweep(recipe, grid or (), settings or (), suite or ([] if task else None))
+    try:
+        with bar() as progress:
+            points = run_sweep(
+                wanted,
+                read_corpus(*corpus, splits=split or None),
+                data,
+                out,
+                tasks=task or (),
+                datasets=dataset or (),
+                fine_tuning=fine_tuning,
+                effort=Effort(seeds),
+                start=start,
+                keep_checkpoints=keep_checkpoints,
+                progress=progress,
+            )
+    except (TrainingInterruptedError, KeyboardInterrupt):
+        typer.echo("interrupted; all is saved. Go on with the same command", err=True)
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo((out / "results.json").read_text(encoding="utf-8"), nl=False)
+    else:
+        _print(points, wanted.recipe)
+    typer.echo(f"{out / 'report.html'} has the tables and curves", err=True)
+    failed = [f"{point.name}: {point.failure}" for point in points if point.failure]
+    if failed:
+        said = "; ".join(failed)
+        raise SweepError(f"{len(failed)} of {len(points)} points failed, and the same command tries them again. {said}")
+
+
+def _print(points: "list[Point]", title: str) -> None:
+    """A line a point, a column a figure."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from turnwise.evaluation.reporting.cells import between, digits_of, number
+
+    columns = list(dict.fromkeys(key for point in points for key in point.figures))
+    table = Table(title=f"[bold]{escape(title)}", title_justify="left", box=None, pad_edge=False)
+    table.add_column("")
+    for suite, name in columns:
+        table.add_column(f"{suite}: {name}", justify="right")
+    for point in points:
+        cells = []
+        for key in columns:
+            figure = point.figures.get(key)
+            if figure is None:
+                cells.append("failed" if point.failure else "")
+            else:
+                low, high = figure.interval()
+                digits = digits_of(figure.value, high)
+                cells.append(f"{number(figure.value, digits)} ({between(low, high, digits)})")
+        table.add_row(escape(point.name), *cells)
+    Console().print(table)

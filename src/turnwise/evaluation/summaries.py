@@ -1,0 +1,163 @@
+"""The few figures that sum up a suite: what curves over many models show, and tables of many models hold.
+
+A summary is the mean of all its parts on all data sets on which they were measured, stand-ins and sample worlds included; what was
+not measured is left out, so that a mean says of which data sets it is.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from turnwise.evaluation.outcomes import COUNTS, Outcome, lower_is_better, mean_drawings
+from turnwise.evaluation.results import Results, ResultsError
+from turnwise.evaluation.statistics import interval
+
+#: A figure on whatever data set: task, setting, metric.
+Part = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What sums up a part of a suite.
+
+    Attributes:
+        name: in a word.
+        parts: what it is the mean of.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+
+
+def _parts(task: str, settings: tuple[str, ...], metrics: tuple[str, ...]) -> tuple[Part, ...]:
+    return tuple((task, setting, metric) for setting in settings for metric in metrics)
+
+
+_TOP = ("Top-1", "Top-3", "Top-10")
+
+SUMMARIES: dict[str, tuple[Summary, ...]] = {
+    # the five columns of DSE's Table 6
+    "dse": (
+        Summary("intents", _parts("intents", ("1-shot prototypes", "5-shot prototypes"), ("accuracy",))),
+        Summary(
+            "out of scope",
+            _parts(
+                "out-of-scope",
+                ("1-shot, threshold mean-std", "1-shot, threshold mean"),
+                ("Accuracy", "In-Accuracy", "OOS-Accuracy", "OOS-Recall"),
+            ),
+        ),
+        Summary("answers", _parts("responses", ("0-shot similarity",), _TOP)),
+        Summary("responses", _parts("responses", ("0-shot similarity, history",), _TOP)),
+        Summary("actions", _parts("actions", ("10-shot fine-tuned", "20-shot fine-tuned"), ("Micro F1", "Macro F1"))),
+    ),
+    # the three panels of DiaEval's Figure 3
+    "diaeval": (
+        Summary("actions", (("actions", "frozen encoder, MLP", "Micro F1"),)),
+        Summary("inference", (("inference", "frozen encoder, MLP", "accuracy"),)),
+        Summary("responses", (("responses", "0-shot similarity, history", "Top-3"),)),
+    ),
+    "tadse": (Summary("intents", (("intents", "1-NN", "accuracy"),)),),
+    "dialoguecse": (
+        Summary("similarity", (("sts", "cosine", "Spearman"),)),
+        Summary("retrieval", (("retrieval", "cosine", "MAP"),)),
+    ),
+    # a model is measured either as a re-ranker or by cosine, never as both
+    "ums": (Summary("reranking", _parts("reranking", ("re-ranker", "cosine, history"), ("R10@1",))),),
+}
+
+
+@dataclass(frozen=True)  # without slots, which leave no room for the drawings
+class Summarised:
+    """A summary of one model.
+
+    Attributes:
+        suite: which suite, or the tasks.
+        name: of the summary.
+        members: the figures that it is the mean of.
+    """
+
+    suite: str
+    name: str
+    members: tuple[Outcome, ...]
+
+    @property
+    def value(self) -> float:
+        """The mean of the figures."""
+        return float(np.mean([outcome.value for outcome in self.members]))
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Which figures, whatever the data set."""
+        return tuple(dict.fromkeys((outcome.task, outcome.setting, outcome.metric) for outcome in self.members))
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The data sets of the figures."""
+        return tuple(dict.fromkeys(outcome.dataset for outcome in self.members))
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether less is better; the metrics of a summary agree on that."""
+        return lower_is_better(self.members[0].metric)
+
+    @cached_property
+    def _drawn(self) -> npt.NDArray[np.float64]:
+        # whoever watches an experiment asks for them after every point
+        return mean_drawings(self.members)
+
+    def drawings(self) -> npt.NDArray[np.float64]:
+        """The mean in every drawing of the bootstrap; two models seen on the same examples get the same drawings."""
+        return self._drawn
+
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval."""
+        return interval(self.drawings())
+
+    def obstacle(self, other: "Summarised") -> str:
+        """Why the two cannot be paired; empty where they can."""
+        ours, theirs = ({outcome.key: outcome for outcome in each.members} for each in (self, other))
+        if unpaired := ours.keys() ^ theirs.keys():
+            return f"only one of the two has {', '.join(min(unpaired))}"
+        for key, outcome in ours.items():
+            shapes = outcome.table.shape[:2], theirs[key].table.shape[:2]
+            if shapes[0] != shapes[1]:
+                first, second = (f"{runs:,} × {examples:,}" for runs, examples in shapes)
+                return f"{first} and {second} runs and test examples of {', '.join(key)}"
+        return ""
+
+    def difference(self, other: "Summarised") -> tuple[float, float, float]:
+        """By how much this mean exceeds the other, with the 95% interval of that; paired: what is hard for both cancels out.
+
+        Raises:
+            ResultsError: if the two are not of the same figures on the same examples.
+        """
+        if obstacle := self.obstacle(other):
+            raise ResultsError(f"{self.suite}, {self.name} cannot be compared: {obstacle}")
+        return self.value - other.value, *interval(self.drawings() - other.drawings())
+
+
+def summarise(results: Results) -> list[Summarised]:
+    """What sums up an evaluation.
+
+    A suite has its `SUMMARIES`; single tasks have one for every task, setting and metric, counts of the data left out. What has no
+    figure at all is left out.
+    """
+    return [
+        Summarised(results.suite, summary.name, members)
+        for summary in SUMMARIES.get(results.suite) or _each(results)
+        if (members := tuple(_members(summary, results)))
+    ]
+
+
+def _each(results: Results) -> list[Summary]:
+    """A summary for every task, setting and metric."""
+    parts = dict.fromkeys((outcome.task, outcome.setting, outcome.metric) for outcome in results.outcomes)
+    return [Summary(", ".join(part), (part,)) for part in parts if part[2] not in COUNTS]
+
+
+def _members(summary: Summary, results: Results) -> Iterator[Outcome]:
+    return (outcome for outcome in results.outcomes if (outcome.task, outcome.setting, outcome.metric) in summary.parts)

@@ -1,0 +1,366 @@
+"""Soups: models between two others of one shape, by weighting their weights.
+
+Training gains in some tasks and loses in others. Somewhere between the model before and the model after, what was gained may be
+kept and what was lost regained (Wortsman et al., 2022, 'Robust fine-tuning of zero-shot models' and 'Model soups').
+
+OUT/models/RATIO/                      a soup, as `Encoder.save` writes it; its soup.json says of which two models
+OUT/models/RATIO/evaluation/SUITE/     what it measures, as `turnwise evaluate` writes it
+OUT/results.json, table.md, report.html, curves/    all ratios together
+"""
+
+import copy
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from turnwise.encoder import Encoder
+from turnwise.errors import TurnwiseError
+from turnwise.evaluation.evaluating import EvaluationError, evaluate
+from turnwise.evaluation.judged import fingerprint
+from turnwise.evaluation.protocols import TASKS, Effort
+from turnwise.evaluation.reporting.report import write_report
+from turnwise.evaluation.results import Results
+from turnwise.evaluation.suites import SUITES
+from turnwise.experiments.points import Point
+from turnwise.experiments.report import write_experiment
+from turnwise.progress import Progress, silent
+from turnwise.version import __version__
+
+_DESCRIPTION = "soup.json"
+
+#: Keys of a configuration that do not change the vectors of given weights.
+_WITHOUT_EFFECT = {
+    *("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "initializer_range", "use_cache"),
+    *("id2label", "label2id", "problem_type", "finetuning_task", "gradient_checkpointing"),
+}
+
+
+class SoupError(TurnwiseError):
+    """Two models cannot be mixed, or not there; the message says why."""
+
+
+def soup(first: Encoder, second: Encoder, ratio: float) -> Encoder:
+    """The model at a place between two others: every weight is (1 - ratio) · first's + ratio · second's, taken in float32.
+
+    Neither of the two is changed. The soup takes inputs as long as both do.
+
+    Args:
+        first: what a ratio of 0 gives, bit for bit.
+        second: what a ratio of 1 gives, bit for bit.
+        ratio: from 0 to 1.
+
+    Raises:
+        SoupError: if the ratio is another, or the two differ in more than their weights.
+    """
+    _expect_ratio(ratio)
+    _expect_alike(first, second)
+    mixed = copy.deepcopy(second if ratio == 1 else first)
+    if 0 < ratio < 1:
+        mixed.float()
+        ours, theirs = first.state_dict(), second.state_dict()
+        with torch.no_grad():
+            for name, value in mixed.state_dict().items():
+                if value.is_floating_point():
+                    # of the two themselves: a weight that goes by two names is written twice
+                    value.copy_((1 - ratio) * ours[name].float() + ratio * theirs[name].float().to(value.device))
+    mixed.max_length = min(first.max_length, second.max_length)
+    return mixed.eval()
+
+
+def _expect_ratio(ratio: float) -> None:
+    if not 0 <= ratio <= 1:  # which NaN is not either
+        raise SoupError(f"a ratio of {ratio:g}: it lies between 0, the first model, and 1, the second")
+
+
+# ---- what two models may not differ in
+
+
+def _expect_alike(first: Encoder, second: Encoder) -> None:
+    if differences := _differences(first, second):
+        raise SoupError(f"the two models cannot be mixed; they differ in more than their weights: {'; '.join(differences)}")
+
+
+def _differences(first: Encoder, second: Encoder) -> list[str]:
+    """What two models differ in besides their weights and how long their inputs may be."""
+    found = [
+        f"{name} {ours!r} and {theirs!r}"
+        for name, ours, theirs in (
+            ("pooling", first.pooling, second.pooling),
+            ("joining turns by", first.style, second.style),
+            ("vectors of length 1", first.normalise, second.normalise),
+        )
+        if ours != theirs
+    ]
+    ours, theirs = (_spelling(encoder.backbone.tokenizer) for encoder in (first, second))
+    if parts := [name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)]:
+        found.append(f"tokenizers ({', '.join(parts)})")
+    if unlike := _unlike_weights(first, second):
+        found.append(f"{len(unlike)} weights, such as {unlike[0]}")
+    else:
+        found += _unlike_settings(first, second)
+    return found
+
+
+def _spelling(tokenizer: Any) -> dict[str, Any]:
+    """All that determines a text's tokens, but where they are cut and how they are padded: using a tokenizer changes that."""
+    known = {"kind": type(tokenizer).__name__, "vocabulary": tokenizer.get_vocab(), "special tokens": tokenizer.special_tokens_map}
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return known
+    parts = json.loads(backend.to_str())
+    parts["model"].pop("vocab", None)  # which is the vocabulary again
+    return known | {name: value for name, value in parts.items() if name not in ("truncation", "padding", "added_tokens")}
+
+
+def _unlike_weights(first: Encoder, second: Encoder) -> list[str]:
+    """Weights that only one of the two has, of other shapes, or of whole numbers that differ."""
+    ours, theirs = first.state_dict(), second.state_dict()
+    found = [f"{name}, which only one has" for name in sorted(ours.keys() ^ theirs.keys())]
+    for name in sorted(ours.keys() & theirs.keys()):
+        one, other = ours[name], theirs[name]
+        if one.shape != other.shape:
+            found.append(f"{name} of {tuple(one.shape)} and {tuple(other.shape)}")
+        elif not one.is_floating_point() and not torch.equal(one.cpu(), other.cpu()):
+            found.append(f"{name} of other whole numbers")
+    return found
+
+
+def _unlike_settings(first: Encoder, second: Encoder) -> list[str]:
+    """Settings of the backbones that change what the same weights compute, such as the number of attention heads."""
+    ours, theirs = (encoder.backbone.model.config.to_dict() for encoder in (first, second))
+    names = [
+        name
+        for name in sorted(ours.keys() | theirs.keys())
+        if name not in _WITHOUT_EFFECT and "drop" not in name and ours.get(name) != theirs.get(name)
+    ]
+    return [f"{name} {ours.get(name)!r} and {theirs.get(name)!r}" for name in names]
+
+
+# ---- soups on disk
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two models, and what to call them."""
+
+    names: tuple[str, str]
+    encoders: tuple[Encoder, Encoder]
+
+    @classmethod
+    def load(cls, first: str | Path, second: str | Path) -> "_Pair":
+        return cls((str(first), str(second)), (Encoder.load(first), Encoder.load(second)))
+
+    def description(self) -> dict[str, Any]:
+        """What is noted of the pair."""
+        named = zip(("first", "second"), self.names, self.encoders, strict=True)
+        return {key: {"model": name, "fingerprint": fingerprint(encoder)} for key, name, encoder in named}
+
+    def write(self, ratio: float, folder: Path) -> None:
+        """Writes the soup of a ratio: the folder is there whole or not at all."""
+        _expect_free(folder)
+        mixed = soup(*self.encoders, ratio)
+        unfinished = folder.with_name(f"{folder.name}.writing")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        mixed.save(unfinished, _card(self.names, ratio, folder.name))
+        description = {**self.description(), "ratio": ratio, "turnwise": __version__}
+        (unfinished / _DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        if folder.is_dir():
+            folder.rmdir()  # it is empty
+        unfinished.rename(folder)
+
+
+def write_soup(first: str | Path, second: str | Path, ratio: float, out: Path | str) -> None:
+    """Writes one soup as a model folder, with a card that names both models and the ratio.
+
+    Args:
+        first: 'minilm', a folder, or a Hugging Face id.
+        second: the same.
+        ratio: from 0, the first model, to 1, the second.
+        out: the folder; must be new or empty.
+
+    Raises:
+        SoupError: if the two cannot be mixed, or the folder holds something.
+    """
+    out = Path(out)
+    _expect_ratio(ratio)
+    _expect_free(out)  # before models are loaded
+    _Pair.load(first, second).write(ratio, out)
+
+
+def write_soups(
+    first: str | Path, second: str | Path, ratios: Sequence[float], out: Path | str, progress: Progress = silent
+) -> dict[float, Path]:
+    """Writes the soup of every ratio to `out/models/RATIO`; those that are there already are not made again.
+
+    Args:
+        first: 'minilm', a folder, or a Hugging Face id.
+        second: the same.
+        ratios: from 0, the first model, to 1, the second; twelve digits of each count.
+        out: the folder of all of them.
+        progress: told how many are done.
+
+    Returns:
+        The folders by ratio, the smallest ratio first.
+
+    Raises:
+        SoupError: if the two cannot be mixed, or the folder holds soups of other models, or something else.
+    """
+    out = Path(out)
+    if not ratios:
+        raise SoupError("there is no ratio to mix the two models by")
+    for ratio in ratios:
+        _expect_ratio(ratio)
+    folders = {float(name): out / "models" / name for name in sorted({_called(ratio) for ratio in ratios}, key=float)}
+    pair = _Pair.load(first, second)
+    _expect_alike(*pair.encoders)
+    _expect_own(out, pair)
+    for number, (ratio, folder) in enumerate(folders.items()):
+        progress("soups", number, len(folders))
+        if not (folder / _DESCRIPTION).is_file():
+            pair.write(ratio, folder)
+    progress("soups", len(folders), len(folders))
+    return folders
+
+
+def _called(ratio: float) -> str:
+    """A ratio as folders and tables call it."""
+    return f"{ratio:.12g}"
+
+
+def _expect_free(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SoupError(f"{folder} is not empty: choose a new or empty folder")
+
+
+def _expect_own(out: Path, pair: _Pair) -> None:
+    """Makes sure that a folder holds soups of these two models, or nothing."""
+    places = sorted(out.glob(f"models/*/{_DESCRIPTION}"))
+    if not places and not (out / "models").is_dir():
+        _expect_free(out)
+    wanted = pair.description()
+    for place in places:
+        known = json.loads(place.read_text(encoding="utf-8"))
+        for which in ("first", "second"):
+            if known[which]["fingerprint"] != wanted[which]["fingerprint"]:
+                models = f"{known['first']['model']} and {known['second']['model']}"
+                raise SoupError(f"{out} holds soups of {models}, and the {which} model is another now: choose another folder")
+
+
+def _card(names: tuple[str, str], ratio: float, folder: str) -> str:
+    first, second = names
+    return "\n".join(
+        [
+            "---",
+            "library_name: sentence-transformers",
+            "pipeline_tag: sentence-similarity",
+            "tags: [turnwise, dialogue, sentence-transformers]",
+            "---",
+            "",
+            "# An encoder between two others",
+            "",
+            f"Made with turnwise {__version__}: every weight is {1 - ratio:.12g} · `{first}` + {_called(ratio)} · `{second}`.",
+            "",
+            "```python",
+            "from turnwise import Encoder",
+            "",
+            f'vectors = Encoder.load("{folder}").encode(["where is my parcel?"])',
+            "```",
+            "",
+            "`SentenceTransformer` from sentence-transformers loads the folder too.",
+            "",
+            "Whether the model may be passed on, and for what, depends on the licences of both models and of their data.",
+            "",
+        ]
+    )
+
+
+# ---- soups measured
+
+
+def soup_curve(
+    first: str | Path,
+    second: str | Path,
+    ratios: Sequence[float],
+    data: Path | str,
+    out: Path | str,
+    *,
+    suites: Sequence[str] = (),
+    tasks: Sequence[str] = (),
+    datasets: Sequence[str] = (),
+    fine_tuning: bool = False,
+    effort: Effort | None = None,
+    progress: Progress = silent,
+) -> list[Point]:
+    """Measures the soups of two models over the ratio, and writes one report of all after each.
+
+    What is there is neither made nor measured again: the same call goes on where it was interrupted.
+
+    Args:
+        first: 'minilm', a folder, or a Hugging Face id.
+        second: the same.
+        ratios: from 0, the first model, to 1, the second; differences are to the smallest.
+        data: a folder of data sets in their authors' layouts, or a sample world's.
+        out: the folder of all soups.
+        suites: by which to measure: 'dse', 'diaeval', ….
+        tasks: instead of suites or besides them: 'intents', 'responses', ….
+        datasets: these alone; none: all that are there.
+        fine_tuning: whether to run what trains the encoder.
+        effort: less than the whole protocol, for those in a hurry; results say so.
+        progress: told what is under way.
+
+    Returns:
+        A point for every ratio, the smallest first.
+
+    Raises:
+        SoupError: if the two cannot be mixed, or the folder holds soups of other models, or something else.
+        EvaluationError: if there is no such suite or task, or nothing to run it on.
+    """
+    _expect_measures(suites, tasks)
+    out = Path(out)
+    folders = write_soups(first, second, ratios, out, progress)
+    measures: list[dict[str, Any]] = [*({"suite": suite} for suite in suites), *([{"tasks": tasks}] if tasks else [])]
+    points: list[Point] = []
+    for number, (ratio, folder) in enumerate(folders.items()):
+        progress(f"measuring: ratio {_called(ratio)}", number, len(folders))
+        encoder = Encoder.load(folder)
+        results: list[Results] = []
+        for measure in measures:
+            place = folder / "evaluation"  # what two suites have in common is measured once
+            found = evaluate(
+                encoder,
+                data,
+                **measure,
+                datasets=datasets,
+                out=place,
+                fine_tuning=fine_tuning,
+                effort=effort,
+                name=f"ratio {_called(ratio)}",
+                pictures=False,
+                progress=progress,
+            )
+            write_report(found, place / found.suite)
+            results.append(found)
+        points.append(Point(f"ratio {_called(ratio)}", {"ratio": ratio}, folder, tuple(results)))
+        write_experiment(points, ("ratio",), out, "Soups", _remarks(first, second))
+    progress("measuring: done", len(folders), len(folders))
+    return points
+
+
+def _expect_measures(suites: Sequence[str], tasks: Sequence[str]) -> None:
+    """Before a model is made that nobody can measure."""
+    if not suites and not tasks:
+        raise EvaluationError("say by which suites or tasks to measure")
+    for kind, names, known in (("suite", suites, SUITES), ("task", tasks, TASKS)):
+        for name in names:
+            if name not in known:
+                raise EvaluationError(f"there is no {kind} {name!r}: choose from {', '.join(known)}")
+
+
+def _remarks(first: str | Path, second: str | Path) -> list[str]:
+    return [f"Ratio 0 is {first}, ratio 1 is {second}; between them every weight is (1 − ratio) of the one and ratio of the other."]

@@ -1,0 +1,192 @@
+"""What sums up a suite: the figures that the papers' own averages are made of, plain means of them, and paired differences."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnwise.corpus.sample_folder import write_sample
+from turnwise.evaluation.evaluating import evaluate
+from turnwise.evaluation.outcomes import Outcome, lower_is_better
+from turnwise.evaluation.protocols import Effort
+from turnwise.evaluation.results import Results, ResultsError
+from turnwise.evaluation.suites import SUITES, Average
+from turnwise.evaluation.summaries import SUMMARIES, Summarised, summarise
+
+PROBED = "frozen encoder, MLP"
+
+
+def outcome(
+    dataset: str, right: Sequence[Sequence[float]], task: str = "actions", setting: str = PROBED, metric: str = "Micro F1"
+) -> Outcome:
+    return Outcome(task, dataset, setting, metric, np.array(right, np.float64))
+
+
+def drawn(dataset: str, seed: int, runs: int = 2, examples: int = 60) -> Outcome:
+    return outcome(dataset, np.random.default_rng(seed).integers(0, 2, (runs, examples)).tolist())
+
+
+def results(suite: str, *outcomes: Outcome) -> Results:
+    found = Results("some model", suite)
+    found.add(outcomes)
+    return found
+
+
+# ---- the names
+
+
+def letters(texts: list[str]) -> np.ndarray:
+    return np.array([[float(text.count(letter) + 1) for letter in "aeiourst0123"] for text in texts])
+
+
+class Longest:
+    """A re-ranker."""
+
+    def score(self, context: list[str], candidates: list[str]) -> np.ndarray:
+        return np.array([float(len(candidate)) for candidate in candidates])
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("summaries") / "sample"
+    write_sample(folder, 300, 1)
+    return folder
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_parts_are_what_the_tasks_emit(suite: str, world: Path) -> None:
+    """Those that need no fine-tuning: held against figures of a model on the sample world."""
+    measured = evaluate(letters, world, suite=suite, effort=Effort(seeds=1, steps=1), fine_tuning=False, pictures=False)
+    found = summarise(measured)
+    assert [summary.name for summary in found] == [summary.name for summary in SUMMARIES[suite] if "fine-tuned" not in str(summary)]
+    emitted = {(each.task, each.setting, each.metric) for each in measured.outcomes}
+    parts = {part for summary in SUMMARIES[suite] for part in summary.parts}
+    assert {part for part in parts - emitted if "fine-tuned" not in part[1] and part[1] != "re-ranker"} == set()
+    assert {part for summary in found for part in summary.parts} == parts & emitted
+
+
+def test_a_re_ranker_is_summed_up_too(world: Path) -> None:
+    measured = evaluate(Longest(), world, suite="ums", pictures=False)
+    assert [summary.parts for summary in summarise(measured)] == [(("reranking", "re-ranker", "R10@1"),)]
+
+
+def test_dse_is_summed_up_by_the_columns_of_its_table_6() -> None:
+    table = next(table for table in SUITES["dse"].tables if table.printed.number == "Table 6")
+    columns = [table.cells("", column) for column in table.printed.columns]
+    averages = [{(key[0], key[2], key[3]) for key in cell.keys} for cell in columns if isinstance(cell, Average)]
+    assert [set(summary.parts) for summary in SUMMARIES["dse"]] == averages
+    assert len(averages) == 5
+
+
+def test_every_suite_has_summaries_whose_metrics_agree_on_what_is_better() -> None:
+    assert SUMMARIES.keys() == SUITES.keys()
+    for summaries in SUMMARIES.values():
+        assert len({summary.name for summary in summaries}) == len(summaries)
+        for summary in summaries:
+            assert len(set(summary.parts)) == len(summary.parts)
+            assert len({lower_is_better(metric) for _, _, metric in summary.parts}) == 1
+
+
+# ---- the means
+
+
+def test_a_summary_is_the_mean_of_its_parts_on_all_data_sets() -> None:
+    measured = results(
+        "diaeval",
+        outcome("gsim", [[1, 1, 0, 0]]),
+        outcome("sample", [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]),
+        outcome("gsim", [[1, 1, 1, 1]], metric="Macro F1"),
+        outcome("irc", [[0, 0, 1]], "responses", "0-shot similarity, history", "Top-3"),
+        outcome("irc", [[0, 1, 1]], "responses", "0-shot similarity, history", "Top-10"),
+    )
+    actions, responses = summarise(measured)
+    assert (actions.suite, actions.name, actions.datasets) == ("diaeval", "actions", ("gsim", "sample"))
+    assert actions.value == pytest.approx((50 + 90) / 2)
+    assert (responses.name, responses.datasets, responses.value) == ("responses", ("irc",), pytest.approx(100 / 3))
+
+
+def test_single_tasks_have_a_summary_for_each_figure_but_counts() -> None:
+    counted = outcome("second", [[1, 0]], "reranking", "cosine, history", "contexts without a right response")
+    measured = results(
+        "intents+reranking",
+        outcome("first", [[1, 0]], "intents", "1-NN", "accuracy"),
+        outcome("second", [[1, 1]], "intents", "1-NN", "accuracy"),
+        outcome("second", [[0, 0]], "intents", "3-NN", "accuracy"),
+        counted,
+    )
+    found = {summary.name: (summary.datasets, summary.value) for summary in summarise(measured)}
+    assert found == {"intents, 1-NN, accuracy": (("first", "second"), 75.0), "intents, 3-NN, accuracy": (("second",), 0.0)}
+    assert summarise(Results("nothing", "dse")) == []
+
+
+def test_less_is_better_where_the_metric_says_so() -> None:
+    metrics = ("FPR95", "alignment", "accuracy")
+    members = [outcome("first", [[1, 0]], "geometry", metric, metric) for metric in metrics]
+    assert [summary.lower_is_better for summary in summarise(results("geometry", *members))] == [True, True, False]
+
+
+def test_the_interval_draws_data_sets_apart_and_figures_of_one_together() -> None:
+    """A restatement: the mean over members in every drawing, each data set drawn by a seed of its own."""
+    members = (drawn("gsim", 1), drawn("gsim", 2), drawn("dstc2", 3, examples=40))
+    found = Summarised("diaeval", "actions", members)
+    seeds = [crc32(b"gsim"), crc32(b"gsim"), crc32(b"dstc2")]
+    expected = sum(member.drawings(seed) for member, seed in zip(members, seeds, strict=True)) / 3
+    np.testing.assert_allclose(found.drawings(), expected)
+    assert found.interval() == pytest.approx(tuple(np.percentile(expected, [2.5, 97.5])))
+    doubled = Summarised("diaeval", "actions", (members[0], members[0]))
+    np.testing.assert_allclose(doubled.drawings(), members[0].drawings(crc32(b"gsim")))
+
+
+# ---- differences
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 99), st.integers(0, 99))
+def test_differences_are_paired(first: int, second: int) -> None:
+    ours, theirs = (
+        Summarised("diaeval", "actions", (drawn("gsim", seed), drawn("dstc2", seed, examples=30))) for seed in (first, second)
+    )
+    value, low, high = ours.difference(theirs)
+    assert value == pytest.approx(ours.value - theirs.value)
+    drawings = [
+        np.mean([member.drawings(crc32(member.dataset.encode())) for member in each.members], axis=0) for each in (ours, theirs)
+    ]
+    assert (low, high) == pytest.approx(tuple(np.percentile(drawings[0] - drawings[1], [2.5, 97.5])))
+    assert ours.difference(ours) == (0, 0, 0)
+
+
+def test_what_is_hard_for_both_cancels_out() -> None:
+    """One more example in ten is right: within the intervals of the two, but not within that of their difference."""
+    right = (np.arange(100) < 50).astype(float)
+    better = (np.arange(100) < 60).astype(float)
+    before, after = (Summarised("diaeval", "actions", (outcome("gsim", [each.tolist()]),)) for each in (right, better))
+    assert before.interval()[1] > after.interval()[0]
+    value, low, high = after.difference(before)
+    assert value == pytest.approx(10)
+    assert 0 < low < value < high
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ((drawn("gsim", 1),), "only one of the two has actions, dstc2"),
+        ((drawn("gsim", 1), drawn("dstc2", 1, runs=3)), "2 × 60 and 3 × 60 runs and test examples of actions, dstc2"),
+        ((drawn("gsim", 1, examples=61), drawn("dstc2", 1)), "2 × 60 and 2 × 61 runs and test examples of actions, gsim"),
+    ],
+)
+def test_what_was_not_seen_on_the_same_examples_has_no_difference(other: tuple[Outcome, ...], said: str) -> None:
+    ours, theirs = (Summarised("diaeval", "actions", members) for members in ((drawn("gsim", 1), drawn("dstc2", 1)), other))
+    assert said in ours.obstacle(theirs)
+    with pytest.raises(ResultsError, match="diaeval, actions cannot be compared"):
+        ours.difference(theirs)
+
+
+def test_an_undefined_member_makes_an_undefined_mean() -> None:
+    evidence = np.stack([np.ones((1, 20)), np.arange(20.0)[None]], -1)
+    flat = Outcome("sts", "sample", "cosine", "Spearman", evidence, "spearman")
+    (found,) = summarise(results("dialoguecse", flat))
+    assert np.isnan([found.value, *found.interval()]).all()

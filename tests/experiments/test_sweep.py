@@ -1,0 +1,462 @@
+"""A sweep trains and measures every point once, however often it is stopped, and says early what cannot be."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+import yaml
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
+
+from tiny import backbone, corpus, recipe
+
+from turnwise.cli.sweep import sweep_command
+from turnwise.corpus.sample_folder import write_sample
+from turnwise.corpus.store import Corpus
+from turnwise.encoder import Encoder
+from turnwise.evaluation.evaluating import evaluate
+from turnwise.evaluation.judged import fingerprint
+from turnwise.evaluation.protocols import Effort
+from turnwise.evaluation.suites import SUITES
+from turnwise.experiments import sweep as sweep_module
+from turnwise.experiments.grid import GridError, parse_axis
+from turnwise.experiments.points import Point
+from turnwise.experiments.sweep import Sweep, SweepError, load_sweep, packaged_sweeps, run_sweep
+from turnwise.training.loop import TrainingInterruptedError, train
+from turnwise.training.recipe import RecipeError, load_recipe, packaged
+
+TASKS = ("nli",)
+
+#: What all models of these tests are measured by.
+MEASURES: dict[str, Any] = {"tasks": TASKS, "effort": Effort(seeds=1)}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sweep") / "world"
+    write_sample(folder, 30, 1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tiny_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("recipe") / "tiny.yaml"
+    place.write_text(recipe("dse", "steps=4", "checkpoint_every=1").to_yaml(), encoding="utf-8")
+    return place
+
+
+@dataclass
+class Counted:
+    """What was trained, and what stops the next training."""
+
+    trained: list[str]
+    at: Callable[[int], BaseException | None] = lambda _: None
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """The names of the runs that are trained, and a way to stop one before it begins."""
+    count = Counted([])
+
+    def counting(wanted: Any, learnt: Any, out: Path, **options: Any) -> Encoder:
+        stop = count.at(len(count.trained))
+        if stop is not None:
+            raise stop
+        count.trained.append(out.name)
+        return train(wanted, learnt, out, **options)
+
+    monkeypatch.setattr(sweep_module, "train", counting)
+    return count
+
+
+def content(out: Path) -> str:
+    """A sweep's results, wherever it lies."""
+    return (out / "results.json").read_text(encoding="utf-8").replace(str(out), "OUT")
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def values(points: list[Point]) -> list[list[float]]:
+    return [[row.value for results in point.results for row in results.rows] for point in points]
+
+
+# ---- running
+
+
+@pytest.fixture(scope="module")
+def whole(world: Path, tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Point]]:
+    """Two axes, a suite and tasks."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    wanted = load_sweep(tiny_recipe, ["learning_rate=1e-3,1e-2", "query_turns=[1],[1,2]"], ["seed=3"], ["dialoguecse"])
+    return out, run_sweep(wanted, corpus(), world, out, **MEASURES)
+
+
+@pytest.fixture(scope="module")
+def pair(world: Path, tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Point]]:
+    """A little sweep that nothing disturbs."""
+    out = tmp_path_factory.mktemp("pair") / "out"
+    return out, run_sweep(seeds(tiny_recipe), corpus(), world, out, **MEASURES)
+
+
+def seeds(tiny_recipe: Path, values: str = "1,2") -> Sweep:
+    return load_sweep(tiny_recipe, [f"seed={values}"])
+
+
+def test_every_point_is_trained_and_measured(whole: tuple[Path, list[Point]], tiny_recipe: Path) -> None:
+    out, points = whole
+    places = [{"learning_rate": rate, "query_turns": turns} for rate in (1e-3, 1e-2) for turns in ([1], [1, 2])]
+    assert [point.place for point in points] == [{}, *places]
+    assert points[0].name == "untrained"
+    assert points[1].name == "learning_rate=0.001, query_turns=[1]"
+    assert points[0].folder is None
+    assert not any(point.failure for point in points)
+    for point, place in zip(points[1:], places, strict=True):
+        assert point.folder is not None
+        assert load_recipe(point.folder / "recipe.yaml") == replace(
+            load_recipe(tiny_recipe),
+            seed=3,
+            learning_rate=place["learning_rate"],
+            objectives={"dse": {**load_recipe(tiny_recipe).objectives["dse"], "query_turns": place["query_turns"]}},
+        )
+        assert not (point.folder / "checkpoints").exists()
+        for name in ("dialoguecse", "nli"):
+            written = json.loads((point.folder / "evaluation" / name / "results.json").read_text(encoding="utf-8"))
+            assert written["model"] == point.name
+    assert [[results.suite for results in point.results] for point in points] == [["dialoguecse", "nli"]] * 5
+    assert len({tuple(each) for each in values(points)}) == 5
+    assert {path.name for path in out.iterdir()} >= {"sweep.yaml", "results.json", "table.md", "report.html", "curves"}
+    assert len(list((out / "tokens").glob("texts-*"))) == 1
+
+
+def test_the_points_are_those_that_train_and_evaluate_give(
+    whole: tuple[Path, list[Point]], tiny_recipe: Path, world: Path, tmp_path: Path
+) -> None:
+    _, points = whole
+    alone = load_recipe(tiny_recipe, ["seed=3", "learning_rate=1e-2", "query_turns=[1, 2]"])
+    train(alone, corpus(), tmp_path / "model")
+    assert points[-1].folder is not None
+    assert same(weights(tmp_path / "model"), weights(points[-1].folder))
+    for model, point in ((tmp_path / "model", points[-1]), (backbone(), points[0])):
+        results = evaluate(str(model), world, tasks=TASKS, effort=Effort(seeds=1))
+        assert [row.value for row in results.rows] == [row.value for row in point.results[1].rows]
+
+
+def test_a_finished_sweep_run_again_does_nothing_new(
+    pair: tuple[Path, list[Point]], tiny_recipe: Path, world: Path, counted: Counted
+) -> None:
+    out, points = pair
+    before = content(out)
+    again = run_sweep(seeds(tiny_recipe), corpus(), world, out, **MEASURES)
+    assert counted.trained == []
+    assert values(again) == values(points)
+    assert content(out) == before
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt("by a key"), TrainingInterruptedError("interrupted at step 2 of 4")])
+def test_stopped_between_points_and_run_again_gives_the_same(
+    stop: BaseException, pair: tuple[Path, list[Point]], tiny_recipe: Path, world: Path, tmp_path: Path, counted: Counted
+) -> None:
+    counted.at = lambda number: stop if number == 1 else None
+    with pytest.raises(type(stop), match=r"by a key|interrupted at seed=2; all is saved. The same sweep goes on"):
+        run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **MEASURES)
+    kept = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert [point["place"] for point in kept["points"]] == [{}, {"seed": 1}]
+    counted.at = lambda _: None
+    run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **MEASURES)
+    assert content(tmp_path) == content(pair[0])
+    assert counted.trained == ["seed=1", "seed=2"]
+
+
+@pytest.mark.parametrize("moment", ["training", "nli"])
+def test_killed_within_a_point_and_run_again_gives_the_same(
+    moment: str, pair: tuple[Path, list[Point]], tiny_recipe: Path, world: Path, tmp_path: Path
+) -> None:
+    """Within a training of four steps after its second, and within an evaluation."""
+    under_way = ""
+
+    def kill(what: str, done: int, total: int | None = None) -> None:
+        nonlocal under_way
+        kind, _, rest = what.partition(":")
+        under_way = rest.strip() if kind == "sweep" else under_way
+        if under_way == "seed=1" and (what.startswith("training") and done == 3 if moment == "training" else "nli" in what):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, progress=kill, **MEASURES)
+    run = tmp_path / "runs" / "seed=1"
+    left = sorted(path.name for path in (run / "checkpoints").glob("*"))
+    assert left == (["step-000000001", "step-000000002"] if moment == "training" else [])
+    points = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **MEASURES)
+    assert content(tmp_path) == content(pair[0])
+    assert pair[1][1].folder is not None
+    assert same(weights(run), weights(pair[1][1].folder))
+    assert values(points) == values(pair[1])
+
+
+def test_a_point_that_fails_is_noted_and_tried_again(
+    tiny_recipe: Path, world: Path, tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share that leaves no dialogue cannot be learnt from; the others can."""
+    wanted = load_sweep(tiny_recipe, ["corpus_share=1,1e-9,0.5"])
+    points = run_sweep(wanted, corpus(), world, tmp_path, **MEASURES)
+    assert [bool(point.failure) for point in points] == [False, False, True, False]
+    assert "take a larger one" in points[2].failure
+    assert points[2].results == ()
+    assert len(counted.trained) == 3
+    noted = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["points"]
+    assert [point["failure"] for point in noted] == ["", "", points[2].failure, ""]
+    counted.trained.clear()
+    monkeypatch.setattr(Corpus, "sampled", lambda self, share: self)
+    again = run_sweep(wanted, corpus(), world, tmp_path, **MEASURES)
+    assert counted.trained == [points[2].folder.name if points[2].folder else ""]
+    assert not any(point.failure for point in again)
+    assert values([again[1], again[3]]) == values([points[1], points[3]])
+
+
+def test_what_fails_at_the_start_stops_the_sweep_before_anything_is_trained(
+    tiny_recipe: Path, tmp_path: Path, counted: Counted
+) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(Exception, match="holds no data set"):
+        run_sweep(seeds(tiny_recipe), corpus(), tmp_path / "empty", tmp_path / "out", **MEASURES)
+    assert counted.trained == []
+
+
+def test_the_grid_may_grow(tiny_recipe: Path, world: Path, tmp_path: Path, counted: Counted) -> None:
+    first = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **MEASURES)
+    assert counted.trained == ["seed=1", "seed=2"]
+    second = run_sweep(seeds(tiny_recipe, "5,2,1"), corpus(), world, tmp_path, **MEASURES)
+    assert counted.trained == ["seed=1", "seed=2", "seed=5"]
+    assert [point.place for point in second] == [{}, {"seed": 5}, {"seed": 2}, {"seed": 1}]
+    assert values([second[0], second[3], second[2]]) == values(first)
+    assert yaml.safe_load((tmp_path / "sweep.yaml").read_text(encoding="utf-8"))["grid"] == {"seed": [5, 2, 1]}
+
+
+def test_another_recipe_or_corpus_is_refused_in_the_same_folder(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
+    def run(learnt: Corpus, *settings: str, name: str | Path = tiny_recipe) -> None:
+        run_sweep(load_sweep(name, ["seed=1"], settings), learnt, world, tmp_path / "out", **MEASURES)
+
+    run(corpus(), "steps=2")
+    with pytest.raises(SweepError, match=r"another recipe \(steps is 2 there and 3 here\): choose another --out"):
+        run(corpus(), "steps=3")
+    with pytest.raises(SweepError, match=r"another recipe \(objectives is .* there and .* here"):
+        run(corpus(), f"backbone={backbone()}", *("batch_size=8", "steps=2", "max_length=24", "log_every=1"), name="simcse")
+    with pytest.raises(SweepError, match="another corpus or other splits"):
+        run(Corpus(corpus().stores, ["train"]), "steps=2")
+    (tmp_path / "out" / "sweep.yaml").write_text("nonsense", encoding="utf-8")
+    with pytest.raises(SweepError, match="not what a sweep wrote"):
+        run(corpus(), "steps=2")
+    (tmp_path / "out" / "sweep.yaml").unlink()
+    with pytest.raises(SweepError, match="holds other files"):
+        run(corpus(), "steps=2")
+
+
+@pytest.mark.parametrize(
+    ("axes", "measures", "message"),
+    [
+        (["seed=1,2", "learning_rate=1e-3,fast"], {}, r"seed=1, learning_rate=fast: learning_rate='fast': expected float"),
+        (["seed=1,2", "query_trns=[1]"], {}, r"neither the recipe nor its objectives have a key 'query_trns'"),
+        (["batch_size=8,1"], {}, r"batch_size=1: batch_size=1: too small"),
+        (["learning_rate=1,1.0"], {}, r"learning_rate=1.0 and learning_rate=1 are one recipe"),
+        (["seed=1"], {"tasks": ()}, r"nothing is measured"),
+        (["seed=1"], {"tasks": ("intent",)}, r"there is no task 'intent': choose from"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_is_trained(
+    axes: list[str], measures: dict[str, Any], message: str, tiny_recipe: Path, world: Path, tmp_path: Path, counted: Counted
+) -> None:
+    with pytest.raises(SweepError, match=message):
+        run_sweep(load_sweep(tiny_recipe, axes), corpus(), world, tmp_path / "out", **{**MEASURES, **measures})
+    assert counted.trained == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_places_and_processes_that_cannot_be_used_are_told(
+    tiny_recipe: Path, tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = seeds(tiny_recipe, "1")
+    with pytest.raises(SweepError, match="there is no suite 'bleu'"):
+        run_sweep(replace(wanted, suites=("bleu",)), corpus(), world, tmp_path / "out")
+    with pytest.raises(SweepError, match="nowhere is no folder"):
+        run_sweep(wanted, corpus(), tmp_path / "nowhere", tmp_path / "out", **MEASURES)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SweepError, match="runs in one process"):
+        run_sweep(wanted, corpus(), world, tmp_path / "out", **MEASURES)
+    assert not (tmp_path / "out").exists()
+
+
+# ---- the start
+
+
+@pytest.mark.parametrize("axis", ["layers=1,2", "pooling=mean,cls"])
+def test_there_is_no_one_start_where_an_axis_changes_it(axis: str, tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
+    points = run_sweep(load_sweep(tiny_recipe, [axis], ["steps=1"]), corpus(), world, tmp_path, **MEASURES)
+    assert [point.place != {} for point in points] == [True, True]
+    assert not any(point.failure for point in points)
+    assert not (tmp_path / "start").exists()
+
+
+def test_the_start_may_be_left_out_and_checkpoints_kept(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
+    wanted = load_sweep(tiny_recipe, ["seed=1"], ["steps=2"])
+    points = run_sweep(wanted, corpus(), world, tmp_path, start=False, keep_checkpoints=True, **MEASURES)
+    assert [point.place for point in points] == [{"seed": 1}]
+    assert not (tmp_path / "start").exists()
+    assert list((tmp_path / "runs" / "seed=1" / "checkpoints").iterdir())
+
+
+def test_the_start_is_cut_and_pooled_as_all_points_are(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
+    wanted = load_sweep(tiny_recipe, ["seed=1"], ["layers=1", "pooling=cls", "steps=1"])
+    points = run_sweep(wanted, corpus(), world, tmp_path, **MEASURES)
+    cut = Encoder.load(backbone(), pooling="cls")
+    cut.backbone.keep_layers(1)
+    assert points[0].results[0].facts["fingerprint"] == fingerprint(cut)
+
+
+# ---- names and files
+
+
+@pytest.mark.parametrize("name", packaged_sweeps())
+def test_packaged_sweeps_can_be_run(name: str) -> None:
+    sweep = load_sweep(name)
+    assert len(sweep.recipes()) > 1
+    assert sweep.base().describes
+    assert sweep.describes
+    assert sweep.suites
+    assert set(sweep.suites) <= set(SUITES)
+    assert name not in packaged()
+
+
+def test_the_packaged_sweeps_are_the_papers() -> None:
+    assert packaged_sweeps() == ["dse-queries", "wmdc-corpus", "wmdc-layers", "wmdc-windows"]
+    windows = load_sweep("wmdc-windows").recipes()
+    options = [(recipe.steps, recipe.objectives["wmdc"]["windows"], recipe.objectives["wmdc"]["reweight"]) for _, recipe in windows]
+    assert options == [(3000, list(range(1, size + 1)), reweight) for size in range(1, 6) for reweight in (True, False)]
+    assert [(each.steps, each.corpus_share) for _, each in load_sweep("wmdc-corpus").recipes()] == [
+        (3000, share) for share in (0.01, 0.03, 0.1, 0.3, 1.0)
+    ]
+    assert [(each.backbone, each.layers) for _, each in load_sweep("wmdc-layers").recipes()] == [("minilm", n) for n in (2, 4, 6)]
+    turns = [each.objectives["dse"]["query_turns"] for _, each in load_sweep("dse-queries").recipes()]
+    assert turns == [[1], [2], [3], [1, 2, 3]]
+
+
+def test_the_command_line_adds_to_a_file_and_replaces(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "describes: mine\nrecipe: dse\ngrid:\n  learning_rate: [1e-5, 3.0e-5]\n  seed: [1, 2]\nset: [steps=5, batch_size=8]\n"
+        "suites: [dse, diaeval]\n",
+        encoding="utf-8",
+    )
+    plain = load_sweep(file)
+    assert plain == Sweep(
+        *("dse", (parse_axis("learning_rate=1e-5,3e-5"), parse_axis("seed=1,2")), ("steps=5", "batch_size=8")),
+        *(("dse", "diaeval"), "mine"),
+    )
+    changed = load_sweep(file, ["seed=7", "ema=0,0.9"], ["steps=9"], ["ums"])
+    assert [(axis.key, axis.values) for axis in changed.axes] == [
+        ("learning_rate", (1e-5, 3e-5)),
+        ("seed", (7,)),
+        ("ema", (0, 0.9)),
+    ]
+    assert changed.suites == ("ums",)
+    assert {(each.steps, each.batch_size, each.seed) for _, each in changed.recipes()} == {(9, 8, 7)}
+    assert load_sweep(file, suites=[]).suites == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("recipe: dse\ngrid: {seed: [1]}\nsuite: dse\n", "a sweep has no key 'suite'"),
+        ("grid: {seed: [1]}\n", "a sweep has to name its recipe"),
+        ("recipe: dse\ngrid: {seed: 1}\n", "each with a list of values"),
+        ("recipe: dse\ngrid: [seed]\n", "each with a list of values"),
+        ("recipe: dse\ngrid: {seed: []}\n", "the axis 'seed' has no values"),
+        ("recipe: dse\ngrid: {seed: [1]}\nsuites: dse\n", "suites: expected a list of texts"),
+        ("recipe: dse\ngrid: {seed: [1]}\nset: 5\n", "set: expected a list of texts"),
+        ("recipe: dse\ngrid: {seed: [1]}\nset: {seed: 2}\n", "seed is an axis and set for all points too"),
+        ("recipe: [dse\n", "is not valid YAML"),
+    ],
+)
+def test_bad_files_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises((SweepError, GridError), match=message):
+        load_sweep(file)
+
+
+def test_names_of_nothing_and_grids_of_nothing_are_refused() -> None:
+    with pytest.raises(RecipeError, match="there is no recipe 'nothing'"):
+        load_sweep("nothing", ["seed=1"]).recipes()
+    with pytest.raises(GridError, match="needs an axis"):
+        load_sweep("dse").recipes()
+    with pytest.raises(GridError, match="two axes are called 'seed'"):
+        load_sweep("wmdc-windows", ["seed=1", "seed=2"])
+
+
+# ---- the command
+
+
+app = typer.Typer()
+app.command("sweep")(sweep_command)
+
+
+def run_command(*arguments: object) -> Any:
+    return CliRunner(env={"COLUMNS": "240", "NO_COLOR": "1"}).invoke(app, [str(each) for each in arguments])
+
+
+def test_the_command(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
+    store = corpus().stores[0].folder
+    common = (tiny_recipe, "--corpus", store, "--split", "train", "--data", world, "--out", tmp_path / "out", "--set", "steps=2")
+    grid = ("--grid", "seed=1,2", "--task", "nli", "--seeds", 1)
+    answer = run_command(*common, *grid)
+    assert answer.exit_code == 0, answer.output
+    lines = answer.stdout.splitlines()
+    for name in ("untrained", "seed=1", "seed=2"):
+        assert any(line.startswith(name) and " to " in line for line in lines), name
+    assert f"{tmp_path / 'out' / 'report.html'} has" in answer.stderr
+    told = run_command(*common, *grid, "--json")
+    assert told.stdout == (tmp_path / "out" / "results.json").read_text(encoding="utf-8")
+    assert [point["place"] for point in json.loads(told.stdout)["points"]] == [{}, {"seed": 1}, {"seed": 2}]
+
+
+def test_the_command_names_the_points_that_failed(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
+    answer = run_command(
+        *(tiny_recipe, "--corpus", corpus().stores[0].folder, "--data", world, "--out", tmp_path / "out", "--task", "nli"),
+        *("--grid", "corpus_share=1e-9,1", "--set", "steps=1", "--no-start"),
+    )
+    assert isinstance(answer.exception, SweepError)  # which the command line turns into exit code 1
+    assert "1 of 2 points failed" in str(answer.exception)
+    assert "corpus_share=1.0e-09: a share of 1e-09" in str(answer.exception)
+    assert "failed" in answer.stdout
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), TrainingInterruptedError("interrupted")])
+def test_the_command_says_how_to_go_on(
+    stop: BaseException, tiny_recipe: Path, world: Path, tmp_path: Path, counted: Counted
+) -> None:
+    counted.at = lambda _: stop
+    answer = run_command(
+        *(tiny_recipe, "--corpus", corpus().stores[0].folder, "--data", world, "--out", tmp_path / "out", "--task", "nli"),
+        *("--grid", "seed=1"),
+    )
+    assert answer.exit_code == 130
+    assert "Go on with the same command" in answer.stderr
+
+
+def test_the_command_lists_the_packaged_sweeps() -> None:
+    answer = run_command("--list")
+    assert answer.exit_code == 0
+    assert [name for name in packaged_sweeps() if name not in answer.stdout] == []

@@ -1,0 +1,203 @@
+"""WMDC's windows, batches, heads and frequencies, against plain statements, on random dialogues."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "corpus"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "backbone"))
+from families import save
+from strategies import dialogues
+from tiny import backbone, recipe
+from tiny import corpus as tiny_corpus
+
+from turnwise import Dialogue, Encoder, Turn, train
+from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.errors import TurnwiseError
+from turnwise.losses import inverse_response_frequency, symmetric_nt_xent
+from turnwise.objectives.objective import Batch
+from turnwise.objectives.wmdc import WMDC
+from turnwise.training.batches import Feed
+from turnwise.training.loop import _Run
+from turnwise.training.tokens import find_examples, tokenise_corpus
+
+WINDOWS = st.lists(st.integers(1, 5), min_size=1, max_size=4, unique=True).map(tuple)
+
+
+def store(talks: list[Dialogue], folder: Path) -> Corpus:
+    with StoreWriter(folder) as writer:
+        for number, talk in enumerate(talks):
+            writer.write(Dialogue(str(number), talk.turns))
+        writer.commit({})
+    return read_corpus(folder)
+
+
+@settings(deadline=None)
+@given(dialogues(), WINDOWS)
+def test_every_answer_once_for_every_size_that_fits(dialogue: Dialogue, windows: tuple[int, ...]) -> None:
+    found = Counter(WMDC(windows=windows).examples(dialogue))
+    expected = Counter(
+        (((response - size, response), (response, response + 1)), size)
+        for size in windows
+        for response in range(size, len(dialogue.turns))
+    )
+    assert found == expected
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(dialogues(), min_size=2, max_size=5), WINDOWS)
+def test_windows_never_cross_dialogues_and_batches_hold_one_size(talks: list[Dialogue], windows: tuple[int, ...]) -> None:
+    """Over a corpus: where the windows lie, which sizes batches have, in which order, and that nothing is left out."""
+    lengths = [len(talk.turns) for talk in talks]
+    belongs = [number for number, length in enumerate(lengths) for _ in range(length)]
+    objective = WMDC(windows=windows)
+    if sum(len(list(objective.examples(talk))) for talk in talks) < 2:
+        return
+    with TemporaryDirectory() as folder:
+        corpus = store(talks, Path(folder) / "store")
+        encoder = Encoder.load(backbone())
+        texts = tokenise_corpus(corpus, encoder.backbone.tokenizer, Path(folder))
+        examples = find_examples(corpus, texts, {"wmdc": objective}, Path(folder))["wmdc"]
+        feed = Feed("wmdc", objective, examples, texts, encoder.composer, 3, 24, 128, 1)
+        present = sorted({size for size in windows if size < max(lengths)})
+        batches = {size: -(-sum(max(0, length - size) for length in lengths) // 3) for size in present}
+        seen: dict[int, list[tuple[int, ...]]] = {size: [] for size in present}
+        for step in range(len(present) * max(batches.values())):
+            rows, sizes = examples.rows(feed.rows(step))
+            assert set(sizes.tolist()) == {present[step % len(present)]}
+            for (context, response), size in zip(rows.tolist(), sizes.tolist(), strict=True):
+                assert context[1] == response[0] == response[1] - 1
+                assert context[1] - context[0] == size
+                assert belongs[context[0]] == belongs[response[0]]
+                seen[size].append(tuple(context))
+        for size in present:
+            every = {
+                (start + response - size, start + response)
+                for start, length in zip(np.cumsum([0, *lengths]).tolist(), lengths, strict=False)
+                for response in range(size, length)
+            }
+            # a last batch of one has no negatives and is left out
+            assert len(every - set(seen[size])) <= 1
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(dialogues(), min_size=1, max_size=4))
+def test_frequencies_count_answers_of_the_whole_corpus(talks: list[Dialogue]) -> None:
+    counted = Counter(turn.text.strip().lower() for talk in talks for turn in talk.turns[1:])
+    with TemporaryDirectory() as folder:
+        corpus = store(talks, Path(folder) / "store")
+        texts = tokenise_corpus(corpus, Encoder.load(backbone()).backbone.tokenizer, Path(folder))
+        turns = [turn for talk in talks for turn in talk.turns]
+        assert [texts.frequency(number) for number in range(len(turns))] == [counted[turn.text.strip().lower()] for turn in turns]
+
+
+def test_case_and_space_make_no_difference_but_a_full_stop_does(tmp_path: Path) -> None:
+    said = ("Yes.", "yes. ", "yes", "YES.", "hello", "hello")
+    corpus = store([Dialogue("d", tuple(Turn("user", text) for text in said))], tmp_path / "store")
+    texts = tokenise_corpus(corpus, Encoder.load(backbone()).backbone.tokenizer, tmp_path)
+    # the first turn answers nothing, so it is not counted, but its text is an answer elsewhere
+    assert [texts.frequency(number) for number in range(6)] == [2, 2, 1, 2, 2, 2]
+
+
+def batch(windows: tuple[int, ...], step: int, tmp_path: Path) -> tuple[WMDC, _Run, Batch]:
+    wanted = recipe("wmdc", f"windows={list(windows)}", "mask_equal=false", dropout=0.0)
+    run = _Run(wanted, tiny_corpus(), tmp_path, False, lambda *_: None, False, tmp_path / "cache")
+    objective = run.parts[0].objective
+    assert isinstance(objective, WMDC)
+    feed = run.feeds[0]
+    rows, labels = feed.examples.rows(feed.rows(step))
+    made = Batch(rows, labels, feed._texts, run.encoder.composer, 24, 128, np.random.default_rng(0))
+    return objective, run, made
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_the_newest_turn_stands_last(step: int, tmp_path: Path) -> None:
+    _, run, made = batch((1, 2, 3), step, tmp_path)
+    separator = run.encoder.composer.separator.tolist()
+    texts = run.feeds[0]._texts
+    for sequence, (first, last) in zip(made.column(0), made.windows[:, 0].tolist(), strict=True):
+        assert last - first == step + 1
+        joined: list[int] = []
+        for turn in range(first, last):
+            joined += [*(separator if joined else []), *texts.tokens(turn).tolist()]
+        body = sequence.tolist()[len(run.encoder.composer.prefix) : -len(run.encoder.composer.suffix)]
+        assert joined[-len(body) :] == body
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_the_loss_goes_through_the_head_of_its_size(step: int, tmp_path: Path) -> None:
+    objective, run, made = batch((1, 2, 3), step, tmp_path)
+    heads = run.parts[0].heads
+    prepared = objective.prepare(made)
+    facts = {name: torch.as_tensor(value) for name, value in prepared.facts.items()}
+    vectors = torch.randn(2, len(made), run.encoder.hidden)
+    loss, logs = objective.loss(vectors, facts, heads)
+    loss.backward()
+    assert {name for name, value in heads.named_parameters() if value.grad is not None} == {f"{step + 1}.weight"}
+    weight = dict(heads.named_parameters())[f"{step + 1}.weight"]
+    counted = Counter(turn.text.strip().lower() for talk in tiny_corpus() for turn in talk.turns[1:])
+    said = [turn.text.strip().lower() for talk in tiny_corpus() for turn in talk.turns]
+    counts = torch.tensor([counted[said[response]] for response in made.windows[:, 1, 0].tolist()])
+    expected = symmetric_nt_xent(vectors[0] @ weight.T, vectors[1] @ weight.T, 0.05, weights=inverse_response_frequency(counts))
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert logs["window"] == step + 1
+    assert logs["weight"] == pytest.approx(float(inverse_response_frequency(counts).mean()), rel=1e-6)
+
+
+def test_heads_are_the_papers() -> None:
+    heads = WMDC(windows=(2, 5)).heads(16)
+    assert {name: tuple(value.shape) for name, value in heads.named_parameters()} == {"2.weight": (16, 16), "5.weight": (16, 16)}
+    same = WMDC(windows=(2,), heads_start="identity").heads(16)
+    assert torch.equal(next(same.parameters()), torch.eye(16))
+
+
+def test_equal_contexts_or_answers_are_no_negatives_where_masked() -> None:
+    objective = WMDC(windows=(1,), mask_equal=True, reweight=False)
+    heads = objective.heads(8)
+    vectors = torch.randn(2, 4, 8)
+    facts = {
+        "identities": torch.tensor([[1, 2, 3, 1], [5, 6, 6, 8]]),  # the 1st and 4th share a context, the 2nd and 3rd an answer
+        "frequencies": torch.ones(4),
+        "size": torch.tensor(1),
+    }
+    same = torch.zeros(4, 4, dtype=torch.bool)
+    for one, other in ((0, 3), (1, 2)):
+        same[one, other] = same[other, one] = True
+    projected = heads["1"](vectors)  # type: ignore[index]
+    expected = symmetric_nt_xent(projected[0], projected[1], 0.05, same=same)
+    found, logs = objective.loss(vectors, facts, heads)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert logs["equal_texts"] == 4
+    assert "weight" not in logs
+
+
+@pytest.mark.parametrize("windows", [(), (0, 1), (1, 1), (200,)])
+def test_windows_that_cannot_be_are_refused(windows: tuple[int, ...]) -> None:
+    with pytest.raises(TurnwiseError, match="windows="):
+        WMDC(windows=windows)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "t5"])
+def test_it_trains_the_papers_families(family: str, tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    save(family, start)
+    encoder = train(recipe("wmdc", f"backbone={start}", "steps=3"), tiny_corpus(), tmp_path / "model")
+    before = Encoder.load(start).encode(["hello", ["where is it?", "in the north"]])
+    after = encoder.encode(["hello", ["where is it?", "in the north"]])
+    assert np.isfinite(after).all()
+    assert not np.allclose(before, after)
+    assert not any(name.startswith("heads") for name in encoder.state_dict())
+
+
+@pytest.mark.parametrize("change", ["windows=1", "windows=[one]", "heads_start=zero", "reweight=3", "temperature=warm"])
+def test_options_of_another_kind_are_refused_by_name(change: str) -> None:
+    with pytest.raises(TurnwiseError, match=f"objectives.wmdc.{change.partition('=')[0]}=.*expected"):
+        recipe("wmdc", change)
