@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise import Dialogue, Slot, Turn
-from turnwise.dialogue import is_speaker, peer
+from turnwise.dialogue import is_speaker, peer, same_text
 
 
 def test_a_turn_is_frozen() -> None:
@@ -70,3 +70,26 @@ def test_a_slot_of_a_text_always_fits_it(text: str, data: st.DataObject) -> None
     start = data.draw(st.integers(0, len(text) - 1))
     end = data.draw(st.integers(start + 1, len(text)))
     assert Turn("system", text, slots=(Slot.of(text, "x", start, end),)).slots[0].value == text[start:end]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Yes.", "yes."),
+        ("  yes.\n", "yes."),
+        ("\u00a0YES.\u3000", "yes."),
+        ("yes", "yes"),
+        ("Two  words", "two  words"),
+        ("ÄÖ", "äö"),
+    ],
+)
+def test_case_and_surrounding_space_make_no_difference(text: str, expected: str) -> None:
+    assert same_text(text) == expected
+
+
+@given(st.text(), st.text(" \t\n\u00a0\u3000"), st.text(" \t\n\u00a0\u3000"))
+def test_the_same_text_is_the_same_however_it_is_framed(text: str, before: str, after: str) -> None:
+    plain = same_text(text)
+    assert same_text(plain) == plain
+    assert same_text(before + text + after) == plain
+    assert plain == text.lower().strip()

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from strategies import corpora
 
 from turnwise import Dialogue, Turn, import_corpus, read_corpus
 from turnwise.corpus import store as store_module
 from turnwise.corpus.intake import CorpusError, Rejection
 from turnwise.corpus.readers.jsonl import to_json
-from turnwise.corpus.store import Store, StoreWriter
+from turnwise.corpus.store import Corpus, Store, StoreWriter
 
 
 def write(folder: Path, dialogues: list[Dialogue]) -> Store:
@@ -231,3 +232,75 @@ def test_a_full_disk_keeps_the_old_store(tmp_path: Path, monkeypatch: pytest.Mon
         write(tmp_path / "store", some(9))
     monkeypatch.undo()
     assert list(Store(tmp_path / "store")) == some(3)
+
+
+def identities(corpus: Corpus) -> list[str]:
+    return [dialogue.id for dialogue in corpus]
+
+
+def sampled(corpus: Corpus, share: float) -> list[str]:
+    """The ids of a share, which may be none."""
+    try:
+        return identities(corpus.sampled(share))
+    except CorpusError as error:
+        assert f"a share of {share:g} of {len(corpus)} dialogues is none: take a larger one" in str(error)
+        return []
+
+
+SHARES = st.floats(0, 1, exclude_min=True)
+
+
+@settings(deadline=None, max_examples=50)
+@given(corpora(40), SHARES, SHARES, st.sampled_from([None, ["train"], ["train", "test"]]))
+def test_a_smaller_share_is_part_of_a_larger_one(
+    dialogues: list[Dialogue], one: float, other: float, splits: list[str] | None
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = write(Path(folder) / "store", dialogues)
+        expected = [dialogue.id for dialogue in dialogues if splits is None or dialogue.split in splits]
+        if not expected:
+            return
+        corpus = Corpus([store], splits)
+        smaller, larger = (sampled(corpus, share) for share in sorted((one, other)))
+        # in the corpus' order, and nothing that the splits leave out
+        assert larger == [identity for identity in expected if identity in set(larger)]
+        assert smaller == [identity for identity in larger if identity in set(smaller)]
+        for share, found in ((min(one, other), smaller), (max(one, other), larger)):
+            if found:
+                assert len(corpus.sampled(share)) == len(found)
+        # what is drawn does not depend on what lies beside it
+        if splits is not None:
+            everything = set(sampled(Corpus([store]), one))
+            assert sampled(corpus, one) == [identity for identity in expected if identity in everything]
+
+
+def test_the_whole_share_is_the_corpus_itself(tmp_path: Path) -> None:
+    corpus = Corpus([write(tmp_path / "store", some(20))])
+    assert corpus.sampled(1) is corpus
+    assert corpus.sampled(1.0) is corpus
+    half = corpus.sampled(0.5)
+    assert half.sampled(1.0) is half
+
+
+def test_a_share_of_a_share_multiplies(tmp_path: Path) -> None:
+    corpus = Corpus([write(tmp_path / "store", some(300))])
+    assert identities(corpus.sampled(0.5).sampled(0.5)) == identities(corpus.sampled(0.25))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_share_is_about_as_large_as_it_says(share: float, tmp_path: Path) -> None:
+    """Ids are hashed, so that the size is binomial: within five deviations of its mean."""
+    stores = [write(tmp_path / word, some(2000, word)) for word in ("first", "second")]
+    for corpus in (Corpus(stores[:1]), Corpus(stores)):
+        found = len(corpus.sampled(share))
+        assert abs(found - share * len(corpus)) < 5 * (share * (1 - share) * len(corpus)) ** 0.5
+    both = [identity for store in stores for identity in identities(Corpus([store]).sampled(share))]
+    assert identities(Corpus(stores).sampled(share)) == both
+
+
+@pytest.mark.parametrize("splits", [None, ["train"]])
+def test_a_share_that_leaves_nothing_is_refused_as_such(splits: list[str] | None, tmp_path: Path) -> None:
+    dialogues = [Dialogue(f"d{number}", (Turn("user", "hello"),), None, "train") for number in range(5)]
+    corpus = Corpus([write(tmp_path / "store", dialogues)], splits)
+    with pytest.raises(CorpusError, match=r"a share of 1e-09 of 5 dialogues is none: take a larger one"):
+        corpus.sampled(1e-9)

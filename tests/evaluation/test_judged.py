@@ -1,5 +1,6 @@
 """Whatever gives vectors or scores can be judged; the same model has the same fingerprint, another one another."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import families
 import numpy as np
 import pytest
 from drawn import Drawn
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from transformers import AutoModel
 
 from turnwise.dialogue import Turn
 from turnwise.encoder import Encoder
@@ -71,6 +74,25 @@ def test_fingerprints_tell_models_apart(tiny_folder: Callable[[str], Path]) -> N
     texts = [f"{first} {second}" for first in families.WORDS[:7] for second in families.WORDS[:7]]
     assert postprocessed(same, "whitening", texts).fingerprint not in (same.fingerprint, None)
     assert postprocessed(same, "whitening", texts[:30]).fingerprint != postprocessed(same, "whitening", texts).fingerprint
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet"])
+def test_a_model_without_a_pooler_has_one_fingerprint(family: str, tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    """Random numbers in place of what is missing, and not used, would make another model of it at every load."""
+    folder = tmp_path / "plain"
+    shutil.copytree(tiny_folder(family), folder)
+    AutoModel.from_pretrained(folder, add_pooling_layer=False).save_pretrained(folder)
+    assert not [name for name in load_file(folder / "model.safetensors") if "pooler" in name]
+    found = load_model(str(folder)).fingerprint
+    assert load_model(str(folder)).fingerprint == found
+    Encoder.load(folder, device="cpu").save(tmp_path / "saved")
+    assert load_model(str(tmp_path / "saved")).fingerprint == found
+    # a layer of our own, which is used, does count
+    pooled = Encoder.load(folder, device="cpu", pooling="cls-mlp")
+    assert pooled.pooler is not None
+    before = judged(pooled).fingerprint
+    pooled.pooler.linear.bias.data += 1
+    assert judged(pooled).fingerprint != before
 
 
 def test_use_does_not_change_a_fingerprint(tiny_folder: Callable[[str], Path]) -> None:

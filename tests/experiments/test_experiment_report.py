@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from pointed import MEMBERS, outcomes, point, results
 
+from turnwise.cli.terminal import print_figures
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.results import Results
 from turnwise.experiments.points import Point
@@ -76,7 +77,7 @@ def test_figures_and_paired_differences_are_written_down(tmp_path: Path) -> None
     start, after = content["points"][0], content["points"][2]
     assert (start["place"], after["place"]) == ({}, {"batch_size": 64, "objectives.dse.temperature": 0.05})
     names = [(figure["suite"], figure["name"], figure["datasets"]) for figure in after["figures"]]
-    assert names == [("diaeval", "actions", ["gsim", "dstc2"]), ("diaeval", "responses", ["irc_ubuntu_100"])]
+    assert names == [("diaeval", "actions", ["dstc2", "gsim"]), ("diaeval", "responses", ["irc_ubuntu_100"])]
     assert [figure["difference"] for figure in start["figures"]] == [None, None]
     # the same by hand: the mean of the two data sets' accuracies, drawn alike for both models
     ours, theirs = (outcomes(right, seed)[:2] for right, seed in ((0.6, 2), (0.4, 0)))
@@ -149,16 +150,31 @@ def test_the_tables_say_what_the_results_do(tmp_path: Path) -> None:
     assert lines == [[name, *cells] for name, cells in figures.items() if name != "model"]
 
 
+def test_the_terminal_shows_the_figures_and_takes_no_name_for_markup(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = [point("kind=[bold]", {}, 0.4), point("b", place(16), None, failure="the loss is nan")]
+    heads, lines = figure_lines(shown)
+    for title in ("", "a [red] one"):
+        print_figures(shown, title)
+        printed = [re.split(" {2,}", line.strip()) for line in capsys.readouterr().out.splitlines()]
+        below = [
+            cells for number, head in enumerate(heads[1:], 1) for cells in ([head], *([line[0], line[number]] for line in lines))
+        ]
+        assert printed == [*([[title]] if title else []), *below]
+
+
 def test_the_tables_say_what_figures_are_the_means_of(tmp_path: Path) -> None:
     few = Results("few", "diaeval")
     few.add(outcomes(0.5, members=MEMBERS[:1]))
     write_experiment([*points(), Point("few", place(4), None, (few,))], AXES, tmp_path, "Sizes")
     means = table(tmp_path, "What they are the means of")
     assert means["diaeval: actions"] == [
-        "actions, frozen encoder, MLP, Micro F1",
-        "gsim, dstc2 (untrained, a, b, c, d); gsim (few)",
+        "actions, frozen encoder, MLP: Micro F1",
+        "dstc2, gsim (untrained, a, b, c, d); gsim (few)",
     ]
-    assert means["diaeval: responses"] == ["responses, 0-shot similarity, history, Top-3", r"irc\_ubuntu\_100"]
+    assert means["diaeval: responses"] == ["responses, 0-shot similarity, history: Top-3", r"irc\_ubuntu\_100"]
     assert table(tmp_path, "Differences to untrained")["few"] == ["not comparable", "–"]
     text = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert "- few, diaeval: actions: only one of the two has actions, dstc2, frozen encoder, MLP, Micro F1\n" in text

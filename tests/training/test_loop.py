@@ -1,25 +1,28 @@
 """The loop is exact: cached equals plain, two processes equal one, killed and resumed equals undisturbed."""
 
 import json
+import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import backbone, corpus, folder, recipe
+from tiny import backbone, corpus, folder, recipe, resume
 
 from turnwise.backbone.stream import TokenStream
 from turnwise.corpus.store import Corpus
 from turnwise.encoder import Encoder
 from turnwise.training import checkpoint as checkpoint_module
 from turnwise.training.checkpoint import CheckpointError, latest_checkpoint
+from turnwise.training.encoding import sorted_chunks
 from turnwise.training.loop import TrainingError, _Run, train
 from turnwise.training.recipe import Recipe, load_recipe
 
@@ -48,7 +51,7 @@ def gradients(wanted: Recipe, place: Path) -> tuple[float, dict[str, torch.Tenso
     return figures["loss"], found
 
 
-OBJECTIVES = ["dse", "simcse", "tod-bert-paper", "masked-language", "siamese-m-paper"]
+OBJECTIVES = ["dse", "simcse", "tod-bert-paper", "masked-language", "siamese-m-paper", "wmdc", "combined"]
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -90,99 +93,188 @@ def test_caching_replays_dropout(tmp_path: Path) -> None:
     assert (losses[0] - losses[1]) / (2 * step) == pytest.approx(norm, rel=0.02)
 
 
-def test_two_objectives_add_up(tmp_path: Path) -> None:
-    """The gradient of two objectives in one run is the weighted sum of each one's own: the other's weight is set to nothing."""
+@pytest.mark.parametrize("names", [("dse", "masked-language"), ("dse", "wmdc"), ("wmdc", "dse", "masked-language")], ids=" + ".join)
+def test_objectives_add_up(names: tuple[str, ...], tmp_path: Path) -> None:
+    """The gradient of several objectives in one run is the weighted sum of each one's own: the others then count nothing."""
+    weighed = dict(zip(names, (1.0, 0.5, 2.0), strict=False))
 
-    def run(name: str, dse: float, masked: float) -> tuple[float, dict[str, torch.Tensor]]:
-        changes = {"backbone": backbone(0.0), "batch_size": 8, "steps": 2, "max_length": 24}
-        tree = {"dse": {"weight": dse}, "masked-language": {"weight": masked}}
-        return gradients(Recipe(tree, **changes), tmp_path / name)  # type: ignore[arg-type]
+    def run(*counted: str) -> tuple[float, dict[str, torch.Tensor]]:
+        tree = {name: {"weight": weight if name in counted else 0.0} for name, weight in weighed.items()}
+        wanted = Recipe(tree, backbone=backbone(0.0), batch_size=8, steps=2, max_length=24)
+        return gradients(wanted, tmp_path / "-".join(counted))
 
-    both, first, second = run("both", 1.0, 0.5), run("first", 1.0, 0.0), run("second", 0.0, 0.5)
-    assert both[0] == pytest.approx(first[0] + second[0], rel=1e-5)
-    for key, value in both[1].items():
-        assert torch.allclose(value, first[1][key] + second[1][key], atol=1e-6), key
+    together, alone = run(*names), [run(name) for name in names]
+    assert together[0] == pytest.approx(sum(loss for loss, _ in alone), rel=1e-5)
+    for key, value in together[1].items():
+        assert torch.allclose(value, sum(found[key] for _, found in alone), atol=1e-6), key  # type: ignore[arg-type]
+        if key.startswith("heads."):  # a head learns from its own objective alone
+            assert [name for name, (_, found) in zip(names, alone, strict=True) if found[key].any()] == [key.split(".")[1]]
 
 
-@pytest.mark.parametrize("name", ["dse", "masked-language"])
-@pytest.mark.parametrize("budget", [100000, 40])
-def test_two_processes_equal_one(name: str, budget: int, tmp_path: Path) -> None:
-    """Three steps on two processes (gloo) end with the weights of three steps on one, up to rounding."""
+def test_combined_objectives_keep_what_is_their_own(tmp_path: Path) -> None:
+    """Each one's weight, batch and head learning rate; those that an entry leaves out are the recipe's."""
+    own = ["objectives.dse.weight=0.5", "objectives.dse.batch_size=5", "objectives.dse.head_learning_rate=0.02"]
+    shared = ["batch_size=7", "learning_rate=0.001", "objectives.wmdc.head_learning_rate=null", "head_learning_rate=0.03"]
+    run = _Run(recipe("combined", *own, *shared), corpus(), tmp_path, False, lambda *_: None, False, folder() / "cache")
+    assert {part.name: part.weight for part in run.parts} == {"dse": 0.5, "wmdc": 1.0}
+    assert [[len(feed.rows(step)) for step in range(3)] for feed in run.feeds] == [[5, 5, 5], [7, 7, 7]]
+    names = {id(value): name for name, value in run.named.items()}
+    rates = {names[id(value)]: group["peak"] for group in run.optimizer.param_groups for value in group["params"]}
+    assert rates.keys() == run.named.keys()
+    expected = {"encoder": 0.001, "heads.dse": 0.02, "heads.wmdc": 0.03}
+    for name, rate in rates.items():
+        assert rate == next(value for start, value in expected.items() if name.startswith(start)), name
+
+
+def test_combined_losses_are_logged_apart(tmp_path: Path) -> None:
+    wanted = recipe("combined", "objectives.dse.weight=0.25", "objectives.wmdc.weight=3", "steps=4")
+    trained = train(wanted, corpus(), tmp_path / "run")
+    lines = metrics(tmp_path / "run")
+    assert [line["wmdc.window"] for line in lines] == [1, 2, 3, 1]
+    for line in lines:
+        assert min(line["loss.dse"], line["loss.wmdc"]) > 0
+        assert line["loss"] == pytest.approx(0.25 * line["loss.dse"] + 3 * line["loss.wmdc"], rel=1e-6)
+    train(recipe("dse"), corpus(), tmp_path / "alone")
+    assert not any(key.startswith("loss.") for line in metrics(tmp_path / "alone") for key in line)
+    texts = ["where is my parcel ?", "thank you"]
+    assert not np.allclose(trained.encode(texts), Encoder.load(backbone(), device="cpu").encode(texts), atol=1e-4)
+
+
+#: Recipes and tokens a pass: with 40 both processes cut their share of a batch, with 90 now and then one of them alone.
+SHARED = [
+    ("dse", 100000),
+    ("dse", 40),
+    ("masked-language", 100000),
+    ("masked-language", 40),
+    ("wmdc", 40),
+    ("wmdc", 90),
+    ("combined", 90),
+]
+
+
+def shared(name: str, budget: int) -> Recipe:
     changes = [f"tokens_per_forward={budget}", "steps=3", "batch_size=7", "optimizer=adam", "learning_rate=1e-3"]
-    wanted = recipe(name, *changes, dropout=0.0)
-    train(wanted, corpus(), tmp_path / "one")
-    (tmp_path / "recipe.yaml").write_text(wanted.to_yaml())
-    code = (
-        "import sys; from turnwise.training.loop import train; from turnwise.training.recipe import load_recipe;"
-        "from turnwise import read_corpus; train(load_recipe(sys.argv[1]), read_corpus(sys.argv[2]), sys.argv[3])"
+    return recipe(name, *changes, dropout=0.0)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes (gloo) make of every recipe in turn; they are started once."""
+    place = tmp_path_factory.mktemp("two")
+    for name, budget in SHARED:
+        (place / f"{name}-{budget}.yaml").write_text(shared(name, budget).to_yaml())
+    script = place / "run.py"
+    script.write_text(
+        "import sys; from pathlib import Path; from tiny import resume\n"
+        "for wanted in sorted(Path(sys.argv[1]).glob('*.yaml')): resume(wanted, Path(sys.argv[2]), wanted.with_suffix(''))"
     )
-    script = tmp_path / "run.py"
-    script.write_text(code)
+    port = f"--master-port={20000 + random.Random(str(place)).randrange(20000)}"
     result = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--nproc-per-node=2",
-            f"--master-port={20000 + random.Random(str(tmp_path)).randrange(20000)}",
-            script,
-            tmp_path / "recipe.yaml",
-            corpus().stores[0].folder,
-            tmp_path / "two",
-        ],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", port, script, place, corpus().stores[0].folder],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "PYTHONPATH": str(HERE)},
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert result.returncode == 0, result.stderr
-    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    return place
+
+
+def test_with_90_tokens_a_pass_one_share_is_cut_and_the_other_is_not(tmp_path: Path) -> None:
+    run = _Run(shared("wmdc", 90), corpus(), tmp_path, False, lambda *_: None, False, folder() / "cache")
+    prepared = run.feeds[0].prepare(0)
+    grid = np.arange(len(prepared.sequences)).reshape(-1, prepared.rows)
+    passes = [len(sorted_chunks(prepared, share.ravel(), 90)) for share in np.array_split(grid, 2, axis=1)]
+    assert min(passes) == 1 < max(passes)
+
+
+@pytest.mark.parametrize(("name", "budget"), SHARED)
+def test_two_processes_equal_one(name: str, budget: int, two: Path, tmp_path: Path) -> None:
+    """Three steps on two processes end with the weights of three steps on one, up to rounding."""
+    train(shared(name, budget), corpus(), tmp_path / "one")
+    one, other = weights(tmp_path / "one"), weights(two / f"{name}-{budget}")
     for key, value in one.items():
-        assert torch.allclose(two[key], value, atol=2e-5), key
-    losses = [[line["loss"] for line in metrics(tmp_path / place)] for place in ("one", "two")]
+        assert torch.allclose(other[key], value, atol=2e-5), key
+    losses = [[line["loss"] for line in metrics(place)] for place in (tmp_path / "one", two / f"{name}-{budget}")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-TRAIN = (
-    "import sys; sys.path.insert(0, sys.argv[3]); from tiny import corpus, recipe; from turnwise.training.loop import train;"
-    "from turnwise.training.recipe import load_recipe; from turnwise import read_corpus;"
-    "train(load_recipe(sys.argv[1]), read_corpus(sys.argv[4]), sys.argv[2], resume=True)"
-)
+def start(wanted: Path, place: Path) -> BaseProcess:
+    """A process of its own that trains: forked from one that has imported everything, so that it starts in an instant."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["turnwise.training.loop", "transformers.models.bert.modeling_bert"])
+    process = context.Process(target=resume, args=(wanted, corpus().stores[0].folder, place))
+    process.start()
+    return process
 
 
-def command(wanted: Path, place: Path) -> list[str]:
-    return [sys.executable, "-c", TRAIN, str(wanted), str(place), str(HERE), str(corpus().stores[0].folder)]
+def finish(wanted: Path, place: Path) -> None:
+    process = start(wanted, place)
+    process.join()
+    assert process.exitcode == 0
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_killed_at_any_step_and_resumed_the_weights_are_bit_identical(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "seed"), [*(("dse", seed) for seed in range(4)), ("wmdc", 4), ("wmdc", 5), ("combined", 6)])
+def test_killed_at_any_step_and_resumed_the_weights_are_bit_identical(name: str, seed: int, tmp_path: Path) -> None:
     """SIGKILL at random moments, a checkpoint being written among them; then the end is reached, with the same bits."""
-    wanted = recipe("dse", "steps=40", "checkpoint_every=3", "optimizer=adamw", "schedule=linear", "ema=0.9", "workers=2")
-    (tmp_path / "recipe.yaml").write_text(wanted.to_yaml())
-    undisturbed = folder() / "undisturbed"
+    # a checkpoint every fourth step, so that it falls before windows of each of WMDC's three sizes
+    changes = ["steps=40", "checkpoint_every=4", "optimizer=adamw", "schedule=linear", "ema=0.9", "workers=2"]
+    recipe_file = tmp_path / "recipe.yaml"
+    recipe_file.write_text(recipe(name, *changes).to_yaml())
+    undisturbed = folder() / f"undisturbed-{name}"
     if not (undisturbed / "model.safetensors").exists():
-        (folder() / "undisturbed.yaml").write_text(wanted.to_yaml())
-        subprocess.run(command(folder() / "undisturbed.yaml", undisturbed), check=True, capture_output=True)
+        finish(recipe_file, undisturbed)
     chance = random.Random(seed)
     place = tmp_path / "run"
     kills = 0
     while kills < 3:
-        process = subprocess.Popen(command(tmp_path / "recipe.yaml", place), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        process = start(recipe_file, place)
         goal = chance.randrange(1, 12) + (metrics_step(place) if kills else 0)
-        while process.poll() is None and metrics_step(place) < goal:
+        while process.is_alive() and metrics_step(place) < goal:
             # every other time, in the middle of the writing of a checkpoint
             if kills % 2 and (place / "checkpoints" / ".writing").exists():
                 break
             time.sleep(0.001)
-        if process.poll() is not None:
+        if not process.is_alive():
             break
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.join()
         kills += 1
-    subprocess.run(command(tmp_path / "recipe.yaml", place), check=True, capture_output=True)
+    finish(recipe_file, place)
     assert same(weights(undisturbed), weights(place))
     steps = [line["step"] for line in metrics(place)]
     assert steps == list(range(1, 41))
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3, 5])
+def test_heads_that_take_turns_go_on_in_turn(stop: int, tmp_path: Path) -> None:
+    """WMDC cut off in any turn: the checkpoint knows the heads that were used and no other, and the next size is the next."""
+    wanted = recipe("wmdc", "checkpoint_every=1", "keep=10", "optimizer=adamw", "weight_decay=0.1", "windows=[1, 2, 4]")
+    train(wanted, corpus(), tmp_path / "undisturbed")
+
+    class Cut(Exception):  # noqa: N818
+        pass
+
+    def progress(what: str, done: int, total: int | None = None) -> None:
+        if what.startswith("training") and done == stop + 1:
+            raise Cut
+
+    with pytest.raises(Cut):
+        train(wanted, corpus(), tmp_path / "run", progress=progress)
+    newest = latest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert newest is not None
+    assert newest.name == f"step-{stop:09d}"
+    states = {key.rpartition(".")[0] for key in load_file(newest / "optimizer.safetensors")}
+    used = {f"heads.wmdc.{size}.weight" for size in (1, 2, 4)[:stop]}
+    assert {name for name in states if name.startswith("heads.")} == used
+    train(wanted, corpus(), tmp_path / "run", resume=True)
+    assert [line["wmdc.window"] for line in metrics(tmp_path / "run")] == [1, 2, 4, 1, 2, 4]
+    for name in ("parameters", "optimizer"):
+        first, second = (
+            load_file(tmp_path / run / "checkpoints" / "step-000000006" / f"{name}.safetensors") for run in ("undisturbed", "run")
+        )
+        assert same(first, second), name
+    assert same(weights(tmp_path / "undisturbed"), weights(tmp_path / "run"))
 
 
 def metrics_step(place: Path) -> int:
@@ -202,7 +294,13 @@ def test_the_number_of_workers_does_not_change_the_result(tmp_path: Path) -> Non
 def test_an_interruption_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     wanted = recipe("dse", "steps=400", "checkpoint_every=1000")
     (tmp_path / "recipe.yaml").write_text(wanted.to_yaml())
-    process = subprocess.Popen(command(tmp_path / "recipe.yaml", tmp_path / "run"), stderr=subprocess.PIPE, text=True)
+    code = "import sys; from pathlib import Path; from tiny import resume; resume(*map(Path, sys.argv[1:]))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path / "recipe.yaml", corpus().stores[0].folder, tmp_path / "run"],
+        env={**os.environ, "PYTHONPATH": str(HERE)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     while metrics_step(tmp_path / "run") < 2:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)

@@ -18,6 +18,16 @@ def test_overrides_reach_the_recipe_and_its_objectives() -> None:
     assert recipe.weight("dse") == 0.5
 
 
+@pytest.mark.parametrize(
+    ("own", "shared", "expected"),
+    [("0.02", "0.03", 0.02), ("null", "0.03", 0.03), ("null", "null", 0.01), ("0", "0.03", 0.0), ("null", "0", 0.0)],
+)
+def test_heads_learn_at_their_own_rate_or_the_recipes(own: str, shared: str, expected: float) -> None:
+    """Nothing is what is not given; 0, at which heads do not learn, is a rate."""
+    changes = [f"objectives.dse.head_learning_rate={own}", f"head_learning_rate={shared}", "learning_rate=0.01"]
+    assert load_recipe("dse", changes).head_learning_rate_of("dse") == expected
+
+
 def test_yaml_round_trip(tmp_path: Path) -> None:
     for name in packaged():
         recipe = load_recipe(name)

@@ -13,6 +13,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from turnwise.corpus.sample import sample_dialogues
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, load_recipe
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -72,4 +73,11 @@ def backbone(dropout: float = 0.1) -> str:
 def recipe(name: str = "dse", *changes: str, dropout: float = 0.1) -> Recipe:
     """A packaged recipe, cut down to the tiny model."""
     small = [f"backbone={backbone(dropout)}", "batch_size=8", "steps=6", "max_length=24", "log_every=1", "learning_rate=1e-3"]
+    if name == "combined":
+        small.append("objectives.dse.batch_size=6")
     return load_recipe(name, [*small, *changes])
+
+
+def resume(wanted: Path, store: Path, place: Path) -> None:
+    """Starts or goes on with a run: what other processes are given to do."""
+    train(load_recipe(wanted), read_corpus(store), place, resume=True)

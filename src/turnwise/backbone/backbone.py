@@ -91,14 +91,17 @@ class Backbone(nn.Module):
         except (OSError, ValueError, SafetensorError) as error:
             reason = str(error).strip().splitlines()[0]
             raise BackboneError(f"cannot load the model {str(name)!r}: {reason}") from error
-        # transformers would go on with random numbers; the pooler is not used, and often missing
-        unfit = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
-        unfit = sorted(key for key in unfit if not key.startswith("pooler."))
+        # transformers would go on with random numbers
+        random = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
+        unfit = sorted(key for key in random if not key.startswith("pooler."))
         if unfit:
             raise BackboneError(
                 f"cannot load the model {str(name)!r}: its weights do not fit its configuration ({len(unfit)} are missing or of"
                 f" another size, {unfit[0]} among them)"
             )
+        # the pooler is not used, and often missing; without random numbers a model is the same at every load
+        for key in random:
+            nn.init.zeros_(model.get_parameter(key))
         return cls(model, tokenizer, execution)
 
     @property

@@ -1,15 +1,11 @@
 """`turnwise soup`: models between two others."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from turnwise.cli.terminal import AsJson, bar, print_json, quiet
-
-if TYPE_CHECKING:
-    from turnwise.experiments.points import Point
+from turnwise.cli.terminal import AsJson, bar, print_figures, print_json, quiet
 
 
 def soup_command(
@@ -62,7 +58,7 @@ def soup_command(
         if as_json:
             typer.echo((out / "results.json").read_text(encoding="utf-8"), nl=False)
         else:
-            _print_figures(points)
+            print_figures(points)
         typer.echo(f"{out / 'report.html'} has the curves", err=True)
         return
     if len(ratios) == 1:
@@ -83,19 +79,3 @@ def _ratios(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise typer.BadParameter(f"{text!r}: numbers from 0 to 1, by commas", param_hint="--ratio") from None
-
-
-def _print_figures(points: "Sequence[Point]") -> None:
-    """A line a ratio, a column a figure."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from turnwise.experiments.report import figure_lines
-
-    heads, lines = figure_lines(points)
-    table = Table(box=None, pad_edge=False)
-    for number, head in enumerate(heads):
-        table.add_column(head, justify="right" if number else "left")
-    for line in lines:
-        table.add_row(*line)
-    Console().print(table)

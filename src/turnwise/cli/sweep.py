@@ -1,14 +1,11 @@
 """`turnwise sweep`: a recipe at many points, measured and reported together."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from turnwise.cli.terminal import AsJson, bar, print_table, quiet
-
-if TYPE_CHECKING:
-    from turnwise.experiments.points import Point
+from turnwise.cli.terminal import AsJson, bar, print_figures, print_table, quiet
 
 
 def _list(wanted: bool) -> None:
@@ -77,36 +74,9 @@ def sweep_command(
     if as_json:
         typer.echo((out / "results.json").read_text(encoding="utf-8"), nl=False)
     else:
-        _print(points, wanted.recipe)
+        print_figures(points, wanted.recipe)
     typer.echo(f"{out / 'report.html'} has the tables and curves", err=True)
     failed = [f"{point.name}: {point.failure}" for point in points if point.failure]
     if failed:
         said = "; ".join(failed)
         raise SweepError(f"{len(failed)} of {len(points)} points failed, and the same command tries them again. {said}")
-
-
-def _print(points: "list[Point]", title: str) -> None:
-    """A line a point, a column a figure."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from turnwise.evaluation.reporting.cells import between, digits_of, number
-
-    columns = list(dict.fromkeys(key for point in points for key in point.figures))
-    table = Table(title=f"[bold]{escape(title)}", title_justify="left", box=None, pad_edge=False)
-    table.add_column("")
-    for suite, name in columns:
-        table.add_column(f"{suite}: {name}", justify="right")
-    for point in points:
-        cells = []
-        for key in columns:
-            figure = point.figures.get(key)
-            if figure is None:
-                cells.append("failed" if point.failure else "")
-            else:
-                low, high = figure.interval()
-                digits = digits_of(figure.value, high)
-                cells.append(f"{number(figure.value, digits)} ({between(low, high, digits)})")
-        table.add_row(escape(point.name), *cells)
-    Console().print(table)

@@ -4,13 +4,16 @@ Nothing but the answer goes to standard output; bars and messages go to standard
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turnwise.progress import Progress
+
+if TYPE_CHECKING:
+    from turnwise.experiments.points import Point
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 
@@ -59,6 +62,24 @@ def print_table(title: str, rows: list[tuple[str, str]]) -> None:
     for name, value in rows:
         table.add_row(name, Text(value))
     Console().print(table)
+
+
+def print_figures(points: "Sequence[Point]", title: str = "") -> None:
+    """An answer for people: an experiment's figures one below the other, a line a point: any terminal is wide enough for that."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from turnwise.experiments.report import figure_lines
+
+    (_, *figures), lines = figure_lines(points)
+    width = max(len(name) for name, *_ in lines)
+    console = Console()
+    if title:
+        console.print(Text(title, style="bold"))
+    for number, figure in enumerate(figures, 1):
+        console.print(Text(figure, style="bold"))
+        for line in lines:
+            console.print(Text(f"  {line[0]:{width}}  {line[number]}"))
 
 
 def quiet() -> None:

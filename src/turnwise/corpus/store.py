@@ -212,7 +212,7 @@ class Corpus:
         self.stores = tuple(stores)
         self.splits = None if splits is None else tuple(splits)
         self.share = share
-        if splits is not None and not len(self):
+        if splits is not None and share == 1 and not len(self):
             raise CorpusError(f"no dialogue is in split {' or '.join(splits)}: leave the split out, or name another")
 
     def __len__(self) -> int:

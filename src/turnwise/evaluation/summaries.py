@@ -96,8 +96,8 @@ class Summarised:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """The data sets of the figures."""
-        return tuple(dict.fromkeys(outcome.dataset for outcome in self.members))
+        """The data sets of the figures, by name: in which order they were measured makes no difference."""
+        return tuple(sorted({outcome.dataset for outcome in self.members}))
 
     @property
     def lower_is_better(self) -> bool:

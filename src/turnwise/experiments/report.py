@@ -3,17 +3,15 @@
 import json
 import math
 import re
-from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 from turnwise.evaluation.reporting.cells import ABSENT, between, digits_of, number, plain, signed
 from turnwise.evaluation.reporting.elements import Markup, element, joined
 from turnwise.evaluation.reporting.markdown import escaped, grid
+from turnwise.evaluation.reporting.page import contents, document, facts, image, listing, section
 from turnwise.evaluation.results import defined, taken_with
 from turnwise.evaluation.summaries import SUMMARIES, Summarised
 from turnwise.experiments.points import Point
@@ -136,9 +134,13 @@ class _Experiment:
         return "; ".join(f"{', '.join(datasets)} ({', '.join(names)})" for datasets, names in sets.items())
 
     def parts(self, key: _Key) -> str:
-        """The figures that one sums up."""
-        found = (part for cells in self.cells if key in cells for part in cells[key].figure.parts)
-        return "; ".join(", ".join(part) for part in dict.fromkeys(found))
+        """The figures that one sums up; metrics that are taken in one setting stand together."""
+        metrics: dict[tuple[str, str], list[str]] = {}
+        for task, setting, metric in dict.fromkeys(
+            part for cells in self.cells if key in cells for part in cells[key].figure.parts
+        ):
+            metrics.setdefault((task, setting), []).append(metric)
+        return "; ".join(f"{task}, {setting}: {', '.join(taken)}" for (task, setting), taken in metrics.items())
 
 
 def _cell(first: Point, point: Point, key: _Key) -> _Cell:
@@ -357,55 +359,27 @@ def _logarithmic(values: Sequence[Any]) -> bool:
 
 def _page(experiment: _Experiment, curves: dict[str, str]) -> str:
     """The page: curves, figures, differences, what they are the means of, what failed, and what they were taken with."""
-    style = Markup(files("turnwise.evaluation.reporting").joinpath("report.css").read_text(encoding="utf-8") + _STYLE)
-    # a policy that lets nothing through but this style and the pictures within
-    digest = b64encode(sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'"
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", experiment.title),
-        element("style", style),
-    )
-    contents = {
+    parts = {
         "Curves": joined(_picture(name, picture) for name, picture in curves.items()),
         "Figures": _figures(experiment),
         _differing(experiment): _differences(experiment),
         "What they are the means of": _means(experiment),
         "Failures": _failures(experiment.points),
-        "Taken with": _facts(taken_with()),
+        "Taken with": facts(taken_with()),
     }
-    sections = [(title, content) for title, content in contents.items() if content]
-    links = (element("li", element("a", title, href=f"#section-{place}")) for place, (title, _) in enumerate(sections))
+    sections = [(title, content) for title, content in parts.items() if content]
     header = element(
         "header",
         element("p", "Experiment", class_="eyebrow"),
         element("h1", experiment.title),
         element("ul", *(element("li", remark) for remark in experiment.remarks), class_="notes"),
-        element("nav", element("ol", *links), aria_label="Contents"),
+        contents(title for title, _ in sections),
     )
-    main = element("main", *(_section(f"section-{place}", *section) for place, section in enumerate(sections)))
-    return f"<!doctype html>\n{element('html', head, element('body', header, main), lang='en')}\n"
-
-
-def _section(name: str, title: str, content: Markup) -> Markup:
-    return element("section", element("h2", title, id=name), content, aria_labelledby=name)
+    return document(experiment.title, header, (section(place, *each) for place, each in enumerate(sections)), _STYLE)
 
 
 def _picture(name: str, picture: str) -> Markup:
-    # as an image rather than as elements: what it defines cannot touch the page, and it stays light on a dark one
-    source = f"data:image/svg+xml;base64,{b64encode(picture.encode()).decode()}"
-    return element("figure", element("img", src=source, alt=name.removesuffix(".svg")))
-
-
-def _table(title: str, columns: Sequence[tuple[str, str | None]], body: Iterable[Iterable[Markup]]) -> Markup:
-    """A table in a box that scrolls where the screen is narrow, also by the keyboard; columns are names and classes."""
-    heads = (element("th", name, scope="col", class_=style) for name, style in columns)
-    rows = (element("tr", *cells) for cells in body)
-    table = element("table", element("thead", element("tr", *heads)), element("tbody", *rows), class_="list")
-    return element("div", table, class_="scroll", tabindex=0, role="region", aria_label=title)
+    return element("figure", image(picture, name.removesuffix(".svg")))
 
 
 def _columns(experiment: _Experiment) -> list[tuple[str, str | None]]:
@@ -420,7 +394,7 @@ def _figures(experiment: _Experiment) -> Markup:
             value, interval = _value(cells.get(key), point, experiment.digits(key))
             row.append(element("td", element("strong", value), element("small", interval), class_="number"))
         body.append(row)
-    table = _table("Figures", _columns(experiment), body)
+    table = listing("Figures", _columns(experiment), body)
     return joined([table, element("p", _INTERVALS, class_="remark")])
 
 
@@ -438,7 +412,7 @@ def _differences(experiment: _Experiment) -> Markup:
             reason = cell.obstacle or verdict if cell else None
             row.append(element("td", shown, element("small", interval), class_=f"number {verdict or ''}".strip(), title=reason))
         body.append(row)
-    table = _table("Differences", _columns(experiment), body)
+    table = listing("Differences", _columns(experiment), body)
     return joined([table, element("p", _DIFFERENCES, class_="remark")])
 
 
@@ -453,14 +427,9 @@ def _means(experiment: _Experiment) -> Markup:
         ]
         for key in experiment.keys
     ]
-    return _table("What they are the means of", [("figure", None), ("figures", None), ("data sets", None)], body)
+    return listing("What they are the means of", [("figure", None), ("figures", None), ("data sets", None)], body)
 
 
 def _failures(points: Sequence[Point]) -> Markup:
     failed = [[element("th", point.name, scope="row"), element("td", point.failure)] for point in points if point.failure]
-    return _table("Failures", [("model", None), ("why", None)], failed) if failed else Markup()
-
-
-def _facts(facts: dict[str, str]) -> Markup:
-    entries = (element(kind, text) for fact in facts.items() for kind, text in zip(("dt", "dd"), fact, strict=True))
-    return element("dl", *entries, class_="facts")
+    return listing("Failures", [("model", None), ("why", None)], failed) if failed else Markup()

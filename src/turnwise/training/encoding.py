@@ -52,7 +52,7 @@ class PooledStep:
         shares = np.array_split(np.arange(prepared.rows), self._world)
         members = grid[:, shares[self._rank]].ravel()
         parts = sorted_chunks(prepared, members, self._budget)
-        if len(parts) == 1:
+        if self._agreed(len(parts) == 1):
             seed(0)
             value = loss(self._whole(self._encoder(stream_of(prepared, members)), grid, shares))
             value.backward()
@@ -72,6 +72,14 @@ class PooledStep:
             rows = torch.as_tensor([places[int(member)] for member in part], device=own.device)
             again.backward(own[rows].to(again.dtype))
         return value.detach(), True
+
+    def _agreed(self, fits: bool) -> bool:
+        """Whether everybody's share fits: the processes go one way together, or what one sends the others do not await."""
+        if self._world == 1:
+            return fits
+        all_fit = torch.tensor(int(fits), device=self._encoder.backbone.device)
+        dist.all_reduce(all_fit, dist.ReduceOp.MIN)
+        return bool(all_fit)
 
     def _encode(
         self, prepared: Prepared, members: npt.NDArray[np.int64], parts: list[npt.NDArray[np.int64]], seed: Seed

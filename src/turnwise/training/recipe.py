@@ -134,7 +134,8 @@ class Recipe:
 
     def head_learning_rate_of(self, objective: str) -> float:
         """The learning rate of an objective's heads."""
-        return float(self.objectives[objective].get("head_learning_rate") or self.head_learning_rate or self.learning_rate)
+        rates = (self.objectives[objective].get("head_learning_rate"), self.head_learning_rate, self.learning_rate)
+        return float(next(rate for rate in rates if rate is not None))
 
     def to_yaml(self) -> str:
         """The recipe with every key, as YAML."""

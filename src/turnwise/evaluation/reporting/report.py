@@ -1,10 +1,7 @@
 """Results as a folder: data to compute with, tables to paste, pictures, and one page to read that asks nothing of the network."""
 
 import math
-from base64 import b64encode
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from turnwise.evaluation.reporting.cells import (
     known,
     number,
     our_cells,
-    plain,
     short,
     sizes,
 )
@@ -26,6 +22,7 @@ from turnwise.evaluation.reporting.dots import dots
 from turnwise.evaluation.reporting.elements import Markup, element, joined
 from turnwise.evaluation.reporting.latex import latex
 from turnwise.evaluation.reporting.markdown import markdown
+from turnwise.evaluation.reporting.page import contents, document, facts, image, listing, scrolling, section
 from turnwise.evaluation.results import Results, taken_with, write_results
 from turnwise.evaluation.tables import FilledGroup, FilledTable
 
@@ -55,55 +52,27 @@ def write_report(results: Results, folder: Path) -> None:
 
 def page(results: Results) -> str:
     """The page: summary, tables, pictures, all figures, data sets, and how they were taken."""
-    style, script = _resource("report.css"), _resource("report.js")
-    # a policy that lets nothing through but this style, this script and the pictures within
-    policy = f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'"
     sections = _sections(results)
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", f"{short(results.model)}: evaluation, {results.suite}"),
-        element("style", style),
-    )
     header = _header(results, [heading for heading, _ in sections])
-    body = element("body", header, element("main", *(section for _, section in sections)), element("script", script))
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
-
-
-def _resource(name: str) -> Markup:
-    return Markup(files("turnwise.evaluation.reporting").joinpath(name).read_text(encoding="utf-8"))
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+    title = f"{short(results.model)}: evaluation, {results.suite}"
+    return document(title, header, (content for _, content in sections), script="report.js")
 
 
 def _sections(results: Results) -> list[tuple[str, Markup]]:
     """The parts of the page that have something to say, with their headings."""
     model = short(results.model)
-    sections = [(table.title, _table(table, model, f"section-{place}")) for place, table in enumerate(results.tables)]
-    contents = {
+    sections = [(table.title, _table(table, model, place)) for place, table in enumerate(results.tables)]
+    parts = {
         "Pictures": _pictures(results.figures),
         "All figures": _all(results.rows),
         "Data sets": _data(results.data),
         "Missing data sets": _missing(results.missing),
-        "Taken with": _facts({"suite": results.suite, **results.facts, **taken_with()}),
+        "Taken with": facts({"suite": results.suite, **results.facts, **taken_with()}),
     }
-    for title, content in contents.items():
+    for title, content in parts.items():
         if content:
-            sections.append((title, _section(f"section-{len(sections)}", title, content)))
+            sections.append((title, section(len(sections), title, content)))
     return sections
-
-
-def _section(name: str, title: str, content: Markup, style: str | None = None) -> Markup:
-    return element("section", element("h2", title, id=name), content, aria_labelledby=name, class_=style)
-
-
-def _scrolling(title: str, table: Markup) -> Markup:
-    """A table in a box of its own, which scrolls where the screen is narrow, also by the keyboard."""
-    return element("div", table, class_="scroll", tabindex=0, role="region", aria_label=title)
 
 
 # ---- the head of the page
@@ -119,7 +88,6 @@ def _header(results: Results, headings: Iterable[str]) -> Markup:
         "missing data sets": [f"{len(results.missing):,}"],
     }
     boxes = (element("div", element("dt", name), element("dd", *said)) for name, said in totals.items())
-    links = (element("li", element("a", text, href=f"#section-{place}")) for place, text in enumerate(headings))
     return element(
         "header",
         element("p", f"Evaluation · {results.suite}", class_="eyebrow"),
@@ -127,7 +95,7 @@ def _header(results: Results, headings: Iterable[str]) -> Markup:
         element("p", results.model, class_="full") if results.model not in ("", name) else "",
         element("p", _summary(results.tables), class_="lead"),
         element("dl", *boxes, class_="totals"),
-        element("nav", element("ol", *links), aria_label="Contents"),
+        contents(headings),
     )
 
 
@@ -150,7 +118,7 @@ def _summary(tables: Iterable[FilledTable]) -> str:
 # ---- the paper's tables
 
 
-def _table(table: FilledTable, model: str, name: str) -> Markup:
+def _table(table: FilledTable, model: str, place: int) -> Markup:
     heads = (element("th", column, scope="col", class_="number") for column in table.columns)
     head = element("thead", element("tr", element("th", "model", scope="col"), *heads))
     body = (_group(table, group, model) for group in table.groups)
@@ -160,8 +128,8 @@ def _table(table: FilledTable, model: str, name: str) -> Markup:
     if counts := sizes(table):
         notes.append([f"Runs × test examples: {counts}."])
     listed = element("ul", *(element("li", *note) for note in notes), class_="notes") if notes else Markup()
-    content = [_scrolling(table.title, element("table", head, *body, class_="paper")), listed, dots(table, model)]
-    return _section(name, table.title, joined(content), "wide" if len(table.columns) > _WIDE else None)
+    content = [scrolling(table.title, element("table", head, *body, class_="paper")), listed, dots(table, model)]
+    return section(place, table.title, joined(content), "wide" if len(table.columns) > _WIDE else None)
 
 
 def _group(table: FilledTable, group: FilledGroup, model: str) -> Markup:
@@ -209,20 +177,11 @@ def _delta(cell: OurCell, table: FilledTable) -> Markup:
 # ---- everything else
 
 
-def _list(title: str, columns: Sequence[tuple[str, str | None]], body: Iterable[Iterable[Markup]], kind: str = "list") -> Markup:
-    """A table of entries; columns are names and classes."""
-    heads = (element("th", name, scope="col", class_=style) for name, style in columns)
-    rows = (element("tr", *cells) for cells in body)
-    return _scrolling(title, element("table", element("thead", element("tr", *heads)), element("tbody", *rows), class_=kind))
-
-
 def _pictures(pictures: dict[str, str]) -> Markup:
-    # as images rather than as elements: what one of them defines cannot touch another, or the page
     drawn = []
     for name, picture in pictures.items():
         title = name.removesuffix(".svg").replace("-", " ").replace("_", " ")
-        source = f"data:image/svg+xml;base64,{b64encode(picture.encode()).decode()}"
-        drawn.append(element("figure", element("img", src=source, alt=title), element("figcaption", title)))
+        drawn.append(element("figure", image(picture, title), element("figcaption", title)))
     return joined(drawn)
 
 
@@ -231,7 +190,7 @@ def _all(rows: Sequence[Row]) -> Markup:
         return Markup()
     numbers = ("figure", "95% interval", "deviation over runs", "runs", "examples", "printed")
     columns = [*((name, None) for name in ("task", "data set", "setting", "metric")), *((name, "number") for name in numbers)]
-    return _list("All figures", columns, map(_row, rows), "list sortable")
+    return listing("All figures", columns, map(_row, rows), "list sortable")
 
 
 def _row(row: Row) -> list[Markup]:
@@ -271,7 +230,7 @@ def _data(entries: Sequence[dict[str, Any]]) -> Markup:
         for entry in entries
     )
     note = "Files are ‘as known’ where they hash to what they did when figures were first taken on them."
-    return joined([_list("Data sets", columns, body), element("p", note, class_="remark")])
+    return joined([listing("Data sets", columns, body), element("p", note, class_="remark")])
 
 
 def _missing(entries: Sequence[dict[str, str]]) -> Markup:
@@ -281,16 +240,9 @@ def _missing(entries: Sequence[dict[str, str]]) -> Markup:
         [element("th", entry["name"], scope="row"), element("td", entry["wanted_by"]), element("td", _linked(entry["home"]))]
         for entry in entries
     )
-    return _list("Missing data sets", [("data set", None), ("wanted by", None), ("where to get it", None)], body)
+    return listing("Missing data sets", [("data set", None), ("wanted by", None), ("where to get it", None)], body)
 
 
 def _linked(home: str) -> str:
     web = home.startswith(("https://", "http://")) and not any(map(str.isspace, home))
     return element("a", home, href=home, rel="noreferrer") if web else home
-
-
-def _facts(facts: dict[str, Any]) -> Markup:
-    entries = []
-    for name, value in facts.items():
-        entries += [element("dt", name), element("dd", value if isinstance(value, str) else element("code", plain(value)))]
-    return element("dl", *entries, class_="facts")

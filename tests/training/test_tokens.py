@@ -1,0 +1,167 @@
+"""Texts are tokenised and examples found once for what they are made of, whoever asks at the same time."""
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import backbone, corpus, recipe
+from transformers import PreTrainedTokenizerBase
+
+from turnwise.corpus.intake import CorpusError
+from turnwise.corpus.stats import corpus_statistics
+from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.dialogue import Dialogue, Turn
+from turnwise.encoder import Encoder
+from turnwise.errors import TurnwiseError
+from turnwise.objectives.registry import make_objective
+from turnwise.training import tokens as tokens_module
+from turnwise.training.loop import _Run, train
+from turnwise.training.recipe import RecipeError
+from turnwise.training.tokens import ExampleTable, TokenTable, find_examples, tokenise_corpus
+
+OBJECTIVES = {name: make_objective(name, {}) for name in ("dse", "wmdc")}
+
+
+def tokenizer() -> PreTrainedTokenizerBase:
+    return Encoder.load(backbone(), device="cpu").backbone.tokenizer
+
+
+def turns(table: TokenTable) -> list[tuple[object, ...]]:
+    return [
+        (table.tokens(turn).tolist(), table.speaker(turn), table.identity(turn), table.frequency(turn))
+        for turn in range(len(table))
+    ]
+
+
+def rows(table: ExampleTable) -> list[object]:
+    windows, labels = table.rows(np.arange(len(table)))
+    return [windows.tolist(), labels.tolist()]
+
+
+def stored(source: Corpus, place: Path) -> Corpus:
+    """A store of what a corpus reads, and of nothing else."""
+    with StoreWriter(place) as writer:
+        for dialogue in source:
+            writer.write(dialogue)
+        writer.commit({})
+    return read_corpus(place)
+
+
+def test_two_runs_that_write_at_once_both_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither goes on before the other has begun to write; the slower one takes what the faster one has finished."""
+    monkeypatch.setattr(tokens_module, "DIALOGUES", 10)
+    meetings = {what: threading.Barrier(2, timeout=30) for what in ("tokenising", "finding examples")}
+
+    def run(mine: PreTrainedTokenizerBase) -> tuple[TokenTable, dict[str, ExampleTable]]:
+        met: set[str] = set()
+
+        def meet(what: str, done: int, total: int | None = None) -> None:
+            if what not in met:
+                met.add(what)
+                meetings[what].wait()
+
+        texts = tokenise_corpus(corpus(), mine, tmp_path / "cache", meet)
+        return texts, find_examples(corpus(), texts, OBJECTIVES, tmp_path / "cache", meet)
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(run, [tokenizer(), tokenizer()])
+    texts = tokenise_corpus(corpus(), tokenizer(), tmp_path / "alone")
+    examples = find_examples(corpus(), texts, OBJECTIVES, tmp_path / "alone")
+    for found in (first, second):
+        assert turns(found[0]) == turns(texts)
+        assert {name: rows(table) for name, table in found[1].items()} == {name: rows(table) for name, table in examples.items()}
+    left = sorted(path.name for path in (tmp_path / "cache").iterdir())
+    assert left == sorted(path.name for path in (tmp_path / "alone").iterdir())
+    assert [name.partition("-")[0] for name in left] == ["examples", "texts"]
+
+
+def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        train(recipe("wmdc", "steps=1"), corpus(), tmp_path / name, cache=tmp_path / "cache")
+        assert not (tmp_path / name / "tokens").exists()
+        if name == "one":
+            before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*")}
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*")} == before
+    # another objective has other examples and the same texts
+    train(recipe("dse", "steps=1"), corpus(), tmp_path / "three", cache=tmp_path / "cache")
+    assert sorted(path.name.partition("-")[0] for path in (tmp_path / "cache").iterdir()) == ["examples", "examples", "texts"]
+
+
+@pytest.mark.parametrize("what", ["tokenising", "finding examples"])
+def test_what_was_cut_off_leaves_nothing_behind(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens_module, "DIALOGUES", 10)
+
+    def stop(doing: str, done: int, total: int | None = None) -> None:
+        if doing == what:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        texts = tokenise_corpus(corpus(), tokenizer(), tmp_path, stop)
+        find_examples(corpus(), texts, OBJECTIVES, tmp_path, stop)
+    assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ([] if what == "tokenising" else ["texts"])
+
+
+def test_an_objective_without_examples_leaves_nothing_behind(tmp_path: Path) -> None:
+    texts = tokenise_corpus(corpus(), tokenizer(), tmp_path)
+    with pytest.raises(TurnwiseError, match="objective pairsupcon finds 0 examples"):
+        find_examples(corpus(), texts, {"pairsupcon": make_objective("pairsupcon", {})}, tmp_path)
+    assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ["texts"]
+
+
+def test_shares_and_splits_of_one_store_do_not_mix(tmp_path: Path) -> None:
+    """In one folder, each share's texts and examples are those of a store that holds nothing else."""
+    whole = corpus()
+    train_only = Corpus(whole.stores, ["train"])
+    readings = [whole, whole.sampled(0.6), whole.sampled(0.3), train_only, train_only.sampled(0.6)]
+    assert len({tuple(dialogue.id for dialogue in reading) for reading in readings}) == len(readings)
+    mine = tokenizer()
+    for number, reading in enumerate(readings):
+        texts = tokenise_corpus(reading, mine, tmp_path / "cache")
+        examples = find_examples(reading, texts, OBJECTIVES, tmp_path / "cache")
+        alone = stored(reading, tmp_path / f"store-{number}")
+        expected = tokenise_corpus(alone, mine, tmp_path / f"alone-{number}")
+        assert turns(texts) == turns(expected)
+        others = find_examples(alone, expected, OBJECTIVES, tmp_path / f"alone-{number}")
+        assert {name: rows(table) for name, table in examples.items()} == {name: rows(table) for name, table in others.items()}
+    assert len(list((tmp_path / "cache").iterdir())) == 2 * len(readings)
+    # the whole corpus again, however it is asked for, is no new reading
+    tokenise_corpus(whole.sampled(1.0), mine, tmp_path / "cache")
+    assert len(list((tmp_path / "cache").iterdir())) == 2 * len(readings)
+
+
+@pytest.mark.parametrize("share", [0.25, 0.75, 1.0])
+def test_a_recipe_learns_from_its_share(share: float, tmp_path: Path) -> None:
+    wanted = recipe("wmdc", f"corpus_share={share}", "windows=[1]")
+    run = _Run(wanted, corpus(), tmp_path / "run", False, lambda *_: None, False, tmp_path / "cache")
+    read = list(corpus().sampled(share))
+    assert len(run.feeds[0].examples) == sum(len(dialogue.turns) - 1 for dialogue in read)
+    said = [turn.text.strip().lower() for dialogue in read for turn in dialogue.turns]
+    answers = Counter(turn.text.strip().lower() for dialogue in read for turn in dialogue.turns[1:])
+    # responses are as frequent as they are in the share, not as in the whole corpus
+    assert [run.feeds[0]._texts.frequency(turn) for turn in range(len(said))] == [answers[text] for text in said]
+
+
+def test_shares_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    for share in (0, -0.5, 1.5):
+        with pytest.raises(RecipeError, match=f"corpus_share={float(share)}: a share from above 0 to 1"):
+            recipe("dse", f"corpus_share={share}")
+    with pytest.raises(CorpusError, match="a share of 1e-09 of 40 dialogues is none"):
+        train(recipe("dse", "corpus_share=1e-9"), corpus(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_texts_are_told_apart_as_statistics_count_them(tmp_path: Path) -> None:
+    said = ("Yes.", "yes. ", "yes", "\u00a0YES.", "Where is it?", "where  is it?", "WHERE IS IT?")
+    with StoreWriter(tmp_path / "store") as writer:
+        writer.write(Dialogue("d", tuple(Turn("user", text) for text in said)))
+        writer.commit({})
+    source = read_corpus(tmp_path / "store")
+    texts = tokenise_corpus(source, tokenizer(), tmp_path / "cache")
+    numbers = [texts.identity(turn) for turn in range(len(said))]
+    assert [numbers.index(number) for number in numbers] == [0, 0, 2, 0, 4, 5, 4]
+    counted = corpus_statistics(source)
+    assert counted.distinct_utterances == len(set(numbers)) == 4
+    assert sorted(count for _, count in counted.common) == sorted(Counter(numbers).values())
