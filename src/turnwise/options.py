@@ -1,5 +1,6 @@
 """Values from YAML and command lines, held against the types that dataclasses declare."""
 
+import math
 import types
 import typing
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ def checked(key: str, kind: Any, value: Any) -> Any:
 
     Args:
         key: for the message.
-        kind: `int`, `float`, `str`, `bool`, a `Literal`, `tuple[KIND, ...]`, None, or a union of such.
+        kind: `int`, `float` (a finite one), `str`, `bool`, a `Literal`, `tuple[KIND, ...]`, None, or a union of such in which there
+            is one kind of tuple at most.
         value: what was given.
 
     Raises:
@@ -36,9 +38,11 @@ def checked(key: str, kind: Any, value: Any) -> Any:
                 return None
         elif choice is float and isinstance(value, int | float | str) and not isinstance(value, bool):
             try:
-                return float(value)
-            except ValueError:
+                number = float(value)
+            except (ValueError, OverflowError):
                 continue
+            if math.isfinite(number):
+                return number
         elif choice is int and isinstance(value, float) and value.is_integer():
             return int(value)
         elif isinstance(value, choice) and not (choice is int and isinstance(value, bool)):

@@ -157,12 +157,10 @@ def shared(name: str, budget: int) -> Recipe:
     return recipe(name, *changes, dropout=0.0)
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two processes (gloo) make of every recipe in turn; they are started once."""
-    place = tmp_path_factory.mktemp("two")
-    for name, budget in SHARED:
-        (place / f"{name}-{budget}.yaml").write_text(shared(name, budget).to_yaml())
+def processes(count: int, recipes: dict[str, Recipe], place: Path) -> Path:
+    """What so many processes (gloo) make of every recipe in turn; they are started once."""
+    for name, wanted in recipes.items():
+        (place / f"{name}.yaml").write_text(wanted.to_yaml())
     script = place / "run.py"
     script.write_text(
         "import sys; from pathlib import Path; from tiny import resume\n"
@@ -170,7 +168,16 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     port = f"--master-port={20000 + random.Random(str(place)).randrange(20000)}"
     result = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", port, script, place, corpus().stores[0].folder],
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            f"--nproc-per-node={count}",
+            port,
+            script,
+            place,
+            corpus().stores[0].folder,
+        ],
         env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "PYTHONPATH": str(HERE)},
         capture_output=True,
         text=True,
@@ -178,6 +185,12 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert result.returncode == 0, result.stderr
     return place
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    recipes = {f"{name}-{budget}": shared(name, budget) for name, budget in SHARED}
+    return processes(2, recipes, tmp_path_factory.mktemp("two"))
 
 
 def test_with_90_tokens_a_pass_one_share_is_cut_and_the_other_is_not(tmp_path: Path) -> None:
@@ -192,11 +205,28 @@ def test_with_90_tokens_a_pass_one_share_is_cut_and_the_other_is_not(tmp_path: P
 def test_two_processes_equal_one(name: str, budget: int, two: Path, tmp_path: Path) -> None:
     """Three steps on two processes end with the weights of three steps on one, up to rounding."""
     train(shared(name, budget), corpus(), tmp_path / "one")
-    one, other = weights(tmp_path / "one"), weights(two / f"{name}-{budget}")
-    for key, value in one.items():
-        assert torch.allclose(other[key], value, atol=2e-5), key
-    losses = [[line["loss"] for line in metrics(place)] for place in (tmp_path / "one", two / f"{name}-{budget}")]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    expect_alike(tmp_path / "one", two / f"{name}-{budget}")
+
+
+def test_a_process_without_an_example_takes_part(tmp_path: Path) -> None:
+    """Three processes share batches of two: the third has nothing to encode, in one pass or in several."""
+    small = ["batch_size=2", "steps=2", "optimizer=adam"]
+    recipes = {
+        f"{name}-{budget}": recipe(name, *small, f"tokens_per_forward={budget}", dropout=0.0)
+        for name, budget in (("wmdc", 100000), ("wmdc", 20), ("masked-language", 100000))
+    }
+    found = processes(3, recipes, tmp_path)
+    for name, wanted in recipes.items():
+        train(wanted, corpus(), tmp_path / "alone" / name)
+        expect_alike(tmp_path / "alone" / name, found / name)
+
+
+def expect_alike(one: Path, other: Path) -> None:
+    theirs = weights(other)
+    for key, value in weights(one).items():
+        assert torch.allclose(theirs[key], value, atol=2e-5), key
+    losses = [[line["loss"] for line in metrics(place)] for place in (one, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4, abs=1e-6)
 
 
 def start(wanted: Path, place: Path) -> BaseProcess:

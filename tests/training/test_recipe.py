@@ -100,3 +100,20 @@ def test_every_packaged_recipe_runs_two_steps(name: str, tmp_path: Path) -> None
     train(recipe, data, tmp_path / "model")
     assert (tmp_path / "model" / "model.safetensors").is_file()
     assert len((tmp_path / "model" / "metrics.jsonl").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(
+            "objectives.dse.weight=heavy",
+            "objectives.dse.weight=-1",
+            "objectives.dse.batch_size=1",
+            "objectives.dse.batch_size=2.5",
+        ),
+        *("objectives.dse.head_learning_rate=nan", "frozen_layers=-1", "layers=0", "corpus_share=0", "learning_rate=nan"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_by_name(change: str) -> None:
+    with pytest.raises(RecipeError, match=change.partition("=")[0]):
+        load_recipe("dse", [change])

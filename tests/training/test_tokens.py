@@ -1,5 +1,6 @@
 """Texts are tokenised and examples found once for what they are made of, whoever asks at the same time."""
 
+import fcntl
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -51,23 +52,29 @@ def stored(source: Corpus, place: Path) -> Corpus:
 
 
 def test_two_runs_that_write_at_once_both_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither goes on before the other has begun to write; the slower one takes what the faster one has finished."""
+    """While one writes the other comes to the lock and waits there; then it takes what the first has finished."""
     monkeypatch.setattr(tokens_module, "DIALOGUES", 10)
-    meetings = {what: threading.Barrier(2, timeout=30) for what in ("tokenising", "finding examples")}
+    flock, waiting, written = fcntl.flock, threading.Semaphore(0), Counter[str]()
+
+    def asked(handle: int, operation: int) -> None:
+        waiting.release()
+        flock(handle, operation)
 
     def run(mine: PreTrainedTokenizerBase) -> tuple[TokenTable, dict[str, ExampleTable]]:
-        met: set[str] = set()
+        def write(what: str, done: int, total: int | None = None) -> None:
+            if done == 10:
+                written[what] += 1
+                for _ in range(2):  # both have asked for the lock, this one and the other
+                    assert waiting.acquire(timeout=30)
 
-        def meet(what: str, done: int, total: int | None = None) -> None:
-            if what not in met:
-                met.add(what)
-                meetings[what].wait()
+        texts = tokenise_corpus(corpus(), mine, tmp_path / "cache", write)
+        return texts, find_examples(corpus(), texts, OBJECTIVES, tmp_path / "cache", write)
 
-        texts = tokenise_corpus(corpus(), mine, tmp_path / "cache", meet)
-        return texts, find_examples(corpus(), texts, OBJECTIVES, tmp_path / "cache", meet)
-
+    monkeypatch.setattr(fcntl, "flock", asked)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(run, [tokenizer(), tokenizer()])
+    assert written == {"tokenising": 1, "finding examples": 1}
+    monkeypatch.undo()
     texts = tokenise_corpus(corpus(), tokenizer(), tmp_path / "alone")
     examples = find_examples(corpus(), texts, OBJECTIVES, tmp_path / "alone")
     for found in (first, second):
@@ -165,3 +172,16 @@ def test_texts_are_told_apart_as_statistics_count_them(tmp_path: Path) -> None:
     counted = corpus_statistics(source)
     assert counted.distinct_utterances == len(set(numbers)) == 4
     assert sorted(count for _, count in counted.common) == sorted(Counter(numbers).values())
+
+
+def test_what_a_killed_run_left_is_written_over(tmp_path: Path) -> None:
+    whole = tokenise_corpus(corpus(), tokenizer(), tmp_path / "whole")
+    place = next((tmp_path / "whole").iterdir())
+    unfinished = tmp_path / "cut" / f".writing-{place.name}"
+    unfinished.mkdir(parents=True)
+    (unfinished / "tokens.bin").write_bytes(b"half")
+    (unfinished / "other").write_bytes(b"")
+    assert turns(tokenise_corpus(corpus(), tokenizer(), tmp_path / "cut")) == turns(whole)
+    assert sorted(path.name for path in (tmp_path / "cut").rglob("*")) == sorted(
+        path.name for path in (tmp_path / "whole").rglob("*")
+    )

@@ -67,8 +67,8 @@ class Feed:
     def rows(self, step: int) -> npt.NDArray[np.int64]:
         """The examples of a step: a new order every pass.
 
-        Where batches hold one label, the labels take turns. A label with fewer examples begins its next pass while others are
-        still in theirs, so that over an epoch every example is seen about once.
+        Where batches hold one label, the labels take turns, whatever they have: of an epoch's steps each label gets an equal share,
+        and one with fewer examples begins its next pass while others are still in theirs.
         """
         turn, group = divmod(step, len(self._groups))
         passed, place = divmod(turn, self._batches(len(self._groups[group][1])))

@@ -52,9 +52,9 @@ class PooledStep:
         shares = np.array_split(np.arange(prepared.rows), self._world)
         members = grid[:, shares[self._rank]].ravel()
         parts = sorted_chunks(prepared, members, self._budget)
-        if self._agreed(len(parts) == 1):
+        if self._agreed(len(parts) <= 1):
             seed(0)
-            value = loss(self._whole(self._encoder(stream_of(prepared, members)), grid, shares))
+            value = loss(self._whole(self._vectors(prepared, members), grid, shares))
             value.backward()
             return value.detach(), False
         with torch.no_grad():
@@ -73,6 +73,14 @@ class PooledStep:
             again.backward(own[rows].to(again.dtype))
         return value.detach(), True
 
+    def _vectors(self, prepared: Prepared, members: npt.NDArray[np.int64]) -> torch.Tensor:
+        """The vectors of some sequences in one pass; of none, where there are more processes than examples."""
+        if len(members):
+            encoded: torch.Tensor = self._encoder(stream_of(prepared, members))
+            return encoded
+        # with a gradient to ask for: the others gather gradients, and this process has to take part
+        return torch.zeros(0, self._encoder.hidden, device=self._encoder.backbone.device, requires_grad=True)
+
     def _agreed(self, fits: bool) -> bool:
         """Whether everybody's share fits: the processes go one way together, or what one sends the others do not await."""
         if self._world == 1:
@@ -84,6 +92,8 @@ class PooledStep:
     def _encode(
         self, prepared: Prepared, members: npt.NDArray[np.int64], parts: list[npt.NDArray[np.int64]], seed: Seed
     ) -> torch.Tensor:
+        if not parts:
+            return self._vectors(prepared, members)
         pieces = []
         for number, part in enumerate(parts):
             seed(number)
@@ -95,7 +105,7 @@ class PooledStep:
 
     def _whole(self, own: torch.Tensor, grid: npt.NDArray[np.int64], shares: list[npt.NDArray[np.int64]]) -> torch.Tensor:
         """Own vectors (columns × own rows, hidden) → everybody's (columns, rows, hidden)."""
-        own = own.unflatten(0, (len(grid), -1))
+        own = own.unflatten(0, (len(grid), len(own) // len(grid)))
         if self._world == 1:
             return own
         parts: tuple[torch.Tensor, ...] = _Gather.apply(own, [len(share) for share in shares])  # type: ignore[no-untyped-call]

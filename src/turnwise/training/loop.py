@@ -151,6 +151,8 @@ class _Run:
         if recipe.frozen_embeddings:
             for parameter in backbone.embeddings().parameters():
                 parameter.requires_grad_(False)
+        if recipe.frozen_layers > backbone.layers:
+            raise TrainingError(f"frozen_layers={recipe.frozen_layers}: the backbone has {backbone.layers} layers")
         for layer in backbone.layer_list()[: recipe.frozen_layers]:
             layer.requires_grad_(False)
         named = {f"encoder.{name}": value for name, value in self.encoder.named_parameters() if value.requires_grad}
@@ -270,8 +272,11 @@ class _Run:
         """The mean over the processes, in one flat tensor."""
         if self.world == 1:
             return
-        parameters = [value for value in self.named.values() if value.grad is not None]
-        flat = torch.cat([value.grad.flatten() for value in parameters if value.grad is not None])
+        # a process without an example has no gradient where others have one; a head that nobody used has none anywhere
+        anywhere = torch.tensor([value.grad is not None for value in self.named.values()], device=self.accelerator.device).int()
+        dist.all_reduce(anywhere, dist.ReduceOp.MAX)
+        parameters = [value for value, used in zip(self.named.values(), anywhere.tolist(), strict=True) if used]
+        flat = torch.cat([(torch.zeros_like(value) if value.grad is None else value.grad).flatten() for value in parameters])
         dist.all_reduce(flat)
         flat /= self.world
         for value, part in zip(parameters, flat.split([value.numel() for value in parameters]), strict=True):

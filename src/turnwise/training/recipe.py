@@ -21,8 +21,12 @@ Optimizer = Literal["adam", "adamw"]
 Precision = Literal["auto", "fp32", "bf16"]
 
 
-#: What an objective's entry may say to the loop.
-_LOOP_OPTIONS = ("weight", "batch_size", "head_learning_rate")
+#: What an objective's entry may say to the loop, its kind, and the least it may be.
+_LOOP_OPTIONS: dict[str, tuple[Any, float]] = {
+    "weight": (float, 0),
+    "batch_size": (int, 2),
+    "head_learning_rate": (float | None, 0),
+}
 
 
 class RecipeError(TurnwiseError):
@@ -110,6 +114,8 @@ class Recipe:
         for key in ("log_every", "checkpoint_every", "keep", "workers", "max_length", "layers"):
             if getattr(self, key) is not None and getattr(self, key) < 1:
                 raise RecipeError(f"{key}={getattr(self, key)}: needs to be 1 or more")
+        if self.frozen_layers < 0:
+            raise RecipeError(f"frozen_layers={self.frozen_layers}: needs to be 0 or more")
         if not 0 <= self.warmup < 1 or not 0 <= self.ema < 1:
             raise RecipeError("warmup and ema are shares from 0 to below 1")
         if not 0 < self.corpus_share <= 1:
@@ -236,4 +242,17 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> No
 def _objectives(value: Any) -> dict[str, dict[str, Any]]:
     if not isinstance(value, dict) or not all(isinstance(options, dict | None) for options in value.values()):
         raise RecipeError("objectives: expected names, each with its options")
-    return {name: options or {} for name, options in value.items()}
+    return {
+        name: {key: _loop_option(name, key, given) for key, given in (options or {}).items()} for name, options in value.items()
+    }
+
+
+def _loop_option(objective: str, key: str, value: Any) -> Any:
+    """An option as the loop takes it; those of the objective itself are for it to check."""
+    if key not in _LOOP_OPTIONS:
+        return value
+    kind, least = _LOOP_OPTIONS[key]
+    found = checked(f"objectives.{objective}.{key}", kind, value)
+    if found is not None and found < least:
+        raise RecipeError(f"objectives.{objective}.{key}={value}: needs to be {least:g} or more")
+    return found

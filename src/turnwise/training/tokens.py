@@ -6,12 +6,13 @@ so a resumed run finds them and a changed corpus, tokenizer or objective does no
 """
 
 import contextlib
+import fcntl
 import hashlib
 import json
+import os
 import shutil
-import tempfile
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -171,19 +172,42 @@ def _source(corpus: Corpus) -> list[str]:
 
 
 def _once(folder: Path, kind: str, made_of: list[str], write: Callable[[Path], None]) -> Path:
-    """The folder for something made of certain things: written under another name and renamed, unless it is there."""
+    """The folder for something made of certain things: written under another name and renamed, unless it is there.
+
+    Runs that share a folder wait for the one that writes and take what it has finished; what a killed one left is written over.
+    """
     place = folder / f"{kind}-{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:12]}"
-    if not place.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        # a name of its own: several runs may share the folder, and what one of them has finished the others take
-        unfinished = Path(tempfile.mkdtemp(prefix=f".writing-{kind}-", dir=folder))
-        try:
-            write(unfinished)
-            with contextlib.suppress(OSError):  # another run was faster
+    unfinished = folder / f".writing-{place.name}"
+    while not place.is_dir():
+        unfinished.mkdir(parents=True, exist_ok=True)
+        with _alone(unfinished) as held:
+            if held and not place.is_dir():
+                for leftover in unfinished.iterdir():
+                    leftover.unlink()
+                try:
+                    write(unfinished)
+                except BaseException:
+                    shutil.rmtree(unfinished)
+                    raise
                 unfinished.rename(place)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+    with contextlib.suppress(OSError):  # made by one that came too late; another such may have removed it already
+        unfinished.rmdir()
     return place
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """Waits until nobody else holds a folder, and holds it; false if it has been renamed or removed meanwhile."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # which the system lets go of even when this process is killed
+        yield folder.is_dir() and os.path.samestat(os.fstat(handle), folder.stat())
+    finally:
+        os.close(handle)
 
 
 def _identity(text: str) -> int:
