@@ -106,7 +106,7 @@ def test_the_error_is_one_that_commands_catch() -> None:
 
 MEMBERS = {
     int: st.integers(),
-    float: st.floats(allow_nan=False),
+    float: st.floats(allow_nan=False, allow_infinity=False),
     str: st.text(),
     bool: st.booleans(),
     Colour: st.sampled_from(["red", "green"]),

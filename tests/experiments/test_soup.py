@@ -171,6 +171,12 @@ def with_heads(encoder: Encoder) -> Encoder:
     return other
 
 
+def with_another_end(encoder: Encoder) -> Encoder:
+    other = copy.deepcopy(encoder)
+    other.backbone.tokenizer.sep_token = "hotel"
+    return other
+
+
 def with_case(encoder: Encoder) -> Encoder:
     from tokenizers import normalizers
 
@@ -199,6 +205,7 @@ def with_another_word(encoder: Encoder) -> Encoder:
         (without_a_layer, r"16 weights, such as backbone\.model\.encoder\.layer\.1\.\S+, which only one has"),
         (with_roles, r"tokenizers \(vocabulary\S*.*1 weights, such as \S+word_embeddings\.weight of \(\d+, 32\) and \(\d+, 32\)"),
         (with_heads, "num_attention_heads 4 and 2"),
+        (with_another_end, "special tokens {.*} and {.*'sep_token': 'hotel'"),
         (with_case, r"weights: tokenizers \(normalizer\)$"),
         (with_another_word, r"weights: tokenizers \(vocabulary\)$"),
     ],
@@ -342,12 +349,14 @@ def test_a_resumed_curve_measures_nothing_again_and_writes_the_same(
 
 def test_a_curve_says_early_what_it_cannot_measure(folders: tuple[Path, Path], world: Path, tmp_path: Path) -> None:
     for keywords, said in (
-        ({}, "say by which suites or tasks"),
+        ({}, "nothing is measured"),
         ({"suites": ["dsa"]}, "there is no suite 'dsa': choose from dse"),
         ({"tasks": ["nil"]}, "there is no task 'nil': choose from intents"),
     ):
         with pytest.raises(EvaluationError, match=said):
             soup_curve(*folders, [0.5], world, tmp_path / "out", **keywords)
+    with pytest.raises(EvaluationError, match="nowhere is no folder"):
+        soup_curve(*folders, [0.5], tmp_path / "nowhere", tmp_path / "out", **MEASURES)
     assert not (tmp_path / "out").exists()
 
 
@@ -401,8 +410,9 @@ def test_a_curve_prints_figures_over_the_ratio(folders: tuple[Path, Path], world
     content = json.loads(run(*command, "--json"))
     assert content == json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     for point in content["points"]:
-        (line,) = [line for line in lines if line.startswith(point["name"])]
-        assert all(f"{figure['value']:.2f} (" in line for figure in point["figures"])
+        found = [line for line in lines if line.startswith(f"  {point['name']}  ")]
+        for line, figure in zip(found, point["figures"], strict=True):
+            assert f"  {figure['value']:.2f} (" in line
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from turnwise.cli.sweep import sweep_command
 from turnwise.corpus.sample_folder import write_sample
 from turnwise.corpus.store import Corpus
 from turnwise.encoder import Encoder
-from turnwise.evaluation.evaluating import evaluate
+from turnwise.evaluation.evaluating import EvaluationError, evaluate
 from turnwise.evaluation.judged import fingerprint
 from turnwise.evaluation.protocols import Effort
 from turnwise.evaluation.suites import SUITES
@@ -266,37 +267,96 @@ def test_another_recipe_or_corpus_is_refused_in_the_same_folder(tiny_recipe: Pat
 
 
 @pytest.mark.parametrize(
-    ("axes", "measures", "message"),
+    ("axes", "message"),
     [
-        (["seed=1,2", "learning_rate=1e-3,fast"], {}, r"seed=1, learning_rate=fast: learning_rate='fast': expected float"),
-        (["seed=1,2", "query_trns=[1]"], {}, r"neither the recipe nor its objectives have a key 'query_trns'"),
-        (["batch_size=8,1"], {}, r"batch_size=1: batch_size=1: too small"),
-        (["learning_rate=1,1.0"], {}, r"learning_rate=1.0 and learning_rate=1 are one recipe"),
-        (["seed=1"], {"tasks": ()}, r"nothing is measured"),
-        (["seed=1"], {"tasks": ("intent",)}, r"there is no task 'intent': choose from"),
+        (["seed=1,2", "learning_rate=1e-3,fast"], r"seed=1, learning_rate=fast: learning_rate='fast': expected float"),
+        (["seed=1,2", "query_trns=[1]"], r"neither the recipe nor its objectives have a key 'query_trns'"),
+        (["batch_size=8,1"], r"batch_size=1: batch_size=1: too small"),
+        (["learning_rate=1,1.0"], r"learning_rate=1.0 and learning_rate=1 are one recipe"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_is_trained(
-    axes: list[str], measures: dict[str, Any], message: str, tiny_recipe: Path, world: Path, tmp_path: Path, counted: Counted
+def test_what_cannot_be_trained_is_told_before_anything_is(
+    axes: list[str], message: str, tiny_recipe: Path, world: Path, tmp_path: Path, counted: Counted
 ) -> None:
     with pytest.raises(SweepError, match=message):
-        run_sweep(load_sweep(tiny_recipe, axes), corpus(), world, tmp_path / "out", **{**MEASURES, **measures})
+        run_sweep(load_sweep(tiny_recipe, axes), corpus(), world, tmp_path / "out", **MEASURES)
     assert counted.trained == []
     assert not (tmp_path / "out").exists()
 
 
-def test_places_and_processes_that_cannot_be_used_are_told(
+@pytest.mark.parametrize("tasks", [(), ("intent",)])
+def test_what_cannot_be_measured_is_told_before_anything_is_trained(
+    tasks: tuple[str, ...], tiny_recipe: Path, world: Path, tmp_path: Path, counted: Counted
+) -> None:
+    with pytest.raises(EvaluationError, match=r"nothing is measured|there is no task 'intent'"):
+        run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path / "out", tasks=tasks, start=False)
+    assert counted.trained == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_sweep_of_several_processes_is_refused(
     tiny_recipe: Path, tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = seeds(tiny_recipe, "1")
-    with pytest.raises(SweepError, match="there is no suite 'bleu'"):
-        run_sweep(replace(wanted, suites=("bleu",)), corpus(), world, tmp_path / "out")
-    with pytest.raises(SweepError, match="nowhere is no folder"):
-        run_sweep(wanted, corpus(), tmp_path / "nowhere", tmp_path / "out", **MEASURES)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(SweepError, match="runs in one process"):
-        run_sweep(wanted, corpus(), world, tmp_path / "out", **MEASURES)
+        run_sweep(seeds(tiny_recipe, "1"), corpus(), world, tmp_path / "out", **MEASURES)
     assert not (tmp_path / "out").exists()
+
+
+# ---- too little memory
+
+
+@pytest.mark.parametrize("kind", [torch.OutOfMemoryError, MemoryError])
+def test_a_point_whose_training_runs_out_of_memory_is_noted_and_the_others_go_on(
+    kind: type[Exception], tiny_recipe: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[weakref.ref[Any]] = []
+    left: list[bool] = []
+
+    def greedy(wanted: Any, learnt: Any, out: Path, **options: Any) -> Encoder:
+        if out.name == "seed=1" and not held:
+            weights = torch.zeros(8)
+            held.append(weakref.ref(weights))
+            raise kind("tried to allocate 20 GiB")
+        return train(wanted, learnt, out, **options)
+
+    monkeypatch.setattr(sweep_module, "train", greedy)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: left.append(any(each() is not None for each in held)))
+    points = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **MEASURES)
+    assert [bool(point.failure) for point in points] == [False, True, False]
+    assert [bool(point.results) for point in points] == [True, False, True]
+    assert "training it ran out of memory (tried to allocate 20 GiB)" in points[1].failure
+    assert "--set tokens_per_forward=N" in points[1].failure
+    assert left == [False, False]  # before each point, when nothing holds what the last one left
+    assert points[1].failure in json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["points"][1]["failure"]
+    again = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **MEASURES)
+    assert not any(point.failure for point in again)
+
+
+def test_memory_that_runs_out_in_measuring_fails_a_point_and_stops_at_the_start(
+    tiny_recipe: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = Encoder.encode
+
+    def run(greedy: Callable[[int], bool], **options: Any) -> list[Point]:
+        calls: list[None] = []
+
+        def encoding(self: Encoder, *arguments: Any, **keywords: Any) -> Any:
+            calls.append(None)
+            if greedy(len(calls)):
+                raise torch.OutOfMemoryError
+            return encode(self, *arguments, **keywords)
+
+        monkeypatch.setattr(Encoder, "encode", encoding)
+        return run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **MEASURES, **options)
+
+    with pytest.raises(SweepError, match=r"untrained: measuring it ran out of memory \(OutOfMemoryError\)"):
+        run(lambda _: True)
+    assert not (tmp_path / "runs").exists()
+    first, second = run(lambda number: number == 1, start=False)
+    assert "measuring it ran out of memory (OutOfMemoryError)" in first.failure
+    assert "tokens_per_forward" not in first.failure  # which is of training alone
+    assert second.results and not second.failure
 
 
 # ---- the start
@@ -425,11 +485,37 @@ def test_the_command(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
     assert answer.exit_code == 0, answer.output
     lines = answer.stdout.splitlines()
     for name in ("untrained", "seed=1", "seed=2"):
-        assert any(line.startswith(name) and " to " in line for line in lines), name
+        assert any(line.startswith(f"  {name} ") and " to " in line for line in lines), name
     assert f"{tmp_path / 'out' / 'report.html'} has" in answer.stderr
     told = run_command(*common, *grid, "--json")
     assert told.stdout == (tmp_path / "out" / "results.json").read_text(encoding="utf-8")
     assert [point["place"] for point in json.loads(told.stdout)["points"]] == [{}, {"seed": 1}, {"seed": 2}]
+
+
+@pytest.mark.parametrize(
+    ("options", "suites", "tasks"),
+    [
+        ((), ("dialoguecse",), ()),
+        (("--task", "nli"), (), ("nli",)),
+        (("--suite", "ums"), ("ums",), ()),
+        (("--suite", "ums", "--task", "nli"), ("ums",), ("nli",)),
+    ],
+)
+def test_suites_and_tasks_of_the_command_replace_the_sweeps_own(
+    options: tuple[str, ...], suites: tuple[str, ...], tasks: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def asking(wanted: Sweep, *arguments: Any, **keywords: Any) -> list[Point]:
+        asked.append((wanted.suites, tuple(keywords["tasks"]), keywords["effort"]))
+        raise typer.Exit  # nothing is to be trained
+
+    monkeypatch.setattr(sweep_module, "run_sweep", asking)
+    file = tmp_path / "mine.yaml"
+    file.write_text("recipe: dse\ngrid: {seed: [1]}\nsuites: [dialoguecse]\n", encoding="utf-8")
+    common = ("--corpus", corpus().stores[0].folder, "--data", tmp_path, "--out", tmp_path / "out", "--seeds", 2, "--steps", 3)
+    assert run_command(file, *common, *options).exit_code == 0
+    assert asked == [(suites, tasks, Effort(seeds=2, steps=3))]
 
 
 def test_the_command_names_the_points_that_failed(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:

@@ -485,7 +485,7 @@ heads = DSE().heads(768)
 facts = {"identities": torch.arange(2048).reshape(2, 1024)}
 optimizer = torch.optim.Adam([*encoder.parameters(), *heads.parameters()])
 step = PooledStep(encoder, _token_budget(encoder.backbone, torch.device("cpu")))
-_, cached = step.run(Prepared(sequences, 1024), lambda vectors: DSE().loss(vectors, facts, heads)[0], torch.manual_seed)
+cached = step.run(Prepared(sequences, 1024), lambda vectors: DSE().loss(vectors, facts, heads)[0], torch.manual_seed)
 optimizer.step()
 print(cached, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
 """
@@ -498,3 +498,18 @@ print(cached, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
 def test_streams_of_one_sequence(tmp_path: Path) -> None:
     encoder = Encoder.load(backbone(), device="cpu")
     assert encoder(TokenStream.of([np.array([2, 7, 3], np.int32)])).shape == (1, 32)
+
+
+def test_a_run_goes_on_with_the_corpus_it_began_with(tmp_path: Path) -> None:
+    train(recipe("dse", "steps=2"), corpus(), tmp_path / "run")
+    other = corpus().sampled(0.5)
+    with pytest.raises(TrainingError, match="another corpus"):
+        train(recipe("dse", "steps=2"), other, tmp_path / "run", resume=True)
+
+
+def test_an_objective_that_counts_for_nothing_is_logged_as_what_it_is(tmp_path: Path) -> None:
+    changes = ["steps=1", "objectives.dse.batch_size=8", "objectives.wmdc.weight=0"]
+    train(recipe("combined", *changes), corpus(), tmp_path / "run")
+    line = metrics(tmp_path / "run")[0]
+    assert line["loss.wmdc"] > 0
+    assert line["loss"] == pytest.approx(line["loss.dse"])

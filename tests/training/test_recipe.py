@@ -7,6 +7,7 @@ from tiny import backbone, corpus, folder
 
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.store import read_corpus
+from turnwise.errors import TurnwiseError
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, RecipeError, from_tree, load_recipe, packaged
 
@@ -20,12 +21,12 @@ def test_overrides_reach_the_recipe_and_its_objectives() -> None:
 
 @pytest.mark.parametrize(
     ("own", "shared", "expected"),
-    [("0.02", "0.03", 0.02), ("null", "0.03", 0.03), ("null", "null", 0.01), ("0", "0.03", 0.0), ("null", "0", 0.0)],
+    [(0.02, 0.03, 0.02), (None, 0.03, 0.03), (None, None, 0.01), (0.0, 0.03, 0.0), (None, 0.0, 0.0)],
 )
-def test_heads_learn_at_their_own_rate_or_the_recipes(own: str, shared: str, expected: float) -> None:
+def test_heads_learn_at_their_own_rate_or_the_recipes(own: float | None, shared: float | None, expected: float) -> None:
     """Nothing is what is not given; 0, at which heads do not learn, is a rate."""
-    changes = [f"objectives.dse.head_learning_rate={own}", f"head_learning_rate={shared}", "learning_rate=0.01"]
-    assert load_recipe("dse", changes).head_learning_rate_of("dse") == expected
+    recipe = Recipe({"dse": {"head_learning_rate": own}}, head_learning_rate=shared, learning_rate=0.01)
+    assert recipe.head_learning_rate_of("dse") == expected
 
 
 def test_yaml_round_trip(tmp_path: Path) -> None:
@@ -117,3 +118,24 @@ def test_every_packaged_recipe_runs_two_steps(name: str, tmp_path: Path) -> None
 def test_values_that_cannot_be_are_refused_by_name(change: str) -> None:
     with pytest.raises(RecipeError, match=change.partition("=")[0]):
         load_recipe("dse", [change])
+
+
+@pytest.mark.parametrize("change", ["temperature=0", "temperature=-1"])
+def test_a_temperature_is_above_nothing(change: str) -> None:
+    with pytest.raises(TurnwiseError, match=r"temperature.*above 0"):
+        load_recipe("wmdc", [change])
+
+
+def test_what_would_change_nothing_is_refused() -> None:
+    with pytest.raises(RecipeError, match=r"every objective has its own; say objectives\.NAME\.head_learning_rate=1e-3"):
+        load_recipe("combined", ["head_learning_rate=1e-3"])
+    assert load_recipe("combined", ["objectives.dse.head_learning_rate=1e-3"]).head_learning_rate_of("dse") == 1e-3
+    assert load_recipe("combined", ["batch_size=64"]).batch_of("wmdc") == 64
+
+
+def test_a_recipe_made_in_python_is_the_one_that_is_read_back(tmp_path: Path) -> None:
+    made = Recipe({"wmdc": {"windows": (1, 2), "weight": 1}})
+    (tmp_path / "recipe.yaml").write_text(made.to_yaml())
+    assert load_recipe(tmp_path / "recipe.yaml") == made
+    with pytest.raises(RecipeError, match="weight"):
+        Recipe({"wmdc": {"weight": "heavy"}})

@@ -27,11 +27,20 @@ def sweep_command(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a key at all points, as key=value; may be repeated.")
     ] = None,
-    suite: Annotated[list[str] | None, typer.Option(help="dse, diaeval, …: what is measured; may be repeated.")] = None,
-    task: Annotated[list[str] | None, typer.Option(help="Besides or instead of suites: intents, …; may be repeated.")] = None,
+    suite: Annotated[
+        list[str] | None, typer.Option(help="Measure by dse, diaeval, …, and not by the sweep's own suites; may be repeated.")
+    ] = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(help="Measure by intents, …, besides --suite, and not by the sweep's own suites; may be repeated."),
+    ] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="These data sets alone; may be repeated.")] = None,
     split: Annotated[list[str] | None, typer.Option(help="Learn only from dialogues of this split; may be repeated.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Fewer runs than the protocols have; results say so.")] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Fewer steps of whatever measuring trains; results say so. The recipe's own: --set steps=N."),
+    ] = None,
     fine_tuning: Annotated[bool, typer.Option(help="Whether to measure what trains the encoder further, too.")] = False,
     start: Annotated[bool, typer.Option(help="Whether to measure the untrained encoder first.")] = True,
     keep_checkpoints: Annotated[bool, typer.Option("--keep-checkpoints", help="Keep those of finished runs.")] = False,
@@ -52,7 +61,8 @@ def sweep_command(
     from turnwise.experiments.sweep import SweepError, load_sweep, run_sweep
     from turnwise.training.loop import TrainingInterruptedError
 
-    wanted = load_sweep(recipe, grid or (), settings or (), suite or ([] if task else None))
+    own = not suite and not task  # either of them replaces what the sweep names
+    wanted = load_sweep(recipe, grid or (), settings or (), None if own else suite or ())
     try:
         with bar() as progress:
             points = run_sweep(
@@ -63,7 +73,7 @@ def sweep_command(
                 tasks=task or (),
                 datasets=dataset or (),
                 fine_tuning=fine_tuning,
-                effort=Effort(seeds),
+                effort=Effort(seeds, steps),
                 start=start,
                 keep_checkpoints=keep_checkpoints,
                 progress=progress,

@@ -116,18 +116,17 @@ def postprocessed(subject: Judged, kind: str, texts: Sequence[str]) -> Judged:
 def fingerprint(encoder: Encoder) -> str:
     """A hash of all that determines an encoder's vectors: weights, vocabulary, pooling, the joining of turns, lengths."""
     settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
-    return _digest(
-        _weights(encoder), repr(settings), encoder.backbone.model.config.to_json_string(), _vocabulary(encoder.backbone.tokenizer)
-    )
+    words = json.dumps(vocabulary(encoder.backbone.tokenizer), sort_keys=True)
+    return _digest(_weights(encoder), repr(settings), encoder.backbone.model.config.to_json_string(), words)
 
 
-def _vocabulary(tokenizer: Any) -> str:
+def vocabulary(tokenizer: Any) -> dict[str, Any]:
     """All that determines a text's tokens, but where they are cut and how they are padded: using a tokenizer changes that."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        return json.dumps([type(tokenizer).__name__, tokenizer.get_vocab()], sort_keys=True)
-    known = json.loads(backend.to_str())
-    return json.dumps({name: value for name, value in known.items() if name not in ("truncation", "padding")}, sort_keys=True)
+        return {"kind": type(tokenizer).__name__, "model": tokenizer.get_vocab()}
+    known: dict[str, Any] = json.loads(backend.to_str())
+    return {name: value for name, value in known.items() if name not in ("truncation", "padding")}
 
 
 class SentenceTransformerEncoder:

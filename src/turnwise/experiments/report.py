@@ -307,7 +307,7 @@ def _curve(experiment: _Experiment, key: _Key) -> str:
     if not experiment.axes:
         return ""
     across, *others = experiment.axes
-    # those that failed or are not measured yet count: the axis is to stay as it is while an experiment is watched
+    # of all points, failed ones too: the axes of all figures of an experiment are alike
     values = [point.place[across] for point in experiment.points if across in point.place]
     ticks, places = _axis(values)
     lines: dict[str, list[tuple[float, float]]] = {}

@@ -4,7 +4,7 @@ Training gains in some tasks and loses in others. Somewhere between the model be
 kept and what was lost regained (Wortsman et al., 2022, 'Robust fine-tuning of zero-shot models' and 'Model soups').
 
 OUT/models/RATIO/                      a soup, as `Encoder.save` writes it; its soup.json says of which two models
-OUT/models/RATIO/evaluation/SUITE/     what it measures, as `turnwise evaluate` writes it
+OUT/models/RATIO/evaluation/           what it measures, as `Measures` writes it
 OUT/results.json, table.md, report.html, curves/    all ratios together
 """
 
@@ -20,12 +20,9 @@ import torch
 
 from turnwise.encoder import Encoder
 from turnwise.errors import TurnwiseError
-from turnwise.evaluation.evaluating import EvaluationError, evaluate
-from turnwise.evaluation.judged import fingerprint
-from turnwise.evaluation.protocols import TASKS, Effort
-from turnwise.evaluation.reporting.report import write_report
-from turnwise.evaluation.results import Results
-from turnwise.evaluation.suites import SUITES
+from turnwise.evaluation.judged import fingerprint, judged, vocabulary
+from turnwise.evaluation.protocols import Effort
+from turnwise.experiments.measures import Measures
 from turnwise.experiments.points import Point
 from turnwise.experiments.report import write_experiment
 from turnwise.progress import Progress, silent
@@ -38,6 +35,9 @@ _WITHOUT_EFFECT = {
     *("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "initializer_range", "use_cache"),
     *("id2label", "label2id", "problem_type", "finetuning_task", "gradient_checkpointing"),
 }
+
+#: Parts of a tokenizer that say which words it knows.
+_WORDS = {"model", "added_tokens"}
 
 
 class SoupError(TurnwiseError):
@@ -93,11 +93,11 @@ def _differences(first: Encoder, second: Encoder) -> list[str]:
             ("pooling", first.pooling, second.pooling),
             ("joining turns by", first.style, second.style),
             ("vectors of length 1", first.normalise, second.normalise),
+            ("special tokens", *(encoder.backbone.tokenizer.special_tokens_map for encoder in (first, second))),
         )
         if ours != theirs
     ]
-    ours, theirs = (_spelling(encoder.backbone.tokenizer) for encoder in (first, second))
-    if parts := [name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)]:
+    if parts := _unlike_tokenizers(first, second):
         found.append(f"tokenizers ({', '.join(parts)})")
     if unlike := _unlike_weights(first, second):
         found.append(f"{len(unlike)} weights, such as {unlike[0]}")
@@ -106,15 +106,11 @@ def _differences(first: Encoder, second: Encoder) -> list[str]:
     return found
 
 
-def _spelling(tokenizer: Any) -> dict[str, Any]:
-    """All that determines a text's tokens, but where they are cut and how they are padded: using a tokenizer changes that."""
-    known = {"kind": type(tokenizer).__name__, "vocabulary": tokenizer.get_vocab(), "special tokens": tokenizer.special_tokens_map}
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        return known
-    parts = json.loads(backend.to_str())
-    parts["model"].pop("vocab", None)  # which is the vocabulary again
-    return known | {name: value for name, value in parts.items() if name not in ("truncation", "padding", "added_tokens")}
+def _unlike_tokenizers(first: Encoder, second: Encoder) -> list[str]:
+    """Which parts of the tokenizers differ."""
+    ours, theirs = (vocabulary(encoder.backbone.tokenizer) for encoder in (first, second))
+    unlike = [name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)]
+    return list(dict.fromkeys("vocabulary" if name in _WORDS else name for name in unlike))
 
 
 def _unlike_weights(first: Encoder, second: Encoder) -> list[str]:
@@ -319,47 +315,21 @@ def soup_curve(
 
     Raises:
         SoupError: if the two cannot be mixed, or the folder holds soups of other models, or something else.
-        EvaluationError: if there is no such suite or task, or nothing to run it on.
+        EvaluationError: if there is no such suite or task, or no such data, and no soup is made then; or nothing to run it on.
     """
-    _expect_measures(suites, tasks)
+    measures = Measures(Path(data), tuple(suites), tuple(tasks), tuple(datasets), fine_tuning, effort or Effort())
+    measures.check()
     out = Path(out)
     folders = write_soups(first, second, ratios, out, progress)
-    measures: list[dict[str, Any]] = [*({"suite": suite} for suite in suites), *([{"tasks": tasks}] if tasks else [])]
     points: list[Point] = []
     for number, (ratio, folder) in enumerate(folders.items()):
-        progress(f"measuring: ratio {_called(ratio)}", number, len(folders))
-        encoder = Encoder.load(folder)
-        results: list[Results] = []
-        for measure in measures:
-            place = folder / "evaluation"  # what two suites have in common is measured once
-            found = evaluate(
-                encoder,
-                data,
-                **measure,
-                datasets=datasets,
-                out=place,
-                fine_tuning=fine_tuning,
-                effort=effort,
-                name=f"ratio {_called(ratio)}",
-                pictures=False,
-                progress=progress,
-            )
-            write_report(found, place / found.suite)
-            results.append(found)
-        points.append(Point(f"ratio {_called(ratio)}", {"ratio": ratio}, folder, tuple(results)))
+        name = f"ratio {_called(ratio)}"
+        progress(f"measuring: {name}", number, len(folders))
+        results = measures.results(judged(Encoder.load(folder), name), folder / "evaluation", progress)
+        points.append(Point(name, {"ratio": ratio}, folder, results))
         write_experiment(points, ("ratio",), out, "Soups", _remarks(first, second))
     progress("measuring: done", len(folders), len(folders))
     return points
-
-
-def _expect_measures(suites: Sequence[str], tasks: Sequence[str]) -> None:
-    """Before a model is made that nobody can measure."""
-    if not suites and not tasks:
-        raise EvaluationError("say by which suites or tasks to measure")
-    for kind, names, known in (("suite", suites, SUITES), ("task", tasks, TASKS)):
-        for name in names:
-            if name not in known:
-                raise EvaluationError(f"there is no {kind} {name!r}: choose from {', '.join(known)}")
 
 
 def _remarks(first: str | Path, second: str | Path) -> list[str]:

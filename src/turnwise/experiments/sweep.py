@@ -1,9 +1,9 @@
 """Sweeps: a recipe trained at every point of a grid, each model measured alike, one report of all.
 
 OUT/sweep.yaml                        what is run
-OUT/start/evaluation/SUITE/           what the untrained encoder measures
+OUT/start/evaluation/                 what the untrained encoder measures
 OUT/runs/POINT/                       a point's model, as `turnwise train` writes it
-OUT/runs/POINT/evaluation/SUITE/      what it measures, as `turnwise evaluate` writes it
+OUT/runs/POINT/evaluation/            what it measures, as `Measures` writes it
 OUT/tokens/                           the tokenised corpus, which all points share
 OUT/results.json, table.md, report.html, curves/    all points together
 """
@@ -23,12 +23,11 @@ import yaml
 from turnwise.corpus.store import Corpus
 from turnwise.encoder import Encoder
 from turnwise.errors import TurnwiseError
-from turnwise.evaluation.evaluating import evaluate
-from turnwise.evaluation.protocols import TASKS, Effort
-from turnwise.evaluation.reporting.report import write_report
+from turnwise.evaluation.judged import judged
+from turnwise.evaluation.protocols import Effort
 from turnwise.evaluation.results import Results
-from turnwise.evaluation.suites import SUITES
 from turnwise.experiments.grid import Axis, changes, expect_distinct, parse_axis, product, slug
+from turnwise.experiments.measures import Measures
 from turnwise.experiments.points import Point
 from turnwise.experiments.report import write_experiment
 from turnwise.progress import Progress, silent
@@ -40,6 +39,9 @@ _STARTS = {"backbone", "layers", "pooling"}
 
 #: In a run's folder once its training is over; the model's own files are there before they are whole.
 _TRAINED = "trained"
+
+#: What a machine says that has too little memory, on a GPU and off it.
+_OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 
 _KEYS = ("describes", "recipe", "grid", "set", "suites")
 
@@ -179,63 +181,13 @@ def _texts(name: str | Path, key: str, values: Any) -> list[str]:
 # ---- running it
 
 
-@dataclass(frozen=True, slots=True)
-class _Measures:
-    """How every model is measured."""
-
-    data: Path
-    suites: tuple[str, ...]
-    tasks: tuple[str, ...]
-    datasets: tuple[str, ...]
-    fine_tuning: bool
-    effort: Effort
-
-    def check(self) -> None:
-        """Refuses what would fail at every point alike."""
-        if not self.suites and not self.tasks:
-            raise SweepError("nothing is measured: name a suite (--suite) or a task (--task)")
-        for kind, names, known in (("suite", self.suites, SUITES), ("task", self.tasks, TASKS)):
-            for name in names:
-                if name not in known:
-                    raise SweepError(f"there is no {kind} {name!r}: choose from {', '.join(known)}")
-        if not self.data.is_dir():
-            raise SweepError(
-                f"{self.data} is no folder: give one that holds data sets in their authors' layouts, or a sample world"
-            )
-
-    def results(self, model: str | Encoder, name: str, folder: Path, progress: Progress) -> tuple[Results, ...]:
-        """What a model measures, in a folder for each suite and one for the tasks."""
-        parts = [
-            *((suite, suite, ()) for suite in self.suites),
-            *([("+".join(self.tasks), None, self.tasks)] if self.tasks else []),
-        ]
-        found = []
-        for part, suite, tasks in parts:
-            results = evaluate(
-                model,
-                self.data,
-                suite=suite,
-                tasks=tasks,
-                datasets=self.datasets,
-                out=folder / part,
-                fine_tuning=self.fine_tuning,
-                effort=self.effort,
-                name=name,
-                pictures=False,
-                progress=progress,
-            )
-            write_report(results, folder / part)
-            found.append(results)
-        return tuple(found)
-
-
 @dataclass(slots=True)
 class _Running:
     """A sweep under way."""
 
     corpus: Corpus
     out: Path
-    measures: _Measures
+    measures: Measures
     keep_checkpoints: bool
     progress: Progress
     report: Callable[[list[Point]], None]
@@ -246,27 +198,31 @@ class _Running:
         encoder = Encoder.load(recipe.backbone, pooling=recipe.pooling)
         if recipe.layers is not None:
             encoder.backbone.keep_layers(recipe.layers)
-        results = self.measures.results(encoder, named({}), self.out / "start" / "evaluation", self.progress)
+        try:
+            results = self.measures.results(judged(encoder, named({})), self.out / "start" / "evaluation", self.progress)
+        except _OUT_OF_MEMORY as error:
+            raise SweepError(f"{named({})}: {_exhausted(error, recipe, trained=True)}") from error
         self._add(Point(named({}), {}, None, results))
 
     def point(self, place: dict[str, Any], recipe: Recipe) -> None:
         """Trains and measures a point, as far as that was not done before."""
         name, folder = named(place), self.out / "runs" / slug(place)
+        results: tuple[Results, ...] = ()
+        failure = ""
+        _release()
         try:
             self._train(recipe, folder)
-            results = self.measures.results(str(folder), name, folder / "evaluation", self.progress)
+            results = self.measures.results(judged(Encoder.load(folder), name), folder / "evaluation", self.progress)
         except TrainingInterruptedError as error:
             raise TrainingInterruptedError(f"interrupted at {name}; all is saved. The same sweep goes on from there") from error
         except TurnwiseError as error:
-            self._add(Point(name, place, folder, failure=str(error)))
-        else:
-            self._add(Point(name, place, folder, results))
+            failure = str(error)
+        except _OUT_OF_MEMORY as error:
+            failure = _exhausted(error, recipe, trained=(folder / _TRAINED).exists())
+        self._add(Point(name, place, folder, results, failure))
 
     def _train(self, recipe: Recipe, folder: Path) -> None:
         if not (folder / _TRAINED).exists():
-            if torch.cuda.is_available():  # the last model goes first: a run chooses its chunks by how much memory is free
-                gc.collect()
-                torch.cuda.empty_cache()
             train(recipe, self.corpus, folder, resume=True, cache=self.out / "tokens", progress=self.progress)
             (folder / _TRAINED).touch()
         if not self.keep_checkpoints:
@@ -275,6 +231,24 @@ class _Running:
     def _add(self, point: Point) -> None:
         self.points.append(point)
         self.report(self.points)
+
+
+def _release() -> None:
+    """Gives back what the last model held, finished or failed: a run chooses its chunks by how much memory is free."""
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def _exhausted(error: BaseException, recipe: Recipe, trained: bool) -> str:
+    """What is said of a model for which memory did not suffice, and what to do."""
+    said = str(error) or type(error).__name__
+    if trained:
+        return f"measuring it ran out of memory ({said}): make room on the machine, and run the same again"
+    fewer = f"less than {recipe.tokens_per_forward}" if recipe.tokens_per_forward else "such as 4096"
+    return (
+        f"training it ran out of memory ({said}): make room on the machine and run the same again, or have fewer tokens encoded at "
+        f"once (--set tokens_per_forward=N, {fewer}) and, since that is another recipe, in another --out"
+    )
 
 
 def run_sweep(
@@ -314,11 +288,12 @@ def run_sweep(
 
     Raises:
         SweepError: if a point's recipe cannot be, or the folder holds another sweep; nothing is trained then.
+        EvaluationError: if nothing can be measured by these suites and tasks, or not on that data; nothing is trained then.
         TrainingInterruptedError: if somebody asked it to stop; all is saved.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SweepError("a sweep runs in one process: start it without torchrun or accelerate launch")
-    measures = _Measures(Path(data), sweep.suites, tuple(tasks), tuple(datasets), fine_tuning, effort or Effort())
+    measures = Measures(Path(data), sweep.suites, tuple(tasks), tuple(datasets), fine_tuning, effort or Effort())
     base, recipes = sweep.base(), sweep.recipes()
     measures.check()
     _claim(Path(out), sweep, base, corpus, measures)
@@ -342,7 +317,7 @@ def run_sweep(
     return running.points
 
 
-def _remarks(sweep: Sweep, measures: _Measures) -> list[str]:
+def _remarks(sweep: Sweep, measures: Measures) -> list[str]:
     """What a reader of the report has to know."""
     said = [
         sweep.describes,
@@ -352,7 +327,7 @@ def _remarks(sweep: Sweep, measures: _Measures) -> list[str]:
     return [text for text in said if text]
 
 
-def _claim(out: Path, sweep: Sweep, base: Recipe, corpus: Corpus, measures: _Measures) -> None:
+def _claim(out: Path, sweep: Sweep, base: Recipe, corpus: Corpus, measures: Measures) -> None:
     """Makes sure that the folder is this sweep's own, and writes down what is run."""
     place = out / "sweep.yaml"
     learns_from = {

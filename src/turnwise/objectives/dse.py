@@ -43,7 +43,7 @@ class DSE:
     head_size: int = 128
 
     needs: ClassVar[Literal["pooled"]] = "pooled"
-    one_label: ClassVar[bool] = False
+    labels_in_turn: ClassVar[tuple[int, ...]] = ()
     columns: ClassVar[int] = 2
     style: ClassVar[TurnStyle] = "separator"
     special_tokens: ClassVar[tuple[str, ...]] = ()

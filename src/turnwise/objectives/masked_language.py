@@ -34,7 +34,7 @@ class MaskedLanguage:
     length: int = 256
 
     needs: ClassVar[Literal["tokens"]] = "tokens"
-    one_label: ClassVar[bool] = False
+    labels_in_turn: ClassVar[tuple[int, ...]] = ()
     columns: ClassVar[int] = 1
     unique: ClassVar[bool] = False
 

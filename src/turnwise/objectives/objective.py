@@ -154,8 +154,8 @@ class _Objective(Protocol):
         """Whether an example whose first window's text was there before is passed over."""
 
     @property
-    def one_label(self) -> bool:
-        """Whether a batch holds examples of one label alone, the labels taken in turn."""
+    def labels_in_turn(self) -> tuple[int, ...]:
+        """Labels of which a batch holds one alone, taken in turn; none: what labels a batch has makes no difference."""
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """The examples that a dialogue gives."""

@@ -31,7 +31,7 @@ class PairSupCon:
     head_size: int = 128
 
     needs: ClassVar[Literal["pooled"]] = "pooled"
-    one_label: ClassVar[bool] = False
+    labels_in_turn: ClassVar[tuple[int, ...]] = ()
     columns: ClassVar[int] = 2
     style: ClassVar[TurnStyle] = "separator"
     special_tokens: ClassVar[tuple[str, ...]] = ()

@@ -44,4 +44,6 @@ def make_objective(name: str, options: Mapping[str, Any]) -> Objective:
     made: Objective = OBJECTIVES[name](
         **{key: checked(f"objectives.{name}.{key}", hints[key], value) for key, value in options.items()}
     )
+    if getattr(made, "temperature", 1.0) <= 0:
+        raise TurnwiseError(f"objectives.{name}.temperature={made.temperature}: needs to be above 0")  # type: ignore[union-attr]
     return made

@@ -30,7 +30,7 @@ class Siamese:
     mask_equal: bool = False
 
     needs: ClassVar[Literal["pooled"]] = "pooled"
-    one_label: ClassVar[bool] = False
+    labels_in_turn: ClassVar[tuple[int, ...]] = ()
     columns: ClassVar[int] = 2
     style: ClassVar[TurnStyle] = "separator"
     special_tokens: ClassVar[tuple[str, ...]] = ()
@@ -58,7 +58,7 @@ class Siamese:
         same = responses[:, None] == responses[None, :]
         logits = (heads(vectors[0]) @ vectors[1].T).float() / vectors.shape[-1] ** 0.5
         targets = torch.arange(len(logits), device=logits.device)
-        equal = float(same.sum()) - len(same)
+        equal = (float(same.sum()) - len(same)) / 2
         if self.mask_equal:
             logits = logits.masked_fill(same.fill_diagonal_(False), -1e9)
         return cross_entropy(logits, targets), {"equal_texts": equal}

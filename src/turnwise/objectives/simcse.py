@@ -31,7 +31,7 @@ class SimCSE:
     mask_equal: bool = False
 
     needs: ClassVar[Literal["pooled"]] = "pooled"
-    one_label: ClassVar[bool] = False
+    labels_in_turn: ClassVar[tuple[int, ...]] = ()
     style: ClassVar[TurnStyle] = "separator"
     special_tokens: ClassVar[tuple[str, ...]] = ()
 

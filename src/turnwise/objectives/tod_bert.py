@@ -31,7 +31,7 @@ class TODBERT:
     mask_equal: bool = False
 
     needs: ClassVar[Literal["pooled"]] = "pooled"
-    one_label: ClassVar[bool] = False
+    labels_in_turn: ClassVar[tuple[int, ...]] = ()
     columns: ClassVar[int] = 1
     style: ClassVar[TurnStyle] = "roles"
     special_tokens: ClassVar[tuple[str, ...]] = tuple(ROLE_TOKENS.values())
@@ -64,4 +64,4 @@ class TODBERT:
         responses = facts["identities"][1]
         same = responses[:, None] == responses[None, :]
         loss = nt_xent(vectors[0], vectors[1], 1.0, similarity="dot", same=same if self.mask_equal else None)
-        return loss, {"equal_texts": float(same.sum()) - len(same)}
+        return loss, {"equal_texts": (float(same.sum()) - len(same)) / 2}

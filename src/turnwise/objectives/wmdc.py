@@ -47,12 +47,16 @@ class WMDC:
     style: ClassVar[TurnStyle] = "separator"
     special_tokens: ClassVar[tuple[str, ...]] = ()
     unique: ClassVar[bool] = False
-    one_label: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         sizes = self.windows
         if not sizes or len(set(sizes)) < len(sizes) or not all(0 < size < 128 for size in sizes):
             raise TurnwiseError(f"windows={list(sizes)}: expected different numbers of turns from 1 to 127, such as [1, 2, 3]")
+
+    @property
+    def labels_in_turn(self) -> tuple[int, ...]:
+        """The sizes."""
+        return self.windows
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Each turn that answers enough others, once for every size; the size is the label."""
@@ -93,5 +97,5 @@ class WMDC:
         loss = symmetric_nt_xent(
             projected[0], projected[1], self.temperature, weights=weights, same=same if self.mask_equal else None
         )
-        logs = {"window": float(size), "equal_texts": float(same.sum()) - len(same)}
+        logs = {"window": float(size), "equal_texts": (float(same.sum()) - len(same)) / 2}
         return loss, logs if weights is None else {**logs, "weight": float(weights.mean())}

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.backbone.compose import Composer
+from turnwise.errors import TurnwiseError
 from turnwise.objectives.objective import Batch, Objective, Prepared
 from turnwise.training.tokens import ExampleTable, TokenTable
 
@@ -55,7 +56,7 @@ class Feed:
         self._max_length = max_length
         self._longest = longest
         self._seed = seed
-        self._groups = list(examples.by_label().items()) if objective.one_label else [(None, np.arange(len(examples)))]
+        self._groups = _groups(name, objective, examples)
         # a group's order in the pass under way and in the one that threads may already prepare
         self._order = lru_cache(2 * len(self._groups))(self._shuffled)
 
@@ -92,6 +93,21 @@ class Feed:
         windows, labels = self.examples.rows(self.rows(step))
         random = self._random(step, 1)
         return self.objective.prepare(Batch(windows, labels, self._texts, self._composer, self._max_length, self._longest, random))
+
+
+def _groups(name: str, objective: Objective, examples: ExampleTable) -> list[tuple[int | None, npt.NDArray[np.int64]]]:
+    """The numbers of the examples that batches are drawn from: of all, or of each label that has batches of its own."""
+    if not objective.labels_in_turn:
+        return [(None, np.arange(len(examples)))]
+    known = examples.by_label()
+    for label in objective.labels_in_turn:
+        found = len(known.get(label, ()))
+        if found < 2:
+            raise TurnwiseError(
+                f"objective {name} finds {found} examples of size {label} in this corpus, and a batch needs two: leave that size"
+                " out, or take longer dialogues"
+            )
+    return [(label, known[label]) for label in objective.labels_in_turn]
 
 
 def prepared_steps(feeds: list[Feed], first: int, last: int, workers: int) -> Iterator[list[Prepared]]:

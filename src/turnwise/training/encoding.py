@@ -46,23 +46,21 @@ class PooledStep:
         self._rank = rank
         self._world = world
 
-    def run(self, prepared: Prepared, loss: Callable[[torch.Tensor], torch.Tensor], seed: Seed) -> tuple[torch.Tensor, bool]:
-        """Computes the loss and its gradients; tells whether gradients were cached."""
+    def run(self, prepared: Prepared, loss: Callable[[torch.Tensor], torch.Tensor], seed: Seed) -> bool:
+        """Computes the gradients of a loss on the batch's vectors, for which it is called once; tells whether they were cached."""
         grid = np.arange(len(prepared.sequences)).reshape(-1, prepared.rows)
         shares = np.array_split(np.arange(prepared.rows), self._world)
         members = grid[:, shares[self._rank]].ravel()
         parts = sorted_chunks(prepared, members, self._budget)
         if self._agreed(len(parts) <= 1):
             seed(0)
-            value = loss(self._whole(self._vectors(prepared, members), grid, shares))
-            value.backward()
-            return value.detach(), False
+            loss(self._whole(self._vectors(prepared, members), grid, shares)).backward()
+            return False
         with torch.no_grad():
             vectors = self._encode(prepared, members, parts, seed)
         # every process computes the whole loss from a leaf, so what reaches its own rows is a share, not a sum: × world
         leaf = self._whole(vectors, grid, shares).detach().requires_grad_()
-        value = loss(leaf)
-        value.backward()
+        loss(leaf).backward()
         assert leaf.grad is not None
         own = leaf.grad[:, shares[self._rank]].flatten(0, 1) * self._world
         places = {int(member): place for place, member in enumerate(members)}
@@ -71,7 +69,7 @@ class PooledStep:
             again = self._encoder(stream_of(prepared, part))
             rows = torch.as_tensor([places[int(member)] for member in part], device=own.device)
             again.backward(own[rows].to(again.dtype))
-        return value.detach(), True
+        return True
 
     def _vectors(self, prepared: Prepared, members: npt.NDArray[np.int64]) -> torch.Tensor:
         """The vectors of some sequences in one pass; of none, where there are more processes than examples."""

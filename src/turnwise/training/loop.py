@@ -31,7 +31,7 @@ from turnwise.training.encoding import PooledStep, TokenStep
 from turnwise.training.log import Log, curves_svg, model_card
 from turnwise.training.recipe import Recipe, load_recipe
 from turnwise.training.schedule import learning_rate_factor
-from turnwise.training.tokens import find_examples, tokenise_corpus
+from turnwise.training.tokens import corpus_source, find_examples, tokenise_corpus
 
 #: What a probe is: figures of an encoder, higher is better.
 Probe = Callable[[Encoder], dict[str, float]]
@@ -252,6 +252,7 @@ class _Run:
 
     def _part(self, part: _Part, prepared: Prepared, seed: Callable[[int], None]) -> tuple[float, dict[str, float]]:
         logs: dict[str, float] = {}
+        unweighted = torch.zeros(())
         if part.objective.needs == "tokens":
             return float(self.tokens.run(prepared, part.objective, part.heads, part.weight, seed)), logs
         objective = part.objective
@@ -259,14 +260,15 @@ class _Run:
         facts = {name: torch.as_tensor(values, device=device) for name, values in prepared.facts.items()}
 
         def loss(vectors: torch.Tensor) -> torch.Tensor:
+            nonlocal unweighted
             value, figures = objective.loss(vectors, facts, part.heads)
             logs.update(figures)
+            unweighted = value.detach()
             return value * part.weight
 
-        value, cached = self.pooled.run(prepared, loss, seed)
-        if cached:
+        if self.pooled.run(prepared, loss, seed):
             logs["cached"] = 1.0
-        return float(value) / part.weight if part.weight else 0.0, logs
+        return float(unweighted), logs
 
     def _average_gradients(self) -> None:
         """The mean over the processes, in one flat tensor."""
@@ -331,7 +333,7 @@ class _Run:
             if self.average:
                 tensors["average"] = self.average
             # no random states: chance is drawn anew for every step
-            state = {"steps": self.steps, "best": self.best}
+            state = {"steps": self.steps, "best": self.best, "corpus": corpus_source(self.corpus)}
             save_checkpoint(self.out / "checkpoints", self.step, tensors, state, self.recipe.keep)
         self.accelerator.wait_for_everyone()
 
@@ -341,6 +343,10 @@ class _Run:
         if place is None:
             return 0
         tensors, state = load_checkpoint(place)
+        if state.get("corpus") != corpus_source(self.corpus):
+            raise TrainingError(
+                f"{place} learnt from another corpus than the one given: a run goes on with the stores and splits it began with"
+            )
         with torch.no_grad():
             for name, parameter in self.named.items():
                 parameter.copy_(tensors["parameters"][name])

@@ -106,6 +106,8 @@ class Recipe:
     describes: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
+        # as YAML would read it back: a resumed run compares
+        object.__setattr__(self, "objectives", _objectives(self.objectives))
         if not self.objectives:
             raise RecipeError("objectives: name at least one")
         for key, value in (("epochs", self.epochs), ("steps", self.steps), ("batch_size", self.batch_size)):
@@ -179,7 +181,7 @@ def from_tree(tree: Mapping[str, Any]) -> Recipe:
         if key not in hints:
             raise RecipeError(f"a recipe has no key {key!r}: it has {', '.join(hints)}")
         try:
-            values[key] = _objectives(value) if key == "objectives" else checked(key, hints[key], value)
+            values[key] = value if key == "objectives" else checked(key, hints[key], value)
         except OptionError as error:
             raise RecipeError(str(error)) from None
     if "objectives" not in values:
@@ -231,6 +233,9 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> No
         for name in having:
             tree["objectives"][name] = {**(tree["objectives"][name] or {}), keys[0]: value}
         return
+    given = [(options or {}).get(keys[0]) is not None for options in (tree.get("objectives") or {}).values()]
+    if len(keys) == 1 and keys[0] in _LOOP_OPTIONS and given and all(given):
+        raise RecipeError(f"{override!r} would change nothing: every objective has its own; say objectives.NAME.{override}")
     branch = tree
     for key in keys[:-1]:
         if not isinstance(branch.get(key), dict):
@@ -250,9 +255,12 @@ def _objectives(value: Any) -> dict[str, dict[str, Any]]:
 def _loop_option(objective: str, key: str, value: Any) -> Any:
     """An option as the loop takes it; those of the objective itself are for it to check."""
     if key not in _LOOP_OPTIONS:
-        return value
+        return list(value) if isinstance(value, tuple) else value
     kind, least = _LOOP_OPTIONS[key]
-    found = checked(f"objectives.{objective}.{key}", kind, value)
+    try:
+        found = checked(f"objectives.{objective}.{key}", kind, value)
+    except OptionError as error:
+        raise RecipeError(str(error)) from None
     if found is not None and found < least:
         raise RecipeError(f"objectives.{objective}.{key}={value}: needs to be {least:g} or more")
     return found

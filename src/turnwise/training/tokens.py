@@ -87,7 +87,7 @@ class ExampleTable:
 
 def tokenise_corpus(corpus: Corpus, tokenizer: PreTrainedTokenizerBase, folder: Path, progress: Progress = silent) -> TokenTable:
     """Tokenises a corpus, unless that was done before."""
-    made_of = ["with frequencies", *_source(corpus), tokenizer.backend_tokenizer.to_str()]
+    made_of = ["with frequencies", *corpus_source(corpus), tokenizer.backend_tokenizer.to_str()]
 
     def write(place: Path) -> None:
         # arrays of numbers, not lists: tens of millions of turns fit
@@ -132,7 +132,7 @@ def find_examples(
     Raises:
         TurnwiseError: if an objective finds none.
     """
-    made_of = [*_source(corpus), *(f"{name}={objective!r}" for name, objective in objectives.items())]
+    made_of = [*corpus_source(corpus), *(f"{name}={objective!r}" for name, objective in objectives.items())]
 
     def write(place: Path) -> None:
         windows = {name: array("i") for name in objectives}
@@ -165,7 +165,7 @@ def find_examples(
     return {name: ExampleTable(place, name, objective.columns) for name, objective in objectives.items()}
 
 
-def _source(corpus: Corpus) -> list[str]:
+def corpus_source(corpus: Corpus) -> list[str]:
     """What tells a corpus from others: its stores' contents, and the splits and the share that are read."""
     share = () if corpus.share == 1 else (f"share {corpus.share!r}",)
     return [*(store.manifest["generation"] for store in corpus.stores), *(corpus.splits or ("all splits",)), *share]
@@ -204,7 +204,10 @@ def _alone(folder: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # which the system lets go of even when this process is killed
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)  # which the system lets go of even when this process is killed
+        except OSError as error:
+            raise TurnwiseError(f"{folder.parent} cannot be locked ({error}): keep the cache on a local disk") from error
         yield folder.is_dir() and os.path.samestat(os.fstat(handle), folder.stat())
     finally:
         os.close(handle)
