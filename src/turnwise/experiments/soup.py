@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from turnwise.card import card_lines
 from turnwise.encoder import Encoder
 from turnwise.errors import TurnwiseError
 from turnwise.evaluation.judged import fingerprint, judged, vocabulary
@@ -250,30 +251,9 @@ def _expect_own(out: Path, pair: _Pair) -> None:
 
 def _card(names: tuple[str, str], ratio: float, folder: str) -> str:
     first, second = names
-    return "\n".join(
-        [
-            "---",
-            "library_name: sentence-transformers",
-            "pipeline_tag: sentence-similarity",
-            "tags: [turnwise, dialogue, sentence-transformers]",
-            "---",
-            "",
-            "# An encoder between two others",
-            "",
-            f"Made with turnwise {__version__}: every weight is {1 - ratio:.12g} · `{first}` + {_called(ratio)} · `{second}`.",
-            "",
-            "```python",
-            "from turnwise import Encoder",
-            "",
-            f'vectors = Encoder.load("{folder}").encode(["where is my parcel?"])',
-            "```",
-            "",
-            "`SentenceTransformer` from sentence-transformers loads the folder too.",
-            "",
-            "Whether the model may be passed on, and for what, depends on the licences of both models and of their data.",
-            "",
-        ]
-    )
+    made = f": every weight is {1 - ratio:.12g} · `{first}` + {_called(ratio)} · `{second}`"
+    licences = "Whether the model may be passed on, and for what, depends on the licences of both models and of their data."
+    return "\n".join([*card_lines("An encoder between two others", made, folder), licences, ""])
 
 
 # ---- soups measured

@@ -33,6 +33,7 @@ from turnwise.experiments.report import write_experiment
 from turnwise.progress import Progress, silent
 from turnwise.training.loop import TrainingInterruptedError, train
 from turnwise.training.recipe import Recipe, from_tree, load_recipe
+from turnwise.training.tokens import corpus_source
 
 #: Keys that change what training starts from: along them there is no one start to compare with.
 _STARTS = {"backbone", "layers", "pooling"}
@@ -330,11 +331,7 @@ def _remarks(sweep: Sweep, measures: Measures) -> list[str]:
 def _claim(out: Path, sweep: Sweep, base: Recipe, corpus: Corpus, measures: Measures) -> None:
     """Makes sure that the folder is this sweep's own, and writes down what is run."""
     place = out / "sweep.yaml"
-    learns_from = {
-        "stores": [store.manifest["generation"] for store in corpus.stores],
-        "splits": list(corpus.splits) if corpus.splits is not None else None,
-        "share": corpus.share,
-    }
+    learns_from = corpus_source(corpus)
     if place.is_file():
         _compare(place, base, learns_from)
     elif out.is_dir() and any(out.iterdir()):
@@ -354,7 +351,7 @@ def _claim(out: Path, sweep: Sweep, base: Recipe, corpus: Corpus, measures: Meas
     part.replace(place)
 
 
-def _compare(place: Path, base: Recipe, learns_from: dict[str, Any]) -> None:
+def _compare(place: Path, base: Recipe, learns_from: list[str]) -> None:
     try:
         before = yaml.safe_load(place.read_text(encoding="utf-8"))
         known, learnt_from = asdict(from_tree(before["base"])), before["learns_from"]

@@ -6,11 +6,11 @@ from typing import Any
 
 import yaml
 
+from turnwise.card import card_lines
 from turnwise.corpus.store import Corpus
 from turnwise.errors import TurnwiseError
 from turnwise.svg import line_chart
 from turnwise.training.recipe import Recipe
-from turnwise.version import __version__
 
 
 class Log:
@@ -72,24 +72,7 @@ def model_card(recipe: Recipe, corpus: Corpus, out: Path) -> str:
     stores = [store.manifest for store in corpus.stores]
     probed = [json.loads(line) for line in _lines(out / "metrics.jsonl") if '"probe.' in line]
     lines = [
-        "---",
-        "library_name: sentence-transformers",
-        "pipeline_tag: sentence-similarity",
-        "tags: [turnwise, dialogue, sentence-transformers]",
-        "---",
-        "",
-        f"# An encoder trained by {', '.join(recipe.objectives)}",
-        "",
-        f"Made with turnwise {__version__} from `{recipe.backbone}`.",
-        "",
-        "```python",
-        "from turnwise import Encoder",
-        "",
-        f'vectors = Encoder.load("{out.name}").encode(["where is my parcel?"])',
-        "```",
-        "",
-        "`SentenceTransformer` from sentence-transformers loads the folder too.",
-        "",
+        *card_lines(f"An encoder trained by {', '.join(recipe.objectives)}", f" from `{recipe.backbone}`", out.name),
         "## Data",
         "",
         "| source | dialogues | utterances | licence |",
