@@ -1,4 +1,4 @@
-"""What several folders of tests share: tiny models, and no network."""
+"""What several folders of tests share: tiny models, small sample worlds, and no network."""
 
 import os
 import sys
@@ -25,5 +25,20 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
         if not (place / family).is_dir():
             families.save(family, place / family)
         return place / family
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sample_world(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """The folder of a sample world, by its number of dialogues; made once, to be read only."""
+    from turnwise.corpus.sample_folder import write_sample
+
+    place = tmp_path_factory.mktemp("worlds")
+
+    def folder(dialogues: int) -> Path:
+        if not (place / str(dialogues)).is_dir():
+            write_sample(place / str(dialogues), dialogues, 1)
+        return place / str(dialogues)
 
     return folder

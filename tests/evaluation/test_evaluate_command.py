@@ -18,7 +18,6 @@ import pytest
 from scipy.stats import spearmanr
 
 from turnwise.cli import main
-from turnwise.corpus.sample_folder import write_sample
 from turnwise.encoder import Encoder
 
 WIDE = {"COLUMNS": "240", "NO_COLOR": "1"}
@@ -72,10 +71,8 @@ def run_process(*arguments: object, folder: Path) -> Answer:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("command") / "world"
-    write_sample(folder, 50, 1)
-    return folder
+def world(sample_world: Callable[[int], Path]) -> Path:
+    return sample_world(50)
 
 
 @pytest.fixture(scope="module")

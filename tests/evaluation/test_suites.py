@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from turnwise.corpus.sample_folder import write_sample
 from turnwise.encoder import Encoder
 from turnwise.evaluation.evaluating import EvaluationError, evaluate
 from turnwise.evaluation.outcomes import Outcome, Row
@@ -21,10 +20,8 @@ HASTE = Effort(seeds=2, steps=2, shots=30)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("suites") / "sample"
-    write_sample(folder, 500, 1)
-    return folder
+def world(sample_world: Callable[[int], Path]) -> Path:
+    return sample_world(500)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from turnwise.corpus.sample_folder import write_sample
 from turnwise.encoder import Encoder
 from turnwise.evaluation.evaluating import EvaluationError, evaluate
 from turnwise.evaluation.judged import Judged, judged
@@ -18,10 +17,8 @@ HASTE = Effort(seeds=1, steps=1)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("measures") / "world"
-    write_sample(folder, 40, 1)
-    return folder
+def world(sample_world: Callable[[int], Path]) -> Path:
+    return sample_world(40)
 
 
 @pytest.fixture(scope="module")

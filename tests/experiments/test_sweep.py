@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
 from tiny import backbone, corpus, recipe
 
 from turnwise.cli.sweep import sweep_command
-from turnwise.corpus.sample_folder import write_sample
 from turnwise.corpus.store import Corpus
 from turnwise.encoder import Encoder
 from turnwise.evaluation.evaluating import EvaluationError, evaluate
@@ -31,8 +30,9 @@ from turnwise.experiments import sweep as sweep_module
 from turnwise.experiments.grid import GridError, parse_axis
 from turnwise.experiments.points import Point
 from turnwise.experiments.sweep import Sweep, SweepError, load_sweep, packaged_sweeps, run_sweep
+from turnwise.recipes import packaged
 from turnwise.training.loop import TrainingInterruptedError, train
-from turnwise.training.recipe import RecipeError, load_recipe, packaged
+from turnwise.training.recipe import RecipeError, load_recipe
 
 TASKS = ("nli",)
 
@@ -41,10 +41,8 @@ MEASURES: dict[str, Any] = {"tasks": TASKS, "effort": Effort(seeds=1)}
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("sweep") / "world"
-    write_sample(folder, 30, 1)
-    return folder
+def world(sample_world: Callable[[int], Path]) -> Path:
+    return sample_world(30)
 
 
 @pytest.fixture(scope="module")

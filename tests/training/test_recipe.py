@@ -8,8 +8,9 @@ from tiny import backbone, corpus, folder
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.store import read_corpus
 from turnwise.errors import TurnwiseError
+from turnwise.recipes import packaged
 from turnwise.training.loop import train
-from turnwise.training.recipe import Recipe, RecipeError, from_tree, load_recipe, packaged
+from turnwise.training.recipe import Recipe, RecipeError, from_tree, load_recipe
 
 
 def test_overrides_reach_the_recipe_and_its_objectives() -> None:

@@ -68,7 +68,8 @@ def recipes_command(
     name: Annotated[str | None, typer.Argument(help="A recipe, to see it whole.")] = None,
 ) -> None:
     """The recipes that come with turnwise: NAME-paper has a paper's own numbers, NAME is what we recommend."""
-    from turnwise.training.recipe import load_recipe, packaged
+    from turnwise.recipes import packaged
+    from turnwise.training.recipe import load_recipe
 
     if name:
         typer.echo(load_recipe(name).to_yaml(), nl=False)

@@ -9,7 +9,6 @@ OUT/results.json, table.md, report.html, curves/    all points together
 """
 
 import gc
-import importlib.resources
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +30,7 @@ from turnwise.experiments.measures import Measures
 from turnwise.experiments.points import Point
 from turnwise.experiments.report import write_experiment
 from turnwise.progress import Progress, silent
+from turnwise.recipes import packaged, yaml_text
 from turnwise.training.loop import TrainingInterruptedError, train
 from turnwise.training.recipe import Recipe, from_tree, load_recipe
 from turnwise.training.tokens import corpus_source
@@ -43,6 +43,9 @@ _TRAINED = "trained"
 
 #: What a machine says that has too little memory, on a GPU and off it.
 _OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
+
+#: Where the sweeps that come with turnwise lie.
+_PACKAGE = "turnwise.recipes.sweeps"
 
 _KEYS = ("describes", "recipe", "grid", "set", "suites")
 
@@ -110,8 +113,7 @@ def named(place: Mapping[str, Any]) -> str:
 
 def packaged_sweeps() -> list[str]:
     """The names of the sweeps that come with turnwise."""
-    folder = importlib.resources.files("turnwise.recipes.sweeps")
-    return sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
+    return packaged(_PACKAGE)
 
 
 def load_sweep(
@@ -148,11 +150,8 @@ def load_sweep(
 
 def _read(name: str | Path) -> dict[str, Any] | None:
     """What a sweep's file holds; None where the name is not a sweep's."""
-    if Path(name).is_file():
-        text = Path(name).read_text(encoding="utf-8")
-    elif str(name) in packaged_sweeps():
-        text = (importlib.resources.files("turnwise.recipes.sweeps") / f"{name}.yaml").read_text(encoding="utf-8")
-    else:
+    text = yaml_text(name, _PACKAGE)
+    if text is None:
         return None
     try:
         tree = yaml.safe_load(text)

@@ -252,12 +252,12 @@ class _Run:
 
     def _part(self, part: _Part, prepared: Prepared, seed: Callable[[int], None]) -> tuple[float, dict[str, float]]:
         logs: dict[str, float] = {}
-        unweighted = torch.zeros(())
         if part.objective.needs == "tokens":
             return float(self.tokens.run(prepared, part.objective, part.heads, part.weight, seed)), logs
         objective = part.objective
         device = self.accelerator.device
         facts = {name: torch.as_tensor(values, device=device) for name, values in prepared.facts.items()}
+        unweighted = torch.zeros(())
 
         def loss(vectors: torch.Tensor) -> torch.Tensor:
             nonlocal unweighted

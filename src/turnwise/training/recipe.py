@@ -1,7 +1,6 @@
 """Recipes: everything that a training run depends on besides its corpus, as a dataclass, from YAML, with dotted overrides."""
 
 import dataclasses
-import importlib.resources
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +14,11 @@ from turnwise.errors import TurnwiseError
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective, options_of
 from turnwise.options import OptionError, checked
+from turnwise.recipes import packaged, yaml_text
 
 Schedule = Literal["constant", "linear", "cosine", "one-cycle"]
 Optimizer = Literal["adam", "adamw"]
 Precision = Literal["auto", "fp32", "bf16"]
-
 
 #: What an objective's entry may say to the loop, its kind, and the least it may be.
 _LOOP_OPTIONS: dict[str, tuple[Any, float]] = {
@@ -180,27 +179,15 @@ def from_tree(tree: Mapping[str, Any]) -> Recipe:
     for key, value in tree.items():
         if key not in hints:
             raise RecipeError(f"a recipe has no key {key!r}: it has {', '.join(hints)}")
-        try:
-            values[key] = value if key == "objectives" else checked(key, hints[key], value)
-        except OptionError as error:
-            raise RecipeError(str(error)) from None
+        values[key] = value if key == "objectives" else _checked(key, hints[key], value)
     if "objectives" not in values:
         raise RecipeError("objectives: name at least one")
     return Recipe(**values)
 
 
-def packaged() -> list[str]:
-    """The names of the recipes that come with turnwise."""
-    folder = importlib.resources.files("turnwise.recipes")
-    return sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
-
-
 def _read(name: str | Path) -> dict[str, Any]:
-    if Path(name).is_file():
-        text = Path(name).read_text(encoding="utf-8")
-    elif str(name) in packaged():
-        text = (importlib.resources.files("turnwise.recipes") / f"{name}.yaml").read_text(encoding="utf-8")
-    else:
+    text = yaml_text(name)
+    if text is None:
         raise RecipeError(f"there is no recipe {str(name)!r}: name a YAML file, or one of {', '.join(packaged())}")
     try:
         tree = yaml.safe_load(text)
@@ -257,10 +244,14 @@ def _loop_option(objective: str, key: str, value: Any) -> Any:
     if key not in _LOOP_OPTIONS:
         return list(value) if isinstance(value, tuple) else value
     kind, least = _LOOP_OPTIONS[key]
-    try:
-        found = checked(f"objectives.{objective}.{key}", kind, value)
-    except OptionError as error:
-        raise RecipeError(str(error)) from None
+    found = _checked(f"objectives.{objective}.{key}", kind, value)
     if found is not None and found < least:
         raise RecipeError(f"objectives.{objective}.{key}={value}: needs to be {least:g} or more")
     return found
+
+
+def _checked(key: str, kind: Any, value: Any) -> Any:
+    try:
+        return checked(key, kind, value)
+    except OptionError as error:
+        raise RecipeError(str(error)) from None
