@@ -1,8 +1,12 @@
 """Recipes: read, changed by dotted keys, checked; every packaged one runs."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny import backbone, corpus, folder
 
 from turnwise.corpus.importing import import_corpus
@@ -10,7 +14,7 @@ from turnwise.corpus.store import read_corpus
 from turnwise.errors import TurnwiseError
 from turnwise.recipes import packaged
 from turnwise.training.loop import train
-from turnwise.training.recipe import Recipe, RecipeError, from_tree, load_recipe
+from turnwise.training.recipe import INHERITED, Recipe, RecipeError, from_tree, load_recipe
 
 
 def test_overrides_reach_the_recipe_and_its_objectives() -> None:
@@ -48,8 +52,14 @@ def test_yaml_round_trip(tmp_path: Path) -> None:
         (["epochs"], "expected key=value"),
         (["objectives.dse.colour=red"], "has no option 'colour'"),
         (["objectives.magic.weight=1"], "there is no objective 'magic'"),
-        (["warmup=2"], "shares"),
+        (["warmup=2"], "warmup=2.0: a share"),
+        (["ema=1"], "ema=1.0: a share"),
         (["keep=0"], "1 or more"),
+        (["least_turns=0"], "1 or more"),
+        (["frozen_layers=most"], "expected int or 'half'"),
+        (["combine_turns=yes please"], "expected bool"),
+        (["first=masked-language"], "first='masked-language': expected the keys of a recipe, or nothing"),
+        (["first.steps=1"], "the recipe has no first stage"),
     ],
 )
 def test_what_cannot_be_is_refused(changes: list[str], message: str) -> None:
@@ -65,7 +75,7 @@ def test_unknown_recipes_and_broken_files_say_so(tmp_path: Path) -> None:
         load_recipe(tmp_path / "bad.yaml")
     with pytest.raises(RecipeError, match="name at least one"):
         from_tree({"epochs": 1})
-    with pytest.raises(RecipeError, match="no key 'epoch'"):
+    with pytest.raises(RecipeError, match="epoch: a recipe has no such key; it has objectives, backbone"):
         from_tree({"epoch": 1})
     assert Recipe({"dse": {}}).make()
 
@@ -94,7 +104,12 @@ def nli(form: str) -> Path:
 @pytest.mark.parametrize("name", packaged())
 def test_every_packaged_recipe_runs_two_steps(name: str, tmp_path: Path) -> None:
     recipe = load_recipe(
-        name, [f"backbone={backbone()}", "steps=2", "batch_size=4", "frozen_layers=1" if "siamese" in name else "frozen_layers=0"]
+        name,
+        [
+            *(f"backbone={backbone()}", "steps=2", "batch_size=4"),
+            *(("frozen_layers=1",) if "siamese" in name else ()),
+            *(("first.steps=1", "first.batch_size=4") if load_recipe(name).first else ()),
+        ],
     )
     needs = dict.fromkeys(("simcse-supervised", "simcse-supervised-paper"), "triplets")
     needs |= dict.fromkeys(("pairsupcon", "pairsupcon-paper", "dse-dianli-paper"), "pairs")
@@ -114,6 +129,7 @@ def test_every_packaged_recipe_runs_two_steps(name: str, tmp_path: Path) -> None
             "objectives.dse.batch_size=2.5",
         ),
         *("objectives.dse.head_learning_rate=nan", "frozen_layers=-1", "layers=0", "corpus_share=0", "learning_rate=nan"),
+        *("epochs=0", "epochs=-0.5", "epochs=.nan", "epochs=.inf", "epochs=few"),
     ],
 )
 def test_values_that_cannot_be_are_refused_by_name(change: str) -> None:
@@ -140,3 +156,151 @@ def test_a_recipe_made_in_python_is_the_one_that_is_read_back(tmp_path: Path) ->
     assert load_recipe(tmp_path / "recipe.yaml") == made
     with pytest.raises(RecipeError, match="weight"):
         Recipe({"wmdc": {"weight": "heavy"}})
+
+
+# ---- parts of an epoch
+
+
+def test_epochs_may_be_parts(tmp_path: Path) -> None:
+    assert [load_recipe("dse", [f"epochs={epochs}"]).epochs for epochs in ("2", "2.0", "0.5")] == [2, 2, 0.5]
+    assert "\nepochs: 3\n" in load_recipe("dse", ["epochs=3"]).to_yaml()
+
+
+@given(st.integers(1, 400), st.integers(1, 10_000))
+def test_steps_are_epochs_of_so_many_rounded_up(hundredths: int, steps: int) -> None:
+    """In whole numbers: as many as make up so many hundredths of a pass, and not one more."""
+    found = Recipe({"dse": {}}, epochs=hundredths / 100).steps_of(steps)
+    assert found >= 1
+    assert (found - 1) * 100 < hundredths * steps <= found * 100
+    assert Recipe({"dse": {}}, epochs=hundredths / 100, steps=7).steps_of(steps) == 7
+
+
+# ---- a stage before
+
+STAGES = {
+    "objectives": {"dse": {"temperature": 0.1}},
+    "steps": 20,
+    "max_length": 32,
+    "learning_rate": 1e-4,
+    "first": {"objectives": {"masked-language": {"share": 0.2}}, "epochs": 0.5, "seed": 7},
+}
+
+
+def staged(tmp_path: Path, *changes: str, **given: object) -> Recipe:
+    (tmp_path / "stages.yaml").write_text(yaml.safe_dump({**STAGES, **given}))
+    return load_recipe(tmp_path / "stages.yaml", changes)
+
+
+#: What a run can be, in other words than the defaults.
+OTHERS = {
+    "backbone": "another",
+    "pooling": "cls",
+    "corpus_share": 0.5,
+    "combine_turns": True,
+    "least_turns": 3,
+    "max_length": 99,
+    "dropout": 0.2,
+    "attention_dropout": 0.3,
+    "layers": 3,
+    "precision": "fp32",
+    "tokens_per_forward": 5,
+    "seed": 9,
+    "checkpoint_every": 8,
+    "keep": 4,
+    "log_every": 3,
+    "workers": 5,
+}
+
+
+def test_a_first_stage_takes_what_describes_the_run_and_nothing_of_the_method(tmp_path: Path) -> None:
+    assert set(OTHERS) == set(INHERITED)
+    method = {"batch_size": 99, "optimizer": "adam", "frozen_layers": 2, "ema": 0.5, "clip": 2.0, "probe_every": 3}
+    recipe = from_tree({**STAGES, **OTHERS, **method})
+    first = recipe.first
+    assert first is not None
+    assert {key: getattr(first, key) for key in INHERITED} == {**OTHERS, "seed": 7}
+    plain = from_tree(STAGES["first"])
+    for each in dataclasses.fields(Recipe):
+        if each.name not in INHERITED:
+            assert getattr(first, each.name) == getattr(plain, each.name), each.name
+    assert recipe.stages == (first, recipe)
+
+
+def test_a_recipe_of_stages_is_read_back_as_it_was(tmp_path: Path) -> None:
+    recipe = staged(tmp_path, "first.first={objectives: {simcse: {}}, steps: 3}")
+    assert recipe.first is not None
+    assert recipe.first.first is not None
+    assert (recipe.first.first.seed, recipe.first.first.max_length, recipe.first.first.steps) == (7, 32, 3)
+    assert recipe.stages == (recipe.first.first, recipe.first, recipe)
+    (tmp_path / "again.yaml").write_text(recipe.to_yaml())
+    assert load_recipe(tmp_path / "again.yaml") == recipe
+    assert from_tree(dataclasses.asdict(recipe)) == recipe
+    made = Recipe({"dse": {}}, first=Recipe({"masked-language": {}}, seed=4))
+    (tmp_path / "made.yaml").write_text(made.to_yaml())
+    assert load_recipe(tmp_path / "made.yaml") == made
+
+
+@pytest.mark.parametrize("written_out", [False, True])
+def test_overrides_reach_the_stages_they_name(written_out: bool, tmp_path: Path) -> None:
+    """Also in a file that has every key, such as a run leaves: there, too, a stage follows the other where they are alike."""
+
+    def changed(*changes: str) -> tuple[Recipe, Recipe]:
+        (tmp_path / "whole.yaml").write_text(staged(tmp_path).to_yaml())
+        recipe = load_recipe(tmp_path / "whole.yaml", changes) if written_out else staged(tmp_path, *changes)
+        assert recipe.first is not None
+        return recipe, recipe.first
+
+    recipe, first = changed("max_length=100", "seed=3", "backbone=other", "steps=10", "temperature=0.2", "learning_rate=3e-6")
+    assert (recipe.max_length, recipe.backbone, recipe.seed, recipe.steps, recipe.learning_rate) == (100, "other", 3, 10, 3e-6)
+    assert recipe.objectives == {"dse": {"temperature": 0.2}}
+    # its own seed stays, and so does what belongs to the method
+    assert (first.max_length, first.backbone, first.seed) == (100, "other", 7)
+    assert (first.steps, first.epochs, first.learning_rate, first.objectives) == (
+        None,
+        0.5,
+        3e-5,
+        {"masked-language": {"share": 0.2}},
+    )
+    recipe, first = changed("first.learning_rate=1e-5", "first.steps=10", "first.share=0.3", "first.max_length=64", "max_length=16")
+    assert (first.learning_rate, first.steps, first.max_length) == (1e-5, 10, 64)
+    assert first.objectives == {"masked-language": {"share": 0.3}}
+    assert (recipe.learning_rate, recipe.steps, recipe.max_length) == (1e-4, 20, 16)
+    _, first = changed("first.objectives.masked-language.weight=0.5")
+    assert first.weight("masked-language") == 0.5
+
+
+def test_a_first_stage_can_be_left_out_or_added(tmp_path: Path) -> None:
+    alone = staged(tmp_path, "first=null")
+    assert alone.first is None
+    assert alone == dataclasses.replace(staged(tmp_path), first=None)
+    added = staged(tmp_path, "first=null", "seed=5", "first={objectives: {masked-language: {}}}", "first.steps=3")
+    assert added.first == Recipe({"masked-language": {}}, seed=5, steps=3, max_length=32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["first.colour=red"], "'first.colour=red': neither the recipe nor its objectives have a key 'colour'"),
+        (["first.steps=many"], "first.steps='many': expected int"),
+        (["first.batch_size=1"], "first.batch_size=1: too small"),
+        (["first.objectives.masked-language.weight=heavy"], "first.objectives.masked-language.weight='heavy'"),
+        (["first.objectives.masked-language.colour=red"], "first: .*has no option 'colour'"),
+        (["first.backbone=other"], "first.backbone=other: both stages start from one; say backbone=other"),
+        (["layers=4", "first.layers=2"], "first.layers=2: too few for layers=4"),
+        (["first.keep_best=score"], "first.keep_best=score: only the last stage is probed"),
+        (["first.probe_every=1"], "first.probe_every=1"),
+        (["first=null", "first.steps=1"], "'first.steps=1': the recipe has no first stage"),
+        (["first.first.steps=1"], "'first.first.steps=1': the recipe has no first stage"),
+        (["first.first={steps: 1}"], "first.first.objectives: name at least one"),
+        (["first.first={objectives: {dse: {}}, colour: red}"], "first.first.colour: a recipe has no such key"),
+        (
+            ["first.objectives.masked-language.batch_size=4", "first.batch_size=8"],
+            "say first.objectives.NAME.batch_size=8",
+        ),
+    ],
+)
+def test_what_a_first_stage_cannot_be_is_refused_by_its_dotted_name(changes: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=message):
+        staged(tmp_path, *changes)
+    with pytest.raises(RecipeError, match=r"first\.epoch: a recipe has no such key"):
+        from_tree({**STAGES, "first": {**STAGES["first"], "epoch": 1}})  # type: ignore[dict-item]

@@ -19,9 +19,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from turnwise.corpus.hygiene import MergeSpeakers
 from turnwise.corpus.intake import CorpusError, Counts, Rejection
 from turnwise.dialogue import Dialogue, Slot, Turn
 from turnwise.files import sha256, sync
@@ -204,29 +206,58 @@ class Corpus:
         stores: the stores.
         splits: the splits whose dialogues are read; None: all dialogues.
         share: of those, how many are read, by a hash of their ids: a smaller share is part of a larger one.
+        combine_turns: whether consecutive turns of one speaker are read as one turn.
+        least_turns: dialogues of fewer turns are not read; counted after turns are combined.
     """
 
-    def __init__(self, stores: Sequence[Store], splits: Sequence[str] | None = None, share: float = 1.0):
+    def __init__(
+        self,
+        stores: Sequence[Store],
+        splits: Sequence[str] | None = None,
+        share: float = 1.0,
+        combine_turns: bool = False,
+        least_turns: int = 1,
+    ):
         if not stores:
             raise CorpusError("name at least one store")
         self.stores = tuple(stores)
         self.splits = None if splits is None else tuple(splits)
         self.share = share
-        if splits is not None and share == 1 and not len(self):
+        self.combine_turns = combine_turns
+        self.least_turns = least_turns
+        if splits is not None and share == 1 and least_turns == 1 and not len(self):
             raise CorpusError(f"no dialogue is in split {' or '.join(splits)}: leave the split out, or name another")
 
     def __len__(self) -> int:
-        if self.splits is None and self.share == 1:
+        if self.splits is None and self.share == 1 and self.least_turns == 1:
             return sum(len(store) for store in self.stores)
-        batches = (batch for store in self.stores for batch in store.batches(["id", "split"]))
-        rows = (row for batch in batches for row in zip(*(batch.column(name).to_pylist() for name in ("id", "split")), strict=True))
-        return sum(self._reads(identity, split) for identity, split in rows)
+        columns = ["id", "split"] if self.least_turns == 1 else ["id", "split", "speakers"]
+        return sum(self._count(batch) for store in self.stores for batch in store.batches(columns))
+
+    def _count(self, batch: pa.RecordBatch) -> int:
+        """How many dialogues of a batch are read."""
+        chosen = map(self._reads, *(batch.column(name).to_pylist() for name in ("id", "split")))
+        if self.least_turns == 1:
+            return sum(chosen)
+        speakers = batch.column("speakers")
+        starts = speakers.offsets.to_numpy()[:-1]
+        opens = np.ones(len(speakers.values), np.int64)  # 1 for a turn that is counted
+        if self.combine_turns:
+            said_by = speakers.values.indices.to_numpy()
+            opens[1:] = said_by[1:] != said_by[:-1]
+            opens[starts] = 1
+        enough = np.add.reduceat(opens, starts) >= self.least_turns
+        return sum(long and wanted for long, wanted in zip(enough.tolist(), chosen, strict=True))
 
     def __iter__(self) -> Iterator[Dialogue]:
+        combine = MergeSpeakers()
         for store in self.stores:
             for dialogue in store:
-                if self._reads(dialogue.id, dialogue.split):
-                    yield dialogue
+                if not self._reads(dialogue.id, dialogue.split):
+                    continue
+                found = combine(dialogue) if self.combine_turns else dialogue
+                if found is not None and len(found.turns) >= self.least_turns:
+                    yield found
 
     def _reads(self, identity: str, split: str | None) -> bool:
         if self.splits is not None and split not in self.splits:
@@ -243,9 +274,31 @@ class Corpus:
         """
         if share == 1:
             return self
-        found = Corpus(self.stores, self.splits, self.share * share)
+        found = Corpus(self.stores, self.splits, self.share * share, self.combine_turns, self.least_turns)
         if not len(found):
             raise CorpusError(f"a share of {share:g} of {len(self)} dialogues is none: take a larger one")
+        return found
+
+    def prepared(self, combine_turns: bool = False, least_turns: int = 1) -> "Corpus":
+        """The same with consecutive turns of one speaker combined, and without dialogues of few turns.
+
+        Texts are joined by a space, slots move with them, acts are kept without doubles, and the first intent stays. What this
+        corpus leaves out or combines already stays so; turns are counted after they are combined, whichever was asked first.
+
+        Args:
+            combine_turns: whether to combine.
+            least_turns: dialogues of fewer turns are left out.
+
+        Raises:
+            CorpusError: if no dialogue is left.
+        """
+        wanted = (self.combine_turns or combine_turns, max(self.least_turns, least_turns))
+        if wanted == (self.combine_turns, self.least_turns):
+            return self
+        found = Corpus(self.stores, self.splits, self.share, *wanted)
+        if not len(found):
+            combined = ", once those of one speaker in a row are combined" if found.combine_turns else ""
+            raise CorpusError(f"none of {len(self)} dialogues has {found.least_turns} turns or more{combined}: ask for fewer")
         return found
 
 

@@ -1,9 +1,11 @@
 """Recipes: everything that a training run depends on besides its corpus, as a dataclass, from YAML, with dotted overrides."""
 
 import dataclasses
+import math
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +29,12 @@ _LOOP_OPTIONS: dict[str, tuple[Any, float]] = {
     "head_learning_rate": (float | None, 0),
 }
 
+#: What a first stage takes from the recipe that it belongs to, unless it says otherwise: what describes the run, not the method.
+INHERITED = (
+    *("backbone", "pooling", "corpus_share", "combine_turns", "least_turns", "max_length", "dropout", "attention_dropout"),
+    *("layers", "precision", "tokens_per_forward", "seed", "checkpoint_every", "keep", "log_every", "workers"),
+)
+
 
 class RecipeError(TurnwiseError):
     """A recipe says something that cannot be; the message says which key and what it may be."""
@@ -42,7 +50,10 @@ class Recipe:
         backbone: what to start from: 'minilm', a folder, a Hugging Face id.
         pooling: how token states become vectors; None: the backbone's own, or the mean.
         corpus_share: of the dialogues that are learnt from, drawn by their ids: a smaller share is part of a larger one.
-        epochs: passes over the first objective's examples; ignored where `steps` is given.
+        combine_turns: whether consecutive turns of one speaker are read as one turn.
+        least_turns: dialogues of fewer turns are not learnt from; counted after turns are combined.
+        epochs: passes over the first objective's examples, or a part of one: 0.5 is half of its batches; ignored where `steps` is
+            given.
         steps: optimiser steps.
         batch_size: examples of a step, over all processes: the loss sees them all at once, however they are encoded.
         learning_rate: of the encoder.
@@ -56,7 +67,7 @@ class Recipe:
         dropout: on hidden states; None: the backbone's own.
         attention_dropout: on attention weights; None: the backbone's own. 0 lets the fastest kernel run on a GPU.
         layers: transformer layers that are kept, from the bottom; None: all.
-        frozen_layers: transformer layers, from the bottom, that are not trained.
+        frozen_layers: transformer layers, from the bottom, that are not trained; 'half': half of them, rounded down.
         frozen_embeddings: whether the embeddings are not trained.
         precision: 'bf16' computes in half precision with the loss in full; 'auto': on a GPU that can.
         tokens_per_forward: tokens encoded at once; beyond it gradients are cached. None: what fits the machine.
@@ -69,13 +80,17 @@ class Recipe:
         probe_every: steps between evaluations of the probe, where one is given; 0: only before and after.
         keep_best: a figure of the probe; the model with the highest is kept in `best/`.
         workers: threads that prepare batches; does not change the result.
+        first: a recipe that is trained before this one, which then starts from its model; one that is read from YAML takes the keys
+            of `INHERITED` that it does not give from this one.
     """
 
     objectives: dict[str, dict[str, Any]]
     backbone: str = "minilm"
     pooling: Pooling | None = None
     corpus_share: float = 1.0
-    epochs: int = 1
+    combine_turns: bool = False
+    least_turns: int = 1
+    epochs: int | float = 1
     steps: int | None = None
     batch_size: int = 128
     learning_rate: float = 3e-5
@@ -89,7 +104,7 @@ class Recipe:
     dropout: float | None = None
     attention_dropout: float | None = None
     layers: int | None = None
-    frozen_layers: int = 0
+    frozen_layers: int | Literal["half"] = 0
     frozen_embeddings: bool = False
     precision: Precision = "auto"
     tokens_per_forward: int | None = None
@@ -102,6 +117,7 @@ class Recipe:
     probe_every: int = 0
     keep_best: str | None = None
     workers: int = 2
+    first: "Recipe | None" = None
     describes: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -109,22 +125,27 @@ class Recipe:
         object.__setattr__(self, "objectives", _objectives(self.objectives))
         if not self.objectives:
             raise RecipeError("objectives: name at least one")
-        for key, value in (("epochs", self.epochs), ("steps", self.steps), ("batch_size", self.batch_size)):
+        for key, value in (("steps", self.steps), ("batch_size", self.batch_size)):
             if value is not None and value < (2 if key == "batch_size" else 1):
                 raise RecipeError(f"{key}={value}: too small")
-        for key in ("log_every", "checkpoint_every", "keep", "workers", "max_length", "layers"):
+        if not 0 < self.epochs < math.inf:
+            raise RecipeError(f"epochs={self.epochs}: needs to be above 0")
+        for key in ("log_every", "checkpoint_every", "keep", "workers", "max_length", "layers", "least_turns"):
             if getattr(self, key) is not None and getattr(self, key) < 1:
                 raise RecipeError(f"{key}={getattr(self, key)}: needs to be 1 or more")
-        if self.frozen_layers < 0:
-            raise RecipeError(f"frozen_layers={self.frozen_layers}: needs to be 0 or more")
-        if not 0 <= self.warmup < 1 or not 0 <= self.ema < 1:
-            raise RecipeError("warmup and ema are shares from 0 to below 1")
+        if self.frozen_layers != "half" and self.frozen_layers < 0:
+            raise RecipeError(f"frozen_layers={self.frozen_layers}: needs to be 0 or more, or half")
+        for key in ("warmup", "ema"):
+            if not 0 <= getattr(self, key) < 1:
+                raise RecipeError(f"{key}={getattr(self, key)}: a share from 0 to below 1")
         if not 0 < self.corpus_share <= 1:
             raise RecipeError(f"corpus_share={self.corpus_share}: a share from above 0 to 1")
         if self.pooling == "first-last":
             raise RecipeError(
                 "pooling=first-last: a model folder cannot say so; train with mean, evaluate with --pooling first-last"
             )
+        if self.first is not None:
+            _check_first(self.first, self)
         self.make()
 
     def make(self) -> dict[str, Objective]:
@@ -144,6 +165,16 @@ class Recipe:
         rates = (self.objectives[objective].get("head_learning_rate"), self.head_learning_rate, self.learning_rate)
         return float(next(rate for rate in rates if rate is not None))
 
+    def steps_of(self, steps_per_epoch: int) -> int:
+        """How many steps a run takes whose pass over the examples takes so many."""
+        # exact in decimals: 1.1 times ten steps are eleven, though the nearest float is a little more
+        return self.steps or math.ceil(Fraction(str(self.epochs)) * steps_per_epoch)
+
+    @property
+    def stages(self) -> "tuple[Recipe, ...]":
+        """What is trained one after the other: the first stage and what goes before it, then the recipe itself."""
+        return (*(() if self.first is None else self.first.stages), self)
+
     def to_yaml(self) -> str:
         """The recipe with every key, as YAML."""
         return yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, allow_unicode=True)
@@ -154,16 +185,29 @@ def _own(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key not in _LOOP_OPTIONS}
 
 
+def _check_first(first: Recipe, recipe: Recipe) -> None:
+    """Refuses what a first stage cannot have beside the recipe that goes on from it."""
+    if first.backbone != recipe.backbone:
+        raise RecipeError(f"first.backbone={first.backbone}: both stages start from one; say backbone={first.backbone}")
+    if first.layers is not None and recipe.layers is not None and first.layers < recipe.layers:
+        raise RecipeError(f"first.layers={first.layers}: too few for layers={recipe.layers} of what goes on from it")
+    for key in ("probe_every", "keep_best"):
+        if getattr(first, key):
+            raise RecipeError(f"first.{key}={getattr(first, key)}: only the last stage is probed")
+
+
 def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """A recipe from a file, or a packaged one by its name ('dse', 'dse-paper'), with overrides `key=value` applied.
 
-    A key may be dotted (`objectives.dse.temperature=0.1`). One that the recipe itself does not have, but its objectives do, is set
-    for those (`temperature=0.1`).
+    A key may be dotted (`objectives.dse.temperature=0.1`, `first.steps=100`). One that the recipe itself does not have, but its
+    objectives do, is set for those (`temperature=0.1`). A key of `INHERITED` is set for the first stage, too, unless that has
+    another value of its own; `first=null` leaves that stage out.
 
     Raises:
         RecipeError: if there is no such recipe, or a key or value that cannot be.
     """
     tree = _read(name)
+    _leave_to_inherit(tree, {each.name: each.default for each in dataclasses.fields(Recipe)})
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or not key:
@@ -178,11 +222,36 @@ def from_tree(tree: Mapping[str, Any]) -> Recipe:
     values: dict[str, Any] = {}
     for key, value in tree.items():
         if key not in hints:
-            raise RecipeError(f"a recipe has no key {key!r}: it has {', '.join(hints)}")
-        values[key] = value if key == "objectives" else _checked(key, hints[key], value)
+            raise RecipeError(f"{key}: a recipe has no such key; it has {', '.join(hints)}")
+        values[key] = value if key in ("objectives", "first") else _checked(key, hints[key], value)
     if "objectives" not in values:
         raise RecipeError("objectives: name at least one")
+    if values.get("first") is not None:
+        values["first"] = _first(values["first"], {key: values[key] for key in INHERITED if key in values})
     return Recipe(**values)
+
+
+def _first(tree: Any, inherited: Mapping[str, Any]) -> Recipe:
+    """A first stage from what YAML holds; what is wrong with it is said by its dotted name."""
+    if not isinstance(tree, Mapping):
+        raise RecipeError(f"first={tree!r}: expected the keys of a recipe, or nothing")
+    try:
+        return from_tree({**inherited, **tree})
+    except RecipeError as error:
+        raise RecipeError(f"first.{error}") from None
+    except TurnwiseError as error:
+        raise RecipeError(f"first: {error}") from error
+
+
+def _leave_to_inherit(tree: Mapping[str, Any], inherited: Mapping[str, Any]) -> None:
+    """Takes out of a first stage what it would inherit anyway, so that an override of it reaches all stages."""
+    first = tree.get("first")
+    if isinstance(first, dict):
+        here = {key: tree.get(key, inherited[key]) for key in INHERITED}
+        _leave_to_inherit(first, here)
+        for key in INHERITED:
+            if key in first and first[key] == here[key]:
+                del first[key]
 
 
 def _read(name: str | Path) -> dict[str, Any]:
@@ -213,6 +282,11 @@ def parse_scalar(value: str) -> Any:
 
 
 def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> None:
+    if len(keys) > 1 and keys[0] == "first":
+        if not isinstance(tree.get("first"), dict):
+            raise RecipeError(f"{override!r}: the recipe has no first stage")
+        _set(tree["first"], keys[1:], value, override)
+        return
     if len(keys) == 1 and keys[0] not in typing.get_type_hints(Recipe):
         having = [name for name in tree.get("objectives", {}) if keys[0] in options_of(name) or keys[0] == "weight"]
         if not having:
@@ -222,7 +296,8 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> No
         return
     given = [(options or {}).get(keys[0]) is not None for options in (tree.get("objectives") or {}).values()]
     if len(keys) == 1 and keys[0] in _LOOP_OPTIONS and given and all(given):
-        raise RecipeError(f"{override!r} would change nothing: every objective has its own; say objectives.NAME.{override}")
+        instead = override.replace(keys[0], f"objectives.NAME.{keys[0]}", 1)
+        raise RecipeError(f"{override!r} would change nothing: every objective has its own; say {instead}")
     branch = tree
     for key in keys[:-1]:
         if not isinstance(branch.get(key), dict):

@@ -1,0 +1,127 @@
+"""What a run reads of a corpus: turns of one speaker combined, dialogues of few turns left out; nothing else is changed."""
+
+import itertools
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import corpora
+
+from turnwise import Dialogue, Slot, Turn
+from turnwise.corpus import store as store_module
+from turnwise.corpus.intake import CorpusError
+from turnwise.corpus.store import Corpus, Store, StoreWriter
+
+
+def stored(folder: Path, dialogues: list[Dialogue]) -> Corpus:
+    with StoreWriter(folder) as writer:
+        for dialogue in dialogues:
+            writer.write(dialogue)
+        writer.commit({})
+    return Corpus([Store(folder)])
+
+
+def said(speakers: str, name: str = "d", split: str | None = None) -> Dialogue:
+    names = {"u": "user", "s": "system"}
+    return Dialogue(name, tuple(Turn(names[who], f"{who}{place}") for place, who in enumerate(speakers)), None, split)
+
+
+def runs(dialogue: Dialogue) -> list[list[Turn]]:
+    return [list(turns) for _, turns in itertools.groupby(dialogue.turns, key=lambda turn: turn.speaker)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(corpora(8), st.booleans(), st.integers(1, 5), st.sampled_from([1.0, 0.7]), st.sampled_from([None, ["train"]]))
+def test_a_view_is_what_it_says(
+    dialogues: list[Dialogue], combine: bool, least: int, share: float, splits: list[str] | None
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            before = Corpus(stored(Path(folder) / "store", dialogues).stores, splits).sampled(share)
+        except CorpusError:
+            return
+        expected = [(dialogue, [[turn] for turn in dialogue.turns] if not combine else runs(dialogue)) for dialogue in before]
+        expected = [(dialogue, turns) for dialogue, turns in expected if len(turns) >= least]
+        try:
+            view = before.prepared(combine, least)
+        except CorpusError:
+            assert not expected
+            return
+        found = list(view)
+        assert len(view) == len(found) == len(expected)
+        assert list(view.prepared(combine, least)) == found
+        for read, (dialogue, joined) in zip(found, expected, strict=True):
+            assert (read.id, read.source, read.split) == (dialogue.id, dialogue.source, dialogue.split)
+            assert [turn.speaker for turn in read.turns] == [turns[0].speaker for turns in joined]
+            assert [turn.text for turn in read.turns] == [" ".join(turn.text for turn in turns) for turns in joined]
+            for turn, parts in zip(read.turns, joined, strict=True):
+                intents = [part.intent for part in parts if part.intent is not None]
+                assert turn.intent == (intents[0] if intents else None)
+                assert set(turn.acts) == {act for part in parts for act in part.acts}
+                assert len(parts) == 1 or len(turn.acts) == len(set(turn.acts))
+                values = [(slot.name, slot.value) for part in parts for slot in part.slots]
+                assert [(slot.name, turn.text[slot.start : slot.end]) for slot in turn.slots] == values
+
+
+@settings(deadline=None, max_examples=25)
+@given(corpora(8))
+def test_combining_is_done_once_and_for_all(dialogues: list[Dialogue]) -> None:
+    """No two neighbours are of one speaker, and a store of what was read has nothing left to combine."""
+    with tempfile.TemporaryDirectory() as folder:
+        combined = list(stored(Path(folder) / "store", dialogues).prepared(combine_turns=True))
+        for dialogue in combined:
+            assert all(turn.speaker != after.speaker for turn, after in itertools.pairwise(dialogue.turns))
+        again = stored(Path(folder) / "again", combined)
+        assert list(again.prepared(combine_turns=True)) == combined
+        words = [word for dialogue in dialogues for turn in dialogue.turns for word in turn.text.split()]
+        assert [word for dialogue in combined for turn in dialogue.turns for word in turn.text.split()] == words
+
+
+def test_slots_point_at_their_values_in_whichever_place_they_lie(tmp_path: Path) -> None:
+    texts = ("to Rome", "from Oslo", "at nine")
+    slots = [(Slot.of(text, "value", text.index(" ") + 1, len(text)),) for text in texts]
+    acts = [("inform", "greet"), ("inform",), ("ask",)]
+    intents = [None, "book", "change"]
+    turns = tuple(Turn("user", *parts) for parts in zip(texts, intents, acts, slots, strict=True))
+    (read,) = stored(tmp_path / "store", [Dialogue("d", turns)]).prepared(combine_turns=True)
+    (turn,) = read.turns
+    assert (turn.text, turn.intent, turn.acts) == ("to Rome from Oslo at nine", "book", ("inform", "greet", "ask"))
+    assert [turn.text[slot.start : slot.end] for slot in turn.slots] == ["Rome", "Oslo", "nine"]
+
+
+def test_views_of_views(tmp_path: Path) -> None:
+    """Splits, shares and preparing go together in any order; turns are counted after they are combined."""
+    whole = stored(tmp_path / "store", [said("usus" if number % 2 else "uuss", f"d{number}") for number in range(60)])
+    assert whole.prepared() is whole
+    assert whole.prepared(False, 1) is whole
+    half = list(whole.sampled(0.5).prepared(True, 4))
+    assert 0 < len(half) < 30
+    assert list(whole.prepared(True, 4).sampled(0.5)) == half
+    assert list(whole.prepared(False, 4).prepared(True).sampled(0.5)) == half
+    assert list(whole.prepared(True, 4).prepared(False, 2).sampled(0.5)) == half
+    assert len(whole.prepared(least_turns=4)) == 60
+    assert len(whole.prepared(True, 3)) == 30
+
+
+def test_counting_goes_over_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A speaker that ends one dialogue and begins the next is counted in both, wherever a group ends."""
+    monkeypatch.setattr(store_module, "GROUP_TURNS", 5)
+    whole = stored(
+        tmp_path / "store", [said(speakers, f"d{number}") for number, speakers in enumerate(["us", "su", "ss", "usu"] * 5)]
+    )
+    assert sum(1 for store in whole.stores for _ in store.batches()) > 3
+    for least, expected in ((1, 20), (2, 15), (3, 5)):
+        assert len(whole.prepared(True, least)) == expected
+        assert sum(1 for _ in whole.prepared(True, least)) == expected
+
+
+def test_a_view_of_nothing_is_refused(tmp_path: Path) -> None:
+    whole = stored(tmp_path / "store", [said("uuss", f"d{number}", "train") for number in range(5)])
+    with pytest.raises(CorpusError, match=r"none of 5 dialogues has 5 turns or more: ask for fewer"):
+        whole.prepared(least_turns=5)
+    with pytest.raises(CorpusError, match=r"has 3 turns or more, once those of one speaker in a row are combined"):
+        Corpus(whole.stores, ["train"]).prepared(True, 3)
+    with pytest.raises(CorpusError, match="a share of 1e-09 of 5 dialogues is none"):
+        whole.prepared(True, 2).sampled(1e-9)
