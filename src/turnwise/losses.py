@@ -8,6 +8,9 @@ from torch.nn.functional import cross_entropy, normalize
 #: A logit that no softmax notices; finite, so that a row of nothing else has a gradient (of zero) and not NaN.
 _NEVER = -1e9
 
+#: The square of a length that is taken for none: the root of zero has no gradient.
+_TINY = 1e-24
+
 Weighting = Literal["outside", "inside"]
 
 
@@ -147,6 +150,91 @@ def simclr(first: torch.Tensor, second: torch.Tensor, temperature: float) -> tor
     # among the candidates of an anchor stands the anchor itself, half a batch away from its partner
     itself = torch.eye(2 * len(first), dtype=torch.bool, device=first.device).roll(len(first), 1)
     return nt_xent(torch.cat([first, second]), torch.cat([second, first]), temperature, same=itself)
+
+
+def matching_guided_embedding(
+    context: torch.Tensor, context_mask: torch.Tensor, response: torch.Tensor, response_mask: torch.Tensor
+) -> torch.Tensor:
+    """DialogueCSE's refined embedding of a response by each turn of its context (Eqs. 3 and 4; Liu et al., 2021).
+
+    For the token states Ū of a turn and R̄ of the response, M = ŪR̄ᵀ/√d and R̂ = MR̄: a row for every token of the turn, each a sum of
+    the response's token states. There is no softmax. Padding of either side takes no part, and rows of padding are zero, so a turn
+    without tokens gives zeros.
+
+    Training asks for R̂ pooled alone, which `guided_vectors` and `guided_cosine` give without forming M.
+
+    Args:
+        context: (…, turns, context tokens, hidden).
+        context_mask: (…, turns, context tokens), true or 1 where there is a token.
+        response: (…, response tokens, hidden); leading axes broadcast with the context's.
+        response_mask: (…, response tokens).
+
+    Returns:
+        (…, turns, context tokens, hidden).
+    """
+    turns = _full(context) * context_mask[..., None]
+    tokens = (_full(response) * response_mask[..., None])[..., None, :, :]
+    matching: torch.Tensor = turns @ tokens.mT / context.shape[-1] ** 0.5  # M
+    return matching @ tokens
+
+
+def guided_vectors(turns: torch.Tensor, responses: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The refined embeddings of responses (DialogueCSE, Eq. 4), each pooled over the tokens of the turn that guides it.
+
+    The mean over the rows of R̂ = ŪR̄ᵀR̄/√d is ūR̄ᵀR̄/√d, with ū the mean of the turn's token states: the vector of the turn alone is
+    needed, and no matching matrix.
+
+    Args:
+        turns: (contexts, turns, hidden), the mean of each turn's token states.
+        responses: (candidates, tokens, hidden), token states.
+        mask: (candidates, tokens), true where there is a token.
+
+    Returns:
+        (contexts, candidates, turns, hidden).
+    """
+    tokens = _full(responses) * mask[..., None]
+    matching = torch.einsum("ith,jnh->ijtn", _full(turns), tokens) / turns.shape[-1] ** 0.5
+    return torch.einsum("ijtn,jnh->ijth", matching, tokens)
+
+
+def guided_cosine(contexts: torch.Tensor, responses: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """sim(R̄, R̃) of DialogueCSE's Eq. 8 for every context and every response, where turns are summed up before they guide.
+
+    With Eq. 7, or any weights of the turns that do not depend on the response, R̃ pooled is cR̄ᵀR̄ up to a factor that the cosine
+    does not see, c being the weighted sum of the turns' vectors. With m = R̄c over the response's tokens and K = R̄R̄ᵀ, its product
+    with the response's mean r̄ is (R̄r̄)·m, and its squared length m·Km. A pair takes a number a token and no vector, so all responses
+    of a batch can be candidates of all contexts.
+
+    Args:
+        contexts: (contexts, hidden), c.
+        responses: (candidates, tokens, hidden), token states.
+        mask: (candidates, tokens), true where there is a token.
+
+    Returns:
+        (contexts, candidates).
+    """
+    tokens = _full(responses) * mask[..., None]
+    pooled = tokens.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+    # scaled before, the products stay far from the ends of float32
+    matched = tokens @ normalize(_full(contexts), dim=1).T  # m: (candidates, tokens, contexts)
+    product = torch.einsum("jn,jni->ji", torch.einsum("jnh,jh->jn", tokens, pooled), matched)
+    squared = ((tokens @ tokens.mT @ matched) * matched).sum(1)
+    lengths = squared.clamp(min=_TINY).sqrt() * (pooled * pooled).sum(1, keepdim=True).clamp(min=_TINY).sqrt()
+    return (product / lengths).T
+
+
+def candidate_nt_xent(
+    similarity: torch.Tensor, positives: torch.Tensor, candidates: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    """NT-Xent of each context over its own candidates (DialogueCSE, Eq. 8), the mean over the contexts.
+
+    Args:
+        similarity: (contexts, responses), from −1 to 1.
+        positives: (contexts,), which response is the true one.
+        candidates: (contexts, responses), true for the true response and for those it is to be told apart from.
+        temperature: τ.
+    """
+    return cross_entropy((_full(similarity) / temperature).masked_fill(~candidates, _NEVER), positives)
 
 
 def masked_language_model(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

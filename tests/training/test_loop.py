@@ -22,7 +22,7 @@ from turnwise.corpus.store import Corpus
 from turnwise.encoder import Encoder
 from turnwise.training import checkpoint as checkpoint_module
 from turnwise.training.checkpoint import CheckpointError, latest_checkpoint
-from turnwise.training.encoding import sorted_chunks
+from turnwise.training.encoding import _Layout, sorted_chunks
 from turnwise.training.loop import TrainingError, _Run, train
 from turnwise.training.recipe import Recipe, load_recipe
 
@@ -51,7 +51,7 @@ def gradients(wanted: Recipe, place: Path) -> tuple[float, dict[str, torch.Tenso
     return figures["loss"], found
 
 
-OBJECTIVES = ["dse", "simcse", "tod-bert-paper", "masked-language", "siamese-m-paper", "wmdc", "combined"]
+OBJECTIVES = ["dse", "simcse", "tod-bert-paper", "masked-language", "siamese-m-paper", "wmdc", "dialoguecse", "combined"]
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -93,7 +93,9 @@ def test_caching_replays_dropout(tmp_path: Path) -> None:
     assert (losses[0] - losses[1]) / (2 * step) == pytest.approx(norm, rel=0.02)
 
 
-@pytest.mark.parametrize("names", [("dse", "masked-language"), ("dse", "wmdc"), ("wmdc", "dse", "masked-language")], ids=" + ".join)
+@pytest.mark.parametrize(
+    "names", [("dse", "masked-language"), ("dse", "dialoguecse"), ("wmdc", "dse", "masked-language")], ids=" + ".join
+)
 def test_objectives_add_up(names: tuple[str, ...], tmp_path: Path) -> None:
     """The gradient of several objectives in one run is the weighted sum of each one's own: the others then count nothing."""
     weighed = dict(zip(names, (1.0, 0.5, 2.0), strict=False))
@@ -148,6 +150,8 @@ SHARED = [
     ("masked-language", 40),
     ("wmdc", 40),
     ("wmdc", 90),
+    ("dialoguecse", 100000),
+    ("dialoguecse", 60),
     ("combined", 90),
 ]
 
@@ -196,8 +200,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_with_90_tokens_a_pass_one_share_is_cut_and_the_other_is_not(tmp_path: Path) -> None:
     run = _Run(shared("wmdc", 90), corpus(), tmp_path, False, lambda *_: None, False, folder() / "cache")
     prepared = run.feeds[0].prepare(0)
-    grid = np.arange(len(prepared.sequences)).reshape(-1, prepared.rows)
-    passes = [len(sorted_chunks(prepared, share.ravel(), 90)) for share in np.array_split(grid, 2, axis=1)]
+    passes = [len(sorted_chunks(prepared, share, 90)) for share in _Layout.of(prepared, "vectors", 2).shares]
     assert min(passes) == 1 < max(passes)
 
 
@@ -244,7 +247,9 @@ def finish(wanted: Path, place: Path) -> None:
     assert process.exitcode == 0
 
 
-@pytest.mark.parametrize(("name", "seed"), [*(("dse", seed) for seed in range(4)), ("wmdc", 4), ("wmdc", 5), ("combined", 6)])
+@pytest.mark.parametrize(
+    ("name", "seed"), [*(("dse", seed) for seed in range(3)), ("dialoguecse", 3), ("wmdc", 4), ("wmdc", 5), ("combined", 6)]
+)
 def test_killed_at_any_step_and_resumed_the_weights_are_bit_identical(name: str, seed: int, tmp_path: Path) -> None:
     """SIGKILL at random moments, a checkpoint being written among them; then the end is reached, with the same bits."""
     # a checkpoint every fourth step, so that it falls before windows of each of WMDC's three sizes
@@ -474,7 +479,7 @@ from turnwise.backbone.backbone import Backbone
 from turnwise.encoder import Encoder
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.objective import Prepared
-from turnwise.training.encoding import PooledStep
+from turnwise.training.encoding import BatchStep
 from turnwise.training.loop import _token_budget
 import numpy as np
 model = BertModel(BertConfig())
@@ -484,8 +489,10 @@ sequences = [random.integers(5, 1000, max(3, int(random.normal(16.5, 6)))).astyp
 heads = DSE().heads(768)
 facts = {"identities": torch.arange(2048).reshape(2, 1024)}
 optimizer = torch.optim.Adam([*encoder.parameters(), *heads.parameters()])
-step = PooledStep(encoder, _token_budget(encoder.backbone, torch.device("cpu")))
-cached = step.run(Prepared(sequences, 1024), lambda vectors: DSE().loss(vectors, facts, heads)[0], torch.manual_seed)
+step = BatchStep(encoder, _token_budget(encoder.backbone, torch.device("cpu")))
+cached = step.run(
+    Prepared(sequences, 1024), "vectors", lambda rows: DSE().loss(rows.unflatten(0, (2, -1)), facts, heads)[0], torch.manual_seed
+)
 optimizer.step()
 print(cached, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
 """

@@ -90,6 +90,13 @@ class TokenStream:
         places = torch.from_numpy(np.argsort(self.order)).to(rows.device)
         return rows[places]
 
+    def restore_tokens(self, states: torch.Tensor) -> torch.Tensor:
+        """Token states in stream order, brought into the order in which the sequences were given, one behind the other."""
+        starts = self.starts().numpy()
+        places = np.argsort(self.order)
+        rows = np.concatenate([np.arange(starts[place], starts[place + 1]) for place in places])
+        return states[torch.from_numpy(rows).to(states.device)]
+
     def buckets(self, budget: int) -> Iterator[tuple[int, int]]:
         """Ranges of sequences (first, behind the last) that, padded to their longest, stay within a budget of tokens.
 

@@ -46,6 +46,10 @@ class Texts(Protocol):
     def frequency(self, turn: int) -> int:
         """How often the corpus answers with its text."""
 
+    @property
+    def dialogue_starts(self) -> npt.NDArray[np.int64]:
+        """The first turn of each dialogue, and behind the last one the number of all turns (dialogues + 1,)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -100,8 +104,9 @@ class Batch:
 class Prepared:
     """What a batch has become: sequences to encode, and what the loss has to know besides.
 
-    For objectives on pooled vectors the sequences form a grid, column after column, `rows` each. For objectives on token states
-    each sequence stands alone, and `weights` says how many items (masked tokens) of the loss it holds.
+    For objectives on pooled vectors the sequences form a grid, column after column, `rows` each. For objectives on the states of a
+    batch they are what `facts` says of them, and `rows` is the number of examples. For objectives on token states each sequence
+    stands alone, and `weights` says how many items (masked tokens) of the loss it holds.
     """
 
     sequences: list[Tokens]
@@ -132,6 +137,26 @@ class TokenStates:
         starts = self.stream.starts().numpy()
         rows = [starts[stream_places[number[sequence]]] + place for sequence, place in zip(sequences, places, strict=True)]
         return self.states[torch.as_tensor(np.array(rows, np.int64), device=self.states.device)]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStates:
+    """Token states of all of a batch's sequences.
+
+    Attributes:
+        states: (tokens, hidden), one sequence behind the other, in the order in which they were prepared.
+        lengths: their tokens (sequences,).
+    """
+
+    states: torch.Tensor
+    lengths: torch.Tensor
+
+    def padded(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """States (sequences, longest, hidden), zero behind a sequence's end, and where there is a token (sequences, longest)."""
+        places = torch.arange(int(self.lengths.max()), device=self.lengths.device)
+        mask = places < self.lengths[:, None]
+        starts = self.lengths.cumsum(0) - self.lengths
+        return self.states[torch.where(mask, starts[:, None] + places, 0)] * mask[..., None], mask
 
 
 class _Objective(Protocol):
@@ -178,6 +203,15 @@ class PooledObjective(_Objective, Protocol):
         """The loss over a whole batch from its vectors (columns, rows, hidden), and figures for the log."""
 
 
+class BatchObjective(_Objective, Protocol):
+    """An objective on the token states of several sequences at once; gradient caching serves it, too."""
+
+    needs: Literal["states"]
+
+    def loss(self, states: BatchStates, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, dict[str, float]]:
+        """The loss over a whole batch from its sequences' token states, and figures for the log."""
+
+
 class TokenObjective(_Objective, Protocol):
     """An objective on token states, whose loss is a sum over items of single sequences."""
 
@@ -189,7 +223,7 @@ class TokenObjective(_Objective, Protocol):
         """The sum of the loss over the items of some sequences; the loop divides by the batch's weight."""
 
 
-Objective = PooledObjective | TokenObjective
+Objective = PooledObjective | BatchObjective | TokenObjective
 
 
 def words(text: str) -> int:

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from turnwise.errors import TurnwiseError
+from turnwise.objectives.dialoguecse import DialogueCSE
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.masked_language import MaskedLanguage
 from turnwise.objectives.objective import Objective
@@ -19,6 +20,7 @@ from turnwise.options import checked
 OBJECTIVES: dict[str, type[Any]] = {
     "dse": DSE,
     "wmdc": WMDC,
+    "dialoguecse": DialogueCSE,
     "simcse": SimCSE,
     "pairsupcon": PairSupCon,
     "tod-bert": TODBERT,

@@ -4,6 +4,8 @@ On one process or on several; whatever the way, the loss and its gradient are th
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,9 @@ from turnwise.objectives.objective import Prepared, TokenObjective, TokenStates
 
 Seed = Callable[[int], None]
 """Sets the random state for a chunk: the same chunk sees the same dropout in both passes."""
+
+#: What a batch is encoded as: a vector a sequence, or a state a token.
+Rows = Literal["vectors", "states"]
 
 
 def sorted_chunks(prepared: Prepared, members: npt.NDArray[np.int64], budget: int) -> list[npt.NDArray[np.int64]]:
@@ -32,12 +37,12 @@ def stream_of(prepared: Prepared, members: npt.NDArray[np.int64]) -> TokenStream
     return TokenStream.of([prepared.sequences[member] for member in members], segments)
 
 
-class PooledStep:
-    """Forward and backward of an objective on pooled vectors.
+class BatchStep:
+    """Forward and backward of an objective whose loss sees the whole batch: a vector of each sequence, or all token states.
 
-    Vectors come in the grid (columns, rows, hidden) of the whole batch. Rows are shared out among the processes; each encodes its
-    own, gathers the others' and computes the loss of all. A gather carries gradients by adding up what every process asks of a
-    vector, so the mean of the processes' gradients is the gradient.
+    Both come as rows (rows, hidden), sequence by sequence in the order in which they were prepared. Sequences are shared out among
+    the processes; each encodes its own, gathers the others' rows and computes the loss of all. A gather carries gradients by adding
+    up what every process asks of a row, so the mean of the processes' gradients is the gradient.
     """
 
     def __init__(self, encoder: Encoder, budget: int, rank: int = 0, world: int = 1):
@@ -46,38 +51,58 @@ class PooledStep:
         self._rank = rank
         self._world = world
 
-    def run(self, prepared: Prepared, loss: Callable[[torch.Tensor], torch.Tensor], seed: Seed) -> bool:
-        """Computes the gradients of a loss on the batch's vectors, for which it is called once; tells whether they were cached."""
-        grid = np.arange(len(prepared.sequences)).reshape(-1, prepared.rows)
-        shares = np.array_split(np.arange(prepared.rows), self._world)
-        members = grid[:, shares[self._rank]].ravel()
+    def run(self, prepared: Prepared, rows: Rows, loss: Callable[[torch.Tensor], torch.Tensor], seed: Seed) -> bool:
+        """Computes the gradients of a loss on the batch's rows, for which it is called once; tells whether they were cached."""
+        layout = _Layout.of(prepared, rows, self._world)
+        members = layout.shares[self._rank]
         parts = sorted_chunks(prepared, members, self._budget)
         if self._agreed(len(parts) <= 1):
             seed(0)
-            loss(self._whole(self._vectors(prepared, members), grid, shares)).backward()
+            loss(self._whole(self._encode(prepared, rows, members), layout)).backward()
             return False
         with torch.no_grad():
-            vectors = self._encode(prepared, members, parts, seed)
+            found = self._encode_parts(prepared, rows, parts, members, layout, seed)
         # every process computes the whole loss from a leaf, so what reaches its own rows is a share, not a sum: × world
-        leaf = self._whole(vectors, grid, shares).detach().requires_grad_()
+        leaf = self._whole(found, layout).detach().requires_grad_()
         loss(leaf).backward()
         assert leaf.grad is not None
-        own = leaf.grad[:, shares[self._rank]].flatten(0, 1) * self._world
-        places = {int(member): place for place, member in enumerate(members)}
         for number, part in enumerate(parts):
             seed(number)
-            again = self._encoder(stream_of(prepared, part))
-            rows = torch.as_tensor([places[int(member)] for member in part], device=own.device)
-            again.backward(own[rows].to(again.dtype))
+            again = self._encode(prepared, rows, part)
+            wanted = leaf.grad[torch.as_tensor(layout.rows_of(part), device=leaf.device)] * self._world
+            again.backward(wanted.to(again.dtype))
         return True
 
-    def _vectors(self, prepared: Prepared, members: npt.NDArray[np.int64]) -> torch.Tensor:
-        """The vectors of some sequences in one pass; of none, where there are more processes than examples."""
-        if len(members):
-            encoded: torch.Tensor = self._encoder(stream_of(prepared, members))
-            return encoded
-        # with a gradient to ask for: the others gather gradients, and this process has to take part
-        return torch.zeros(0, self._encoder.hidden, device=self._encoder.backbone.device, requires_grad=True)
+    def _encode(self, prepared: Prepared, rows: Rows, members: npt.NDArray[np.int64]) -> torch.Tensor:
+        """The rows of some sequences in one pass; of none, where there are more processes than sequences."""
+        if not len(members):
+            # with a gradient to ask for: the others gather gradients, and this process has to take part
+            return torch.zeros(0, self._encoder.hidden, device=self._encoder.backbone.device, requires_grad=True)
+        stream = stream_of(prepared, members)
+        if rows == "states":
+            return stream.restore_tokens(self._encoder.backbone(stream))
+        vectors: torch.Tensor = self._encoder(stream)
+        return vectors
+
+    def _encode_parts(
+        self,
+        prepared: Prepared,
+        rows: Rows,
+        parts: list[npt.NDArray[np.int64]],
+        members: npt.NDArray[np.int64],
+        layout: "_Layout",
+        seed: Seed,
+    ) -> torch.Tensor:
+        if not parts:
+            return self._encode(prepared, rows, members)
+        pieces = []
+        for number, part in enumerate(parts):
+            seed(number)
+            pieces.append(self._encode(prepared, rows, part))
+        order = layout.rows_of(np.concatenate(parts))
+        sorter = np.argsort(order)
+        back = sorter[np.searchsorted(order, layout.rows_of(members), sorter=sorter)]
+        return torch.cat(pieces)[torch.as_tensor(back, device=pieces[0].device)]
 
     def _agreed(self, fits: bool) -> bool:
         """Whether everybody's share fits: the processes go one way together, or what one sends the others do not await."""
@@ -87,41 +112,49 @@ class PooledStep:
         dist.all_reduce(all_fit, dist.ReduceOp.MIN)
         return bool(all_fit)
 
-    def _encode(
-        self, prepared: Prepared, members: npt.NDArray[np.int64], parts: list[npt.NDArray[np.int64]], seed: Seed
-    ) -> torch.Tensor:
-        if not parts:
-            return self._vectors(prepared, members)
-        pieces = []
-        for number, part in enumerate(parts):
-            seed(number)
-            pieces.append(self._encoder(stream_of(prepared, part)))
-        order = np.concatenate(parts)
-        sorter = np.argsort(order)
-        back = sorter[np.searchsorted(order, members, sorter=sorter)]
-        return torch.cat(pieces)[torch.as_tensor(back, device=pieces[0].device)]
-
-    def _whole(self, own: torch.Tensor, grid: npt.NDArray[np.int64], shares: list[npt.NDArray[np.int64]]) -> torch.Tensor:
-        """Own vectors (columns × own rows, hidden) → everybody's (columns, rows, hidden)."""
-        own = own.unflatten(0, (len(grid), len(own) // len(grid)))
+    def _whole(self, own: torch.Tensor, layout: "_Layout") -> torch.Tensor:
+        """Own rows → everybody's, as they were prepared."""
         if self._world == 1:
             return own
-        parts: tuple[torch.Tensor, ...] = _Gather.apply(own, [len(share) for share in shares])  # type: ignore[no-untyped-call]
-        return torch.cat(parts, dim=1)
+        order = [layout.rows_of(share) for share in layout.shares]
+        parts: tuple[torch.Tensor, ...] = _Gather.apply(own, [len(rows) for rows in order])  # type: ignore[no-untyped-call]
+        return torch.cat(parts)[torch.as_tensor(np.argsort(np.concatenate(order)), device=own.device)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Whose rows are where.
+
+    Attributes:
+        starts: where each sequence's rows begin, and where the last one's end (sequences + 1,).
+        shares: the sequences of each process: of all columns of a grid an equal part, since columns differ in length.
+    """
+
+    starts: npt.NDArray[np.int64]
+    shares: list[npt.NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, prepared: Prepared, rows: Rows, world: int) -> "_Layout":
+        counts = [len(sequence) if rows == "states" else 1 for sequence in prepared.sequences]
+        everything = np.arange(len(counts))
+        owners = everything % prepared.rows % world
+        return cls(np.concatenate([[0], np.cumsum(counts)]), [everything[owners == rank] for rank in range(world)])
+
+    def rows_of(self, members: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The rows of some sequences, one sequence behind the other."""
+        return np.concatenate([np.arange(self.starts[member], self.starts[member + 1]) for member in members] or [members])
 
 
 class _Gather(torch.autograd.Function):
-    """Gathers tensors of different lengths from all processes; the gradient is the sum of what all of them ask."""
+    """Gathers rows from all processes, which have different numbers of them; the gradient is the sum of what all of them ask."""
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, own: torch.Tensor, lengths: list[int]) -> tuple[torch.Tensor, ...]:
-        ctx.lengths = lengths  # type: ignore[attr-defined]
-        longest = max(lengths)
-        padded = own.new_zeros(own.shape[0], longest, own.shape[2])
-        padded[:, : own.shape[1]] = own
+        padded = own.new_zeros(max(lengths), own.shape[1])
+        padded[: len(own)] = own
         received = [torch.empty_like(padded) for _ in lengths]
         dist.all_gather(received, padded)
-        return tuple(part[:, :length].contiguous() for part, length in zip(received, lengths, strict=True))
+        return tuple(part[:length].contiguous() for part, length in zip(received, lengths, strict=True))
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:

@@ -6,6 +6,7 @@ killed and resumed ends with the weights of one that was not.
 """
 
 import contextlib
+import gc
 import math
 import signal
 import time
@@ -23,11 +24,11 @@ from turnwise.backbone.backbone import Backbone
 from turnwise.corpus.store import Corpus
 from turnwise.encoder import Encoder
 from turnwise.errors import TurnwiseError
-from turnwise.objectives.objective import Objective, Prepared
+from turnwise.objectives.objective import BatchStates, Objective, Prepared
 from turnwise.progress import Progress, silent
 from turnwise.training.batches import Feed, prepared_steps
 from turnwise.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
-from turnwise.training.encoding import PooledStep, TokenStep
+from turnwise.training.encoding import BatchStep, TokenStep
 from turnwise.training.log import Log, curves_svg, model_card
 from turnwise.training.recipe import Recipe, load_recipe
 from turnwise.training.schedule import learning_rate_factor
@@ -35,6 +36,12 @@ from turnwise.training.tokens import corpus_source, find_examples, tokenise_corp
 
 #: What a probe is: figures of an encoder, higher is better.
 Probe = Callable[[Encoder], dict[str, float]]
+
+#: In a model's folder: the model of the recipe's first stage.
+FIRST = "first"
+
+#: In a run's folder once its training is over, with what it learnt from; the model's own files are there before they are whole.
+TRAINED = "trained"
 
 #: Bytes of activations that a token costs per layer and hidden unit, in float32; measured on BERT, generously.
 _ACTIVATION_BYTES = 150
@@ -71,12 +78,14 @@ def train(
 ) -> Encoder:
     """Trains an encoder; `out` becomes its folder, with `checkpoints/`, `metrics.jsonl`, `curves.svg` and `recipe.yaml` inside.
 
+    Where the recipe has a first stage, that is trained before, in the same way; its model is in `out/first`.
+
     Args:
         recipe: what to do.
         corpus: what to learn from.
         out: the folder; must be new unless `resume`.
-        resume: go on from the newest checkpoint in `out`, or start if there is none.
-        probe: measures the encoder before, after and every `probe_every` steps.
+        resume: go on from the newest checkpoint in `out`, or start if there is none; in the first stage, if that is not over.
+        probe: measures the encoder before, after and every `probe_every` steps; the recipe's own stage, not the first.
         progress: told how many steps are done.
         tensorboard: also write TensorBoard's files, into `tensorboard/`.
         cache: where tokenised texts are kept, for several runs over one corpus to share; None: in `out/tokens`.
@@ -97,7 +106,7 @@ class _Run:
     def __init__(self, recipe: Recipe, corpus: Corpus, out: Path, resume: bool, progress: Progress, tensorboard: bool, cache: Path):
         self.recipe = recipe
         self.out = out
-        self.corpus = corpus.sampled(recipe.corpus_share)
+        self.corpus = _reading(recipe, corpus)
         # half precision is ours to switch on: accelerate would keep the first run's choice for the whole process
         self.accelerator = Accelerator(cpu=not torch.cuda.is_available())
         self.half = _half(recipe)
@@ -106,9 +115,10 @@ class _Run:
         if self.main:  # alone: another process would find what this one has just written, and take it for an earlier run
             _claim(out, recipe, resume)
         self.accelerator.wait_for_everyone()
+        start = recipe.backbone if recipe.first is None else _first(recipe.first, corpus, out, resume, progress, tensorboard, cache)
         torch.manual_seed(recipe.seed)
         objectives = recipe.make()
-        self.encoder = _encoder(recipe, objectives).to(self.accelerator.device)
+        self.encoder = _encoder(recipe, start, objectives).to(self.accelerator.device)
         with self.accelerator.main_process_first():
             told = progress if self.main else silent
             texts = tokenise_corpus(self.corpus, self.encoder.backbone.tokenizer, cache, told)
@@ -132,15 +142,16 @@ class _Run:
             )
             for name, objective in objectives.items()
         ]
-        self.steps = recipe.steps or recipe.epochs * self.feeds[0].steps_per_epoch
+        self.steps = recipe.steps_of(self.feeds[0].steps_per_epoch)
         self.named = self._named_parameters()
         self.optimizer = self._optimizer()
         self.average = {name: value.detach().clone() for name, value in self.named.items()} if recipe.ema else {}
         self.best: float | None = None
+        self.interrupted = False
         self.step = self._restore() if resume else 0
         self.log = Log(out, self.step, tensorboard and self.main, self.main)
         budget = recipe.tokens_per_forward or _token_budget(self.encoder.backbone, self.accelerator.device)
-        self.pooled = PooledStep(self.encoder, budget, self.rank, self.world)
+        self.batch = BatchStep(self.encoder, budget, self.rank, self.world)
         self.tokens = TokenStep(self.encoder, budget, self.rank, self.world)
 
     # ---- what is trained
@@ -151,9 +162,10 @@ class _Run:
         if recipe.frozen_embeddings:
             for parameter in backbone.embeddings().parameters():
                 parameter.requires_grad_(False)
-        if recipe.frozen_layers > backbone.layers:
-            raise TrainingError(f"frozen_layers={recipe.frozen_layers}: the backbone has {backbone.layers} layers")
-        for layer in backbone.layer_list()[: recipe.frozen_layers]:
+        frozen = backbone.layers // 2 if recipe.frozen_layers == "half" else recipe.frozen_layers
+        if frozen > backbone.layers:
+            raise TrainingError(f"frozen_layers={frozen}: the backbone has {backbone.layers} layers")
+        for layer in backbone.layer_list()[:frozen]:
             layer.requires_grad_(False)
         named = {f"encoder.{name}": value for name, value in self.encoder.named_parameters() if value.requires_grad}
         for part in self.parts:
@@ -218,6 +230,7 @@ class _Run:
                     raise TrainingInterruptedError(
                         f"interrupted at step {self.step} of {self.steps}; all is saved. Go on with the same command and --resume"
                     )
+            self.interrupted = interrupted()
         if probe:
             self._probe(probe)
 
@@ -252,21 +265,27 @@ class _Run:
 
     def _part(self, part: _Part, prepared: Prepared, seed: Callable[[int], None]) -> tuple[float, dict[str, float]]:
         logs: dict[str, float] = {}
-        if part.objective.needs == "tokens":
-            return float(self.tokens.run(prepared, part.objective, part.heads, part.weight, seed)), logs
         objective = part.objective
+        if objective.needs == "tokens":
+            return float(self.tokens.run(prepared, objective, part.heads, part.weight, seed)), logs
         device = self.accelerator.device
         facts = {name: torch.as_tensor(values, device=device) for name, values in prepared.facts.items()}
+        lengths = torch.tensor([len(sequence) for sequence in prepared.sequences], device=device)
         unweighted = torch.zeros(())
 
-        def loss(vectors: torch.Tensor) -> torch.Tensor:
+        def loss(rows: torch.Tensor) -> torch.Tensor:
             nonlocal unweighted
-            value, figures = objective.loss(vectors, facts, part.heads)
+            with torch.autocast(device.type, enabled=False):  # which would round the cosines of a loss, too
+                rows = rows.float()
+                if objective.needs == "states":
+                    value, figures = objective.loss(BatchStates(rows, lengths), facts, part.heads)
+                else:
+                    value, figures = objective.loss(rows.unflatten(0, (-1, prepared.rows)), facts, part.heads)
             logs.update(figures)
             unweighted = value.detach()
             return value * part.weight
 
-        if self.pooled.run(prepared, loss, seed):
+        if self.batch.run(prepared, "states" if objective.needs == "states" else "vectors", loss, seed):
             logs["cached"] = 1.0
         return float(unweighted), logs
 
@@ -376,6 +395,7 @@ class _Run:
         if self.main:
             self.encoder.save(self.out, model_card(self.recipe, self.corpus, self.out))
             (self.out / "curves.svg").write_text(curves_svg(self.out / "metrics.jsonl"), encoding="utf-8")
+            (self.out / TRAINED).write_text("\n".join(corpus_source(self.corpus)), encoding="utf-8")
         self.accelerator.wait_for_everyone()
         return self.encoder
 
@@ -395,9 +415,41 @@ def _claim(out: Path, recipe: Recipe, resume: bool) -> None:
     place.write_text(recipe.to_yaml(), encoding="utf-8")
 
 
-def _encoder(recipe: Recipe, objectives: dict[str, Objective]) -> Encoder:
+def _reading(recipe: Recipe, corpus: Corpus) -> Corpus:
+    """The corpus as the recipe reads it."""
+    return corpus.sampled(recipe.corpus_share).prepared(recipe.combine_turns, recipe.least_turns)
+
+
+def _first(recipe: Recipe, corpus: Corpus, out: Path, resume: bool, progress: Progress, tensorboard: bool, cache: Path) -> Path:
+    """The folder of a first stage's model, which is trained unless it is there."""
+    place = out / FIRST
+    if resume and (place / TRAINED).is_file():
+        if (place / TRAINED).read_text(encoding="utf-8") != "\n".join(corpus_source(_reading(recipe, corpus))):
+            raise TrainingError(f"{place} learnt from another corpus: a run goes on with the stores and splits it began with")
+        return place
+
+    def told(what: str, done: int, total: int | None = None) -> None:
+        progress(f"first stage: {what}", done, total)
+
+    run = _Run(recipe, corpus, place, resume, told, tensorboard, cache)
+    run.fit(None, told)
+    run.finish()
+    if run.interrupted:  # at its last step: what is over for the stage is not for the whole
+        raise TrainingInterruptedError("interrupted after the first stage; all is saved. Go on with the same command and --resume")
+    del run
+    release_memory()
+    return place
+
+
+def release_memory() -> None:
+    """Gives back what a finished or failed run held: the next one chooses its chunks by how much memory is free."""
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def _encoder(recipe: Recipe, start: str | Path, objectives: dict[str, Objective]) -> Encoder:
     """The encoder to start from, with the special tokens and the dropout that the recipe wants."""
-    encoder = Encoder.load(recipe.backbone, device="cpu", pooling=recipe.pooling)
+    encoder = Encoder.load(start, device="cpu", pooling=recipe.pooling)
     if recipe.layers is not None:
         encoder.backbone.keep_layers(recipe.layers)
     tokens = tuple(dict.fromkeys(token for objective in objectives.values() for token in objective.special_tokens))

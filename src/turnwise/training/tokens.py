@@ -1,8 +1,8 @@
 """Texts tokenised once, and examples found once: what training reads lies memory-mapped on disk.
 
 A folder `tokens/` in the run's folder holds the turns' tokens end to end, where each turn begins, who speaks it, what it says (as a
-hash) and how often that is an answer, and each objective's examples as numbers of turns. Both are named by what they were made of,
-so a resumed run finds them and a changed corpus, tokenizer or objective does not.
+hash) and how often that is an answer, where each dialogue begins, and each objective's examples as numbers of turns. Both are named
+by what they were made of, so a resumed run finds them and a changed corpus, tokenizer or objective does not.
 """
 
 import contextlib
@@ -44,6 +44,8 @@ class TokenTable:
         self._speakers = np.load(folder / "speakers.npy", mmap_mode="r")
         self._identities = np.load(folder / "identities.npy", mmap_mode="r")
         self._frequencies = np.load(folder / "frequencies.npy", mmap_mode="r")
+        #: The first turn of each dialogue, and behind the last one the number of all turns (dialogues + 1,).
+        self.dialogue_starts: npt.NDArray[np.int64] = np.load(folder / "dialogues.npy", mmap_mode="r")
         self._names: list[str] = json.loads((folder / "speakers.json").read_text())
 
     def __len__(self) -> int:
@@ -87,11 +89,12 @@ class ExampleTable:
 
 def tokenise_corpus(corpus: Corpus, tokenizer: PreTrainedTokenizerBase, folder: Path, progress: Progress = silent) -> TokenTable:
     """Tokenises a corpus, unless that was done before."""
-    made_of = ["with frequencies", *corpus_source(corpus), tokenizer.backend_tokenizer.to_str()]
+    made_of = ["with frequencies and dialogues", *corpus_source(corpus), tokenizer.backend_tokenizer.to_str()]
 
     def write(place: Path) -> None:
         # arrays of numbers, not lists: tens of millions of turns fit
         lengths, identities, speakers, answers = array("i"), array("q"), array("h"), array("b")
+        dialogues = array("q", [0])
         names: dict[str, int] = {}
         texts: list[str] = []
         total = len(corpus)
@@ -110,6 +113,7 @@ def tokenise_corpus(corpus: Corpus, tokenizer: PreTrainedTokenizerBase, folder: 
                     texts.append(turn.text)
                     identities.append(_identity(turn.text))
                     speakers.append(names.setdefault(turn.speaker, len(names)))
+                dialogues.append(len(speakers))
                 if number % DIALOGUES == 0:
                     flush()
                     progress("tokenising", number, total)
@@ -118,6 +122,7 @@ def tokenise_corpus(corpus: Corpus, tokenizer: PreTrainedTokenizerBase, folder: 
         known = np.frombuffer(identities, np.int64)
         np.save(place / "identities.npy", known)
         np.save(place / "frequencies.npy", _frequencies(known, np.frombuffer(answers, np.bool_)))
+        np.save(place / "dialogues.npy", np.frombuffer(dialogues, np.int64))
         np.save(place / "speakers.npy", np.frombuffer(speakers, np.int16))
         (place / "speakers.json").write_text(json.dumps(list(names)))
 
@@ -166,9 +171,12 @@ def find_examples(
 
 
 def corpus_source(corpus: Corpus) -> list[str]:
-    """What tells a corpus from others: its stores' contents, and the splits and the share that are read."""
+    """What tells a corpus from others: its stores' contents, and which of their dialogues and turns are read, and how."""
     share = () if corpus.share == 1 else (f"share {corpus.share!r}",)
-    return [*(store.manifest["generation"] for store in corpus.stores), *(corpus.splits or ("all splits",)), *share]
+    combined = ("combined turns",) if corpus.combine_turns else ()
+    least = () if corpus.least_turns == 1 else (f"least turns {corpus.least_turns}",)
+    generations = (store.manifest["generation"] for store in corpus.stores)
+    return [*generations, *(corpus.splits or ("all splits",)), *share, *combined, *least]
 
 
 def _once(folder: Path, kind: str, made_of: list[str], write: Callable[[Path], None]) -> Path:

@@ -1,0 +1,407 @@
+"""DialogueCSE against loops over tokens in plain NumPy: its equations, their gradients, and what a batch is made of."""
+
+import itertools
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
+from tiny import corpus as tiny_corpus
+from tiny import recipe
+
+from turnwise import Dialogue, Turn, train
+from turnwise.backbone.compose import Composer
+from turnwise.errors import TurnwiseError
+from turnwise.losses import candidate_nt_xent, guided_cosine, guided_vectors, matching_guided_embedding
+from turnwise.objectives.dialoguecse import DialogueCSE
+from turnwise.objectives.objective import Batch, BatchStates, Prepared
+
+Array = npt.NDArray[np.float64]
+
+
+# ---- the equations
+
+
+def refined(turn: Array, response: Array) -> Array:
+    """Eqs. 3 and 4 for the tokens of a turn and of a response, product by product."""
+    size = len(response[0])
+    rows = []
+    for word in turn:
+        row = np.zeros(size)
+        for token in response:
+            row += sum(word[i] * token[i] for i in range(size)) / np.sqrt(size) * token
+        rows.append(row)
+    return np.array(rows).reshape(len(turn), size)
+
+
+def cosine(one: Array, other: Array) -> float:
+    return float(one @ other / np.sqrt(one @ one) / np.sqrt(other @ other))
+
+
+def padded(turns: list[Array], longest: int, random: np.random.Generator) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """Arrays of different length as one, with noise behind their ends, and where they are."""
+    size = turns[0].shape[1]
+    states = random.normal(size=(len(turns), longest, size))
+    mask = np.zeros((len(turns), longest), np.bool_)
+    for number, turn in enumerate(turns):
+        states[number, : len(turn)] = turn
+        mask[number, : len(turn)] = True
+    return states, mask
+
+
+def drawn(random: np.random.Generator, lengths: list[int], size: int = 5) -> list[Array]:
+    return [random.normal(size=(length, size)) for length in lengths]
+
+
+LENGTHS = st.lists(st.integers(1, 4), min_size=1, max_size=4)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(0, 10**6), st.lists(st.integers(0, 4), min_size=1, max_size=4), st.integers(1, 4), st.integers(0, 3), st.booleans()
+)
+def test_refined_embeddings_equal_the_plain_statement_whatever_the_padding(
+    seed: int, lengths: list[int], tokens: int, padding: int, whole_numbers: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    turns, response = drawn(random, lengths), drawn(random, [tokens])[0]
+    states, mask = padded(turns, max(1, *lengths) + padding, random)
+    responses, response_mask = padded([response], tokens + padding, random)
+    kind = torch.int64 if whole_numbers else torch.bool
+    found = matching_guided_embedding(
+        torch.tensor(states), torch.tensor(mask).to(kind), torch.tensor(responses[0]), torch.tensor(response_mask[0]).to(kind)
+    )
+    assert found.shape == states.shape
+    for number, turn in enumerate(turns):
+        np.testing.assert_allclose(found[number, : len(turn)], refined(turn, response), atol=1e-12)
+        assert not found[number, len(turn) :].any()
+
+
+def test_leading_axes_of_contexts_and_responses_broadcast() -> None:
+    random = np.random.default_rng(0)
+    contexts, responses = torch.tensor(random.normal(size=(3, 1, 2, 4, 5))), torch.tensor(random.normal(size=(1, 7, 6, 5)))
+    found = matching_guided_embedding(contexts, torch.ones(3, 1, 2, 4), responses, torch.ones(1, 7, 6))
+    assert found.shape == (3, 7, 2, 4, 5)
+    alone = matching_guided_embedding(contexts[1, 0], torch.ones(2, 4), responses[0, 5], torch.ones(6))
+    np.testing.assert_allclose(found[1, 5], alone, atol=1e-12)
+
+
+def test_one_turn_gives_the_plain_refined_embedding() -> None:
+    """I₂ of a single turn: what is contrasted is the refined embedding itself, pooled."""
+    random = np.random.default_rng(1)
+    turn, response = drawn(random, [4, 3])
+    expected = cosine(refined(turn, response).mean(0), response.mean(0))
+    similarity = guided_cosine(torch.tensor(turn.mean(0))[None], torch.tensor(response)[None], torch.ones(1, 3, dtype=torch.bool))
+    assert similarity.item() == pytest.approx(expected, abs=1e-12)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6), LENGTHS, LENGTHS, st.integers(0, 3))
+def test_pooled_forms_equal_the_refined_embeddings_pooled(
+    seed: int, contexts: list[int], responses: list[int], padding: int
+) -> None:
+    """The mean over the tokens of what `matching_guided_embedding` gives, without the matching matrices."""
+    random = np.random.default_rng(seed)
+    turns, answers = drawn(random, contexts), drawn(random, responses)
+    states, mask = padded(answers, max(responses) + padding, random)
+    means = torch.tensor(np.array([turn.mean(0) for turn in turns]))
+    vectors = guided_vectors(means[None], torch.tensor(states), torch.tensor(mask))
+    similarity = guided_cosine(means.mean(0)[None], torch.tensor(states), torch.tensor(mask))
+    for number, answer in enumerate(answers):
+        pooled = np.array([refined(turn, answer).mean(0) for turn in turns])
+        np.testing.assert_allclose(vectors[0, number], pooled, atol=1e-11)
+        assert similarity[0, number].item() == pytest.approx(cosine(pooled.mean(0), answer.mean(0)), abs=1e-9)
+
+
+def test_turns_without_meaning_have_a_gradient() -> None:
+    """A context of zeros has no direction: the cosine is 0, and nothing becomes NaN."""
+    contexts = torch.zeros(2, 4, requires_grad=True)
+    responses = torch.zeros(3, 2, 4, requires_grad=True)
+    similarity = guided_cosine(contexts, responses, torch.ones(3, 2, dtype=torch.bool))
+    candidate_nt_xent(similarity, torch.tensor([0, 1]), torch.ones(2, 3, dtype=torch.bool), 0.1).backward()
+    assert not similarity.any()
+    assert contexts.grad is not None and contexts.grad.isfinite().all()
+    assert responses.grad is not None and responses.grad.isfinite().all()
+
+
+# ---- the loss of a batch
+
+
+@dataclass
+class Drawn:
+    """A batch made up: token states of sequences, contexts and candidates by number, the true one first."""
+
+    sequences: list[Array]
+    contexts: list[list[int]]
+    candidates: list[list[int]]
+
+    def facts(self) -> dict[str, torch.Tensor]:
+        """The same as the objective prepares it; every sequence is offered."""
+        longest = max(map(len, self.contexts))
+        contexts = torch.tensor([[*context, *[-1] * (longest - len(context))] for context in self.contexts])
+        candidates = torch.zeros(len(self.contexts), len(self.sequences), dtype=torch.bool)
+        for row, members in enumerate(self.candidates):
+            candidates[row, members] = True
+        return {
+            "contexts": contexts,
+            "responses": torch.arange(len(self.sequences)),
+            "positives": torch.tensor([members[0] for members in self.candidates]),
+            "candidates": candidates,
+        }
+
+    def flat(self) -> torch.Tensor:
+        return torch.tensor(np.concatenate(self.sequences))
+
+    def lengths(self) -> torch.Tensor:
+        return torch.tensor([len(sequence) for sequence in self.sequences])
+
+    def plain(self, objective: DialogueCSE, heads: nn.Module, sequences: list[Array] | None = None) -> float:
+        """Eqs. 3 to 8, loop by loop."""
+        states = self.sequences if sequences is None else sequences
+        weights = {name: value.detach().numpy() for name, value in heads.named_parameters()}
+        total = 0.0
+        for context, members in zip(self.contexts, self.candidates, strict=True):
+            scores = []
+            for member in members:
+                response = states[member]
+                pooled = [refined(states[turn], response).mean(0) for turn in context]
+                shares = self._shares(objective, weights, pooled, [states[turn].mean(0) for turn in context])
+                aware = sum((share * vector for share, vector in zip(shares, pooled, strict=True)), np.zeros(len(response[0])))
+                scores.append(cosine(aware, response.mean(0)) / objective.temperature)
+            total -= scores[0] - np.log(sum(np.exp(score) for score in scores))
+        return total / len(self.contexts)
+
+    @staticmethod
+    def _shares(objective: DialogueCSE, weights: dict[str, Array], pooled: list[Array], turns: list[Array]) -> list[float]:
+        if objective.aggregation == "mean":
+            return [1 / len(pooled)] * len(pooled)
+        scores = []
+        for vector in pooled if objective.aggregation == "attention" else turns:
+            inner = weights["0.weight"] @ vector + weights["0.bias"]
+            inner = np.maximum(inner, 0) if objective.aggregation == "attention" else np.tanh(inner)
+            scores.append(float(weights["2.weight"][0] @ inner) + float(weights.get("2.bias", np.zeros(1))[0]))
+        shares = [np.exp(score) / sum(np.exp(other) for other in scores) for score in scores]
+        return shares if objective.aggregation == "attention" else [1 + share for share in shares]
+
+
+def made_up(seed: int, size: int = 4) -> Drawn:
+    random = np.random.default_rng(seed)
+    sequences = drawn(random, random.integers(1, 5, size=6).tolist(), size)
+    contexts = [random.choice(6, random.integers(1, 4), replace=False).tolist() for _ in range(3)]
+    return Drawn(sequences, contexts, [random.choice(6, 4, replace=False).tolist() for _ in range(3)])
+
+
+AGGREGATIONS = ["mean", "attention", "released"]
+
+
+def heads_of(objective: DialogueCSE, size: int = 4) -> nn.Module:
+    torch.manual_seed(0)
+    return objective.heads(size).double()
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 10**6), temperature=st.sampled_from([0.1, 0.5]))
+def test_the_loss_equals_the_plain_statement(aggregation: Any, seed: int, temperature: float) -> None:
+    objective, batch = DialogueCSE(temperature, aggregation=aggregation), made_up(seed)
+    heads = heads_of(objective)
+    found, logs = objective.loss(BatchStates(batch.flat(), batch.lengths()), batch.facts(), heads)
+    assert found.item() == pytest.approx(batch.plain(objective, heads), rel=1e-8)
+    assert logs["negatives"] == 3
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_gradients_equal_differences_of_the_plain_statement(aggregation: Any) -> None:
+    objective, batch = DialogueCSE(aggregation=aggregation), made_up(3)
+    heads = heads_of(objective)
+    states = batch.flat().requires_grad_()
+    objective.loss(BatchStates(states, batch.lengths()), batch.facts(), heads)[0].backward()
+    assert states.grad is not None
+    small, row = 1e-6, 0
+    for number, sequence in enumerate(batch.sequences):
+        for token in range(len(sequence)):
+            for unit in range(sequence.shape[1]):
+                sides = []
+                for step in (small, -small):
+                    moved = [one.copy() for one in batch.sequences]
+                    moved[number][token, unit] += step
+                    sides.append(batch.plain(objective, heads, moved))
+                assert states.grad[row, unit].item() == pytest.approx((sides[0] - sides[1]) / (2 * small), abs=1e-5)
+            row += 1
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_the_order_of_negatives_and_turns_makes_no_difference(aggregation: Any) -> None:
+    objective, batch = DialogueCSE(aggregation=aggregation), made_up(5)
+    heads = heads_of(objective)
+    order = [4, 2, 0, 5, 1, 3]  # where each sequence stands afterwards
+    other = Drawn(
+        [batch.sequences[order.index(place)] for place in range(6)],
+        [[order[turn] for turn in reversed(context)] for context in batch.contexts],
+        [[order[member] for member in (members[0], *reversed(members[1:]))] for members in batch.candidates],
+    )
+    losses = [objective.loss(BatchStates(one.flat(), one.lengths()), one.facts(), heads)[0].item() for one in (batch, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
+
+
+# ---- what a batch is made of
+
+
+class Numbered:
+    """Turns whose only token is their own number, in dialogues of given lengths; some say the same."""
+
+    def __init__(self, lengths: list[int], said: list[int] | None = None):
+        self.dialogue_starts = np.cumsum([0, *lengths])
+        self.said = said or list(range(sum(lengths)))
+
+    def tokens(self, turn: int) -> npt.NDArray[np.int32]:
+        return np.array([turn], np.int32)
+
+    def speaker(self, turn: int) -> str:
+        return "user"
+
+    def identity(self, turn: int) -> int:
+        return self.said[turn % len(self.said)]
+
+    def frequency(self, turn: int) -> int:
+        raise AssertionError("nobody asked")
+
+
+NOTHING = np.empty(0, np.int32)
+COMPOSER = Composer(NOTHING, NOTHING, NOTHING, NOTHING, {}, -1, 1000)
+
+
+def talk(turns: int) -> Dialogue:
+    return Dialogue("a", tuple(Turn("user", str(turn)) for turn in range(turns)))
+
+
+def around(response: int, turns: int, objective: DialogueCSE) -> list[int]:
+    after = objective.context_turns if objective.bidirectional else 0
+    return [turn for turn in range(turns) if turn != response and -objective.context_turns <= turn - response <= after]
+
+
+def prepared(objective: DialogueCSE, texts: Numbered, seed: int = 0) -> Prepared:
+    """A batch of all examples."""
+    windows = [
+        [(first + start, last + start) for first, last in example.windows]
+        for start, end in itertools.pairwise(texts.dialogue_starts.tolist())
+        for example in objective.examples(talk(end - start))
+    ]
+    labels = np.zeros(len(windows), np.int64)
+    return objective.prepare(Batch(np.array(windows), labels, texts, COMPOSER, 24, 128, np.random.default_rng(seed)))
+
+
+@given(st.integers(1, 9), st.integers(1, 4), st.booleans())
+def test_every_turn_that_has_a_context_is_a_response(length: int, turns: int, both: bool) -> None:
+    objective = DialogueCSE(context_turns=turns, bidirectional=both)
+    expected = [
+        ((min(response, *context), max(response, *context) + 1), (response, response + 1))
+        for response in range(length)
+        if (context := around(response, length, objective))
+    ]
+    assert [example.windows for example in objective.examples(talk(length))] == expected
+    whole = [example.windows for example in DialogueCSE(unit="dialogue").examples(talk(length))]
+    assert whole == ([((0, length), (0, length))] if length > 1 else [])
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(2, 8), min_size=2, max_size=4),
+    st.lists(st.integers(0, 9), min_size=5, max_size=30),
+    st.builds(
+        DialogueCSE,
+        context_turns=st.integers(1, 3),
+        bidirectional=st.booleans(),
+        negatives=st.integers(1, 3),
+        in_batch=st.booleans(),
+        mask_equal=st.booleans(),
+        unit=st.sampled_from(["response", "dialogue"]),
+    ),
+)
+def test_a_batch_holds_each_turn_once_and_negatives_of_other_dialogues(
+    lengths: list[int], said: list[int], objective: DialogueCSE
+) -> None:
+    texts = Numbered(lengths, said)
+    found = prepared(objective, texts)
+    belongs = np.repeat(np.arange(len(lengths)), lengths)
+    turns = [int(sequence[0]) for sequence in found.sequences]
+    assert len(set(turns)) == len(turns)
+    offered = [turns[place] for place in found.facts["responses"]]
+    responses = [offered[place] for place in found.facts["positives"]]
+    wanted = [turn for turn in range(sum(lengths)) if objective.bidirectional or turn not in texts.dialogue_starts]
+    assert responses == wanted
+    for response, places, candidates in zip(responses, found.facts["contexts"], found.facts["candidates"], strict=True):
+        start = int(texts.dialogue_starts[belongs[response]])
+        context = [turns[place] for place in places if place >= 0]
+        assert context == [start + turn for turn in around(response - start, lengths[belongs[response]], objective)]
+        negatives = {offered[place] for place in np.flatnonzero(candidates)} - {response}
+        assert all(belongs[turn] != belongs[response] for turn in negatives)
+        allowed = {
+            turn
+            for turn in offered
+            if belongs[turn] != belongs[response]
+            and not (objective.mask_equal and texts.identity(turn) == texts.identity(response))
+        }
+        assert negatives <= allowed
+        if objective.in_batch:
+            assert negatives == allowed
+        else:
+            assert len(negatives) <= objective.negatives
+
+
+def test_negatives_are_drawn_evenly_from_the_other_dialogues() -> None:
+    objective = DialogueCSE(negatives=30_000)
+    starts = np.array([0, 2, 12, 15])
+    drawn_turns = objective._draw(np.random.default_rng(0), starts, np.array([1]))[0]
+    shares = np.bincount(drawn_turns, minlength=15) / len(drawn_turns)
+    assert not shares[2:12].any()
+    np.testing.assert_allclose(shares[:2], 1 / 4, atol=0.02)
+    np.testing.assert_allclose(shares[12:], 1 / 6, atol=0.02)
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    with pytest.raises(TurnwiseError, match="context_turns=0"):
+        DialogueCSE(context_turns=0)
+    with pytest.raises(TurnwiseError, match="negatives=0"):
+        DialogueCSE(negatives=0)
+    with pytest.raises(TurnwiseError, match="has but one"):
+        prepared(DialogueCSE(), Numbered([3]))
+
+
+# ---- in a run
+
+
+@pytest.mark.parametrize("aggregation", ["attention", "released"])
+def test_cached_gradients_of_learnt_weights_equal_plain_ones(aggregation: str, tmp_path: Path) -> None:
+    weights = []
+    for budget in (100_000, 60):
+        wanted = recipe(
+            "dialoguecse",
+            f"aggregation={aggregation}",
+            "unit=response",
+            "negatives=2",
+            f"tokens_per_forward={budget}",
+            "dropout=0",
+            "attention_dropout=0",
+            "steps=2",
+        )
+        weights.append(train(wanted, tiny_corpus(), tmp_path / str(budget)).state_dict())
+    for name, value in weights[0].items():
+        torch.testing.assert_close(value, weights[1][name], rtol=1e-4, atol=2e-5)
+
+
+def test_it_learns_which_response_belongs_to_a_context(tmp_path: Path) -> None:
+    train(recipe("dialoguecse", "steps=60", "batch_size=8"), tiny_corpus(), tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if "loss" in line]
+    assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:5])

@@ -1,0 +1,243 @@
+"""Word vectors: counts against a loop over places, steps against NumPy pair by pair, and files that read back."""
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import corpus as sample_corpus
+from typer.testing import CliRunner
+
+from turnwise.cli import app
+from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.dialogue import Dialogue, Turn
+from turnwise.evaluation.postprocessing.glove import GloVe
+from turnwise.training import word_vectors
+from turnwise.training.word_vectors import Factors, WordVectorError, count_pairs, frequent_words, train_word_vectors
+
+FRUITS = ("apple", "pear", "plum")
+DAYS = ("monday", "friday", "sunday")
+
+
+def stored(folder: Path, *dialogues: list[str]) -> Corpus:
+    """A corpus of conversations given by their texts."""
+    with StoreWriter(folder) as writer:
+        for number, texts in enumerate(dialogues):
+            writer.write(Dialogue(str(number), tuple(Turn("user", text) for text in texts)))
+        writer.commit({"reader": "test", "licence": "none"})
+    return read_corpus(folder)
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """Fruits share their contexts, and so do days."""
+    eaten = [f"i ate a ripe {fruit} with cream" for fruit in FRUITS] + [f"the {fruit} tastes sweet" for fruit in FRUITS]
+    met = [f"we open on {day} at nine" for day in DAYS] + [f"see you next {day} then" for day in DAYS]
+    return stored(tmp_path_factory.mktemp("market") / "store", *([each] for each in (eaten + met) * 10))
+
+
+# ---- counting
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    texts=st.lists(st.lists(st.sampled_from(["a", "B", "c,", "d", "Rare"]), min_size=1, max_size=12), min_size=1, max_size=8),
+    window=st.integers(1, 14),
+    chunk=st.sampled_from([1, 7, 1000]),
+)
+def test_pairs_are_those_of_a_loop_over_places(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]], window: int, chunk: int
+) -> None:
+    corpus = stored(tmp_path_factory.mktemp("texts"), [" ".join(words) for words in texts])
+    words = ["a", "b", ",", "c", "d"]
+    expected: defaultdict[tuple[int, int], float] = defaultdict(float)
+    for text in texts:
+        cut = [word for piece in text for word in {"c,": ["c", ","]}.get(piece, [piece.lower()]) if word in words]
+        for here, one in enumerate(cut):
+            for there, other in enumerate(cut):
+                if 0 < abs(here - there) <= window:
+                    expected[words.index(one), words.index(other)] += 1 / abs(here - there)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(word_vectors, "CHUNK_WORDS", chunk)
+        if not expected:
+            with pytest.raises(WordVectorError, match="no two words"):
+                count_pairs(corpus, words, window)
+            return
+        pairs = count_pairs(corpus, words, window)
+    found = dict(zip(zip(*(each.tolist() for each in pairs.coords), strict=True), pairs.data.tolist(), strict=True))
+    assert found == pytest.approx(expected)
+
+
+def test_words_are_counted_and_sorted(tmp_path: Path) -> None:
+    corpus = stored(tmp_path / "store", ["B b a a, c", "C b"], ["ß SS d,"])
+    assert frequent_words(corpus, 2) == ["b", ",", "a", "c", "ss"]
+    assert frequent_words(corpus, 3) == ["b"]
+    with pytest.raises(WordVectorError, match=r"no word occurs 4 times .* one: 3\): .*smaller --least"):
+        frequent_words(corpus, 4)
+
+
+# ---- fitting
+
+
+def step_by_loops(
+    words: npt.NDArray[np.float64],
+    contexts: npt.NDArray[np.float64],
+    squares: list[npt.NDArray[np.float64]],
+    pairs: list[tuple[int, int, float]],
+    rate: float,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
+    """Pennington et al.'s equation 8 and its gradient, a pair at a time; of the last two columns each side has one as its bias."""
+    size = words.shape[1] - 2
+    gradients = [np.zeros_like(words), np.zeros_like(contexts)]
+    loss = 0.0
+    for i, j, count in pairs:
+        weight = (count / 100) ** 0.75 if count < 100 else 1.0
+        difference = words[i, :size] @ contexts[j, :size] + words[i, size] + contexts[j, size + 1] - np.log(count)
+        loss += weight * difference**2
+        gradients[0][i, :size] += 2 * weight * difference * contexts[j, :size]
+        gradients[1][j, :size] += 2 * weight * difference * words[i, :size]
+        gradients[0][i, size] += 2 * weight * difference
+        gradients[1][j, size + 1] += 2 * weight * difference
+    for summed, gradient in zip(squares, gradients, strict=True):
+        summed += gradient**2
+    steps = [rate * gradient / (np.sqrt(summed) + 1e-10) for gradient, summed in zip(gradients, squares, strict=True)]
+    return words - steps[0], contexts - steps[1], loss
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    batches=st.lists(
+        st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(0.1, 500)), min_size=1, max_size=20),
+        min_size=1,
+        max_size=3,
+    ),
+    seed=st.integers(0, 100),
+)
+def test_steps_are_those_of_loops_over_pairs(batches: list[list[tuple[int, int, float]]], seed: int) -> None:
+    # in double precision: AdaGrad's first step is a sign, which rounding would turn where a gradient is next to nothing
+    torch.set_default_dtype(torch.float64)
+    try:
+        factors = Factors(6, 4, seed, torch.device("cpu"))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    words, contexts = factors.words.numpy().copy(), factors.contexts.numpy().copy()
+    squares = [np.zeros_like(words), np.zeros_like(contexts)]
+    for pairs in batches:
+        i, j, counts = (torch.from_numpy(np.array(each)) for each in zip(*pairs, strict=True))
+        loss = factors.step(i, j, counts, 0.05)
+        words, contexts, expected = step_by_loops(words, contexts, squares, pairs, 0.05)
+        assert loss.item() == pytest.approx(expected)
+        np.testing.assert_allclose(factors.words.numpy(), words, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(factors.contexts.numpy(), contexts, rtol=1e-6, atol=1e-9)
+    assert (factors.words[:, 5] == 1).all() and (factors.contexts[:, 4] == 1).all()
+    np.testing.assert_allclose(factors.vectors(), words[:, :4] + contexts[:, :4], rtol=1e-6, atol=1e-9)
+
+
+def test_first_numbers_are_small_and_drawn_by_the_seed() -> None:
+    drawn = Factors(50, 10, 3, torch.device("cpu"))
+    learned = torch.cat([drawn.words[:, :11], drawn.contexts[:, :10], drawn.contexts[:, 11:]], dim=1)
+    assert 0.045 < learned.abs().max() <= 0.05
+    assert torch.equal(Factors(50, 10, 3, torch.device("cpu")).words, drawn.words)
+    assert not torch.equal(Factors(50, 10, 4, torch.device("cpu")).words, drawn.words)
+
+
+def test_words_of_equal_contexts_end_nearer_than_others(market: Corpus, tmp_path: Path) -> None:
+    told: list[tuple[str, int, int | None]] = []
+    learned = train_word_vectors(
+        market, tmp_path / "v.txt", size=20, epochs=30, progress=lambda what, done, total=None: told.append((what, done, total))
+    )
+    glove = GloVe(tmp_path / "v.txt")
+    vectors = glove.encode([*FRUITS, *DAYS], normalise=True)
+    cosines = vectors @ vectors.T
+    alike = np.kron(np.eye(2), np.ones((3, 3))).astype(bool)
+    assert cosines[alike].min() > cosines[~alike].max() + 0.2
+    assert learned.words == len(glove.words)
+    assert len(learned.losses) == 30 and learned.losses[-1] < learned.losses[0] / 10
+    assert [each[0].partition(":")[0] for each in told] == ["counting words", "counting pairs", *["learning"] * 30]
+    assert all(done == total for what, done, total in told if what.startswith("counting"))
+
+
+# ---- the file
+
+
+def test_the_file_reads_back_most_frequent_word_first(tmp_path: Path) -> None:
+    texts = ["7 Trains, 7 TAXIS?", "7 trains… straße", "taxis 7 😀 Straße"]
+    out = tmp_path / "new" / "folder" / "vectors.txt"
+    learned = train_word_vectors(stored(tmp_path / "store", texts), out, size=1, least=2)
+    glove = GloVe(out)
+    assert list(glove.words) == ["7", "strasse", "taxis", "trains"]
+    assert glove.vectors.shape == (4, 1)
+    assert (learned.words, learned.pairs) == (4, 13)  # every word with every other, and 7 with itself
+    assert [path.name for path in out.parent.iterdir()] == ["vectors.txt"]
+
+
+def test_every_frequent_word_of_a_text_has_its_vector(tmp_path: Path) -> None:
+    train_word_vectors(sample_corpus(), tmp_path / "v.txt", size=3, epochs=1)
+    texts = [turn.text for dialogue in sample_corpus() for turn in dialogue.turns]
+    glove = GloVe(tmp_path / "v.txt", vocabulary=texts)
+    occurring = Counter(word for text in texts for word in glove._words(text, None))
+    assert set(glove.words) == {word for word, count in occurring.items() if count >= 5}
+
+
+def test_equal_seeds_give_equal_files(market: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(word_vectors, "SMALLEST_BATCH", 8)  # so that the order of pairs matters
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        train_word_vectors(market, tmp_path / name, size=5, epochs=2, seed=seed)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() != (tmp_path / "c").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"least": 1000}, "no word occurs 1000 times"),
+        ({"size": 0}, "size=0"),
+        ({"window": 0}, "window=0"),
+        ({"least": -1}, "least=-1"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"learning_rate": 0.0}, "learning_rate=0.0"),
+        ({"learning_rate": float("nan")}, "learning_rate=nan"),
+        ({"learning_rate": 1e30}, "beyond all bounds at a learning rate of 1e\\+30: take a smaller one"),
+    ],
+)
+def test_what_cannot_be_learned_leaves_what_was_there(
+    market: Corpus, tmp_path: Path, changes: dict[str, float], message: str
+) -> None:
+    (tmp_path / "v.txt").write_text("before")
+    with pytest.raises(WordVectorError, match=message):
+        train_word_vectors(market, tmp_path / "v.txt", **{"size": 5, "epochs": 2, **changes})  # type: ignore[arg-type]
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"v.txt": "before"}
+
+
+def test_where_nothing_can_be_written_is_said_before_counting(market: Corpus, tmp_path: Path) -> None:
+    def never(what: str, done: int, total: int | None = None) -> None:
+        raise AssertionError("the work has begun")
+
+    with pytest.raises(WordVectorError, match=r"is a folder: .*another --out"):
+        train_word_vectors(market, tmp_path, progress=never)
+    (tmp_path / "file").touch()
+    with pytest.raises(WordVectorError, match=r"v\.txt cannot be written .*another --out"):
+        train_word_vectors(market, tmp_path / "file" / "v.txt", progress=never)
+
+
+# ---- the command
+
+
+def test_the_command_learns_from_a_split(tmp_path: Path) -> None:
+    store = sample_corpus().stores[0].folder
+    common = ["glove", "--corpus", str(store), "--size", "4", "--epochs", "2", "--out"]
+    whole = CliRunner().invoke(app, [*common, str(tmp_path / "whole.txt")], env={"COLUMNS": "200"}, catch_exceptions=False)
+    assert "that occur 5 times or more" in whole.stdout
+    part = CliRunner().invoke(
+        app, [*common, str(tmp_path / "part.txt"), "--split", "test", "--least", "2", "--window", "1", "--json"]
+    )
+    answer = json.loads(part.stdout)
+    expected = frequent_words(read_corpus(store, splits=["test"]), 2)
+    assert list(GloVe(tmp_path / "part.txt").words) == expected
+    assert answer["words"] == len(expected)
+    assert answer["pairs"] == count_pairs(read_corpus(store, splits=["test"]), expected, 1).nnz
+    assert len(answer["losses"]) == 2
