@@ -12,6 +12,7 @@ import typer
 from turnwise.cli.bench import bench_app
 from turnwise.cli.corpus import corpus_app
 from turnwise.cli.evaluation import annotate_app, compare_command, evaluate_command
+from turnwise.cli.glove import glove_command
 from turnwise.cli.soup import soup_command
 from turnwise.cli.sweep import sweep_command
 from turnwise.cli.training import recipes_command, train_command
@@ -29,6 +30,7 @@ app.command("train")(train_command)
 app.command("recipes")(recipes_command)
 app.command("sweep")(sweep_command)
 app.command("soup")(soup_command)
+app.command("glove")(glove_command)
 app.command("evaluate")(evaluate_command)
 app.command("compare")(compare_command)
 app.add_typer(annotate_app, name="annotate")

@@ -13,9 +13,8 @@ from scipy.sparse import csr_array
 
 from turnwise.dialogue import Turn
 from turnwise.evaluation.postprocessing.vectors import PostprocessingError, Vectors, digest, unit
+from turnwise.words import words_of
 
-#: A word is a run of letters, digits and underscores; any other visible character stands for itself.
-_WORD = re.compile(r"\w+|[^\w\s]")
 _HEADER = re.compile(r"([0-9]+) ([0-9]+)")
 
 
@@ -96,13 +95,13 @@ class GloVe:
     def _words(self, item: Any, most: int | None) -> list[str]:
         """The words of an input, cut."""
         turns = [item] if isinstance(item, str) else [turn.text if isinstance(turn, Turn) else turn for turn in item]
-        words = [word for text in turns for word in _WORD.findall(self._fold(text))]
+        words = [word for text in turns for word in words_of(text, lower=self.lower)]
         if most is None or len(words) <= most:
             return words
         return words[:most] if len(turns) == 1 else words[len(words) - most :]
 
-    def _fold(self, text: str) -> str:
-        return text.casefold() if self.lower else text
+    def _fold(self, word: str) -> str:
+        return word.casefold() if self.lower else word
 
     # ---- reading
 
