@@ -210,6 +210,20 @@ def test_a_line_for_every_combination_of_the_other_axes(tmp_path: Path) -> None:
     assert {"temperature 0.05", "temperature 0.1", "untrained", "16", "64", "256", "batch_size"} <= set(shown)
 
 
+def test_variants_are_lines_by_their_names_and_alone_have_no_curve(tmp_path: Path) -> None:
+    names = ("Ours", "a_b | theirs")
+    made = [point(f"{name}, {x}", {"x": x, "variant": name}, 0.5, seed) for seed, x in enumerate((1, 2)) for name in names]
+    write_experiment([point("untrained", {}, 0.4), *made], ["x", "variant"], tmp_path, "Two")
+    picture = curve(tmp_path, "diaeval-actions")
+    assert [len(line.attrib["points"].split()) for line in picture.iter(f"{SVG}polyline")] == [2, 2]
+    assert {"Ours", "a_b | theirs", "untrained", "x"} <= set(texts(picture))
+    alone = [point(name, {"variant": name}, 0.5, seed) for seed, name in enumerate(names)]
+    write_experiment(alone, ["variant"], tmp_path, "Alone")
+    assert list((tmp_path / "curves").iterdir()) == []
+    assert list(table(tmp_path, "Figures")) == ["model", "Ours", r"a\_b \| theirs"]
+    assert "Curves" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
 def test_the_start_is_a_dashed_line_at_its_height(tmp_path: Path) -> None:
     """Between the two lines' points, where its figure is: heights are held against those of the points."""
     made = points()

@@ -26,13 +26,15 @@ from turnwise.evaluation.evaluating import EvaluationError, evaluate
 from turnwise.evaluation.judged import fingerprint
 from turnwise.evaluation.protocols import Effort
 from turnwise.evaluation.suites import SUITES
-from turnwise.experiments import sweep as sweep_module
+from turnwise.experiments import sweeping as sweep_module
 from turnwise.experiments.grid import GridError, parse_axis
 from turnwise.experiments.points import Point
-from turnwise.experiments.sweep import Sweep, SweepError, load_sweep, packaged_sweeps, run_sweep
+from turnwise.experiments.sweep import Sweep, SweepError, load_sweep, packaged_sweeps
+from turnwise.experiments.sweeping import run_sweep
+from turnwise.experiments.variants import VariantError
 from turnwise.recipes import packaged
 from turnwise.training.loop import TrainingInterruptedError, train
-from turnwise.training.recipe import RecipeError, load_recipe
+from turnwise.training.recipe import Recipe, RecipeError, load_recipe
 
 TASKS = ("nli",)
 
@@ -270,7 +272,7 @@ def test_another_recipe_or_corpus_is_refused_in_the_same_folder(tiny_recipe: Pat
         (["seed=1,2", "learning_rate=1e-3,fast"], r"seed=1, learning_rate=fast: learning_rate='fast': expected float"),
         (["seed=1,2", "query_trns=[1]"], r"neither the recipe nor its objectives have a key 'query_trns'"),
         (["batch_size=8,1"], r"batch_size=1: batch_size=1: too small"),
-        (["learning_rate=1,1.0"], r"learning_rate=1.0 and learning_rate=1 are one recipe"),
+        (["learning_rate=1,1.0"], r"learning_rate=1.0 and learning_rate=1 are one model, judged in one way"),
     ],
 )
 def test_what_cannot_be_trained_is_told_before_anything_is(
@@ -390,7 +392,7 @@ def test_the_start_is_cut_and_pooled_as_all_points_are(tiny_recipe: Path, world:
 @pytest.mark.parametrize("name", packaged_sweeps())
 def test_packaged_sweeps_can_be_run(name: str) -> None:
     sweep = load_sweep(name)
-    assert len(sweep.recipes()) > 1
+    assert len(sweep.plan()) > 1
     assert sweep.base().describes
     assert sweep.describes
     assert sweep.suites
@@ -398,17 +400,65 @@ def test_packaged_sweeps_can_be_run(name: str) -> None:
     assert name not in packaged()
 
 
+def recipes(sweep: str) -> list[Recipe]:
+    return [planned.recipe for planned in load_sweep(sweep).plan()]
+
+
 def test_the_packaged_sweeps_are_the_papers() -> None:
-    assert packaged_sweeps() == ["dse-queries", "wmdc-corpus", "wmdc-layers", "wmdc-windows"]
-    windows = load_sweep("wmdc-windows").recipes()
-    options = [(recipe.steps, recipe.objectives["wmdc"]["windows"], recipe.objectives["wmdc"]["reweight"]) for _, recipe in windows]
-    assert options == [(1500, list(range(1, size + 1)), reweight) for size in range(1, 6) for reweight in (True, False)]
-    assert [(each.steps, each.corpus_share) for _, each in load_sweep("wmdc-corpus").recipes()] == [
-        (1500, share) for share in (0.01, 0.1, 1.0)
+    parts = ("baselines", "corpus", "negatives", "temperature", "turns")
+    assert packaged_sweeps() == [
+        *(f"dialoguecse-{part}" for part in parts),
+        *("dse-queries", "wmdc-corpus", "wmdc-layers", "wmdc-windows"),
     ]
-    assert [(each.backbone, each.layers) for _, each in load_sweep("wmdc-layers").recipes()] == [("minilm", n) for n in (2, 4, 6)]
-    turns = [each.objectives["dse"]["query_turns"] for _, each in load_sweep("dse-queries").recipes()]
+    windows = recipes("wmdc-windows")
+    options = [(recipe.steps, recipe.objectives["wmdc"]["windows"], recipe.objectives["wmdc"]["reweight"]) for recipe in windows]
+    assert options == [(1500, list(range(1, size + 1)), reweight) for size in range(1, 6) for reweight in (True, False)]
+    assert [(each.steps, each.corpus_share) for each in recipes("wmdc-corpus")] == [(1500, share) for share in (0.01, 0.1, 1.0)]
+    assert [(each.backbone, each.layers) for each in recipes("wmdc-layers")] == [("minilm", n) for n in (2, 4, 6)]
+    turns = [each.objectives["dse"]["query_turns"] for each in recipes("dse-queries")]
     assert turns == [[1], [2], [3], [1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("name", "axis", "values"),
+    [
+        ("turns", "context_turns", [1, 2, 3, 4, 5]),
+        ("corpus", "corpus_share", [0.01, 0.03, 0.1, 0.3, 1]),
+        ("temperature", "temperature", [0.05, 0.1, 0.2, 0.5]),
+        ("negatives", "negatives", [1, 4, 9, 19]),
+    ],
+)
+def test_dialoguecses_figures_change_one_thing(name: str, axis: str, values: list[float]) -> None:
+    """Each beside the recipe itself, which has none of the values but its own; two of them beside the siamese network."""
+    plan = load_sweep(f"dialoguecse-{name}").plan()
+    kinds = ["dialoguecse", "siamese"] if name in ("turns", "corpus") else ["dialoguecse"]
+    found = [(each.place[axis], kind) for each in plan for kind in each.recipe.objectives]
+    assert found == [(value, kind) for value in values for kind in kinds]
+    for each in plan:
+        ((kind, options),) = each.recipe.objectives.items()
+        own = load_recipe(kind).objectives[kind]
+        changed = {} if axis == "corpus_share" else {axis: each.place[axis]}
+        assert options == own | changed | ({"in_batch": False} if name == "negatives" else {})
+        share = each.place[axis] if axis == "corpus_share" else 1
+        assert each.recipe == replace(load_recipe(kind), objectives={kind: options}, steps=1500, corpus_share=share)
+
+
+def test_dialoguecses_table_has_its_baselines() -> None:
+    plan = {each.name: each for each in load_sweep("dialoguecse-baselines").plan()}
+    judged = {"avg": ("mean", None), "CLS": ("cls", None), "flow": ("mean", "flow"), "whitening": ("mean", "whitening")}
+    for way, expected in judged.items():
+        for start in ("backbone", "adapted"):
+            each = plan.pop(f"{start}-{way}")
+            assert ((each.pooling, each.postprocess), each.trained) == (expected, start == "adapted")
+            if each.trained:
+                assert (each.recipe.epochs, each.recipe.batch_size, each.recipe.learning_rate) == (0.5, 50, 2e-5)
+                assert (each.recipe.objectives["masked-language"], each.recipe.max_length) == ({"share": 0.15, "most": 10}, 50)
+    assert plan.pop("GloVe").word_vectors
+    found = {name: each.recipe.objectives for name, each in plan.items()}
+    assert [found[f"SiameseBERT-{kind}"]["siamese"]["context_turns"] for kind in "sm"] == [1, 3]
+    assert [found[f"DialogueCSE-I{number}"]["dialoguecse"]["aggregation"] for number in (1, 2)] == ["attention", "mean"]
+    assert len(found) == 4
+    assert {each.recipe.steps for each in plan.values()} == {None}
 
 
 def test_the_command_line_adds_to_a_file_and_replaces(tmp_path: Path) -> None:
@@ -430,7 +480,7 @@ def test_the_command_line_adds_to_a_file_and_replaces(tmp_path: Path) -> None:
         ("ema", (0, 0.9)),
     ]
     assert changed.suites == ("ums",)
-    assert {(each.steps, each.batch_size, each.seed) for _, each in changed.recipes()} == {(9, 8, 7)}
+    assert {(each.recipe.steps, each.recipe.batch_size, each.recipe.seed) for each in changed.plan()} == {(9, 8, 7)}
     assert load_sweep(file, suites=[]).suites == ()
 
 
@@ -451,15 +501,15 @@ def test_the_command_line_adds_to_a_file_and_replaces(tmp_path: Path) -> None:
 def test_bad_files_are_refused(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises((SweepError, GridError), match=message):
+    with pytest.raises((SweepError, GridError, VariantError), match=message):
         load_sweep(file)
 
 
 def test_names_of_nothing_and_grids_of_nothing_are_refused() -> None:
     with pytest.raises(RecipeError, match="there is no recipe 'nothing'"):
-        load_sweep("nothing", ["seed=1"]).recipes()
+        load_sweep("nothing", ["seed=1"]).plan()
     with pytest.raises(GridError, match="needs an axis"):
-        load_sweep("dse").recipes()
+        load_sweep("dse").plan()
     with pytest.raises(GridError, match="two axes are called 'seed'"):
         load_sweep("wmdc-windows", ["seed=1", "seed=2"])
 

@@ -10,7 +10,6 @@ from turnwise.cli.terminal import AsJson, bar, print_json, print_table, quiet
 if TYPE_CHECKING:
     from turnwise.backbone.pooling import Pooling
     from turnwise.evaluation.datasets.construction import Label
-    from turnwise.evaluation.judged import Judged
     from turnwise.evaluation.outcomes import Row
 
 annotate_app = typer.Typer(help="Pairs of texts for people to compare, and what they said of them.", no_args_is_help=True)
@@ -51,8 +50,9 @@ def evaluate_command(
     if (postprocess is None) != (fit is None):
         raise typer.BadParameter("--postprocess and --fit belong together", param_hint="--postprocess")
     quiet()
+    from turnwise.corpus.store import read_corpus
     from turnwise.evaluation.evaluating import evaluate
-    from turnwise.evaluation.judged import load_model
+    from turnwise.evaluation.judged import load_model, postprocessed_on
     from turnwise.evaluation.protocols import Effort
     from turnwise.evaluation.reporting.report import write_report
     from turnwise.evaluation.results import whence
@@ -60,7 +60,7 @@ def evaluate_command(
     judged = load_model(model, _pooling(pooling))
     with bar() as progress:
         if postprocess is not None and fit is not None:
-            judged = _postprocessed(judged, postprocess, fit)
+            judged = postprocessed_on(judged, postprocess, read_corpus(fit))
         results = evaluate(
             judged,
             data,
@@ -91,14 +91,6 @@ def _figure(row: "Row") -> str:
 
     digits = digits_of(row.value, row.high)
     return f"{number(row.value, digits)}  (95%: {between(row.low, row.high, digits)})"
-
-
-def _postprocessed(judged: "Judged", kind: str, store: Path) -> "Judged":
-    from turnwise.corpus.store import read_corpus
-    from turnwise.evaluation.judged import postprocessed
-
-    texts = list(dict.fromkeys(turn.text for dialogue in read_corpus(store) for turn in dialogue.turns))
-    return postprocessed(judged, kind, texts)
 
 
 def compare_command(

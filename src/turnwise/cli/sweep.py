@@ -24,6 +24,7 @@ def sweep_command(
     grid: Annotated[
         list[str] | None, typer.Option(help="A key of the recipe and its values, as key=a,b,c or key=[1],[1,2]; may be repeated.")
     ] = None,
+    variant: Annotated[list[str] | None, typer.Option(help="These of the sweep's variants alone; may be repeated.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a key at all points, as key=value; may be repeated.")
     ] = None,
@@ -49,7 +50,7 @@ def sweep_command(
         bool, typer.Option("--list", callback=_list, is_eager=True, help="Show the sweeps that come with turnwise and stop.")
     ] = False,
 ) -> None:
-    """Trains a recipe at every point of a grid, measures each model, and reports them together.
+    """Trains a recipe and its variants at every point of a grid, measures each model, and reports them together.
 
     Killed, interrupted or with failed points, the same command goes on; the grid may grow meanwhile.
 
@@ -58,11 +59,12 @@ def sweep_command(
     quiet()
     from turnwise.corpus.store import read_corpus
     from turnwise.evaluation.protocols import Effort
-    from turnwise.experiments.sweep import SweepError, load_sweep, run_sweep
+    from turnwise.experiments.sweep import SweepError, load_sweep
+    from turnwise.experiments.sweeping import run_sweep
     from turnwise.training.loop import TrainingInterruptedError
 
     own = not suite and not task  # either of them replaces what the sweep names
-    wanted = load_sweep(recipe, grid or (), settings or (), None if own else suite or ())
+    wanted = load_sweep(recipe, grid or (), settings or (), None if own else suite or (), variant or None)
     try:
         with bar() as progress:
             points = run_sweep(

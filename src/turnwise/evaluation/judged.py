@@ -4,7 +4,7 @@ import hashlib
 import importlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.backbone.pooling import Pooling
-from turnwise.dialogue import Turn
+from turnwise.dialogue import Dialogue, Turn
 from turnwise.encoder import Encoder
 from turnwise.errors import TurnwiseError
 from turnwise.evaluation.postprocessing.glove import GloVe
@@ -111,6 +111,15 @@ def postprocessed(subject: Judged, kind: str, texts: Sequence[str]) -> Judged:
     encoder = postprocess(subject.encoder, kind, texts)
     known = _digest([], subject.fingerprint, encoder.description) if subject.fingerprint is not None else None
     return Judged(f"{subject.name}, {kind}", encoder, None, None, known, subject.remark)
+
+
+def postprocessed_on(subject: Judged, kind: str, corpus: Iterable[Dialogue]) -> Judged:
+    """A model whose vectors are whitened or sent through a flow, fitted on the turns of a corpus, each text once.
+
+    Raises:
+        ModelError: if it gives no vectors.
+    """
+    return postprocessed(subject, kind, list(dict.fromkeys(turn.text for dialogue in corpus for turn in dialogue.turns)))
 
 
 def fingerprint(encoder: Encoder) -> str:

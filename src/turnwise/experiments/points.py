@@ -8,6 +8,9 @@ from typing import Any
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.summaries import Summarised, summarise
 
+#: The axis along which an experiment's variants lie.
+VARIANT = "variant"
+
 
 @dataclass(frozen=True)  # without slots, which leave no room for the figures
 class Point:

@@ -14,7 +14,7 @@ from turnwise.evaluation.reporting.markdown import escaped, grid
 from turnwise.evaluation.reporting.page import contents, document, facts, image, listing, section
 from turnwise.evaluation.results import defined, taken_with
 from turnwise.evaluation.summaries import SUMMARIES, Summarised
-from turnwise.experiments.points import Point
+from turnwise.experiments.points import VARIANT, Point
 from turnwise.svg import line_chart
 
 #: A horizontal axis whose largest number is so many times its smallest is drawn by powers of ten.
@@ -41,7 +41,8 @@ def write_experiment(points: Sequence[Point], axes: Sequence[str], out: Path, ti
 
     Args:
         points: in the order of the table; differences are to the first of them.
-        axes: what the points differ in; curves run along the first, and have a line for every combination of the others.
+        axes: what the points differ in; curves run along the first, and have a line for every combination of the others. Along
+            variants alone there is no curve.
         out: the experiment's folder.
         title: of the page.
         remarks: what a reader has to know besides.
@@ -303,8 +304,8 @@ def _curves(experiment: _Experiment) -> dict[str, str]:
 
 
 def _curve(experiment: _Experiment, key: _Key) -> str:
-    """A figure along the first axis; empty where no point has both."""
-    if not experiment.axes:
+    """A figure along the first axis; empty where no point has both, and for variants alone, between which nothing lies."""
+    if not experiment.axes or experiment.axes[0] == VARIANT:
         return ""
     across, *others = experiment.axes
     # of all points, failed ones too: the axes of all figures of an experiment are alike
@@ -319,7 +320,7 @@ def _curve(experiment: _Experiment, key: _Key) -> str:
         if not point.place:
             levels[point.name] = cell.figure.value
         elif across in point.place:
-            name = ", ".join(f"{axis.rpartition('.')[2]} {plain(point.place.get(axis))}" for axis in others)
+            name = ", ".join(_line(axis, plain(point.place.get(axis))) for axis in others)
             x = places[plain(point.place[across])]
             lines.setdefault(name, []).append((x, cell.figure.value))
             intervals.setdefault(name, []).append((x, cell.low, cell.high))
@@ -336,6 +337,11 @@ def _curve(experiment: _Experiment, key: _Key) -> str:
         from_zero=False,
         beside=True,
     )
+
+
+def _line(axis: str, value: str) -> str:
+    """A line's value on an axis, as its name has it; variants have names of their own."""
+    return value if axis == VARIANT else f"{axis.rpartition('.')[2]} {value}"
 
 
 def _axis(values: Sequence[Any]) -> tuple[dict[float, str], dict[str, float]]:
