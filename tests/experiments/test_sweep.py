@@ -453,12 +453,16 @@ def test_dialoguecses_table_has_its_baselines() -> None:
             if each.trained:
                 assert (each.recipe.epochs, each.recipe.batch_size, each.recipe.learning_rate) == (0.5, 50, 2e-5)
                 assert (each.recipe.objectives["masked-language"], each.recipe.max_length) == ({"share": 0.15, "most": 10}, 50)
+                adapted = each.recipe
     assert plan.pop("GloVe").word_vectors
     found = {name: each.recipe.objectives for name, each in plan.items()}
-    assert [found[f"SiameseBERT-{kind}"]["siamese"]["context_turns"] for kind in "sm"] == [1, 3]
-    assert [found[f"DialogueCSE-I{number}"]["dialoguecse"]["aggregation"] for number in (1, 2)] == ["attention", "mean"]
-    assert len(found) == 4
-    assert {each.recipe.steps for each in plan.values()} == {None}
+    for ending, first in (("", None), (", the paper's numbers", adapted)):
+        siamese, ours = (f"SiameseBERT-s{ending}", f"SiameseBERT-m{ending}"), (f"DialogueCSE-I1{ending}", f"DialogueCSE-I2{ending}")
+        assert [found[name]["siamese"]["context_turns"] for name in siamese] == [1, 3]
+        assert [found[name]["dialoguecse"]["aggregation"] for name in ours] == ["attention", "mean"]
+        assert all(plan[name].recipe.first == first for name in (*siamese, *ours))  # one first stage serves all
+    assert len(found) == 8
+    assert {each.recipe.steps for each in plan.values()} == {1500}
 
 
 def test_the_command_line_adds_to_a_file_and_replaces(tmp_path: Path) -> None:

@@ -137,8 +137,8 @@ def test_variants_are_names_with_what_they_are(variants: Any, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("variants", "grid", "message"),
     [
-        ({"a": {}, "b": {"trained": False}}, {"seed": [1]}, "b: seed is an axis and changes nothing of it"),
-        ({"a": {}, "b": {"word_vectors": True}}, {"seed": [1]}, "b: seed is an axis and changes nothing of it"),
+        ({"a": {}, "b": {"trained": False}}, {"seed": [1]}, "b is not trained, and a grid \\(seed\\) needs variants that are"),
+        ({"a": {}, "b": {"word_vectors": True}}, {"seed": [1]}, "b is not trained, and a grid \\(seed\\) needs variants that are"),
         ({"a": {"set": {"seed": 2}}}, {"seed": [1]}, "a: seed is an axis and set by the variant too"),
         ({"a": {}, "b": {"recipe": "other"}}, {"query_turns": [[1]]}, r"b, query_turns=\[1\]: .*have a key 'query_turns'"),
         ({"a": {}, "b": {"set": {"warmth": 2}}}, {}, "b: .*have a key 'warmth'"),
@@ -197,11 +197,13 @@ class Followed:
 
     Attributes:
         trained: the folders and the recipes, in their order.
+        begun: the first stages that they were given.
         measured: the names, fingerprints and folders.
         broken: what goes wrong with a training.
     """
 
     trained: list[tuple[str, Recipe]] = field(default_factory=list)
+    begun: list[Path | None] = field(default_factory=list)
     measured: list[tuple[str, str | None, Path]] = field(default_factory=list)
     broken: Callable[[Recipe], BaseException | None] = lambda _: None
 
@@ -210,8 +212,9 @@ class Followed:
 def followed(monkeypatch: pytest.MonkeyPatch) -> Followed:
     seen = Followed()
 
-    def training(wanted: Recipe, learnt: Corpus, out: Path, **_: Any) -> None:
+    def training(wanted: Recipe, learnt: Corpus, out: Path, first: Path | None = None, **_: Any) -> None:
         seen.trained.append((out.name, wanted))
+        seen.begun.append(first)
         if (error := seen.broken(wanted)) is not None:
             raise error
         encoder = Encoder.load(wanted.backbone, device="cpu", pooling=wanted.pooling)
@@ -273,8 +276,9 @@ def test_recipes_of_one_first_stage_share_it_and_say_so(files: Path, tmp_path: P
     first = tmp_path / "out" / "runs" / run_name(two.first)
     assert followed.trained[0] == (first.name, two.first)
     assert [(name, each.first, each.backbone) for name, each in followed.trained[1:]] == [
-        (f"temperature={value}", None, str(first)) for value in (0.05, 0.1, 0.2)
+        (f"temperature={value}", two.first, two.backbone) for value in (0.05, 0.1, 0.2)
     ]
+    assert followed.begun == [None, first, first, first]
     assert [point.folder for point in points[1:]] == [tmp_path / "out" / "runs" / f"temperature={v}" for v in (0.05, 0.1, 0.2)]
     # what is measured first is the backbone of both stages
     assert followed.measured[0][1] == fingerprint(Encoder.load(backbone()))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import backbone, corpus, folder, recipe, resume
+from tiny import backbone, corpus, folder, gradients, recipe, resume
 
 from turnwise.backbone.stream import TokenStream
 from turnwise.corpus.store import Corpus
@@ -39,16 +39,6 @@ def metrics(place: Path) -> list[dict[str, float]]:
 
 def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
-
-def gradients(wanted: Recipe, place: Path) -> tuple[float, dict[str, torch.Tensor]]:
-    """The loss and the gradients of the first step."""
-    run = _Run(wanted, corpus(), place, False, lambda *_: None, False, folder() / "cache")
-    run.encoder.train()
-    run.optimizer.step = lambda *_: None  # type: ignore[method-assign,assignment]
-    figures = run._step([feed.prepare(0) for feed in run.feeds])
-    found = {name: value.grad.clone() for name, value in run.named.items() if value.grad is not None}
-    return figures["loss"], found
 
 
 OBJECTIVES = ["dse", "simcse", "tod-bert-paper", "masked-language", "siamese-m-paper", "wmdc", "dialoguecse", "combined"]
@@ -118,8 +108,8 @@ def test_combined_objectives_keep_what_is_their_own(tmp_path: Path) -> None:
     own = ["objectives.dse.weight=0.5", "objectives.dse.batch_size=5", "objectives.dse.head_learning_rate=0.02"]
     shared = ["batch_size=7", "learning_rate=0.001", "objectives.wmdc.head_learning_rate=null", "head_learning_rate=0.03"]
     run = _Run(recipe("combined", *own, *shared), corpus(), tmp_path, False, lambda *_: None, False, folder() / "cache")
-    assert {part.name: part.weight for part in run.parts} == {"dse": 0.5, "wmdc": 1.0}
-    assert [[len(feed.rows(step)) for step in range(3)] for feed in run.feeds] == [[5, 5, 5], [7, 7, 7]]
+    assert {part.name: part.weight for part in run.parts} == {"dse": 0.5, "wmdc": 1.0, "dialoguecse": 1.0}
+    assert [[len(feed.rows(step)) for step in range(3)] for feed in run.feeds] == [[5, 5, 5], [7, 7, 7], [4, 4, 4]]
     names = {id(value): name for name, value in run.named.items()}
     rates = {names[id(value)]: group["peak"] for group in run.optimizer.param_groups for value in group["params"]}
     assert rates.keys() == run.named.keys()
@@ -134,8 +124,9 @@ def test_combined_losses_are_logged_apart(tmp_path: Path) -> None:
     lines = metrics(tmp_path / "run")
     assert [line["wmdc.window"] for line in lines] == [1, 2, 3, 1]
     for line in lines:
-        assert min(line["loss.dse"], line["loss.wmdc"]) > 0
-        assert line["loss"] == pytest.approx(0.25 * line["loss.dse"] + 3 * line["loss.wmdc"], rel=1e-6)
+        own = [line[f"loss.{name}"] for name in ("dse", "wmdc", "dialoguecse")]
+        assert min(own) > 0
+        assert line["loss"] == pytest.approx(0.25 * own[0] + 3 * own[1] + own[2], rel=1e-6)
     train(recipe("dse"), corpus(), tmp_path / "alone")
     assert not any(key.startswith("loss.") for line in metrics(tmp_path / "alone") for key in line)
     texts = ["where is my parcel ?", "thank you"]
@@ -519,4 +510,4 @@ def test_an_objective_that_counts_for_nothing_is_logged_as_what_it_is(tmp_path: 
     train(recipe("combined", *changes), corpus(), tmp_path / "run")
     line = metrics(tmp_path / "run")[0]
     assert line["loss.wmdc"] > 0
-    assert line["loss"] == pytest.approx(line["loss.dse"])
+    assert line["loss"] == pytest.approx(line["loss.dse"] + line["loss.dialoguecse"])

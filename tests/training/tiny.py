@@ -13,7 +13,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from turnwise.corpus.sample import sample_dialogues
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
-from turnwise.training.loop import train
+from turnwise.training.loop import _Run, train
 from turnwise.training.recipe import Recipe, load_recipe
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -76,6 +76,16 @@ def recipe(name: str = "dse", *changes: str, dropout: float = 0.1) -> Recipe:
     if name == "combined":
         small.append("objectives.dse.batch_size=6")
     return load_recipe(name, [*small, *changes])
+
+
+def gradients(wanted: Recipe, place: Path) -> tuple[float, dict[str, torch.Tensor]]:
+    """The loss and the gradients of the first step."""
+    run = _Run(wanted, corpus(), place, False, lambda *_: None, False, folder() / "cache")
+    run.encoder.train()
+    run.optimizer.step = lambda *_: None  # type: ignore[method-assign,assignment]
+    figures = run._step([feed.prepare(0) for feed in run.feeds])
+    found = {name: value.grad.clone() for name, value in run.named.items() if value.grad is not None}
+    return figures["loss"], found
 
 
 def resume(wanted: Path, store: Path, place: Path) -> None:

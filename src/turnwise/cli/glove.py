@@ -27,7 +27,7 @@ def glove_command(
     from turnwise.training.word_vectors import train_word_vectors
 
     with bar() as progress:
-        learned = train_word_vectors(
+        learnt = train_word_vectors(
             read_corpus(*corpus, splits=split or None),
             out,
             size=size,
@@ -38,11 +38,11 @@ def glove_command(
             progress=progress,
         )
     if as_json:
-        print_json({"vectors": str(out), "words": learned.words, "pairs": learned.pairs, "losses": list(learned.losses)})
+        print_json({"vectors": str(out), "words": learnt.words, "pairs": learnt.pairs, "losses": list(learnt.losses)})
         return
     rows = [
-        ("words", f"{learned.words:,}, that occur {least} times or more"),
-        ("pairs", f"{learned.pairs:,}"),
-        ("loss", f"{learned.losses[0]:.4f} → {learned.losses[-1]:.4f}"),
+        ("words", f"{learnt.words:,}, that occur {least} times or more"),
+        ("pairs", f"{learnt.pairs:,}"),
+        ("loss", f"{learnt.losses[0]:.4f} → {learnt.losses[-1]:.4f}"),
     ]
     print_table(f"[bold]{out}", rows)

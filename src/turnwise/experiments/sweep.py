@@ -105,7 +105,7 @@ class Sweep:
         for variant in self.variants:
             if keys and not variant.learns:
                 raise SweepError(
-                    f"{variant.name}: {keys[0]} is an axis and changes nothing of it, since no recipe is trained for it"
+                    f"{variant.name} is not trained, and a grid ({keys[0]}) needs variants that are: choose those by --variant"
                 )
             if both := set(variant.keys) & set(keys):
                 raise SweepError(f"{variant.name}: {min(both)} is an axis and set by the variant too: leave one of them out")
@@ -195,7 +195,7 @@ def load_sweep(
         grid: axes as `key=a,b,c`, in place of the sweep's own of that key, or besides them.
         settings: `key=value`, after the sweep's own and after those of its variants.
         suites: instead of the sweep's own; None: those.
-        variants: the names of those to keep; None: all.
+        variants: the names of those to keep; None or none: all.
 
     Raises:
         SweepError: if the file is not a sweep's.
@@ -217,7 +217,7 @@ def load_sweep(
         settings=tuple(settings_of(tree.get("set"), name)),
         suites=tuple(_texts(name, "suites", tree.get("suites")) if suites is None else suites),
         describes=str(tree.get("describes", "")),
-        variants=methods if variants is None else chosen(methods, variants),
+        variants=chosen(methods, variants) if variants else methods,
         overrides=tuple(settings),
     )
 

@@ -111,14 +111,14 @@ class _Running:
         return replace(found, name=planned.name)
 
     def _trained(self, recipe: Recipe, name: str) -> Path:
-        """The folder of a recipe's model."""
+        """The folder of a recipe's model; recipes that have the same first stage share it."""
         folder = self._run(name)
         if folder in self.failed:
             raise SweepError(self.failed[folder])
         if not (folder / TRAINED).exists():
             try:
-                own = self._one_stage(recipe)
-                train(own, self.corpus, folder, resume=True, cache=self.out / "tokens", progress=self.progress)
+                first = self._first(recipe)
+                train(recipe, self.corpus, folder, resume=True, cache=self.out / "tokens", first=first, progress=self.progress)
             except TrainingInterruptedError:
                 raise
             except (TurnwiseError, *_OUT_OF_MEMORY) as error:
@@ -128,13 +128,13 @@ class _Running:
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         return folder
 
-    def _one_stage(self, recipe: Recipe) -> Recipe:
-        """A recipe that starts from the model of its first stage, which all recipes share that have the same one."""
+    def _first(self, recipe: Recipe) -> Path | None:
+        """The folder of a recipe's first stage, where it has one."""
         if recipe.first is None:
-            return recipe
-        start = self._trained(recipe.first, run_name(recipe.first))
+            return None
+        folder = self._trained(recipe.first, run_name(recipe.first))
         release_memory()
-        return replace(recipe, first=None, backbone=str(start.resolve()))
+        return folder
 
     def _word_vectors(self, recipe: Recipe) -> Path:
         """The file of the corpus' word vectors."""

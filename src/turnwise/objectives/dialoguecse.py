@@ -30,6 +30,9 @@ from turnwise.objectives.objective import Batch, BatchStates, Example, Prepared
 #: Units of the layer by which the authors' code weights turns.
 _RELEASED_UNITS = 256
 
+#: Responses of an example where it is a dialogue: longer ones are several, since the loss compares all responses of a batch.
+_MOST_RESPONSES = 64
+
 
 @dataclass(frozen=True, slots=True)
 class DialogueCSE:
@@ -41,13 +44,15 @@ class DialogueCSE:
         bidirectional: whether turns after the response guide it, too.
         aggregation: how turns come together: 'mean', the paper's I₂ (Eq. 7); 'attention', its I₁ (Eqs. 5 and 6), two layers on each
             refined embedding, pooled; 'released', as the authors' code has it: turns count by 1 + their share in an attention over
-            the turns' own vectors. (The code also matches by 0.1·ŪR̄ᵀ instead of ŪR̄ᵀ/√d, a factor that the cosine does not see.)
+            the vectors of the turns on their side of the response. (The code also matches by 0.1·ŪR̄ᵀ instead of ŪR̄ᵀ/√d, a factor
+            that the cosine does not see.)
         negatives: responses drawn for each true one: of a dialogue drawn from the others, a turn.
         in_batch: whether the batch's other responses and their negatives are negatives as well, except those of the same dialogue.
             They are encoded anyway.
         mask_equal: whether a negative of the true response's very text is left out; the paper leaves it in.
         unit: what an example is: a 'response' with its context, or a whole 'dialogue', each of whose turns is a response: for the
-            same loss a turn is encoded once instead of once for every turn that it guides.
+            same loss a turn is encoded once instead of once for every turn that it guides. (A dialogue of more than 64 turns is
+            several examples.)
     """
 
     temperature: float = 0.1
@@ -73,16 +78,14 @@ class DialogueCSE:
             raise TurnwiseError(f"negatives={self.negatives}: needs to be 1 or more, or 0 with in_batch=true")
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
-        """The turns around each response and the response; or the dialogue, for both."""
+        """Responses, and the turns from which their contexts come: the responses are among them."""
         turns = len(dialogue.turns)
-        if self.unit == "dialogue":
-            if turns > 1:
-                yield Example(((0, turns), (0, turns)))
-            return
-        for response in range(turns):
-            first, last = self._around(response, 0, turns)
+        together = 1 if self.unit == "response" else _MOST_RESPONSES
+        for begin in range(0, turns, together):
+            end = min(begin + together, turns)
+            first, last = self._around(begin, 0, turns)[0], self._around(end - 1, 0, turns)[1]
             if last - first > 1:
-                yield Example(((first, last), (response, response + 1)))
+                yield Example(((first, last), (begin, end)))
 
     def _around(self, response: int, first: int, last: int) -> tuple[int, int]:
         """The turns from which the context of a response comes: the response itself is among them."""
@@ -166,22 +169,32 @@ class DialogueCSE:
         tokens, mask = states.padded()
         means = tokens.sum(1) / mask.sum(1, keepdim=True)
         present = facts["contexts"] >= 0
+        # turns are prepared in their order, so what stands before a response in the batch stands before it in the dialogue
+        before = facts["contexts"] < facts["responses"][facts["positives"]][:, None]
         turns = means[facts["contexts"].clamp(min=0)] * present[..., None]  # (contexts, turns, hidden)
         offered = facts["responses"]
         if self.aggregation == "attention":
             similarity = _attended(turns, present, tokens[offered], mask[offered], heads)
         else:
-            similarity = guided_cosine(self._summed(turns, present, heads), tokens[offered], mask[offered])
+            similarity = guided_cosine(self._summed(turns, present, before, heads), tokens[offered], mask[offered])
         loss = candidate_nt_xent(similarity, facts["positives"], facts["candidates"], self.temperature)
         positive = similarity.detach().gather(1, facts["positives"][:, None])
         return loss, {"positive": float(positive.mean()), "negatives": float(facts["candidates"].sum(1).float().mean()) - 1}
 
-    def _summed(self, turns: torch.Tensor, present: torch.Tensor, heads: nn.Module) -> torch.Tensor:
+    def _summed(self, turns: torch.Tensor, present: torch.Tensor, before: torch.Tensor, heads: nn.Module) -> torch.Tensor:
         """The turns' vectors brought together (contexts, hidden), by weights in which the responses have no part."""
         if self.aggregation == "mean":
             return turns.sum(1) / present.sum(1, keepdim=True)
-        shares: torch.Tensor = heads(turns)[..., 0].masked_fill(~present, -torch.inf).softmax(1)
-        return ((1 + shares)[..., None] * turns).sum(1)
+        scores = heads(turns)[..., 0]
+        shares = [_shares(scores, present & side) for side in (before, ~before)]
+        weights: torch.Tensor = 1 + shares[0] + shares[1]
+        return (weights[..., None] * turns).sum(1)
+
+
+def _shares(scores: torch.Tensor, members: torch.Tensor) -> torch.Tensor:
+    """A softmax over the members of each row, the others having no share; a row may be without any."""
+    raised = scores.masked_fill(~members, -torch.inf)
+    return torch.where(members.any(1, keepdim=True), raised, scores).softmax(1) * members
 
 
 def _attended(
@@ -189,7 +202,7 @@ def _attended(
 ) -> torch.Tensor:
     """Eqs. 5 and 6: the cosine (contexts, responses) where each refined embedding says how much it counts."""
     refined = guided_vectors(turns, responses, mask)  # (contexts, responses, turns, hidden)
-    weights: torch.Tensor = heads(refined)[..., 0].masked_fill(~present[:, None], -torch.inf).softmax(2)
+    weights = heads(refined)[..., 0].masked_fill(~present[:, None], -torch.inf).softmax(2)
     aware = (weights[..., None] * refined).sum(2)
     free = responses.sum(1) / mask.sum(1, keepdim=True)
     return cosine_similarity(aware, free[None], dim=2)

@@ -75,6 +75,7 @@ def train(
     progress: Progress = silent,
     tensorboard: bool = False,
     cache: Path | str | None = None,
+    first: Path | str | None = None,
 ) -> Encoder:
     """Trains an encoder; `out` becomes its folder, with `checkpoints/`, `metrics.jsonl`, `curves.svg` and `recipe.yaml` inside.
 
@@ -89,13 +90,15 @@ def train(
         progress: told how many steps are done.
         tensorboard: also write TensorBoard's files, into `tensorboard/`.
         cache: where tokenised texts are kept, for several runs over one corpus to share; None: in `out/tokens`.
+        first: the folder of the recipe's first stage, for several runs to share that were to train the same one; None: it is
+            trained in `out/first`.
 
     Raises:
         TrainingError: if `out` is taken, the recipe is another than the one to be resumed, the loss is not a number, or it was
             interrupted (after saving).
     """
     out = Path(out)
-    run = _Run(recipe, corpus, out, resume, progress, tensorboard, Path(cache or out / "tokens"))
+    run = _Run(recipe, corpus, out, resume, progress, tensorboard, Path(cache or out / "tokens"), Path(first) if first else None)
     run.fit(probe, progress)
     return run.finish()
 
@@ -103,7 +106,17 @@ def train(
 class _Run:
     """Everything that a run holds."""
 
-    def __init__(self, recipe: Recipe, corpus: Corpus, out: Path, resume: bool, progress: Progress, tensorboard: bool, cache: Path):
+    def __init__(
+        self,
+        recipe: Recipe,
+        corpus: Corpus,
+        out: Path,
+        resume: bool,
+        progress: Progress,
+        tensorboard: bool,
+        cache: Path,
+        first: Path | None = None,
+    ):
         self.recipe = recipe
         self.out = out
         self.corpus = _reading(recipe, corpus)
@@ -115,7 +128,10 @@ class _Run:
         if self.main:  # alone: another process would find what this one has just written, and take it for an earlier run
             _claim(out, recipe, resume)
         self.accelerator.wait_for_everyone()
-        start = recipe.backbone if recipe.first is None else _first(recipe.first, corpus, out, resume, progress, tensorboard, cache)
+        start: str | Path = recipe.backbone
+        if recipe.first is not None:
+            start = first or _first(recipe.first, corpus, out / FIRST, resume, progress, tensorboard, cache)
+            _expect_trained(start, recipe.first, corpus)
         torch.manual_seed(recipe.seed)
         objectives = recipe.make()
         self.encoder = _encoder(recipe, start, objectives).to(self.accelerator.device)
@@ -395,7 +411,9 @@ class _Run:
         if self.main:
             self.encoder.save(self.out, model_card(self.recipe, self.corpus, self.out))
             (self.out / "curves.svg").write_text(curves_svg(self.out / "metrics.jsonl"), encoding="utf-8")
-            (self.out / TRAINED).write_text("\n".join(corpus_source(self.corpus)), encoding="utf-8")
+            unfinished = self.out / f".writing-{TRAINED}"
+            unfinished.write_text("\n".join(corpus_source(self.corpus)), encoding="utf-8")
+            unfinished.replace(self.out / TRAINED)
         self.accelerator.wait_for_everyone()
         return self.encoder
 
@@ -420,12 +438,17 @@ def _reading(recipe: Recipe, corpus: Corpus) -> Corpus:
     return corpus.sampled(recipe.corpus_share).prepared(recipe.combine_turns, recipe.least_turns)
 
 
-def _first(recipe: Recipe, corpus: Corpus, out: Path, resume: bool, progress: Progress, tensorboard: bool, cache: Path) -> Path:
+def _expect_trained(place: Path, recipe: Recipe, corpus: Corpus) -> None:
+    """Makes sure that a folder holds the finished model of a first stage."""
+    if not (place / TRAINED).is_file() or load_recipe(place / "recipe.yaml") != recipe:
+        raise TrainingError(f"{place} does not hold the finished first stage of the recipe: train that first, or leave it out")
+    if (place / TRAINED).read_text(encoding="utf-8") != "\n".join(corpus_source(_reading(recipe, corpus))):
+        raise TrainingError(f"{place} learnt from another corpus: a run goes on with the stores and splits it began with")
+
+
+def _first(recipe: Recipe, corpus: Corpus, place: Path, resume: bool, progress: Progress, tensorboard: bool, cache: Path) -> Path:
     """The folder of a first stage's model, which is trained unless it is there."""
-    place = out / FIRST
     if resume and (place / TRAINED).is_file():
-        if (place / TRAINED).read_text(encoding="utf-8") != "\n".join(corpus_source(_reading(recipe, corpus))):
-            raise TrainingError(f"{place} learnt from another corpus: a run goes on with the stores and splits it began with")
         return place
 
     def told(what: str, done: int, total: int | None = None) -> None:

@@ -64,8 +64,8 @@ class Recipe:
         warmup: share of the steps in which the rate rises.
         clip: largest norm of the gradient; None: no limit.
         max_length: tokens of a turn, special ones included.
-        dropout: on hidden states; None: the backbone's own.
-        attention_dropout: on attention weights; None: the backbone's own. 0 lets the fastest kernel run on a GPU.
+        dropout: on hidden states; None: the backbone's own, or what a first stage had.
+        attention_dropout: on attention weights; None: likewise. 0 lets the fastest kernel run on a GPU.
         layers: transformer layers that are kept, from the bottom; None: all.
         frozen_layers: transformer layers, from the bottom, that are not trained; 'half': half of them, rounded down.
         frozen_embeddings: whether the embeddings are not trained.
@@ -227,6 +227,7 @@ def from_tree(tree: Mapping[str, Any]) -> Recipe:
     if "objectives" not in values:
         raise RecipeError("objectives: name at least one")
     if values.get("first") is not None:
+        Recipe(**{**values, "first": None})  # what the first stage would inherit is told by the recipe's own name
         values["first"] = _first(values["first"], {key: values[key] for key in INHERITED if key in values})
     return Recipe(**values)
 
@@ -290,7 +291,8 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> No
     if len(keys) == 1 and keys[0] not in typing.get_type_hints(Recipe):
         having = [name for name in tree.get("objectives", {}) if keys[0] in options_of(name) or keys[0] == "weight"]
         if not having:
-            raise RecipeError(f"{override!r}: neither the recipe nor its objectives have a key {keys[0]!r}")
+            hint = f"; its first stage is asked by first.{override}" if tree.get("first") else ""
+            raise RecipeError(f"{override!r}: neither the recipe nor its objectives have a key {keys[0]!r}{hint}")
         for name in having:
             tree["objectives"][name] = {**(tree["objectives"][name] or {}), keys[0]: value}
         return

@@ -1,4 +1,4 @@
-"""Word vectors learned from a corpus by GloVe (Pennington et al., 2014); averaged, they are what sentence encoders have to beat.
+"""Word vectors learnt from a corpus by GloVe (Pennington et al., 2014); averaged, they are what sentence encoders have to beat.
 
 How often words stand near one another is counted in a stream over the corpus; the vectors are then fitted to the logarithms of the
 counts. What is written is a text file such as GloVe's authors give away, for `turnwise evaluate glove:FILE`.
@@ -44,12 +44,12 @@ _EPSILON = 1e-10
 
 
 class WordVectorError(TurnwiseError):
-    """Word vectors cannot be learned or written as asked; the message says why and what to do."""
+    """Word vectors cannot be learnt or written as asked; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What was learned.
+    """What was learnt.
 
     Attributes:
         words: how many words have a vector.
