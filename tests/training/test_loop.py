@@ -471,7 +471,7 @@ from turnwise.encoder import Encoder
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.objective import Prepared
 from turnwise.training.encoding import BatchStep
-from turnwise.training.loop import _token_budget
+from turnwise.training.machine import token_budget
 import numpy as np
 model = BertModel(BertConfig())
 encoder = Encoder(Backbone(model, AutoTokenizer.from_pretrained(backbone()))).train()
@@ -480,7 +480,7 @@ sequences = [random.integers(5, 1000, max(3, int(random.normal(16.5, 6)))).astyp
 heads = DSE().heads(768)
 facts = {"identities": torch.arange(2048).reshape(2, 1024)}
 optimizer = torch.optim.Adam([*encoder.parameters(), *heads.parameters()])
-step = BatchStep(encoder, _token_budget(encoder.backbone, torch.device("cpu")))
+step = BatchStep(encoder, token_budget(encoder.backbone, torch.device("cpu")))
 cached = step.run(
     Prepared(sequences, 1024), "vectors", lambda rows: DSE().loss(rows.unflatten(0, (2, -1)), facts, heads)[0], torch.manual_seed
 )

@@ -34,7 +34,8 @@ from turnwise.experiments.report import write_experiment
 from turnwise.experiments.sweep import Planned, Sweep, SweepError, named, run_name
 from turnwise.experiments.variants import STARTS
 from turnwise.progress import Progress, silent
-from turnwise.training.loop import TRAINED, TrainingInterruptedError, release_memory, train
+from turnwise.training.loop import TRAINED, TrainingInterruptedError, train
+from turnwise.training.machine import release_memory
 from turnwise.training.recipe import Recipe, from_tree
 from turnwise.training.tokens import corpus_source
 from turnwise.training.word_vectors import train_word_vectors

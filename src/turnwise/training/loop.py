@@ -6,21 +6,17 @@ killed and resumed ends with the weights of one that was not.
 """
 
 import contextlib
-import gc
 import math
-import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from torch import nn
 
-from turnwise.backbone.backbone import Backbone
 from turnwise.corpus.store import Corpus
 from turnwise.encoder import Encoder
 from turnwise.errors import TurnwiseError
@@ -30,6 +26,7 @@ from turnwise.training.batches import Feed, prepared_steps
 from turnwise.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from turnwise.training.encoding import BatchStep, TokenStep
 from turnwise.training.log import Log, curves_svg, model_card
+from turnwise.training.machine import half_precision, interruptions, peak_memory, release_memory, token_budget
 from turnwise.training.recipe import Recipe, load_recipe
 from turnwise.training.schedule import learning_rate_factor
 from turnwise.training.tokens import corpus_source, find_examples, tokenise_corpus
@@ -42,9 +39,6 @@ FIRST = "first"
 
 #: In a run's folder once its training is over, with what it learnt from; the model's own files are there before they are whole.
 TRAINED = "trained"
-
-#: Bytes of activations that a token costs per layer and hidden unit, in float32; measured on BERT, generously.
-_ACTIVATION_BYTES = 150
 
 
 class TrainingError(TurnwiseError):
@@ -122,7 +116,7 @@ class _Run:
         self.corpus = _reading(recipe, corpus)
         # half precision is ours to switch on: accelerate would keep the first run's choice for the whole process
         self.accelerator = Accelerator(cpu=not torch.cuda.is_available())
-        self.half = _half(recipe)
+        self.half = half_precision(recipe.precision)
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
         self.main = self.accelerator.is_main_process
         if self.main:  # alone: another process would find what this one has just written, and take it for an earlier run
@@ -166,7 +160,7 @@ class _Run:
         self.interrupted = False
         self.step = self._restore() if resume else 0
         self.log = Log(out, self.step, tensorboard and self.main, self.main)
-        budget = recipe.tokens_per_forward or _token_budget(self.encoder.backbone, self.accelerator.device)
+        budget = recipe.tokens_per_forward or token_budget(self.encoder.backbone, self.accelerator.device)
         self.batch = BatchStep(self.encoder, budget, self.rank, self.world)
         self.tokens = TokenStep(self.encoder, budget, self.rank, self.world)
 
@@ -214,7 +208,7 @@ class _Run:
         self.encoder.train()
         if probe and self.step == 0:
             self._probe(probe)
-        with _interruptions() as interrupted:
+        with interruptions() as interrupted:
             start, done, tokens = time.perf_counter(), self.step, 0
             for batches in prepared_steps(self.feeds, self.step, self.steps, recipe.workers):
                 figures = self._step(batches)
@@ -229,7 +223,7 @@ class _Run:
                         "examples_per_second": rows / seconds,
                         "tokens_per_second": tokens / seconds,
                         "padding_avoided": _padding(batches),
-                        "memory_gigabytes": _memory(self.accelerator.device),
+                        "memory_gigabytes": peak_memory(self.accelerator.device),
                     }
                     self.log.write(self.step, figures)
                     progress(f"training: loss {figures['loss']:.3f}, {rows / seconds:,.0f} examples/s", self.step, self.steps)
@@ -464,12 +458,6 @@ def _first(recipe: Recipe, corpus: Corpus, place: Path, resume: bool, progress: 
     return place
 
 
-def release_memory() -> None:
-    """Gives back what a finished or failed run held: the next one chooses its chunks by how much memory is free."""
-    gc.collect()
-    torch.cuda.empty_cache()
-
-
 def _encoder(recipe: Recipe, start: str | Path, objectives: dict[str, Objective]) -> Encoder:
     """The encoder to start from, with the special tokens and the dropout that the recipe wants."""
     encoder = Encoder.load(start, device="cpu", pooling=recipe.pooling)
@@ -485,20 +473,6 @@ def _encoder(recipe: Recipe, start: str | Path, objectives: dict[str, Objective]
     if recipe.dropout is not None or recipe.attention_dropout is not None:
         encoder.backbone.set_dropout(recipe.dropout, recipe.attention_dropout)
     return encoder
-
-
-def _half(recipe: Recipe) -> bool:
-    """Whether to compute in bf16."""
-    if recipe.precision == "auto":
-        return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-    return recipe.precision == "bf16"
-
-
-def _token_budget(backbone: Backbone, device: torch.device) -> int:
-    """How many tokens can be encoded at once with their activations kept: from free memory on a GPU, else within 2 GB."""
-    per_token = backbone.layers * backbone.hidden * _ACTIVATION_BYTES
-    free = torch.cuda.mem_get_info(device)[0] * 0.6 if device.type == "cuda" else 2e9
-    return max(1024, int(free / per_token))
 
 
 def _mix(*numbers: int) -> int:
@@ -517,32 +491,3 @@ def _padding(batches: list[Prepared]) -> float:
         padded += max(lengths) * len(lengths)
         real += sum(lengths)
     return 1 - real / padded
-
-
-def _memory(device: torch.device) -> float:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 1e9
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-
-
-@contextlib.contextmanager
-def _interruptions() -> Iterator[Callable[[], bool]]:
-    """Turns Ctrl-C and SIGTERM into a question that the loop asks between steps; a second Ctrl-C stops at once."""
-    asked: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    try:
-        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: whoever owns it handles signals
-        before = {}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
