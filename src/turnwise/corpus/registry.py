@@ -287,6 +287,46 @@ _READERS = (
         f"{_GITHUB}/PolyAI-LDN/conversational-datasets",
         Counts(15_914_021, 31_908_317),
     ),
+    Reader(
+        "massive",
+        "MASSIVE, labelled utterances with slots, a file a locale",
+        "CC BY 4.0",
+        f"{_GITHUB}/alexa/massive",
+        Counts(16_521, 16_521),
+        (Download("https://amazon-massive-nlu-dataset.s3.amazonaws.com/amazon-massive-dataset-1.1.tar.gz"),),
+    ),
+    Reader(
+        "hwu64_kfold",
+        "HWU64 in folds, labelled utterances with slots",
+        "CC BY 4.0",
+        f"{_GITHUB}/xliuhw/NLU-Evaluation-Data",
+        Counts(11_036, 11_036),
+        _archive("xliuhw/NLU-Evaluation-Data"),
+    ),
+    Reader(
+        "snips",
+        "SNIPS as slot-gated, labelled utterances with slots",
+        "CC0 (source)",
+        f"{_GITHUB}/MiuLab/SlotGated-SLU",
+        Counts(14_484, 14_484),
+        _archive("MiuLab/SlotGated-SLU"),
+    ),
+    Reader(
+        "atis",
+        "ATIS as slot-gated, labelled utterances with slots",
+        "none stated; cite Hemphill et al. (1990)",
+        f"{_GITHUB}/MiuLab/SlotGated-SLU",
+        Counts(5_871, 5_871),
+        _archive("MiuLab/SlotGated-SLU"),
+    ),
+    Reader(
+        "clinc150",
+        "CLINC150, labelled utterances and out-of-scope ones",
+        "CC BY 3.0",
+        f"{_GITHUB}/clinc/oos-eval",
+        Counts(23_700, 23_700),
+        _raw("clinc/oos-eval", "data/data_full.json"),
+    ),
 )
 
 READERS: Mapping[str, Reader] = types.MappingProxyType({reader.name: reader for reader in _READERS})

@@ -1538,6 +1538,157 @@ _NLI = (
     ),
 )
 
+# ---- labelled utterances, each a dialogue of one turn
+
+
+def _massive_line(identity: str, locale: str, partition: str, intent: str, text: str, annotation: str) -> dict[str, str]:
+    return {
+        "id": identity,
+        "locale": locale,
+        "partition": partition,
+        "scenario": intent.partition("_")[0],
+        "intent": intent,
+        "utt": text,
+        "annot_utt": annotation,
+        "worker_id": "7",
+    }
+
+
+_SHELF = _massive_line("1", "en-US", "dev", "lists_query", "what is on the shelf", "what is on the shelf")
+_GOAT = _massive_line("0", "en-US", "test", "pets_feed", "feed my goat at noon ", "feed my [pet : goat] at [time : noon]")
+# white space around the slots, where the text has none
+_ZIEGE = _massive_line("0", "de-DE", "train", "pets_feed", "Ziege,mittags füttern", "[pet : Ziege] , [time : mittags] füttern")
+_MASSIVE_EN = (
+    ("en-US/1", "valid", (turn(USER, "what is on the shelf", "lists_query"),)),
+    ("en-US/0", "test", (turn(USER, "feed my goat at noon", "pets_feed", slots=[("pet", "goat"), ("time", "noon")]),)),
+)
+_MASSIVE_DE = (
+    ("de-DE/0", "train", (turn(USER, "Ziege,mittags füttern", "pets_feed", slots=[("pet", "Ziege"), ("time", "mittags")]),)),
+)
+_MASSIVE_FILES = {"1.1/data/de-DE.jsonl": jsonl_bytes(_ZIEGE), "1.1/data/en-US.jsonl": jsonl_bytes(_SHELF, _GOAT)}
+
+_MASSIVE = (
+    Layout(
+        "massive",
+        "massive",
+        _MASSIVE_FILES,
+        _dialogues("massive", *_MASSIVE_EN),
+        main="1.1/data/en-US.jsonl",
+    ),
+    Layout(
+        "massive in another locale",
+        "massive",
+        {"de-DE.jsonl": jsonl_bytes(_ZIEGE)},
+        _dialogues("massive", *_MASSIVE_DE),
+        {"locale": "de-DE"},
+    ),
+    Layout(
+        "massive in all locales",
+        "massive",
+        _MASSIVE_FILES,
+        _dialogues("massive", *_MASSIVE_DE, *_MASSIVE_EN),
+        {"locale": "all"},
+    ),
+)
+
+_FOLD_COLUMNS = ("answerid", "scenario", "intent", "answer_annotation", "answer_from_anno", "answer_from_user")
+_FOLD_FILES = {
+    "KFold_1/testset/csv/pets_feed.csv": csv_bytes(
+        _FOLD_COLUMNS,
+        ("null", "pets", "feed", "is the cat fed", "is the cat fed", "Is the cat fed?"),
+        ("9", "pets", "feed", "feed my [pet : goat] at  [ time:noon]", "feed my goat at noon", "Feed my goat at 12"),
+        delimiter=";",
+    ),
+    "KFold_1/trainset/pets_wash.csv": csv_bytes(
+        _FOLD_COLUMNS, ("null", "pets", "wash", "wash [pet : the old dog]", "wash the old dog", ""), delimiter=";"
+    ),
+    "KFold_2/trainset/pets_feed.csv": csv_bytes(
+        _FOLD_COLUMNS, ("null", "pets", "feed", "is the cat fed", "is the cat fed", "Is the cat fed?"), delimiter=";"
+    ),
+    "dialoglue_csv/train.csv": csv_bytes(("text", "category"), ("of another layout", "none")),
+}
+
+_HWU64_FOLDS = (
+    Layout(
+        "hwu64_kfold",
+        "hwu64_kfold",
+        _FOLD_FILES,
+        _dialogues(
+            "hwu64_kfold",
+            ("KFold_1/testset/csv/pets_feed.csv/2", "test", (turn(USER, "is the cat fed", "pets_feed"),)),
+            (
+                "KFold_1/testset/csv/pets_feed.csv/3",
+                "test",
+                (turn(USER, "feed my goat at noon", "pets_feed", slots=[("pet", "goat"), ("time", "noon")]),),
+            ),
+            (
+                "KFold_1/trainset/pets_wash.csv/2",
+                "train",
+                (turn(USER, "wash the old dog", "pets_wash", slots=[("pet", "the old dog")]),),
+            ),
+        ),
+    ),
+    Layout(
+        "hwu64_kfold in another fold",
+        "hwu64_kfold",
+        _FOLD_FILES,
+        _dialogues("hwu64_kfold", ("KFold_2/trainset/pets_feed.csv/2", "train", (turn(USER, "is the cat fed", "pets_feed"),))),
+        {"fold": "2"},
+        main="KFold_2/trainset/pets_feed.csv",
+    ),
+)
+
+
+def _slot_gated(name: str, other: str) -> Layout:
+    files = {
+        f"data/{name}/test/seq.in": lines_bytes("feed the old  goat at noon ", "is it fed"),
+        f"data/{name}/test/seq.out": lines_bytes("O O B-pet I-pet O I-time ", "O O O"),
+        f"data/{name}/test/label": lines_bytes("Feed", "Ask#Feed"),
+        f"data/{name}/train/seq.in": lines_bytes("cats dogs hens"),
+        f"data/{name}/train/seq.out": lines_bytes("B-pet B-pet I-bird"),
+        f"data/{name}/train/label": lines_bytes("Feed"),
+        f"data/{other}/valid/seq.in": lines_bytes("of another data set"),
+    }
+    goat = turn(USER, "feed the old  goat at noon", "Feed", slots=[("pet", "old  goat"), ("time", "noon")])
+    pets = turn(USER, "cats dogs hens", "Feed", slots=[("pet", "cats"), ("pet", "dogs"), ("bird", "hens")])
+    expected = _dialogues(
+        name, ("test/1", "test", (goat,)), ("test/2", "test", (turn(USER, "is it fed", "Ask#Feed"),)), ("train/1", "train", (pets,))
+    )
+    return Layout(name, name, files, expected, main=f"data/{name}/train/seq.in")
+
+
+_CLINC150 = (
+    Layout(
+        "clinc150",
+        "clinc150",
+        {
+            "data/data_full.json": json_bytes(
+                {
+                    "oos_val": [["why is the sea salt", "oos"]],
+                    "val": [["feed the goat", "feed_pet"], ["is it fed", "pet_status"]],
+                    "train": [["wash the goat", "wash_pet"]],
+                },
+                indent=1,
+            ),
+            "data/data_small.json": json_bytes({"test": [["is it small", "size"]]}),
+        },
+        _dialogues(
+            "clinc150",
+            ("oos_val/1", "valid", (turn(USER, "why is the sea salt", "oos"),)),
+            ("val/1", "valid", (turn(USER, "feed the goat", "feed_pet"),)),
+            ("val/2", "valid", (turn(USER, "is it fed", "pet_status"),)),
+            ("train/1", "train", (turn(USER, "wash the goat", "wash_pet"),)),
+        ),
+    ),
+    Layout(
+        "clinc150 in another form",
+        "clinc150",
+        {"data/data_small.json": json_bytes({"test": [["is it small", "size"]]})},
+        _dialogues("clinc150", ("test/1", "test", (turn(USER, "is it small", "size"),))),
+        {"form": "small"},
+    ),
+)
+
 LAYOUTS = (
     *_LOGS,
     *_RESPONSES,
@@ -1566,6 +1717,11 @@ LAYOUTS = (
     *_ABCD,
     _CCPE,
     _REDDIT,
+    *_MASSIVE,
+    *_HWU64_FOLDS,
+    _slot_gated("snips", "atis"),
+    _slot_gated("atis", "snips"),
+    *_CLINC150,
 )
 
 #: The layout of each reader that `test_malformed` damages.

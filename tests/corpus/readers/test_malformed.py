@@ -48,6 +48,8 @@ JSON_FILES = [reader for reader in READERS if KINDS[reader] == "json"]
 JSON_LINES = [reader for reader in READERS if KINDS[reader] == "jsonl"]
 #: A file is one dialogue, so that there are no elements after a fault.
 ONE_DIALOGUE_A_FILE = {"star"}
+#: Words and their labels are in several files, line by line, so that neither a line nor a word may be added to one of them alone.
+LABELS_IN_OTHER_FILES = {"snips", "atis"}
 
 
 def _texts(layout: Layout) -> Iterator[str]:
@@ -287,6 +289,8 @@ def test_a_line_of_megabytes_is_taken_in_seconds(reader: str, filler: str, megab
 
 @each_reader
 def test_a_text_of_ten_megabytes_is_kept(reader: str, tmp_path: Path, attempt: Callable):
+    if reader in LABELS_IN_OTHER_FILES:
+        pytest.skip("a tag would be missing for each word")
     layout = BASES[reader]
     long = _text_in(layout)[1] + b" and so on" * MEGABYTE
     outcome = attempt(reader, _with_text(layout, tmp_path / "in", lambda _: long), **layout.options)
@@ -374,6 +378,9 @@ def test_ids_in_a_store_are_unique_even_if_the_file_repeats_itself(reader: str, 
     """`attempt` looks at the ids; where they tell the place in the file, the copies are dialogues of their own."""
     layout = BASES[reader]
     outcome = attempt(reader, layout.write(tmp_path / "in", _twice(layout)), **layout.options)
+    if reader in LABELS_IN_OTHER_FILES:
+        assert outcome.rejected
+        return
     assert {dialogue.id for dialogue in layout.expected} <= {dialogue.id for dialogue in outcome.dialogues} or outcome.error
 
 
@@ -520,6 +527,12 @@ def test_random_damage_is_no_crash(reader: str, seed: int, tmp_path: Path, attem
     attempt(reader, layout.write(tmp_path / "in", bytes(content)), **layout.options)
 
 
+def _massive(**changes: Any) -> bytes:
+    """A line of MASSIVE's, something in it changed."""
+    record = {"id": "9", "locale": "en-US", "partition": "train", "intent": "pets_feed", "utt": "feed cows"}
+    return jsonl_bytes(record | {"annot_utt": "feed [pet : cows]"} | changes)
+
+
 @pytest.mark.parametrize(
     ("reader", "content", "reason"),
     [
@@ -548,6 +561,19 @@ def test_random_damage_is_no_crash(reader: str, seed: int, tmp_path: Path, attem
         ("metalwoz", b'{"id": "m3", "turns": []}\n', "the dialogue has no turns"),
         ("nli", b'{"sentence1": "Only one", "gold_label": "neutral"}\n', "'sentence2' is missing"),
         ("nli", b'{"one": "a", "other": "b"}\n', "'premise' is missing"),
+        ("massive", b'{"id": "9", "locale": "en-US"}\n', "'partition' is missing"),
+        ("massive", b'{"id": "9", "locale": "fr-FR"}\n', "say locale=fr-FR to read it"),
+        ("massive", _massive(id="1"), "the id 'en-US/1' was there before"),
+        ("massive", _massive(id=9), "'id' must be a text that is not blank"),
+        ("massive", _massive(intent=" "), "'intent' must be a text that is not blank"),
+        ("massive", _massive(partition="extra"), "the partition 'extra' is none of train, dev, test"),
+        ("massive", _massive(annot_utt="feed [pet : cats]"), "the annotation has other words than the text 'feed cows'"),
+        ("massive", _massive(annot_utt="feed [pet cows]"), "a slot is marked as '[name : value]'"),
+        ("massive", _massive(annot_utt="feed [ : cows]"), "a slot has no name"),
+        ("massive", _massive(annot_utt="feed [pet : ] cows"), "the slot 'pet' has no value"),
+        ("hwu64_kfold", b"9;pets;feed;feed [pet : cows];feed cats;\n", "the annotation has other words than the text 'feed cats'"),
+        ("hwu64_kfold", b"9;;feed;feed cows;feed cows;\n", "'scenario' must be a text that is not blank"),
+        ("hwu64_kfold", b"9;pets;feed\n", "'answer_annotation' must be a text that is not blank"),
     ],
 )
 def test_a_fault_is_listed_with_its_line_and_reason(reader: str, content: bytes, reason: str, tmp_path: Path, attempt: Callable):
@@ -576,6 +602,73 @@ def test_multiwoz_lists_that_are_broken_are_listed(tmp_path: Path, attempt: Call
         outcome = attempt("multiwoz", folder, form="json")
         assert [dialogue.id for dialogue in outcome.dialogues] == ["A.json", "B.json", "C.json"]
         assert [rejection["file"] for rejection in outcome.rejected] == ["testListFile.json"]
+
+
+@pytest.mark.parametrize("reader", sorted(LABELS_IN_OTHER_FILES))
+@pytest.mark.parametrize(
+    ("file", "content", "line", "reason"),
+    [
+        ("seq.in", "feed the goat\nis it fed\n", 1, "3 words have 6 slot tags"),
+        ("seq.in", "\nis it fed\n", 1, "an utterance and, in the same line of label, its intent are expected"),
+        ("seq.out", "O O X-pet O O O\nO O O\n", 1, "the slot tag 'X-pet' is none of O, B-NAME, I-NAME"),
+        ("seq.out", "O O B-pet I-pet O I-time\n\n", 2, "3 words have 0 slot tags"),
+        ("label", "Feed\n \n", 2, "an utterance and, in the same line of label, its intent are expected"),
+    ],
+)
+def test_a_line_of_a_slot_gated_file_that_does_not_fit_is_listed(
+    reader: str, file: str, content: str, line: int, reason: str, tmp_path: Path, attempt: Callable
+):
+    """By its line, and the other lines are kept."""
+    layout = BASES[reader]
+    outcome = attempt(reader, lay_out(layout.write(tmp_path / "in"), {f"data/{reader}/test/{file}": content}))
+    assert [(it["file"], it["line"], it["kind"]) for it in outcome.rejected] == [(f"data/{reader}/test/seq.in", line, "dialogue")]
+    assert reason in outcome.rejected[0]["reason"]
+    assert outcome.dialogues == tuple(dialogue for dialogue in layout.expected if dialogue.id != f"test/{line}")
+
+
+@pytest.mark.parametrize("reader", sorted(LABELS_IN_OTHER_FILES))
+@pytest.mark.parametrize("file", ["seq.in", "seq.out", "label"])
+def test_slot_gated_files_of_unequal_length_are_listed_and_no_label_strays(
+    reader: str, file: str, tmp_path: Path, attempt: Callable
+):
+    """With a line lost in one of them nobody knows whose label is whose; the other splits are read."""
+    layout = BASES[reader]
+    name = f"data/{reader}/test/{file}"
+    for number, content in enumerate([layout.files[name].split(b"\n", 1)[1], b"one more\n" + layout.files[name]]):
+        outcome = attempt(reader, lay_out(layout.write(tmp_path / str(number)), {name: content}))
+        assert outcome.dialogues == layout.expected[2:]
+        assert [(it["file"], it["kind"]) for it in outcome.rejected] == [(f"data/{reader}/test/seq.in", "file")]
+        assert "they need the same number of lines" in outcome.rejected[0]["reason"]
+    folder = layout.write(tmp_path / "missing")
+    (folder / name).unlink()
+    outcome = attempt(reader, folder)
+    assert outcome.dialogues == layout.expected[2:]
+    assert len(outcome.rejected) == (file != "seq.in")  # without its utterances a split is not there
+
+
+def test_a_slot_tag_that_cannot_be_decoded_costs_its_utterance_alone(tmp_path: Path, attempt: Callable):
+    layout = BASES["snips"]
+    name = "data/snips/test/seq.out"
+    outcome = attempt("snips", lay_out(layout.write(tmp_path / "in"), {name: b"O \xe9\n" + layout.files[name].split(b"\n", 1)[1]}))
+    assert outcome.dialogues == layout.expected[1:]
+    assert [(it["file"], it["line"]) for it in outcome.rejected] == [(name, 1), ("data/snips/test/seq.in", 1)]
+
+
+@pytest.mark.parametrize("row", [["only a text"], ["a text", 5], ["a text", " "], ["", "feed_pet"], "ab", None, {"text": "intent"}])
+def test_a_clinc150_entry_that_is_no_pair_is_listed(row: Any, tmp_path: Path, attempt: Callable):
+    content = json.dumps({"val": [["feed the goat", "feed_pet"], row], "train": [["is it fed", "pet_status"]]})
+    outcome = attempt("clinc150", lay_out(tmp_path / "in", {"data_full.json": content}))
+    assert [dialogue.id for dialogue in outcome.dialogues] == ["val/1", "train/1"]
+    assert [(it["line"], it["dialogue"]) for it in outcome.rejected] == [(1, "val/2")]
+    assert "[text, intent] is expected" in outcome.rejected[0]["reason"]
+
+
+@pytest.mark.parametrize("other", [{"extra": []}, {"train": {"a text": "intent"}}])
+def test_a_clinc150_list_that_is_none_of_its_splits_is_listed(other: dict, tmp_path: Path, attempt: Callable):
+    content = json.dumps({"val": [["feed the goat", "feed_pet"]], **other})
+    outcome = attempt("clinc150", lay_out(tmp_path / "in", {"data_full.json": content}))
+    assert [dialogue.id for dialogue in outcome.dialogues] == ["val/1"]
+    assert [it["kind"] for it in outcome.rejected] == ["file"]
 
 
 def test_self_dialogue_columns_that_are_no_sentences_are_passed_over(tmp_path: Path, attempt: Callable):

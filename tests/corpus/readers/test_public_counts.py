@@ -3,11 +3,13 @@
 The data are other people's and not part of the project: point TURNWISE_DATA at a folder that has one folder a corpus.
 """
 
+import csv
+import io
 import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 
 from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.registry import READERS
 from turnwise.corpus.store import Store
 from turnwise.dialogue import SYSTEM, USER, Dialogue
 
@@ -117,6 +120,11 @@ COUNTS = [
     ("responses", "douban", (200, 1_366), (200, 1_366), 0),
     ("responses", "ecommerce_ecd_sample", (254, 2_304), (254, 2_304), 0),
     ("responses", "ubuntu_v2_slices/DeepInEvil_UDC/data/test500.csv", (499, 2_558), (499, 2_558), 0),
+    ("massive", "massive_1.1", (16_521, 16_521), (16_521, 16_521), 0),
+    ("hwu64_kfold", "hwu64", (11_036, 11_036), (11_036, 11_036), 0),
+    ("snips", "snips_slotgated", (14_484, 14_484), (14_484, 14_484), 0),
+    ("atis", "atis_slotgated", (5_871, 5_871), (5_871, 5_871), 0),
+    ("clinc150", "clinc150_oos", (23_700, 23_700), (23_700, 23_700), 0),
 ]
 
 
@@ -358,6 +366,74 @@ def test_taskmaster_segments_are_slots(read: Read):
 def test_question_answers_are_two_turns(read: Read):
     for dialogue in read("question_answers", "amazonqa_appliances").store:
         assert [turn.speaker for turn in dialogue.turns] == [USER, SYSTEM]
+
+
+#: reader, folder, options, splits, intents, slot names.
+LABELLED = [
+    ("massive", "massive_1.1", {}, {"train": 11_514, "valid": 2_033, "test": 2_974}, 60, 55),
+    ("massive", "massive_1.1", {"locale": "de-DE"}, {"train": 11_514, "valid": 2_033, "test": 2_974}, 60, 55),
+    ("massive", "massive_1.1", {"locale": "ko-KR"}, {"train": 11_514, "valid": 2_033, "test": 2_974}, 60, 55),
+    ("massive", "massive_1.1", {"locale": "zh-CN"}, {"train": 11_514, "valid": 2_033, "test": 2_974}, 60, 55),
+    ("hwu64_kfold", "hwu64", {}, {"train": 9_960, "test": 1_076}, 64, 54),
+    ("snips", "snips_slotgated", {}, {"train": 13_084, "valid": 700, "test": 700}, 7, 39),
+    ("atis", "atis_slotgated", {}, {"train": 4_478, "valid": 500, "test": 893}, 26, 83),
+    ("clinc150", "clinc150_oos", {}, {"train": 15_100, "valid": 3_100, "test": 5_500}, 151, 0),
+    ("clinc150", "clinc150_oos", {"form": "oos_plus"}, {"train": 15_250, "valid": 3_100, "test": 5_500}, 151, 0),
+]
+
+
+@pytest.mark.parametrize(("reader", "place", "options", "splits", "intents", "slots"), LABELLED)
+def test_a_labelled_utterance_is_a_turn_of_a_user_with_intent_slots_and_split(
+    read: Read, reader: str, place: str, options: dict, splits: dict, intents: int, slots: int
+):
+    outcome = read(reader, place, **options)
+    summary = outcome.summary
+    assert outcome.rejected == []
+    assert summary.splits == splits
+    assert summary.speakers == {USER: sum(splits.values())} == {USER: sum(summary.intents.values())}
+    assert len(summary.intents) == intents
+    assert len(summary.slots) == slots
+    assert summary.misplaced == 0
+    assert all(len(dialogue.turns) == 1 for dialogue in outcome.store)
+
+
+@pytest.mark.parametrize("reader", ["massive", "hwu64_kfold", "snips", "atis", "clinc150"])
+def test_the_registry_publishes_what_is_read(read: Read, reader: str):
+    place = next(place for name, place, *_ in LABELLED if name == reader)
+    assert asdict(READERS[reader].published) == read(reader, place).manifest["read"]
+
+
+@pytest.mark.parametrize(("reader", "place"), [("massive", "massive_1.1"), ("hwu64_kfold", "hwu64")])
+def test_every_mark_of_an_annotation_is_a_slot(read: Read, reader: str, place: str):
+    """As many slots as there are opening brackets in the annotations."""
+    summary = read(reader, place).summary
+    folder = Path(os.environ["TURNWISE_DATA"]) / place
+    if reader == "massive":
+        (path,) = folder.glob("**/en-US.jsonl")
+        annotations = [json.loads(line)["annot_utt"] for line in path.read_text(encoding="utf-8").splitlines()]
+    else:
+        files = [path.read_text(encoding="utf-8-sig") for path in folder.glob("**/KFold_1/**/*.csv")]
+        annotations = [row["answer_annotation"] for text in files for row in csv.DictReader(io.StringIO(text), delimiter=";")]
+    assert sum(summary.slots.values()) == "".join(annotations).count("[") > 5_000
+
+
+def test_the_slots_of_snips_and_atis_have_the_words_that_are_tagged(read: Read):
+    """Word by word, over all splits: each tagged word is in a slot of its name, and no other is."""
+    for reader in ("snips", "atis"):
+        place = f"{reader}_slotgated"
+        store = read(reader, place).store
+        tagged: Counter = Counter()
+        for path in (Path(os.environ["TURNWISE_DATA"]) / place).rglob("seq.out"):
+            tagged.update(tag[2:] for tag in path.read_text(encoding="utf-8").split() if tag != "O")
+        found: Counter = Counter()
+        for dialogue in store:
+            for slot in dialogue.turns[0].slots:
+                found[slot.name] += len(slot.value.split())
+        assert found == tagged
+
+
+def test_the_out_of_scope_utterances_of_clinc150_have_an_intent(read: Read):
+    assert read("clinc150", "clinc150_oos").summary.intents["oos"] == 100 + 100 + 1_000
 
 
 def test_taskmaster3_tells_what_it_leaves_out(read: Read):

@@ -1,7 +1,8 @@
 """How the readers write down what sources say in their own ways: acts, slot spans, splits, inline annotations."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 _SPLITS = {
     "train": "train",
@@ -31,6 +32,14 @@ def split_of(name: str) -> str | None:
         if part in _SPLITS:
             return _SPLITS[part]
     return None
+
+
+def required(record: Mapping[str, Any], key: str) -> str:
+    """What a record says under a key, where a string that is not blank must stand."""
+    value = record[key]
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{key!r} must be a text that is not blank")
+    return value
 
 
 def spans_of(text: str, values: Iterable[tuple[str, str]]) -> list[Span]:

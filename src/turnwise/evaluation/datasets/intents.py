@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from turnwise.corpus.readers.slot_marks import marked_pieces, tagged_pieces
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.datasets.reading import SAMPLE_HOME, SAMPLE_LICENCE
-from turnwise.evaluation.datasets.templates import marked_pieces, tagged_pieces, template
+from turnwise.evaluation.datasets.templates import template
 
 OUT_OF_SCOPE = "out_of_scope"
 

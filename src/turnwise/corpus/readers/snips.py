@@ -1,0 +1,12 @@
+"""SNIPS in the layout of the slot-gated release: `snips/{train,valid,test}/{seq.in,seq.out,label}`."""
+
+from collections.abc import Iterator
+
+from turnwise.corpus.intake import Intake
+from turnwise.corpus.readers.slot_gated import read_slot_gated
+from turnwise.dialogue import Dialogue
+
+
+def read(intake: Intake) -> Iterator[Dialogue]:
+    """Reads the splits; each utterance is a dialogue of one turn."""
+    return read_slot_gated(intake, "snips")

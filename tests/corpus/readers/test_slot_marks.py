@@ -1,0 +1,76 @@
+"""Pins how slots are found in the ways in which labelled utterances mark them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwise.corpus.readers.slot_marks import marked_pieces, slot_spans, tagged_pieces
+
+WORD = st.text("abcdé五点", min_size=1, max_size=4)
+NAME = st.sampled_from(["time", "pet.name", "list_name"])
+SPACE = st.sampled_from([" ", "  ", "\t", "\u3000"])
+
+
+@st.composite
+def utterances(draw: st.DrawFn) -> tuple[str, str, list[tuple[str, str, int]]]:
+    """A text, its annotation with other white space, and the slots' names, values and places."""
+    text = annotation = ""
+    slots = []
+    for _ in range(draw(st.integers(1, 6))):
+        value = draw(SPACE).join(draw(st.lists(WORD, min_size=1, max_size=3)))
+        text += draw(st.sampled_from(["", " ", "  "]))
+        if draw(st.booleans()):
+            name = draw(NAME)
+            slots.append((name, value, len(text)))
+            annotation += f"{draw(SPACE)}[{draw(SPACE)}{name}{draw(SPACE)}:{value}{draw(SPACE)}]"
+        else:
+            annotation += draw(SPACE) + value
+        text += value
+    return text, annotation, slots
+
+
+@given(utterances())
+def test_marked_values_are_found_whatever_the_white_space(made: tuple):
+    text, annotation, slots = made
+    spans = slot_spans(marked_pieces(annotation), text)
+    assert [(name, text[start:end], start) for name, start, end in spans] == slots
+
+
+@given(st.lists(st.tuples(WORD, st.sampled_from(["O", "B-x", "I-x", "B-y", "I-y"])), min_size=1, max_size=8), SPACE)
+def test_tagged_words_are_found_word_by_word(tagged: list, space: str):
+    """A word has the slot of its tag; a slot starts at B, or where the name changes."""
+    words = [word for word, _ in tagged]
+    text = space.join(words)
+    spans = slot_spans(tagged_pieces(words, [tag for _, tag in tagged]), text)
+    position, names = 0, []
+    for word in words:
+        names.append(next((name for name, start, end in spans if start <= position < end), ""))
+        position += len(word) + len(space)
+    assert names == [tag[2:] for _, tag in tagged]
+    before = ["", *names]
+    assert len(spans) == sum(
+        tag[0] == "B" or (tag[0] == "I" and tag[2:] != last) for (_, tag), last in zip(tagged, before, strict=False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "reason"),
+    [
+        ("feed [pet : cats]", "feed cows", "other words than the text"),
+        ("feed", "feed cows", "other words than the text"),
+        ("feed [pet : ] cows", "feed cows", "the slot 'pet' has no value"),
+        ("feed [ : cows]", "feed cows", "a slot has no name"),
+        ("feed [pet cows]", "feed cows", "which is not so"),
+        ("feed [pet : cows", "feed cows", "which is not so"),
+        ("feed [pet : [kind : cows]]", "feed cows", "which is not so"),
+    ],
+)
+def test_a_mark_that_does_not_fit_is_refused(annotation: str, text: str, reason: str):
+    with pytest.raises(ValueError, match=reason):
+        slot_spans(marked_pieces(annotation), text)
+
+
+def test_a_mark_that_never_ends_is_refused_at_once():
+    """A pattern that backtracks over the white space would need hours."""
+    with pytest.raises(ValueError, match="which is not so"):
+        marked_pieces("[" + " " * 200_000 + "!")
