@@ -10,11 +10,15 @@ from turnwise.errors import TurnwiseError
 
 if TYPE_CHECKING:
     from turnwise.corpus.stats import Statistics
-    from turnwise.corpus.store import Store
+    from turnwise.corpus.store import Corpus, Store
 
-corpus_app = typer.Typer(help="Conversations in: list, import, count, fetch, sample, show, export.", no_args_is_help=True)
+corpus_app = typer.Typer(
+    help="Conversations in: list, import, count, fetch, sample, show, export, templates, augment.", no_args_is_help=True
+)
 
 Stores = Annotated[list[Path], typer.Argument(help="One store, or several that are read as one.", metavar="STORE…")]
+Split = Annotated[str | None, typer.Option(help="What to read; train if not given, or everything where the store has no splits.")]
+Speaker = Annotated[str, typer.Option(help="Whose turns: user, system, speaker_1, …, or any.")]
 
 
 @corpus_app.command("list")
@@ -280,6 +284,102 @@ def corpus_export(
             file.write(to_json(dialogue) + "\n")
             if number % 1000 == 0:
                 progress("exporting", number, len(corpus))
+
+
+@corpus_app.command("templates")
+def corpus_templates(
+    store: Annotated[Path, typer.Argument(help="A store whose turns have slots.")],
+    split: Split = None,
+    speaker: Speaker = "user",
+    top: Annotated[int, typer.Option(help="How many values of each slot, and how many templates, to show.", min=1)] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """The slots of a store and their most frequent values, and its templates: utterances with the values taken out."""
+    from turnwise.corpus.templates import EntityBook, TemplateTable, need_slots, view_for_templates
+
+    corpus = view_for_templates(store, split)
+    said_by = None if speaker == "any" else speaker
+    with bar() as progress:
+        progress("counting values", 0, 2)
+        book = EntityBook.of(corpus, said_by)
+        need_slots(book, corpus, said_by)
+        progress("counting templates", 1, 2)
+        table = TemplateTable.of(corpus, said_by)
+    counts, common = book.counts, table.common(top)
+    if as_json:
+        print_json(
+            {
+                "splits": corpus.splits,
+                "utterances": table.utterances,
+                "templates": len(table),
+                "values": book.values,
+                "slots": [{"name": name, "count": count, "top": dict(book.common(name, top))} for name, count in counts.items()],
+                "common": [{"template": template.text(names=True), "count": count} for template, count in common],
+            }
+        )
+        return
+    rows = [("read", _read_of(corpus)), ("utterances", f"{table.utterances:,}"), ("templates", f"{len(table):,}")]
+    print_table(f"[bold]{store}", [*rows, ("slots", f"{len(counts):,}, of {book.values:,} distinct values")])
+    typer.echo()
+    shown = [
+        (name, f"{count:,}: " + ", ".join(f"{value} {n:,}" for value, n in book.common(name, top)))
+        for name, count in counts.items()
+    ]
+    print_table("[bold]Slots and their most frequent values", shown)
+    typer.echo()
+    print_table("[bold]Most common templates with slots", [(f"{count:,}", template.text(names=True)) for template, count in common])
+
+
+@corpus_app.command("augment")
+def corpus_augment(
+    store: Annotated[Path, typer.Argument(help="A store whose turns have slots.")],
+    out: Annotated[Path, typer.Option(help="The store to write; one that is there is replaced when all is done.")],
+    top: Annotated[int, typer.Option(help="How many values of each slot to fill in, most frequent first.", min=1)],
+    most: Annotated[int, typer.Option(help="How many ways to fill a template at most; of more, so many are drawn.", min=1)] = 100,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same.")] = 1,
+    split: Split = None,
+    speaker: Speaker = "user",
+    as_json: AsJson = False,
+) -> None:
+    """Says a store's utterances again with the most frequent values of their slots (TaDSE), and writes them as a store.
+
+    Every utterance is a dialogue of one turn, with its intent and slots, in split train; originals among them.
+
+    Example: `turnwise corpus augment stores/snips --out stores/snips-5 --top 5`
+    """
+    from turnwise.corpus.augmentation import write_augmented
+    from turnwise.corpus.templates import view_for_templates
+
+    with bar() as progress:
+        written, statistics = write_augmented(
+            store,
+            out,
+            top=top,
+            most=most,
+            seed=seed,
+            split=split,
+            speaker=None if speaker == "any" else speaker,
+            progress=progress,
+        )
+    facts = statistics.as_dict()
+    if as_json:
+        print_json({"splits": written.manifest["options"]["splits"], **facts})
+        return
+    print_table(
+        f"[bold]{out}",
+        [
+            ("read", _read_of(view_for_templates(store, split))),
+            ("slots", f"{statistics.slot_names:,}, of {statistics.values:,} distinct values"),
+            ("templates", f"{statistics.templates:,}"),
+            ("utterances", f"{statistics.utterances:,}, {statistics.distinct_utterances:,} of them distinct"),
+            ("augmented", f"{statistics.augmented_utterances:,} ({facts['utterances_per_template']:.1f} a template)"),
+        ],
+    )
+
+
+def _read_of(corpus: "Corpus") -> str:
+    """Which part of a store was read, for people."""
+    return f"split {', '.join(corpus.splits)}" if corpus.splits else "all dialogues: the store has no splits"
 
 
 def _settings(words: list[str]) -> dict[str, str]:

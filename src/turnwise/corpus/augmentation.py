@@ -1,0 +1,208 @@
+"""Augmentation by templates (TaDSE, section 5.1): every template said again with the most frequent values of its slots.
+
+Everything is a stream. What is held at once is the distinct templates (half a kilobyte each) and an 8-byte hash of every text that
+was given out, which in a Python set takes some 75 bytes: about 75 MB for a million utterances.
+"""
+
+import hashlib
+import math
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from turnwise.corpus.intake import CorpusError, InputFile
+from turnwise.corpus.store import Store, StoreWriter
+from turnwise.corpus.templates import EntityBook, Template, TemplateTable, TemplateUse, need_slots, turns_of, view_for_templates
+from turnwise.dialogue import USER, Dialogue, Turn, same_text
+from turnwise.progress import Progress, silent
+from turnwise.version import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class AugmentationStatistics:
+    """What an augmentation did, as in TaDSE's Table 1.
+
+    Attributes:
+        slot_names: how many slots have values ('entities' in the paper).
+        values: their distinct values.
+        templates: distinct templates, utterances without slots among them.
+        utterances: turns that were read.
+        distinct_utterances: those left without duplicates.
+        augmented_utterances: turns afterwards, originals among them.
+    """
+
+    slot_names: int
+    values: int
+    templates: int
+    utterances: int
+    distinct_utterances: int
+    augmented_utterances: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for programs, with the mean number of utterances that a template has afterwards."""
+        return asdict(self) | {"utterances_per_template": self.augmented_utterances / max(1, self.templates)}
+
+
+def augment(
+    corpus: Iterable[Dialogue],
+    book: EntityBook,
+    *,
+    top: int,
+    most: int = 100,
+    seed: int = 1,
+    speaker: str | None = USER,
+) -> Iterator[Dialogue]:
+    """The utterances of a corpus, then its templates filled anew; each is a dialogue of one turn, in split 'train'.
+
+    A template is filled with every combination of the `top` most frequent values of its slots; where that makes more than `most`,
+    with so many of them drawn at random, none twice. A template whose utterances have different intents is filled for each of
+    them. Of utterances with the same text (case and surrounding space aside) and the same intent the first is given out.
+
+    Ids are made of the number of the template (and intent) and either the number of the combination or, for utterances of the
+    corpus, 'original' and which of the template's utterances it is. The corpus is read once; memory is as said above.
+
+    Args:
+        corpus: dialogues; only those that it gives are used, so a view of the training split keeps all else out.
+        book: the values, of the same corpus.
+        top: how many values a slot.
+        most: combinations a template at most.
+        seed: of the draw.
+        speaker: whose turns; None: everyone's.
+    """
+    return _augmented(corpus, TemplateTable(), book, top, most, seed, speaker)
+
+
+def _augmented(
+    corpus: Iterable[Dialogue], table: TemplateTable, book: EntityBook, top: int, most: int, seed: int, speaker: str | None
+) -> Iterator[Dialogue]:
+    """`augment`, which fills the table of templates on its way."""
+    if top < 1 or most < 1:
+        raise CorpusError(f"an augmentation needs a value a slot and a combination a template at least: top {top}, most {most}")
+    given: set[int] = set()
+    for dialogue, turn in turns_of(corpus, speaker):
+        use = table.add(turn, dialogue.source)
+        if _is_new(turn, given):
+            yield Dialogue(f"{use.number:06d}-original-{use.utterances}", (turn,), dialogue.source, "train")
+    for (template, intent), use in table.uses.items():
+        yield from _filled(template, intent, use, [book.top(name, top) for name in template.names], most, seed, given)
+
+
+def _filled(
+    template: Template,
+    intent: str | None,
+    use: TemplateUse,
+    choices: Sequence[Sequence[str]],
+    most: int,
+    seed: int,
+    given: set[int],
+) -> Iterator[Dialogue]:
+    # a generator a template: what is drawn for one does not hang on how many values the others have
+    generator = random.Random(f"{seed}/{use.number}")
+    for combination in combinations(math.prod(map(len, choices)), most, generator):
+        text, slots = template.filled(chosen(combination, choices))
+        turn = Turn(use.speaker, text, intent, (), slots)
+        if _is_new(turn, given):
+            yield Dialogue(f"{use.number:06d}-{combination}", (turn,), use.source, "train")
+
+
+def combinations(total: int, most: int, generator: random.Random) -> Sequence[int]:
+    """The numbers below `total`, or, where there are more than `most`, so many of them at random, in ascending order.
+
+    Every set of numbers is as likely as any other. Nothing of size `total` is made, which may exceed any machine number (Floyd's
+    method: a draw for each number that is taken).
+    """
+    if total <= most:
+        return range(total)
+    drawn: set[int] = set()
+    for last in range(total - most, total):
+        number = generator.randrange(last + 1)
+        drawn.add(last if number in drawn else number)
+    return sorted(drawn)
+
+
+def chosen(combination: int, choices: Sequence[Sequence[str]]) -> list[str]:
+    """The combination of that number: its digits in mixed radix pick one of each choice; the last choice changes fastest."""
+    values = []
+    for choice in reversed(choices):
+        combination, digit = divmod(combination, len(choice))
+        values.append(choice[digit])
+    return values[::-1]
+
+
+def _is_new(turn: Turn, given: set[int]) -> bool:
+    """Whether no turn of this text and intent was given out; notes it. Two of a million share a hash with probability 10⁻⁷."""
+    content = f"{turn.intent!r}\0{same_text(turn.text)}"
+    number = int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "big")
+    if number in given:
+        return False
+    given.add(number)
+    return True
+
+
+def write_augmented(
+    store: Path | str,
+    out: Path | str,
+    *,
+    top: int,
+    most: int = 100,
+    seed: int = 1,
+    split: str | None = None,
+    speaker: str | None = USER,
+    progress: Progress = silent,
+) -> tuple[Store, AugmentationStatistics]:
+    """Augments a store into another, whose manifest says what it was made of and how.
+
+    Args:
+        store: the store to read.
+        out: the store to write; one that is there is replaced when all is done.
+        top: how many values a slot.
+        most: combinations a template at most.
+        seed: of the draw.
+        split: what to read; None: 'train', or everything where the store has no splits.
+        speaker: whose turns; None: everyone's.
+        progress: told how many utterances were written.
+
+    Raises:
+        CorpusError: if there are no slots, or `out` is the store that is read.
+    """
+    store, out = Path(store), Path(out)
+    corpus = view_for_templates(store, split)
+    if out.exists() and out.samefile(store):
+        raise CorpusError(f"{out} is the store that is augmented: choose another --out")
+    progress("counting values", 0)
+    book = EntityBook.of(corpus, speaker)
+    need_slots(book, corpus, speaker)
+    table = TemplateTable()
+    originals = 0
+    with StoreWriter(out) as writer:
+        for dialogue in _augmented(corpus, table, book, top, most, seed, speaker):
+            writer.write(dialogue)
+            originals += "-original-" in dialogue.id
+            if writer.kept.dialogues % 1000 == 0:
+                progress("writing utterances", writer.kept.dialogues)
+        statistics = AugmentationStatistics(
+            len(book.entries), book.values, len(table), table.utterances, originals, writer.kept.utterances
+        )
+        made_of = corpus.stores[0].manifest
+        writer.commit(
+            {
+                "turnwise": __version__,
+                "reader": "augment",
+                "options": {"top": top, "most": most, "seed": seed, "splits": corpus.splits, "speaker": speaker},
+                "licence": made_of.get("licence", ""),
+                "home": made_of.get("home", ""),
+                "read": {"dialogues": len(corpus), "utterances": table.utterances},
+                "left_out": {},
+                "reasons": {},
+                "facts": statistics.as_dict()
+                | {"made_of": f"{store.name} ({made_of.get('reader', 'unknown')}, generation {made_of['generation']})"},
+                "steps": [],
+                "inputs": [
+                    asdict(InputFile(file["name"], (store / file["name"]).stat().st_size, file["sha256"]))
+                    for file in made_of["files"]
+                ],
+            }
+        )
+    return Store(out), statistics
