@@ -1,4 +1,4 @@
-"""Files whose contents matter: their hash, and the certainty that they are on disk."""
+"""Files whose contents matter: their hash, that they are whole, and the certainty that they are on disk."""
 
 import hashlib
 import os
@@ -18,3 +18,10 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a text under another name and renames it: whoever reads finds all of it, or what was there before."""
+    unfinished = path.with_name(f".writing-{path.name}")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 from turnwise import Dialogue, Slot, Turn, read_corpus
 from turnwise.cli import app
 from turnwise.corpus.augmentation import augment, chosen, combinations, write_augmented
+from turnwise.corpus.entity_book import EntityBook
 from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.store import Store, StoreWriter
-from turnwise.corpus.templates import EntityBook, Template
+from turnwise.corpus.templates import Template
 
 
 def switch(device: str, room: str, intent: str | None = "switch_on", speaker: str = "user") -> Turn:

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from strategies import NAMES, TEXTS, corpora, turns
 
 from turnwise import Dialogue, Slot, Turn
+from turnwise.corpus.entity_book import EntityBook
 from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.store import StoreWriter
-from turnwise.corpus.templates import EntityBook, Template, TemplateTable, slots_in_place, template_of, view_for_templates
+from turnwise.corpus.templates import Template, TemplateTable, slots_in_place, template_of, view_for_templates
 
 
 def said(text: str, *marked: tuple[str, str], intent: str | None = None, speaker: str = "user") -> Turn:

@@ -295,7 +295,8 @@ def corpus_templates(
     as_json: AsJson = False,
 ) -> None:
     """The slots of a store and their most frequent values, and its templates: utterances with the values taken out."""
-    from turnwise.corpus.templates import EntityBook, TemplateTable, need_slots, view_for_templates
+    from turnwise.corpus.entity_book import EntityBook, need_slots
+    from turnwise.corpus.templates import TemplateTable, view_for_templates
 
     corpus = view_for_templates(store, split)
     said_by = None if speaker == "any" else speaker

@@ -15,6 +15,7 @@ from turnwise.evaluation.reporting.page import contents, document, facts, image,
 from turnwise.evaluation.results import defined, taken_with
 from turnwise.evaluation.summaries import SUMMARIES, Summarised
 from turnwise.experiments.points import VARIANT, Point
+from turnwise.files import write_whole
 from turnwise.svg import line_chart
 
 #: A horizontal axis whose largest number is so many times its smallest is drawn by powers of ten.
@@ -55,9 +56,7 @@ def write_experiment(points: Sequence[Point], axes: Sequence[str], out: Path, ti
     for name, content in written.items():
         place = out / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        part = place.with_name(f"{place.name}.part")
-        part.write_text(content, encoding="utf-8")
-        part.replace(place)
+        write_whole(place, content)
     for old in (out / "curves").glob("*.svg"):  # of an experiment that measured something else
         if old.name not in curves:
             old.unlink()

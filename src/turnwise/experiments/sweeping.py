@@ -33,6 +33,7 @@ from turnwise.experiments.points import VARIANT, Point
 from turnwise.experiments.report import write_experiment
 from turnwise.experiments.sweep import Planned, Sweep, SweepError, named, run_name
 from turnwise.experiments.variants import STARTS
+from turnwise.files import write_whole
 from turnwise.progress import Progress, silent
 from turnwise.training.loop import TRAINED, TrainingInterruptedError, train
 from turnwise.training.machine import release_memory
@@ -276,9 +277,7 @@ def _claim(out: Path, sweep: Sweep, base: Recipe, corpus: Corpus, measures: Meas
         "learns_from": learns_from,
         "base": asdict(base),
     }
-    part = place.with_suffix(".part")
-    part.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
-    part.replace(place)
+    write_whole(place, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 def _compare(place: Path, base: Recipe, learns_from: list[str]) -> None:

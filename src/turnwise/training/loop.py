@@ -20,6 +20,7 @@ from torch import nn
 from turnwise.corpus.store import Corpus
 from turnwise.encoder import Encoder
 from turnwise.errors import TurnwiseError
+from turnwise.files import write_whole
 from turnwise.objectives.objective import BatchStates, Objective, Prepared
 from turnwise.progress import Progress, silent
 from turnwise.training.batches import Feed, prepared_steps
@@ -405,9 +406,7 @@ class _Run:
         if self.main:
             self.encoder.save(self.out, model_card(self.recipe, self.corpus, self.out))
             (self.out / "curves.svg").write_text(curves_svg(self.out / "metrics.jsonl"), encoding="utf-8")
-            unfinished = self.out / f".writing-{TRAINED}"
-            unfinished.write_text("\n".join(corpus_source(self.corpus)), encoding="utf-8")
-            unfinished.replace(self.out / TRAINED)
+            write_whole(self.out / TRAINED, "\n".join(corpus_source(self.corpus)))
         self.accelerator.wait_for_everyone()
         return self.encoder
 
