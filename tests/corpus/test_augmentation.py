@@ -18,7 +18,7 @@ from turnwise.corpus.augmentation import augment, chosen, combinations, write_au
 from turnwise.corpus.entity_book import EntityBook
 from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.store import Store, StoreWriter
-from turnwise.corpus.templates import Template
+from turnwise.template import Template
 
 
 def switch(device: str, room: str, intent: str | None = "switch_on", speaker: str = "user") -> Turn:

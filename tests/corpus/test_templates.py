@@ -12,7 +12,8 @@ from turnwise import Dialogue, Slot, Turn
 from turnwise.corpus.entity_book import EntityBook
 from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.store import StoreWriter
-from turnwise.corpus.templates import Template, TemplateTable, slots_in_place, template_of, view_for_templates
+from turnwise.corpus.templates import TemplateTable, view_for_templates
+from turnwise.template import Template, slots_in_place, template_of
 
 
 def said(text: str, *marked: tuple[str, str], intent: str | None = None, speaker: str = "user") -> Turn:

@@ -15,9 +15,10 @@ from typing import Any
 from turnwise.corpus.entity_book import EntityBook, need_slots
 from turnwise.corpus.intake import CorpusError, InputFile
 from turnwise.corpus.store import Store, StoreWriter
-from turnwise.corpus.templates import Template, TemplateTable, TemplateUse, turns_of, view_for_templates
+from turnwise.corpus.templates import TemplateTable, TemplateUse, turns_of, view_for_templates
 from turnwise.dialogue import USER, Dialogue, Turn, same_text
 from turnwise.progress import Progress, silent
+from turnwise.template import Template
 from turnwise.version import __version__
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.store import Corpus
-from turnwise.corpus.templates import slots_in_place, turns_of
+from turnwise.corpus.templates import turns_of
 from turnwise.dialogue import Dialogue, same_text
+from turnwise.template import slots_in_place
 
 
 @dataclass(frozen=True, slots=True)

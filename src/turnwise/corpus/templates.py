@@ -1,86 +1,14 @@
-"""Templates: utterances with their slots' values taken out.
-
-"wake me at seven" with the slot `time` is the template "wake me at {SLOT}" (TaDSE, section 5.1). A template is kept as the words
-around its slots, never as a text with marks in it, so braces that a speaker wrote mean nothing.
-"""
+"""The templates of a corpus: which there are, and how often each is said."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.store import Corpus, Store
-from turnwise.dialogue import Dialogue, Slot, Turn
-
-#: What stands for a value, whatever its slot.
-SLOT = "{SLOT}"
-
-
-def slots_in_place(turn: Turn) -> tuple[Slot, ...]:
-    """The slots that a template is made of, from left to right.
-
-    Of slots that overlap, the longer one counts, of equally long ones the earlier, of those of one place the one that the turn
-    lists first; the others are left out.
-    """
-    taken: list[Slot] = []
-    for slot in sorted(turn.slots, key=lambda slot: (slot.start - slot.end, slot.start)):
-        if all(slot.end <= other.start or other.end <= slot.start for other in taken):
-            taken.append(slot)
-    return tuple(sorted(taken, key=lambda slot: slot.start))
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    """An utterance without its slots' values.
-
-    Attributes:
-        words: what stands before, between and after the slots: one more than there are slots, each possibly empty.
-        names: the slots' names, from left to right.
-    """
-
-    words: tuple[str, ...]
-    names: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.words) != len(self.names) + 1:
-            raise ValueError(f"a template of {len(self.names)} slots has {len(self.names) + 1} pieces, not {len(self.words)}")
-
-    @classmethod
-    def of(cls, turn: Turn) -> "Template":
-        """The template of a turn; of slots that overlap one counts, as `slots_in_place` says."""
-        slots = slots_in_place(turn)
-        starts = [0, *(slot.end for slot in slots)]
-        ends = [*(slot.start for slot in slots), len(turn.text)]
-        words = tuple(turn.text[start:end] for start, end in zip(starts, ends, strict=True))
-        return cls(words, tuple(slot.name for slot in slots))
-
-    def text(self, names: bool = False) -> str:
-        """The template as a text: `{SLOT}` for every slot, or `{name}`."""
-        marks = [f"{{{name}}}" for name in self.names] if names else [SLOT] * len(self.names)
-        return self._joined(marks)
-
-    def filled(self, values: Sequence[str]) -> tuple[str, tuple[Slot, ...]]:
-        """The utterance with these values in the slots, from left to right, and the slots at their new places."""
-        if len(values) != len(self.names):
-            raise ValueError(f"a template of {len(self.names)} slots takes as many values, not {len(values)}")
-        slots, end = [], 0
-        for words, name, value in zip(self.words, self.names, values, strict=False):
-            start = end + len(words)
-            end = start + len(value)
-            slots.append(Slot(name, value, start, end))
-        return self._joined(values), tuple(slots)
-
-    def _joined(self, between: Sequence[str]) -> str:
-        return self.words[0] + "".join(piece for pair in zip(between, self.words[1:], strict=True) for piece in pair)
-
-
-def template_of(turn: Turn, names: bool = False) -> str:
-    """A turn's text with every slot's value replaced by `{SLOT}`, or by `{name}`.
-
-    Of slots that overlap the longer one, then the earlier, is replaced; the others are left out.
-    """
-    return Template.of(turn).text(names)
+from turnwise.dialogue import Dialogue, Turn
+from turnwise.template import Template
 
 
 def turns_of(corpus: Iterable[Dialogue], speaker: str | None) -> Iterator[tuple[Dialogue, Turn]]:

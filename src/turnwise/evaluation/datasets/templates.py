@@ -1,8 +1,8 @@
 """Templates of labelled utterances, whose slots a corpus marks in its own way."""
 
 from turnwise.corpus.readers.slot_marks import Pieces, slot_spans
-from turnwise.corpus.templates import template_of
 from turnwise.dialogue import USER, Slot, Turn
+from turnwise.template import template_of
 
 
 def template(pieces: Pieces, text: str) -> str:
