@@ -17,8 +17,10 @@ from turnwise.backbone.compose import Composer, TurnStyle, tokenise
 from turnwise.backbone.pooling import PoolerLayer, Pooling, pool
 from turnwise.backbone.source import BackboneError, locate
 from turnwise.backbone.stream import Tokens, TokenStream, chunks
+from turnwise.compression import Compression, Source, behind_layer, mixed
 from turnwise.dialogue import USER, Turn
 from turnwise.progress import Progress, silent
+from turnwise.template import SlotMarks
 from turnwise.version import __version__
 
 #: What can be encoded: a text, or a conversation so far, newest turn last.
@@ -30,6 +32,9 @@ TOKENISED = 16_384
 
 _DESCRIPTION = "turnwise.json"
 
+#: In a model's folder: what it takes to draw its vectors towards templates.
+COMPRESSION = "compression"
+
 
 class Encoder(nn.Module):
     """Encodes texts and conversations.
@@ -40,7 +45,9 @@ class Encoder(nn.Module):
         max_length: tokens of an input, special ones included.
         normalise: whether vectors have length 1 unless asked otherwise.
         style: how the turns of a conversation are joined.
+        marks: what stands for slots in the templates that it has learnt; `{SLOT}` where it has learnt none.
         pooler: SimCSE's layer, where the pooling is 'cls-mlp'.
+        compression: draws vectors towards those of templates; None: it does not.
     """
 
     def __init__(
@@ -50,6 +57,7 @@ class Encoder(nn.Module):
         max_length: int | None = None,
         normalise: bool = False,
         style: TurnStyle = "separator",
+        marks: SlotMarks | None = None,
     ):
         super().__init__()
         self.backbone = backbone
@@ -57,6 +65,8 @@ class Encoder(nn.Module):
         self.max_length = min(max_length or backbone.longest, backbone.longest)
         self.normalise = normalise
         self.style: TurnStyle = style
+        self.marks = marks or SlotMarks()
+        self.compression: Compression | None = None
         self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" else None
 
     @property
@@ -90,7 +100,7 @@ class Encoder(nn.Module):
 
         An input is a text, or a conversation so far: a list of turns, newest last, as strings or `Turn`s. What is too long
         loses its end if it is a text, its beginning if it is a conversation. The same input gives the same vector whatever
-        else is encoded with it, up to rounding.
+        else is encoded with it, up to rounding. Where `compression` is on, vectors are drawn towards those of templates.
 
         Args:
             inputs: what to encode; a single text counts as a list of one.
@@ -100,6 +110,58 @@ class Encoder(nn.Module):
             progress: told how many inputs are done.
         """
         items: Sequence[Input] = [inputs] if isinstance(inputs, str) else inputs
+        scaled = self.normalise if normalise is None else normalise
+        if self.compression is None:
+            return self._encode(items, scaled, max_length, batch_tokens, progress)
+        utterances = self._encode(items, True, max_length, batch_tokens, progress)
+        compression = self.compression
+        templates = self.template_vectors(
+            items,
+            utterances,
+            compression,
+            compression.source,
+            max_length=max_length,
+            batch_tokens=batch_tokens,
+            progress=progress,
+        )
+        vectors = mixed(utterances, templates, compression.share)
+        return normalize(torch.from_numpy(vectors), dim=1).numpy() if scaled else vectors
+
+    def template_vectors(
+        self,
+        items: Sequence[Input],
+        utterances: npt.NDArray[np.float32],
+        compression: Compression,
+        source: Source,
+        *,
+        max_length: int | None = None,
+        batch_tokens: int | None = None,
+        progress: Progress = silent,
+    ) -> npt.NDArray[np.float32]:
+        """The templates' side of semantic compression: a vector of length 1 for each input.
+
+        Args:
+            items: the inputs.
+            utterances: their own vectors, of length 1.
+            compression: has the layer on templates, a detector, and templates to retrieve from.
+            source: where templates come from.
+            max_length: as in `encode`.
+            batch_tokens: as in `encode`.
+            progress: told how many templates are encoded.
+        """
+        device = compression.vectors.device
+        if source == "retrieved":
+            return compression.nearest(torch.from_numpy(utterances).to(device)).cpu().numpy()
+        found = [compression.template_of(item, source) for item in items]
+        vectors = self._encode(found, False, max_length, batch_tokens, progress)
+        with torch.inference_mode():
+            behind: npt.NDArray[np.float32] = behind_layer(torch.from_numpy(vectors).to(device), compression.layer).cpu().numpy()
+        return behind
+
+    def _encode(
+        self, items: Sequence[Input], normalise: bool, max_length: int | None, batch_tokens: int | None, progress: Progress
+    ) -> npt.NDArray[np.float32]:
+        """Vectors of inputs as they are."""
         vectors = np.empty((len(items), self.hidden), np.float32)
         budget = batch_tokens or BATCH_TOKENS.get(self.backbone.device.type, BATCH_TOKENS["cuda"])
         was_training = self.training
@@ -114,7 +176,7 @@ class Encoder(nn.Module):
                     rows = order[start:end]
                     with torch.inference_mode():
                         encoded = self(TokenStream.of([sequences[row] for row in rows])).float()
-                        if self.normalise if normalise is None else normalise:
+                        if normalise:
                             encoded = normalize(encoded, dim=1)
                     vectors[first + rows] = encoded.cpu().numpy()
                     done += len(rows)
@@ -134,7 +196,14 @@ class Encoder(nn.Module):
     # ---- loading and saving
 
     @classmethod
-    def load(cls, name: str | Path, *, device: str | torch.device | None = None, pooling: Pooling | None = None) -> "Encoder":
+    def load(
+        cls,
+        name: str | Path,
+        *,
+        device: str | torch.device | None = None,
+        pooling: Pooling | None = None,
+        compressed: bool = False,
+    ) -> "Encoder":
         """Loads an encoder: 'minilm', a folder, or a Hugging Face id.
 
         A sentence-transformers folder keeps its pooling; a plain backbone is pooled by the mean.
@@ -143,9 +212,11 @@ class Encoder(nn.Module):
             name: which one.
             device: where to put it; None: a GPU where there is one.
             pooling: instead of the model's own.
+            compressed: draw vectors towards those of templates (TaDSE's semantic compression), as the folder says how.
 
         Raises:
             BackboneError: if it cannot be loaded, or holds parts that turnwise does not know.
+            CompressionError: if it is to be compressed and was not trained on templates.
         """
         place = locate(name)
         saved = _read_modules(place)
@@ -155,10 +226,13 @@ class Encoder(nn.Module):
             saved.max_length,
             saved.normalise,
             saved.style,
+            saved.marks,
         )
         if encoder.pooler is not None and saved.dense:
             weights = load_file(place / saved.dense / "model.safetensors")
             encoder.pooler.linear.load_state_dict({key.removeprefix("linear."): value for key, value in weights.items()})
+        if compressed:
+            encoder.compression = Compression.load(place / COMPRESSION)
         chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
         return encoder.to(chosen).eval()
 
@@ -211,7 +285,9 @@ class Encoder(nn.Module):
             ],
         )
         _write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
-        _write_json(folder / _DESCRIPTION, {"turnwise": __version__, "style": self.style})
+        _write_json(folder / _DESCRIPTION, {"turnwise": __version__, "style": self.style, "slots": self.marks.names})
+        if self.compression is not None:
+            self.compression.save(folder / COMPRESSION)
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
 
@@ -244,13 +320,15 @@ class _Saved:
         self.max_length: int | None = None
         self.normalise = False
         self.style: TurnStyle = "separator"
+        self.marks = SlotMarks()
         self.dense = ""
 
 
 def _read_modules(folder: Path) -> _Saved:
     saved = _Saved()
     if (folder / _DESCRIPTION).is_file():
-        saved.style = _read_json(folder / _DESCRIPTION)["style"]
+        description = _read_json(folder / _DESCRIPTION)
+        saved.style, saved.marks = description["style"], SlotMarks(tuple(description.get("slots", ())))
     if not (folder / "modules.json").is_file():
         return saved
     for module in _read_json(folder / "modules.json"):

@@ -105,3 +105,7 @@ class SlotMarks:
     def text(self, template: Template) -> str:
         """A template as the model reads it."""
         return template.joined([f"{{{name}}}" if name in self.names else SLOT for name in template.names])
+
+
+#: `{SLOT}` for every slot, as the paper has it.
+ONE_MARK = SlotMarks()

@@ -1,5 +1,6 @@
 """Vectors are computed once, kept as they were, and never mixed up."""
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ from drawn import Drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.dialogue import Turn
+from turnwise.dialogue import Slot, Turn
 from turnwise.evaluation import embedding
 from turnwise.evaluation.embedding import Embedder
 
@@ -35,6 +36,17 @@ def test_what_tells_inputs_apart() -> None:
     """A text, a conversation of that text, another speaker, other borders of turns, another length: all are different inputs."""
     inputs = ["a b", ["a b"], ["a", "b"], [Turn("user", "a b")], [Turn("system", "a b")], ["a\0b"]]
     assert len({embedding._key(item, length) for item in inputs for length in (None, 32, 64)}) == 18
+
+
+def test_slots_tell_turns_apart() -> None:
+    """By name and place; a turn without slots has the key that it had before there were any."""
+    one, other, longer, later = Slot("x", "a", 0, 1), Slot("y", "a", 0, 1), Slot("x", "a b", 0, 3), Slot("y", "b", 2, 3)
+    slots = [(one,), (other,), (longer,), (one, later)]
+    turns = [(Turn("user", "a b", slots=each),) for each in ((), *slots)]
+    assert len({embedding._key(turn, 64) for turn in turns}) == 5
+    before = hashlib.blake2b(b"64\0turn\0user\0a b\0", digest_size=16)
+    assert embedding._key(turns[0], 64) == before.digest()
+    assert embedding._key((Turn("user", "a b", "intent", ("act",), slots[0]),), 64) == embedding._key(turns[1], 64)
 
 
 def test_a_folder_keeps_vectors_for_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

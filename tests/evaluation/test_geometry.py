@@ -3,6 +3,7 @@
 import math
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,8 +15,10 @@ from drawn import Constant, Drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turnwise.dialogue import Slot
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, OutOfScope, Utterance, intent_datasets
+from turnwise.evaluation.judged import FunctionEncoder
 from turnwise.evaluation.tasks.geometry import answer_map, geometry, intent_map, two_intents_map
 
 DATA = os.environ.get("TURNWISE_DATA")
@@ -146,6 +149,18 @@ def test_two_intents() -> None:
         two_intents_map(Drawn(), data, ("other", "nothing"))
 
 
+def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
+    """Texts that are said several times, with other slots each time."""
+    plain = [Utterance(f"text {number % 40}", ("PlayMusic", "AddToPlaylist")[number % 2]) for number in range(60)]
+    slotted = [replace(each, slots=(Slot("x", "text"[: number % 4 + 1], 0, number % 4 + 1),)) for number, each in enumerate(plain)]
+    one, two = data_of(plain), data_of(slotted)
+    encoder = FunctionEncoder(Drawn().encode)
+    for before, after in zip(geometry(encoder, one), geometry(encoder, two), strict=True):
+        np.testing.assert_array_equal(before.evidence, after.evidence)
+    assert two_intents_map(encoder, one) == two_intents_map(encoder, two)
+    assert intent_map(encoder, one, out_of_scope=False) == intent_map(encoder, two, out_of_scope=False)
+
+
 def test_too_little_to_show_says_so() -> None:
     few = data_of([Utterance(f"text {number}", "PlayMusic" if number % 2 else "AddToPlaylist") for number in range(30)])
     with pytest.raises(DatasetError, match="toy has 30 texts to show"):
@@ -157,7 +172,7 @@ def test_too_little_to_show_says_so() -> None:
 @pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
 def test_a_real_test_split() -> None:
     data = intent_datasets()["snips"].load(Path(str(DATA)))
-    uniformity, alignment = geometry(Drawn(size=32), data)
+    uniformity, alignment = geometry(FunctionEncoder(Drawn(size=32).encode), data)
     # random vectors: as uniform as the sphere, and two of them 2 apart, intent or not
     assert uniformity.row().n == len(data.test) == 700
     assert uniformity.row().value < -3

@@ -1,5 +1,6 @@
 """Intent data sets: real ones' published sizes and digests; templates against the texts they come from; what broken files say."""
 
+import itertools
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.corpus.sample_folder import write_sample
+from turnwise.dialogue import USER, Slot, Turn
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import (
     OUT_OF_SCOPE,
@@ -23,7 +25,9 @@ from turnwise.evaluation.datasets.intents import (
     intent_datasets,
     load_intents,
 )
+from turnwise.evaluation.datasets.templates import slots_of, template_pieces
 from turnwise.evaluation.probe import make_probe
+from turnwise.template import Template
 
 DATA = os.environ.get("TURNWISE_DATA")
 real = pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
@@ -45,6 +49,7 @@ KNOWN = [
 SNIPS = ("AddToPlaylist", "BookRestaurant", "GetWeather", "PlayMusic", "RateBook", "SearchCreativeWork", "SearchScreeningEvent")
 ENGINES = "snips_original/2017-06-custom-intent-engines"
 FOLD = "hwu64/xliuhw_NLU-Evaluation-Data/KFold_1"
+NUMBERS = itertools.count()
 FOLD_HEADER = "answerid;scenario;intent;answer_annotation;answer_from_anno;answer_from_user\n"
 
 
@@ -53,7 +58,7 @@ def lines(*records: object) -> str:
 
 
 def massive(partition: str, text: str, annotation: str, locale: str = "en-US", **changes: object) -> dict[str, object]:
-    record: dict[str, object] = {"id": "1", "locale": locale, "partition": partition, "scenario": "lamp", "intent": "lamp_on"}
+    record: dict[str, object] = {"id": str(next(NUMBERS)), "locale": locale, "partition": partition, "intent": "lamp_on"}
     return record | {"utt": text, "annot_utt": annotation} | changes
 
 
@@ -69,8 +74,9 @@ def layouts() -> dict[str, dict[str, str]]:
         "label": "fly\nfly#greet\n",
     }
     spans = [{"text": "Put "}, {"text": "a lamp ", "entity": "thing"}, {"text": "there. "}]
-    record = {"text": "a lamp please", "intent": "order", "domain": "shop", "slots": [], "template": "a {thing} please"}
-    outside = {"text": "what is love", "intent": OUT_OF_SCOPE, "template": "what is love"}
+    thing = {"name": "thing", "value": "lamp", "start": 2, "end": 6}
+    record = {"text": "a lamp please", "intent": "order", "domain": "shop", "slots": [thing], "template": "a {thing} please"}
+    outside = {"text": "what is love", "intent": OUT_OF_SCOPE, "slots": [], "template": "what is love"}
     made = {f"clinc150{kind}": {f"clinc150_oos/data/data_{file}.json": json.dumps(clinc)} for kind, file in CLINC.items()}
     return made | {
         "banking77": {f"banking77/banking_data/{split}.csv": table for split in ("train", "test")},
@@ -109,7 +115,18 @@ def lay(data: Path, files: dict[str, str]) -> None:
 
 def slots(data: IntentData) -> Counter[str]:
     utterances = (*data.train, *data.valid, *data.test)
-    return Counter(slot for each in utterances for slot in re.findall(r"\{([^{}]+)\}", each.template or ""))
+    return Counter(slot.name for each in utterances for slot in each.slots or ())
+
+
+def marked(utterance: Utterance) -> str | None:
+    return None if utterance.template is None else utterance.template.text(names=True)
+
+
+def utterance(text: str, intent: str, *values: tuple[str, str]) -> Utterance:
+    """With slots (name, value), whose values the text holds once each."""
+    return Utterance(
+        text, intent, tuple(Slot(name, value, text.index(value), text.index(value) + len(value)) for name, value in values)
+    )
 
 
 def filled(template: str, values: Sequence[str]) -> str:
@@ -125,14 +142,14 @@ def filled(template: str, values: Sequence[str]) -> str:
 EXPECTED = {
     **{f"clinc150{kind}": [Utterance("fly me away", "fly")] for kind in CLINC},
     **{name: [Utterance("lost, my card", "card"), Utterance("new pin", "pin")] for name in ("banking77", "hwu64")},
-    "hwu64_kfold": [Utterance("light in the red  room now", "lamp_on", "light in the {place} {date}")],
+    "hwu64_kfold": [utterance("light in the red  room now", "lamp_on", ("place", "red  room"), ("date", "now"))],
     **{
-        name: [Utterance("fly to new york  today", "fly", "fly to {city}  {date}"), Utterance("hello", "fly#greet", "hello")]
+        name: [utterance("fly to new york  today", "fly", ("city", "new york"), ("date", "today")), utterance("hello", "fly#greet")]
         for name in ("snips", "atis")
     },
-    "snips_original": [Utterance("Put a lamp there.", intent, "Put {thing} there.") for intent in SNIPS],
-    "massive": [Utterance("light the hall", "lamp_on", "light the {place}")],
-    "sample": [Utterance("a lamp please", "order", "a {thing} please")],
+    "snips_original": [utterance("Put a lamp there.", intent, ("thing", "a lamp")) for intent in SNIPS],
+    "massive": [utterance("light the hall", "lamp_on", ("place", "hall"))],
+    "sample": [utterance("a lamp please", "order", ("thing", "lamp"))],
 }
 
 
@@ -177,8 +194,8 @@ def test_the_sample_worlds_templates_and_out_of_scope(tmp_path: Path) -> None:
     assert any(record["slots"] for record in inside)
     for utterance, record in zip(data.train, inside, strict=True):
         values = [record["text"][slot["start"] : slot["end"]] for slot in record["slots"]]
-        assert utterance.template is not None
-        assert filled(utterance.template, values) == utterance.text == record["text"]
+        assert marked(utterance) == record["template"]
+        assert filled(record["template"], values) == utterance.text == record["text"]
 
 
 # --- templates
@@ -224,30 +241,29 @@ def test_tagged_words(folders: Path, data: st.DataObject, rows: list[list[tuple[
     )
     for utterance, pieces in zip(load_intents("snips", folders).train, rows, strict=True):
         assert utterance.text == plain(pieces).replace(" ", space)
-        assert utterance.template is not None
-        assert utterance.template.split() == expected(pieces).split()
-        assert filled(utterance.template, [space.join(said) for said, slot in pieces if slot]) == utterance.text
+        assert str(marked(utterance)).split() == expected(pieces).split()
+        assert [slot.value for slot in utterance.slots or ()] == [space.join(said) for said, slot in pieces if slot]
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(texts, min_size=1, max_size=3), st.sampled_from(["[{} : {}]", "[{}: {} ]", "[ {}:{}]"]))
 def test_marked_slots(folders: Path, rows: list[list[tuple[list[str], str]]], form: str) -> None:
     """As HWU64 and MASSIVE mark them; where a text has no white space but its annotation has, the template follows the text."""
-    marked = [" ".join(form.format(slot, " ".join(said)) if slot else " ".join(said) for said, slot in pieces) for pieces in rows]
-    table = FOLD_HEADER + "".join(f'1;s;i;"{note}";"{plain(pieces)}";""\n' for note, pieces in zip(marked, rows, strict=True))
-    records = [massive("train", plain(pieces), note) for note, pieces in zip(marked, rows, strict=True)]
-    dense = [massive("train", plain(pieces).replace(" ", ""), note, "zh-CN") for note, pieces in zip(marked, rows, strict=True)]
+    notes = [" ".join(form.format(slot, " ".join(said)) if slot else " ".join(said) for said, slot in pieces) for pieces in rows]
+    table = FOLD_HEADER + "".join(f'1;s;i;"{note}";"{plain(pieces)}";""\n' for note, pieces in zip(notes, rows, strict=True))
+    records = [massive("train", plain(pieces), note) for note, pieces in zip(notes, rows, strict=True)]
+    dense = [massive("train", plain(pieces).replace(" ", ""), note, "zh-CN") for note, pieces in zip(notes, rows, strict=True)]
     files = {f"{FOLD}/trainset/s_i.csv": table, f"{FOLD}/testset/csv/s_i.csv": table}
     files["massive_1.1/en-US.jsonl"] = lines(*records, massive("test", "x", "x"))
     files["massive_1.1/zh-CN.jsonl"] = lines(*dense, massive("test", "x", "x", "zh-CN"))
     lay(folders, files)
     for name in ("hwu64_kfold", "massive"):
-        assert [(each.text, each.template) for each in load_intents(name, folders).train] == [
+        assert [(each.text, marked(each)) for each in load_intents(name, folders).train] == [
             (plain(pieces), expected(pieces)) for pieces in rows
         ]
     for utterance, pieces in zip(load_intents("massive_zh-CN", folders).train, rows, strict=True):
-        assert utterance.template == expected(pieces).replace(" ", "")
-        assert filled(utterance.template, ["".join(said) for said, slot in pieces if slot]) == utterance.text
+        assert marked(utterance) == expected(pieces).replace(" ", "")
+        assert [slot.value for slot in utterance.slots or ()] == ["".join(said) for said, slot in pieces if slot]
 
 
 @settings(deadline=None, max_examples=60)
@@ -263,7 +279,7 @@ def test_spans(folders: Path, pieces: list[tuple[str, str]]) -> None:
     (utterance,) = [each for each in load_intents("snips_original", folders).test if each.intent == "PlayMusic"]
     assert utterance.text == "".join(said for said, _ in pieces).strip()
     assert (
-        utterance.template == "".join(said.replace(said.strip(), f"{{{slot}}}") if slot else said for said, slot in pieces).strip()
+        marked(utterance) == "".join(said.replace(said.strip(), f"{{{slot}}}") if slot else said for said, slot in pieces).strip()
     )
 
 
@@ -275,6 +291,75 @@ def test_an_emoji_in_two_surrogates_is_put_together(tmp_path: Path) -> None:
     lay(tmp_path, {path: '{"PlayMusic": [{"data": [{"text": "half \ud83c"}]}]}'})
     with pytest.raises(DatasetError, match=r"train_PlayMusic_full\.json, the whole file: "):
         load_intents("snips_original", tmp_path)
+
+
+PATTERNS = st.lists(st.text("ab \n", max_size=3), min_size=1, max_size=4)
+
+
+@settings(max_examples=300)
+@given(st.data(), PATTERNS)
+def test_slots_are_found_by_a_template(data: st.DataObject, words: list[str]) -> None:
+    """As a regular expression finds them that takes the shortest values; what it does not match is refused."""
+    values = data.draw(st.lists(st.text("abc ", max_size=3), min_size=len(words) - 1, max_size=len(words) - 1))
+    said = words[0] + "".join(value + word for value, word in zip(values, words[1:], strict=True))
+    text = data.draw(st.sampled_from([said, f" {said}\n", said + "a", f"b{said}"]))
+    template = "".join(f"{word}{{{number}}}" for number, word in enumerate(words[:-1])) + words[-1]
+    edges = [words[0].lstrip(), *words[1:]] if len(words) > 1 else [words[0].strip()]
+    edges[-1] = edges[-1].rstrip()
+    found = re.fullmatch(r"(\s*\S.*?)".join(map(re.escape, edges)), text.strip(), re.DOTALL)
+    if found is None:
+        with pytest.raises(ValueError, match="the template"):
+            template_pieces(template, text)
+        return
+    slots = slots_of(template_pieces(template, text), text)
+    assert [(slot.name, slot.value) for slot in slots] == [(str(n), value.strip()) for n, value in enumerate(found.groups())]
+    assert all(text[slot.start : slot.end] == slot.value for slot in slots)
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "values"),
+    [
+        ("go to {city} to {aim}", "go to toronto to eat", ["toronto", "eat"]),
+        ("{a}{b}{c}", "xyz u", ["x", "y", "z u"]),
+        (" from {city}\t", "from new york ", ["new york"]),
+        ("to {city} now", "to  york  now", ["york"]),
+        ("{aim} or {aim}", "a or b or c", ["a", "b or c"]),
+        ("write {x} here", "write {x} here", []),
+        ("{x}", "{x} and {y}", ["{x} and {y}"]),
+        ("as it is", " as it is", []),
+    ],
+)
+def test_where_a_template_leaves_a_choice(template: str, text: str, values: list[str]) -> None:
+    assert [slot.value for slot in slots_of(template_pieces(template, text), text)] == values
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "message"),
+    [
+        ("go to {city}", "fly to york", "has other words than the text 'fly to york'"),
+        ("go", "went", "has other words"),
+        ("go to {city}", "go to ", "has no value|other words"),
+        ("to {city} now", "to york then", "no value for {city}, followed by ' now', of the template 'to {city} now'"),
+        ("{a} and {b}", "one or two and", "no value for {a}"),
+    ],
+)
+def test_a_template_that_does_not_fit_is_named_by_file_and_line(tmp_path: Path, template: str, text: str, message: str) -> None:
+    table = f"text,intent,template\nhi,greet,hi\n{text},go,{template}\n"
+    lay(tmp_path, {f"intents_csv/mine/{split}.csv": table for split in ("train", "test")})
+    with pytest.raises(DatasetError, match=rf"train\.csv, line 3: .*({message})"):
+        load_intents("mine", tmp_path)
+
+
+def test_what_an_utterance_gives() -> None:
+    """Slots, even if there are none of them in it, make it a turn; what is not marked stays a text."""
+    plain, bare, slotted = Utterance("to york", "go"), utterance("to york", "go"), utterance("to york", "go", ("city", "york"))
+    assert (plain.template, plain.input) == (None, "to york")
+    assert (bare.template, bare.input) == (Template(("to york",), ()), (Turn(USER, "to york"),))
+    assert slotted.template == Template(("to ", ""), ("city",))
+    assert slotted.input == (Turn(USER, "to york", slots=(Slot("city", "york", 3, 7),)),)
+    assert len({hash(each.input) for each in (plain, bare, slotted)}) == 3
+    with pytest.raises(ValueError, match="offsets 3:7 hold 'rome'"):
+        Utterance("to rome", "go", (Slot("city", "york", 3, 7),))
 
 
 # --- which there are
@@ -295,9 +380,9 @@ def test_locales_are_found_by_their_files(tmp_path: Path) -> None:
     assert list(intent_datasets(tmp_path)) == [*KNOWN, "massive_xy-ZW"]
     rows = [massive(partition, "ola", "[greeting : ola]", "xy-ZW") for partition in ("train", "test")]
     lay(tmp_path, {"massive_1.1/other/xy-ZW.jsonl": lines(*rows)})
-    assert load_intents("massive_xy-ZW", tmp_path).train == (Utterance("ola", "lamp_on", "{greeting}"),)
+    assert load_intents("massive_xy-ZW", tmp_path).train == (utterance("ola", "lamp_on", ("greeting", "ola")),)
     lay(tmp_path, {"massive_1.1/again/xy-ZW.jsonl": lines(*rows)})
-    with pytest.raises(DatasetError, match="are both xy-ZW: leave one of them"):
+    with pytest.raises(DatasetError, match=r"other/xy-ZW\.jsonl, line 1: the id .* was there before"):
         load_intents("massive_xy-ZW", tmp_path)
 
 
@@ -312,7 +397,7 @@ def test_private_sets(tmp_path: Path) -> None:
     mine, ours = load_intents("mine", tmp_path), load_intents("ours", tmp_path)
     assert mine.train == mine.valid == mine.test == (Utterance("my card is lost", "card"),)
     assert mine.out_of_scope == OutOfScope(*[("what is love",)] * 3)
-    assert ours.train == (Utterance("to york, now", "go", "to {city}, now"), Utterance("hi", "greet", "hi"))
+    assert ours.train == (utterance("to york, now", "go", ("city", "york")), utterance("hi", "greet"))
     assert ours.valid == ()
     before = found["mine"].hashed(tmp_path)
     lay(tmp_path, {"intents_csv/mine/valid.csv": table + "3,new pin,pin\n"})
@@ -351,62 +436,60 @@ CLINC_FILE = "clinc150_oos/data/data_full.json"
 BANKING = "banking77/banking_data/test.csv"
 PLAY = f"{ENGINES}/PlayMusic/train_PlayMusic_full.json"
 LOCALE = "massive_1.1/data/en-US.jsonl"
+SLOT = {"name": "x", "value": "ab", "start": 0, "end": 2}
 
 
 @pytest.mark.parametrize(
     ("name", "path", "content", "message"),
     [
-        ("banking77", BANKING, "a,b\n1,2\n", "line 1: there is no column 'text' among the columns a, b"),
-        ("banking77", BANKING, "", r"line 1: there is no column 'text' among the columns \(none\)"),
-        ("banking77", BANKING, "text,category\na,b\nc\n", "line 3: 2 fields are expected, 1 are there"),
-        ("banking77", BANKING, "text,category\na,b\n\nc,d\n", "line 3: 2 fields are expected, 0 are there"),
-        ("banking77", BANKING, "text,category\na,b,c\n", "line 2: 2 fields are expected, 3 are there"),
-        ("banking77", BANKING, 'text,category\na,b\n"c\n', "line 3: unexpected end of data"),
-        ("banking77", BANKING, "text,category\n ,b\n", "line 2: a record with a non-empty text as 'text'"),
-        ("banking77", BANKING, "text,category\na,\n", "line 2: a record with a non-empty text as 'category'"),
-        ("banking77", BANKING, "text,category\n\ud83c,b\n", "line 2: the file is not in UTF-8"),
-        ("clinc150", CLINC_FILE, "{", "the whole file: "),
-        ("clinc150", CLINC_FILE, "[]", "key 'train': a list of utterances"),
-        ("clinc150", CLINC_FILE, '{"train": [["a", "b"], ["c"]]}', r"key 'train', entry 2: \[text, label\] is expected"),
-        ("clinc150", CLINC_FILE, '{"train": [["a", 1]]}', "key 'train', entry 1"),
-        ("clinc150", CLINC_FILE, '{"train": [["a", "b"]], "oos_train": [["a", "b"]]}', r"key 'oos_train', entry 1: \[text, oos\]"),
-        ("clinc150", CLINC_FILE, '{"train": [["a", "b"]]}', "key 'oos_train': a list of utterances"),
-        ("hwu64_kfold", f"{FOLD}/trainset/b.csv", FOLD_HEADER + "1;a;b;x [y;x y;\n", r"line 2: a slot is marked as"),
-        ("hwu64_kfold", f"{FOLD}/trainset/b.csv", FOLD_HEADER + "1;a;b;x [d : y];x z;\n", "line 2: the annotation has other words"),
-        ("hwu64_kfold", f"{FOLD}/trainset/b.csv", FOLD_HEADER + "1;a;b;x [d : ];x;\n", "line 2: the slot 'd' has no value"),
-        ("hwu64_kfold", f"{FOLD}/trainset/b.csv", FOLD_HEADER + "1;a;b;x [ : y];x y;\n", "line 2: a slot has no name"),
-        ("atis", f"{ATIS}/label", "fly\n", "seq.in, seq.out and label have 2, 2 and 1 lines"),
-        ("atis", f"{ATIS}/label", "fly\n\n", "line 2: an utterance and, in the same line of label, its intent"),
-        ("atis", f"{ATIS}/seq.out", "O O B-city I-city B-date \nO O\n", "line 2: 1 words have 2 slot tags"),
-        ("atis", f"{ATIS}/seq.out", "O O B-city I-city city\nO\n", "line 1: the slot tag 'city' is none of"),
-        ("atis", f"{ATIS}/seq.out", "O O B-city I-city B-\nO\n", "line 1: the slot tag 'B-' is none of"),
+        ("banking77", BANKING, "a,b\n1,2\n", "line 2: .*'text' is missing"),
+        ("banking77", BANKING, "", "there is no utterance in its test split"),
+        ("banking77", BANKING, "text,category\na,b\nc\n", "line 3: .*'category' must be a text that is not blank"),
+        ("banking77", BANKING, "text,category\na,b,c\n", "line 2: 3 cells under 2 columns"),
+        ("banking77", BANKING, 'text,category\na,b\n"c\n', "line 3: .*unexpected end of data"),
+        ("banking77", BANKING, "text,category\n ,b\n", "line 2: .*'text' must be a text that is not blank"),
+        ("banking77", BANKING, "text,category\na,\n", "line 2: .*'category' must be a text that is not blank"),
+        ("banking77", BANKING, "text,category\n\ud83c,b\n", "line 2: byte 0xed is not utf-8"),
+        ("clinc150", CLINC_FILE, "{", "line 1: not valid JSON from here on"),
+        ("clinc150", CLINC_FILE, "[]", r"line 1: .*expected a JSON object"),
+        ("clinc150", CLINC_FILE, '{"train": [["a", "b"], ["c"]]}', r"line 1: train/2: .*\[text, intent\] is expected"),
+        ("clinc150", CLINC_FILE, '{"train": [["a", 1]]}', "line 1: train/1: "),
+        ("clinc150", CLINC_FILE, '{"train": [["a", "b"]]}', "there is no out-of-scope utterance in its train split"),
+        ("hwu64_kfold", f"{FOLD}/trainset/b.csv", FOLD_HEADER + "1;a;b;x [y;x y;\n", r"line 2: .*a slot is marked as"),
+        ("hwu64_kfold", f"{FOLD}/trainset/b.csv", FOLD_HEADER + "1;a;b;x [d : y];x z;\n", "line 2: .*other words than the text"),
+        ("hwu64_kfold", f"{FOLD}/trainset/b.csv", FOLD_HEADER + "1;a;b;x [d : ];x;\n", "line 2: .*the slot 'd' has no value"),
+        ("hwu64_kfold", f"{FOLD}/trainset/b.csv", FOLD_HEADER + "1;a;b;x [ : y];x y;\n", "line 2: .*a slot has no name"),
+        ("atis", f"{ATIS}/label", "fly\n", "line 2: seq.in, seq.out and label end in lines 2, 2, 1"),
+        ("atis", f"{ATIS}/label", "fly\n\n", "line 2: .*an utterance and, in the same line of label, its intent"),
+        ("atis", f"{ATIS}/seq.out", "O O B-city I-city B-date \nO O\n", "line 2: .*1 words have 2 slot tags"),
+        ("atis", f"{ATIS}/seq.out", "O O B-city I-city city\nO\n", "line 1: .*the slot tag 'city' is none of"),
         ("snips_original", PLAY, '{"RateBook": []}', "the whole file: a list of utterances is expected under 'PlayMusic'"),
         ("snips_original", PLAY, '{"PlayMusic": [{}]}', "entry 1: a record with 'data'"),
-        ("snips_original", PLAY, '{"PlayMusic": [{"data": []}]}', "entry 1: the utterance is empty"),
+        ("snips_original", PLAY, '{"PlayMusic": [{"data": []}]}', "entry 1: the text is empty"),
         ("snips_original", PLAY, '{"PlayMusic": [{"data": [{"words": "a"}]}]}', "entry 1: a piece has a 'text'"),
         ("snips_original", PLAY, '{"PlayMusic": [{"data": [{"text": "a", "entity": 1}]}]}', "entry 1: a piece has a 'text'"),
-        ("massive", LOCALE, lines(massive("train", "a", "a")) + "\n", "line 2: "),
-        ("massive", LOCALE, "", "line 1: "),
-        ("massive", LOCALE, lines([]), "line 1: a record with a non-empty text as 'locale'"),
-        ("massive", LOCALE, lines(massive("train", "a", "a", "de-DE")), "line 1: the locale is 'de-DE'"),
-        ("massive", LOCALE, lines(massive("valid", "a", "a")), "line 1: the partition 'valid' is none of train, dev, test"),
-        ("massive", LOCALE, lines(massive("train", "a", "a", intent=None)), "line 1: .* 'intent'"),
-        ("massive", LOCALE, lines(massive("train", "a b", "a")), "line 1: the annotation has other words"),
+        ("massive", LOCALE, "", "there is no utterance in its train split"),
+        ("massive", LOCALE, lines([]), "line 1: not the expected layout"),
+        ("massive", LOCALE, lines(massive("train", "a", "a", "de-DE")), "line 1: .*the locale is 'de-DE'"),
+        ("massive", LOCALE, lines(massive("weekend", "a", "a")), "line 1: .*the partition 'weekend' is none of train, dev, test"),
+        ("massive", LOCALE, lines(massive("train", "a", "a", intent=None)), "line 1: .*'intent'"),
+        ("massive", LOCALE, lines(massive("train", "a b", "a")), "line 1: .*the annotation has other words"),
         ("massive", LOCALE, lines(massive("train", "a", "a")), "there is no utterance in its test split"),
-        ("sample", "intents/test.jsonl", lines({"text": "a", "intent": "b"}), "line 1: .* 'template'"),
+        ("sample", "intents/test.jsonl", lines({"text": "a", "intent": "b"}), "line 1: .*'slots' is missing"),
+        ("sample", "intents/test.jsonl", lines({"text": "a", "intent": "b", "slots": [SLOT]}), "line 1: .*offsets 0:2 hold 'a'"),
     ],
 )
 def test_what_does_not_fit_is_named_by_file_and_place(tmp_path: Path, name: str, path: str, content: str, message: str) -> None:
     lay(tmp_path, layouts()[name] | {path: content})
     with pytest.raises(DatasetError, match=message) as raised:
         load_intents(name, tmp_path)
-    named = path if message.startswith(("line", "key", "entry", "the whole")) and "/label" not in path else path.split("/")[0]
-    assert named.replace("seq.out", "seq.in") in str(raised.value)
+    named = path if message.startswith(("line", "entry", "the whole")) else path.split("/")[0]
+    assert re.sub("seq.out|label", "seq.in", named) in str(raised.value)
 
 
 def test_a_template_column_is_to_be_filled_in(tmp_path: Path) -> None:
     lay(tmp_path, {f"intents_csv/mine/{split}.csv": "text,intent,template\na,b,a\nc,d,\n" for split in ("train", "test")})
-    with pytest.raises(DatasetError, match=r"train\.csv, line 3: a record with a non-empty text as 'template'"):
+    with pytest.raises(DatasetError, match=r"train\.csv, line 3: .*'template' must be a text that is not blank"):
         load_intents("mine", tmp_path)
 
 
@@ -445,7 +528,7 @@ def test_real_sizes(name: str, sizes: tuple[int, int, int], outside: tuple[int, 
     assert (len(apart.train), len(apart.valid), len(apart.test)) == outside
     assert len(data.intents) == intents
     assert len(slots(data)) == slot_types
-    assert {utterance.template is not None for utterance in (*data.train, *data.valid, *data.test)} == {slot_types > 0}
+    assert {utterance.slots is not None for utterance in (*data.train, *data.valid, *data.test)} == {slot_types > 0}
 
 
 @real
@@ -471,12 +554,11 @@ def test_real_marked_slots(locale: str) -> None:
         assert (utterance.text, utterance.intent) == (record["utt"], record["intent"])
         template = re.sub(r"\[(\w+) : [^]]+\]", r"{\1}", record["annot_utt"])
         values = re.findall(r"\[\w+ : ([^]]+)\]", record["annot_utt"])
-        assert utterance.template is not None
         if locale == "zh-CN":
-            assert "".join(utterance.template.split()) == "".join(template.split())
+            assert "".join(str(marked(utterance)).split()) == "".join(template.split())
         else:
-            assert utterance.template == template
-            assert filled(utterance.template, values) == utterance.text
+            assert marked(utterance) == template
+            assert [slot.value for slot in utterance.slots or ()] == values
 
 
 @real
@@ -491,7 +573,7 @@ def test_real_tagged_slots(name: str) -> None:
             for word, tag in zip(line.split(), tags.split(), strict=True)
             if not tag.startswith("I-")
         ]
-        assert str(utterance.template).split() == kept
+        assert str(marked(utterance)).split() == kept
 
 
 @real

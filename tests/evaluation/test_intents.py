@@ -1,9 +1,9 @@
 """Intents on frozen vectors: few-shot draws as DSE's; prototypes, neighbours and regression against plain statements."""
 
 import os
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,23 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
+from turnwise.backbone.backbone import Backbone
+from turnwise.backbone.compose import ROLE_TOKENS
+from turnwise.dialogue import Slot, Turn
+from turnwise.encoder import Encoder
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, OutOfScope, Utterance, load_intents
+from turnwise.evaluation.judged import judged, load_model, postprocessed
 from turnwise.evaluation.tasks import intents as module
-from turnwise.evaluation.tasks.intents import few_shot, logistic_intents, nearest_intents, prototype_intents
+from turnwise.evaluation.tasks.intents import (
+    encode_utterances,
+    few_shot,
+    logistic_intents,
+    nearest_intents,
+    nearest_validation,
+    prototype_intents,
+)
+from turnwise.template import SlotMarks
 
 DATA = os.environ.get("TURNWISE_DATA")
 
@@ -29,12 +42,13 @@ class Letters:
         self.asked: list[str] = []
 
     def encode(
-        self, inputs: Sequence[str], *, normalise: bool | None = None, max_length: int | None = None
+        self, inputs: Sequence[str | tuple[Turn]], *, normalise: bool | None = None, max_length: int | None = None
     ) -> npt.NDArray[np.float32]:
         assert normalise
         assert max_length == 64
-        self.asked += inputs
-        return vectors(inputs)
+        texts = [item if isinstance(item, str) else item[0].text for item in inputs]
+        self.asked += texts
+        return vectors(texts)
 
 
 def vectors(texts: Sequence[str]) -> npt.NDArray[np.float32]:
@@ -186,23 +200,134 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(before.evidence, after.evidence)
 
 
+def slotted(text: str, intent: str, *slots: tuple[str, int, int]) -> Utterance:
+    return Utterance(text, intent, tuple(Slot.of(text, *slot) for slot in slots))
+
+
 def test_templates_are_references_too() -> None:
     """Each once an intent, whatever its slots are called, and none that is its utterance's own text."""
     train = (
-        Utterance("ab", "one", "aaaa{slot}"),
-        Utterance("ba", "one", "aaaa{other}"),
-        Utterance("cc", "two", "cc"),
+        slotted("aaaab", "one", ("slot", 4, 5)),
+        slotted("aaaac", "one", ("other", 4, 5)),
+        slotted("aaaad", "two", ("slot", 4, 5)),
+        slotted("cc", "two"),
     )
-    data = IntentData("toy", "none", train, (), (Utterance("aaaa", "one"),))
+    data = IntentData("toy", "none", train, (), (slotted("aaaa", "one"),))
     encoder = Letters()
-    (outcome,) = nearest_intents(encoder, data)
-    assert sorted(encoder.asked) == ["aaaa", "aaaa{SLOT}", "ab", "ba", "cc"]
-    # with 4 references: the template and its two utterances have 3 votes of them
-    assert nearest_intents(Letters(), data, neighbours=(4,))[0].evidence.tolist() == [[1]]
+    nearest_intents(encoder, data)
+    assert sorted(encoder.asked) == ["aaaa", "aaaab", "aaaac", "aaaad", "aaaa{SLOT}", "cc"]
+    # of 6 references, the template of 'one' and its two utterances have 3 votes and lie nearer than the others'
+    assert nearest_intents(Letters(), data, neighbours=(6,))[0].evidence.tolist() == [[1]]
+    named = Letters()
+    nearest_intents(named, data, marks=SlotMarks(("slot",)))
+    assert sorted(set(named.asked) - set(encoder.asked)) == ["aaaa{slot}"]
     alone = Letters()
     (outcome,) = nearest_intents(alone, data, references="utterances")
     assert outcome.setting == "1-NN, utterances only"
-    assert sorted(alone.asked) == ["aaaa", "ab", "ba", "cc"]
+    assert sorted(alone.asked) == ["aaaa", "aaaab", "aaaac", "aaaad", "cc"]
+
+
+def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
+    """Texts that are said twice, with other slots and sometimes another intent: ties stay ties."""
+    plain = toy(train=100, valid=40, test=60)
+    plain = replace(plain, train=plain.train + tuple(replace(each, intent="one") for each in plain.train))
+
+    def marked(rows: tuple[Utterance, ...]) -> tuple[Utterance, ...]:
+        return tuple(slotted(each.text, each.intent, ("x", number % 3, number % 3 + 1)) for number, each in enumerate(rows))
+
+    data = replace(plain, train=marked(plain.train), valid=marked(plain.valid), test=marked(plain.test))
+    assert len({each.text for each in data.train}) < len({each.input for each in data.train})
+
+    class Rounded(Letters):
+        """Not quite the same twice."""
+
+        def encode(self, inputs, *, normalise=None, max_length=None):  # type: ignore[no-untyped-def]
+            found = super().encode(inputs, normalise=normalise, max_length=max_length)
+            return found + np.random.default_rng(0).normal(scale=1e-7, size=found.shape).astype(np.float32)
+
+    tasks = (
+        lambda encoder, data: nearest_intents(encoder, data, references="utterances", neighbours=(1, 3)),
+        lambda encoder, data: prototype_intents(encoder, data, seeds=2),
+        logistic_intents,
+    )
+    for task in tasks:
+        for before, after in zip(task(Letters(), plain), task(Letters(), data), strict=True):
+            assert np.array_equal(before.evidence, after.evidence)
+    vectors, rows = encode_utterances(Rounded(), data.train)
+    assert len(vectors) > len({each.text for each in data.train}) == len(set(rows.tolist()))
+    for each, row in zip(data.train, rows, strict=True):
+        assert row == rows[[other.text for other in data.train].index(each.text)]
+
+
+def test_an_encoder_may_look_at_slots() -> None:
+    """Then utterances of one text are told apart by them."""
+
+    class ByName:
+        def encode(self, inputs, *, normalise=None, max_length=None):  # type: ignore[no-untyped-def]
+            return np.eye(3, dtype=np.float32)[[0 if isinstance(item, str) else int(item[0].slots[0].name) for item in inputs]]
+
+    train = (slotted("a b", "one", ("1", 0, 1)), slotted("a b", "two", ("2", 0, 1)))
+    data = IntentData("toy", "none", train, (), train)
+    for outcome in (*nearest_intents(ByName(), data), *prototype_intents(ByName(), data, shots=(1,), seeds=1)):
+        assert outcome.evidence.tolist() == [[1, 1]]
+    (outcome,) = nearest_intents(Letters(), data)
+    assert outcome.evidence.tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize("valid", [0, 30])
+def test_validation_is_the_nearest_neighbour_of_what_may_be_looked_at(valid: int) -> None:
+    """Equal to measuring on a data set whose test set is the validation set, or a tenth that is no reference any more."""
+    data = toy(train=120, valid=valid, test=3, out_of_scope=OutOfScope(("hhhh", "gh"), ("hhh",) if valid else (), ("h",)))
+    marked = tuple(slotted(each.text, each.intent, ("x", 1, 2 + number % 3)) for number, each in enumerate(data.train))
+    data = replace(data, train=marked)
+    whole = data.with_out_of_scope()
+    if valid:
+        held, kept = whole.valid, whole.train
+    else:
+        places = module._tenth([each.intent for each in whole.train], 0, "toy")
+        kept, held = (tuple(whole.train[place] for place in part) for part in places)
+        assert Counter(kept) + Counter(held) == Counter(whole.train)
+    for marks in (SlotMarks(), SlotMarks(("x",))):
+        asked, expected = Letters(), Letters()
+        (outcome,) = nearest_intents(expected, IntentData("toy", "none", kept, (), held), marks=marks)
+        found = nearest_validation(asked, data, marks=marks)
+        assert 0 < found < 1
+        assert found == pytest.approx(outcome.evidence.mean())
+        assert asked.asked == expected.asked
+    # no test utterance is looked at
+    assert nearest_validation(Letters(), replace(data, test=())) == nearest_validation(Letters(), data)
+
+
+def test_nothing_to_validate_on() -> None:
+    data = IntentData("toy", "none", (Utterance("a", "one"), Utterance("b", "two")), (), (Utterance("a", "one"),))
+    with pytest.raises(DatasetError, match="neither a validation set nor a second example"):
+        nearest_validation(Letters(), data)
+
+
+def test_a_turn_with_slots_has_the_vector_of_its_text(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    """For every encoder that makes nothing of slots, and where the text is too long as well."""
+    rows = [slotted("good morning to you all my friends", "one", ("time", 5, 12)), slotted("a parcel", "two")]
+    Encoder.load(tiny_folder("bert"), device="cpu").save(tmp_path / "model")
+    (tmp_path / "words.txt").write_text("good 1 0\nmorning 0 1\nparcel 1 2\nto 3 1\nyou 0 2\nfriends 5 5\n")
+    backbone = Backbone.load(tiny_folder("bert"))
+    backbone.add_tokens(tuple(ROLE_TOKENS.values()))
+    ours = load_model(str(tmp_path / "model"))
+    models = [
+        ours,
+        judged(Encoder(backbone, style="roles").eval()),
+        load_model(f"sentence-transformers:{tmp_path / 'model'}"),
+        load_model(f"glove:{tmp_path / 'words.txt'}"),
+        judged(vectors),
+        postprocessed(ours, "whitening", ["good morning", "a parcel of books", "my friends", "to you"]),
+    ]
+    for model in models:
+        for length in (64, 5):
+            assert model.encoder is not None
+            texts, turns = (
+                model.encoder.encode(inputs, normalise=True, max_length=length)
+                for inputs in ([row.text for row in rows], [row.input for row in rows])
+            )
+            np.testing.assert_array_equal(texts, turns)
 
 
 def test_out_of_scope_is_one_more_intent() -> None:
@@ -267,5 +392,4 @@ def test_real_data_sets_keep_their_sizes_through_the_tasks() -> None:
     encoder, snips = Letters(), load_intents("snips", Path(str(DATA)))
     (outcome,) = nearest_intents(encoder, snips)
     assert outcome.evidence.shape == (1, 700)
-    templates = {re.sub(r"\{\w+\}", "{SLOT}", str(utterance.template)) for utterance in snips.train}
-    assert templates <= set(encoder.asked)
+    assert {SlotMarks().text(each.template) for each in snips.train if each.template} <= set(encoder.asked)

@@ -41,7 +41,7 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-OBJECTIVES = ["dse", "simcse", "tod-bert-paper", "masked-language", "siamese-m-paper", "wmdc", "dialoguecse", "combined"]
+OBJECTIVES = ["dse", "simcse", "tod-bert-paper", "masked-language", "siamese-m-paper", "wmdc", "dialoguecse", "tadse", "combined"]
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -108,8 +108,8 @@ def test_combined_objectives_keep_what_is_their_own(tmp_path: Path) -> None:
     own = ["objectives.dse.weight=0.5", "objectives.dse.batch_size=5", "objectives.dse.head_learning_rate=0.02"]
     shared = ["batch_size=7", "learning_rate=0.001", "objectives.wmdc.head_learning_rate=null", "head_learning_rate=0.03"]
     run = _Run(recipe("combined", *own, *shared), corpus(), tmp_path, False, lambda *_: None, False, folder() / "cache")
-    assert {part.name: part.weight for part in run.parts} == {"dse": 0.5, "wmdc": 1.0, "dialoguecse": 1.0}
-    assert [[len(feed.rows(step)) for step in range(3)] for feed in run.feeds] == [[5, 5, 5], [7, 7, 7], [4, 4, 4]]
+    assert {part.name: part.weight for part in run.parts} == {"dse": 0.5, "wmdc": 1.0, "dialoguecse": 1.0, "tadse": 1.0}
+    assert [[len(feed.rows(step)) for step in range(3)] for feed in run.feeds] == [[5, 5, 5], [7, 7, 7], [4, 4, 4], [7, 7, 7]]
     names = {id(value): name for name, value in run.named.items()}
     rates = {names[id(value)]: group["peak"] for group in run.optimizer.param_groups for value in group["params"]}
     assert rates.keys() == run.named.keys()
@@ -124,9 +124,9 @@ def test_combined_losses_are_logged_apart(tmp_path: Path) -> None:
     lines = metrics(tmp_path / "run")
     assert [line["wmdc.window"] for line in lines] == [1, 2, 3, 1]
     for line in lines:
-        own = [line[f"loss.{name}"] for name in ("dse", "wmdc", "dialoguecse")]
+        own = [line[f"loss.{name}"] for name in ("dse", "wmdc", "dialoguecse", "tadse")]
         assert min(own) > 0
-        assert line["loss"] == pytest.approx(0.25 * own[0] + 3 * own[1] + own[2], rel=1e-6)
+        assert line["loss"] == pytest.approx(0.25 * own[0] + 3 * own[1] + own[2] + own[3], rel=1e-6)
     train(recipe("dse"), corpus(), tmp_path / "alone")
     assert not any(key.startswith("loss.") for line in metrics(tmp_path / "alone") for key in line)
     texts = ["where is my parcel ?", "thank you"]
@@ -143,6 +143,7 @@ SHARED = [
     ("wmdc", 90),
     ("dialoguecse", 100000),
     ("dialoguecse", 60),
+    ("tadse-mlp-paper", 60),
     ("combined", 90),
 ]
 
@@ -239,7 +240,7 @@ def finish(wanted: Path, place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "seed"), [*(("dse", seed) for seed in range(3)), ("dialoguecse", 3), ("wmdc", 4), ("wmdc", 5), ("combined", 6)]
+    ("name", "seed"), [*(("dse", seed) for seed in range(3)), ("dialoguecse", 3), ("wmdc", 4), ("tadse", 5), ("combined", 6)]
 )
 def test_killed_at_any_step_and_resumed_the_weights_are_bit_identical(name: str, seed: int, tmp_path: Path) -> None:
     """SIGKILL at random moments, a checkpoint being written among them; then the end is reached, with the same bits."""
@@ -506,7 +507,7 @@ def test_a_run_goes_on_with_the_corpus_it_began_with(tmp_path: Path) -> None:
 
 
 def test_an_objective_that_counts_for_nothing_is_logged_as_what_it_is(tmp_path: Path) -> None:
-    changes = ["steps=1", "objectives.dse.batch_size=8", "objectives.wmdc.weight=0"]
+    changes = ["steps=1", "objectives.dse.batch_size=8", "objectives.wmdc.weight=0", "objectives.tadse=false"]
     train(recipe("combined", *changes), corpus(), tmp_path / "run")
     line = metrics(tmp_path / "run")[0]
     assert line["loss.wmdc"] > 0

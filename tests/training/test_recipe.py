@@ -306,3 +306,13 @@ def test_what_a_first_stage_cannot_be_is_refused_by_its_dotted_name(changes: lis
         staged(tmp_path, *changes)
     with pytest.raises(RecipeError, match=r"first\.epoch: a recipe has no such key"):
         from_tree({**STAGES, "first": {**STAGES["first"], "epoch": 1}})  # type: ignore[dict-item]
+
+
+def test_an_objective_can_be_left_out() -> None:
+    wanted = load_recipe("combined", ["objectives.tadse=false", "temperature=0.2"])
+    assert set(wanted.objectives) == {"dse", "wmdc", "dialoguecse"}
+    assert all(options["temperature"] == 0.2 for options in wanted.objectives.values())
+    with pytest.raises(RecipeError, match="name at least one"):
+        load_recipe("dse", ["objectives.dse=false"])
+    with pytest.raises(RecipeError, match="or false"):
+        load_recipe("combined", ["objectives.tadse=true"])

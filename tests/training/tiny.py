@@ -2,6 +2,7 @@
 
 import functools
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -26,10 +27,10 @@ def folder() -> Path:
 
 @functools.cache
 def corpus() -> Corpus:
-    """Forty dialogues of the sample world."""
+    """Forty dialogues of the sample world, in no split."""
     with StoreWriter(folder() / "store") as writer:
         for dialogue in sample_dialogues(40, 1):
-            writer.write(dialogue)
+            writer.write(replace(dialogue, split=None))
         writer.commit({"reader": "sample", "licence": "Apache-2.0"})
     return read_corpus(folder() / "store")
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnwise.cli.detect import detect_command
 from turnwise.cli.terminal import AsJson, bar, print_json, print_table
 from turnwise.errors import TurnwiseError
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from turnwise.corpus.store import Corpus, Store
 
 corpus_app = typer.Typer(
-    help="Conversations in: list, import, count, fetch, sample, show, export, templates, augment.", no_args_is_help=True
+    help="Conversations in: list, import, count, fetch, sample, show, export, templates, augment, detect.", no_args_is_help=True
 )
 
 Stores = Annotated[list[Path], typer.Argument(help="One store, or several that are read as one.", metavar="STORE…")]
@@ -376,6 +377,9 @@ def corpus_augment(
             ("augmented", f"{statistics.augmented_utterances:,} ({facts['utterances_per_template']:.1f} a template)"),
         ],
     )
+
+
+corpus_app.command("detect")(detect_command)
 
 
 def _read_of(corpus: "Corpus") -> str:

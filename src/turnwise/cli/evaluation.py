@@ -31,6 +31,9 @@ def evaluate_command(
     pooling: Annotated[str | None, typer.Option(help="mean, cls, max, first-last, instead of the model's own.")] = None,
     postprocess: Annotated[str | None, typer.Option(help="whitening or flow, fitted on the texts of --fit.")] = None,
     fit: Annotated[Path | None, typer.Option(help="The store whose texts post-processing is fitted on.")] = None,
+    compressed: Annotated[
+        bool, typer.Option("--compressed", help="Draw vectors towards those of templates (TaDSE), as the model's folder says how.")
+    ] = False,
     fine_tuning: Annotated[
         bool | None, typer.Option(help="Whether to run what trains the encoder; a suite does, a task does not.", show_default=False)
     ] = None,
@@ -57,7 +60,7 @@ def evaluate_command(
     from turnwise.evaluation.reporting.report import write_report
     from turnwise.evaluation.results import whence
 
-    judged = load_model(model, _pooling(pooling))
+    judged = load_model(model, _pooling(pooling), compressed)
     with bar() as progress:
         if postprocess is not None and fit is not None:
             judged = postprocessed_on(judged, postprocess, read_corpus(fit))

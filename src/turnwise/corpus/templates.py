@@ -92,9 +92,27 @@ def view_for_templates(store: Path | str, split: str | None = None) -> Corpus:
     opened = Store(store)
     if split is not None:
         return Corpus([opened], [split])
-    found = {name for batch in opened.batches(["split"]) for name in batch.column("split").unique().to_pylist() if name is not None}
+    found = _splits(opened)
     if not found:
         return Corpus([opened])
     if "train" not in found:
         raise CorpusError(f"{store} has the splits {', '.join(sorted(found))} but no train: say which to read, with --split")
     return Corpus([opened], ["train"])
+
+
+def expect_no_test_split(corpus: Corpus) -> None:
+    """Refuses a corpus whose templates would be learnt from its test split without anybody having asked for that.
+
+    Raises:
+        CorpusError: if no splits were named and a store has one called 'test'.
+    """
+    for store in corpus.stores if corpus.splits is None else ():
+        if "test" in _splits(store):
+            raise CorpusError(
+                f"{store.folder} has a test split, whose templates and slots would be learnt: say which splits to read (--split train)"
+            )
+
+
+def _splits(store: Store) -> set[str]:
+    """The splits that a store's dialogues are in."""
+    return {name for batch in store.batches(["split"]) for name in batch.column("split").unique().to_pylist() if name is not None}

@@ -85,7 +85,7 @@ class Embedder:
 
 
 def _key(item: Any, max_length: int | None) -> bytes:
-    """What tells an input from others: its texts, who speaks them, and where it is cut."""
+    """What tells an input from others: its texts, who speaks them, the slots in them, and where it is cut."""
     digest = hashlib.blake2b(f"{max_length}\0".encode(), digest_size=16)
     if isinstance(item, str):
         digest.update(b"text\0" + item.encode("utf-8", "surrogatepass"))
@@ -93,6 +93,8 @@ def _key(item: Any, max_length: int | None) -> bytes:
     for turn in item:
         speaker, text = (turn.speaker, turn.text) if isinstance(turn, Turn) else ("", turn)
         digest.update(f"turn\0{speaker}\0{text}\0".encode("utf-8", "surrogatepass"))
+        if isinstance(turn, Turn) and turn.slots:
+            digest.update(f"slots\0{[(slot.name, slot.start, slot.end) for slot in turn.slots]}\0".encode())
     return digest.digest()
 
 

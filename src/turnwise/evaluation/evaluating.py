@@ -150,7 +150,11 @@ class _Runner:
         self._parts = cache / "outcomes" / model.fingerprint[:16] if cache and model.fingerprint else None
         folder = cache / "vectors" / model.fingerprint[:16] if cache and model.fingerprint else None
         encoder = Embedder(model.encoder, folder, progress) if model.encoder is not None else None
-        self.model = replace(model, encoder=encoder)
+        sides = {
+            source: Embedder(side, folder / source if folder is not None else None, progress)
+            for source, side in model.templates.items()
+        }
+        self.model = replace(model, encoder=encoder, templates=sides)
         self._data = data
         self._effort = effort
         self._progress = progress

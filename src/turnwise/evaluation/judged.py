@@ -4,9 +4,9 @@ import hashlib
 import importlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.backbone.pooling import Pooling
+from turnwise.compression import Compression, Source
 from turnwise.dialogue import Dialogue, Turn
-from turnwise.encoder import Encoder
+from turnwise.encoder import COMPRESSION, Encoder
 from turnwise.errors import TurnwiseError
 from turnwise.evaluation.postprocessing.glove import GloVe
 from turnwise.evaluation.postprocessing.registry import postprocess
 from turnwise.evaluation.tasks.encoding import SupportsEncode, SupportsScore
+from turnwise.template import ONE_MARK, SlotMarks
 
 #: What the five papers' figures are of, unless a table says otherwise: BERT-base.
 _PAPERS_BACKBONE = ("bert", 12, 768)
@@ -38,6 +40,8 @@ class Judged:
         encoder: gives vectors; None for a re-ranker.
         scorer: gives scores of candidates; None for an encoder.
         trainable: what fine-tuning starts from; None where there is nothing that we can train.
+        templates: gives the vectors of inputs' templates, by where these come from; empty where it has learnt none.
+        marks: what stands for slots in the templates that it has learnt.
         fingerprint: the same for the same vectors; None where that cannot be known, and then nothing is kept on disk.
         remark: how it differs from the model of the papers' tables.
     """
@@ -48,27 +52,71 @@ class Judged:
     trainable: Encoder | None
     fingerprint: str | None
     remark: str
+    templates: Mapping[Source, SupportsEncode] = field(default_factory=dict)
+    marks: SlotMarks = ONE_MARK
 
 
-def load_model(name: str, pooling: Pooling | None = None) -> Judged:
+def load_model(name: str, pooling: Pooling | None = None, compressed: bool = False) -> Judged:
     """Loads what is to be judged by its name.
 
     Args:
         name: 'minilm', a model folder or a Hugging Face id; 'sentence-transformers:NAME' to encode by that library;
             'glove:FILE' for averaged word vectors; 'module:function' for a Python function from a list of texts to an array.
         pooling: instead of the model's own.
+        compressed: draw vectors towards those of templates, as the model's folder says how.
 
     Raises:
-        ModelError: if there is no such model.
+        ModelError: if there is no such model, or it cannot be compressed.
     """
     kind, _, rest = name.partition(":")
+    if compressed and (rest or pooling is not None):
+        raise ModelError(f"{name} cannot be compressed: that takes a folder that `turnwise train` wrote, pooled as it was trained")
     if kind == "sentence-transformers" and rest:
         return judged(_sentence_transformer(rest), name)
     if kind == "glove" and rest:
         return judged(GloVe(Path(rest)), name)
     if rest and not Path(name).exists():
         return judged(_function(kind, rest), name)
-    return judged(Encoder.load(name, pooling=pooling), name)
+    return load_encoder(name, name, pooling, compressed)
+
+
+def load_encoder(folder: str | Path, name: str, pooling: Pooling | None = None, compressed: bool = False) -> Judged:
+    """Loads an encoder of ours with all that its folder says of it.
+
+    Args:
+        folder: or 'minilm', or a Hugging Face id.
+        name: for reports.
+        pooling: instead of the model's own.
+        compressed: draw vectors towards those of templates, as the folder says how.
+    """
+    encoder = Encoder.load(folder, pooling=pooling, compressed=compressed)
+    if compressed:
+        # what is compressed is compressed once, and training would not see it
+        return replace(judged(encoder, f"{name}, compressed"), trainable=None)
+    place = Path(folder) / COMPRESSION
+    if pooling is not None or not place.is_dir():
+        return judged(encoder, name)
+    compression = Compression.load(place).to(encoder.backbone.device)
+    sides = {source: TemplateSide(encoder, compression, source) for source in compression.sources}
+    return replace(judged(encoder, name), templates=sides)
+
+
+class TemplateSide:
+    """A model's vectors of the templates of inputs, as semantic compression mixes them in."""
+
+    def __init__(self, encoder: Encoder, compression: Compression, source: Source):
+        self._encoder = encoder
+        self._compression = compression
+        self._source: Source = source
+
+    def encode(
+        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Vectors of length 1 (inputs, hidden)."""
+        utterances = np.empty((0, self._encoder.hidden), np.float32)
+        if self._source == "retrieved":
+            utterances = self._encoder.encode(inputs, normalise=True, max_length=max_length)
+        return self._encoder.template_vectors(inputs, utterances, self._compression, self._source, max_length=max_length)
 
 
 def judged(model: Any, name: str = "") -> Judged:
@@ -85,7 +133,7 @@ def judged(model: Any, name: str = "") -> Judged:
         return model
     name = name or type(model).__name__
     if isinstance(model, Encoder):
-        return Judged(name, model, None, model, fingerprint(model), _remark(model))
+        return Judged(name, model, None, model, fingerprint(model), _remark(model), marks=model.marks)
     if type(model).__module__.startswith("sentence_transformers") and hasattr(model, "encode"):
         remark = "another model than the paper's"
         return Judged(name, SentenceTransformerEncoder(model), None, None, _digest(_weights(model), str(model)), remark)
@@ -125,8 +173,9 @@ def postprocessed_on(subject: Judged, kind: str, corpus: Iterable[Dialogue]) -> 
 def fingerprint(encoder: Encoder) -> str:
     """A hash of all that determines an encoder's vectors: weights, vocabulary, pooling, the joining of turns, lengths."""
     settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
+    mixture = encoder.compression.description() if encoder.compression is not None else ""
     words = json.dumps(vocabulary(encoder.backbone.tokenizer), sort_keys=True)
-    return _digest(_weights(encoder), repr(settings), encoder.backbone.model.config.to_json_string(), words)
+    return _digest(_weights(encoder), repr(settings), encoder.backbone.model.config.to_json_string(), words, mixture)
 
 
 def vocabulary(tokenizer: Any) -> dict[str, Any]:

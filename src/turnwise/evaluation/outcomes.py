@@ -12,8 +12,11 @@ from turnwise.evaluation.statistics import DRAWINGS, Statistic, drawings, figure
 #: Metrics of which less is better, by how their names begin; of all others more is.
 LOWER_IS_BETTER = ("adversary first", "alignment", "fpr95", "mean cosine", "share of the first principal component", "uniformity")
 
-#: What tells of the data and not of a model, so that no two models are compared by it.
-COUNTS = ("contexts without a right response",)
+#: λ of semantic compression, as it was chosen.
+TEMPLATE_SHARE = "share of the template"
+
+#: What says nothing good or bad of a model, so that no two models are compared by it.
+COUNTS = ("contexts without a right response", TEMPLATE_SHARE)
 
 
 def lower_is_better(metric: str) -> bool:

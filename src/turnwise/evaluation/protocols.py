@@ -18,6 +18,7 @@ from turnwise.evaluation.datasets.similarity import SIMILARITY_DATASETS
 from turnwise.evaluation.datasets.triplets import TRIPLET_DATASETS
 from turnwise.evaluation.judged import Judged
 from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.tasks.compressed import compressed_geometry, compressed_intents
 from turnwise.evaluation.tasks.encoding import SupportsEncode, SupportsScore
 from turnwise.evaluation.tasks.finetuned import (
     ACTIONS,
@@ -73,13 +74,13 @@ class Protocol:
     Attributes:
         task: which task it belongs to.
         datasets: what it can be run on.
-        needs: vectors, scores of candidates (by cosine, if need be), or weights to train.
+        needs: vectors, scores of candidates (by cosine, if need be), weights to train, or vectors of templates besides.
         run: judges a model on a data set.
     """
 
     task: str
     datasets: Catalogue
-    needs: Literal["vectors", "scores", "weights"]
+    needs: Literal["vectors", "scores", "weights", "templates"]
     run: Run
 
     def suits(self, model: Judged) -> bool:
@@ -88,6 +89,7 @@ class Protocol:
             "vectors": model.encoder is not None,
             "scores": model.encoder is not None or model.scorer is not None,
             "weights": model.trainable is not None,
+            "templates": bool(model.templates),
         }[self.needs]
 
 
@@ -158,7 +160,13 @@ PROTOCOLS: dict[str, Protocol] = {
         "intents",
         intent_datasets,
         "vectors",
-        lambda model, data, effort, progress: nearest_intents(_vectors(model), data, neighbours=NEIGHBOURS),
+        lambda model, data, effort, progress: nearest_intents(_vectors(model), data, neighbours=NEIGHBOURS, marks=model.marks),
+    ),
+    "compressed nearest": Protocol(
+        "intents",
+        intent_datasets,
+        "templates",
+        lambda model, data, effort, progress: compressed_intents(_vectors(model), model.templates, data, marks=model.marks),
     ),
     "logistic": Protocol(
         "intents",
@@ -232,6 +240,12 @@ PROTOCOLS: dict[str, Protocol] = {
     ),
     "geometry": Protocol(
         "geometry", intent_datasets, "vectors", lambda model, data, effort, progress: geometry(_vectors(model), data)
+    ),
+    "compressed geometry": Protocol(
+        "geometry",
+        intent_datasets,
+        "templates",
+        lambda model, data, effort, progress: compressed_geometry(_vectors(model), model.templates, data),
     ),
     "isotropy": Protocol(
         "geometry", conversation_datasets, "vectors", lambda model, data, effort, progress: isotropy(_vectors(model), data)

@@ -235,6 +235,8 @@ _TADSE = Suite(
     (
         Work("nearest", tuple(_TADSE_INTENTS.values()), ("sample",)),
         Work("geometry", tuple(_TADSE_INTENTS.values()), ("sample",)),
+        Work("compressed nearest", tuple(_TADSE_INTENTS.values()), ("sample",)),
+        Work("compressed geometry", tuple(_TADSE_INTENTS.values()), ("sample",)),
     ),
     (
         SuiteTable(printed("tadse", "Table 3"), _tadse),

@@ -47,6 +47,7 @@ class DSE:
     columns: ClassVar[int] = 2
     style: ClassVar[TurnStyle] = "separator"
     special_tokens: ClassVar[tuple[str, ...]] = ()
+    slot_names: ClassVar[None] = None
 
     @property
     def unique(self) -> bool:

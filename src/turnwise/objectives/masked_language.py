@@ -37,6 +37,7 @@ class MaskedLanguage:
     labels_in_turn: ClassVar[tuple[int, ...]] = ()
     columns: ClassVar[int] = 1
     unique: ClassVar[bool] = False
+    slot_names: ClassVar[None] = None
 
     @property
     def style(self) -> TurnStyle:

@@ -46,6 +46,12 @@ class Texts(Protocol):
     def frequency(self, turn: int) -> int:
         """How often the corpus answers with its text."""
 
+    def template(self, turn: int) -> Tokens:
+        """The tokens of a turn's template, without special ones; those of the turn where it has no slots."""
+
+    def template_identity(self, turn: int) -> int:
+        """A number that turns of equal templates share."""
+
     @property
     def dialogue_starts(self) -> npt.NDArray[np.int64]:
         """The first turn of each dialogue, and behind the last one the number of all turns (dialogues + 1,)."""
@@ -175,6 +181,13 @@ class _Objective(Protocol):
         """Tokens that the backbone has to learn."""
 
     @property
+    def slot_names(self) -> int | None:
+        """How many slots, the most frequent ones, have a token of their own in templates; None: it reads no templates.
+
+        The heads of an objective that does are a layer on templates' vectors, and stay with the model.
+        """
+
+    @property
     def unique(self) -> bool:
         """Whether an example whose first window's text was there before is passed over."""
 
@@ -186,7 +199,7 @@ class _Objective(Protocol):
         """The examples that a dialogue gives."""
 
     def heads(self, hidden: int) -> nn.Module:
-        """The layers that training adds and evaluation drops."""
+        """The layers that training adds and evaluation drops, unless they are for templates."""
 
     def prepare(self, batch: Batch) -> Prepared:
         """Sequences to encode: a column after the other, or single ones with their weights."""

@@ -35,6 +35,7 @@ class PairSupCon:
     columns: ClassVar[int] = 2
     style: ClassVar[TurnStyle] = "separator"
     special_tokens: ClassVar[tuple[str, ...]] = ()
+    slot_names: ClassVar[None] = None
     unique: ClassVar[bool] = False
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:

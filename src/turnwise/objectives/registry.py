@@ -13,6 +13,7 @@ from turnwise.objectives.objective import Objective
 from turnwise.objectives.pairsupcon import PairSupCon
 from turnwise.objectives.siamese import Siamese
 from turnwise.objectives.simcse import SimCSE
+from turnwise.objectives.tadse import TaDSE
 from turnwise.objectives.tod_bert import TODBERT
 from turnwise.objectives.wmdc import WMDC
 from turnwise.options import checked
@@ -21,6 +22,7 @@ OBJECTIVES: dict[str, type[Any]] = {
     "dse": DSE,
     "wmdc": WMDC,
     "dialoguecse": DialogueCSE,
+    "tadse": TaDSE,
     "simcse": SimCSE,
     "pairsupcon": PairSupCon,
     "tod-bert": TODBERT,

@@ -34,6 +34,7 @@ class SimCSE:
     labels_in_turn: ClassVar[tuple[int, ...]] = ()
     style: ClassVar[TurnStyle] = "separator"
     special_tokens: ClassVar[tuple[str, ...]] = ()
+    slot_names: ClassVar[None] = None
 
     @property
     def columns(self) -> int:

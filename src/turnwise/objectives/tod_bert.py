@@ -35,6 +35,7 @@ class TODBERT:
     columns: ClassVar[int] = 1
     style: ClassVar[TurnStyle] = "roles"
     special_tokens: ClassVar[tuple[str, ...]] = tuple(ROLE_TOKENS.values())
+    slot_names: ClassVar[None] = None
     unique: ClassVar[bool] = False
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:

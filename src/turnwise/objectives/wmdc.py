@@ -46,6 +46,7 @@ class WMDC:
     columns: ClassVar[int] = 2
     style: ClassVar[TurnStyle] = "separator"
     special_tokens: ClassVar[tuple[str, ...]] = ()
+    slot_names: ClassVar[None] = None
     unique: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -17,12 +17,16 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from torch import nn
 
+from turnwise.backbone.pooling import PoolerLayer
+from turnwise.compression import Compression, behind_layer
 from turnwise.corpus.store import Corpus
-from turnwise.encoder import Encoder
+from turnwise.corpus.templates import expect_no_test_split
+from turnwise.encoder import COMPRESSION, Encoder
 from turnwise.errors import TurnwiseError
 from turnwise.files import write_whole
 from turnwise.objectives.objective import BatchStates, Objective, Prepared
 from turnwise.progress import Progress, silent
+from turnwise.template import SlotMarks, Template
 from turnwise.training.batches import Feed, prepared_steps
 from turnwise.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from turnwise.training.encoding import BatchStep, TokenStep
@@ -129,10 +133,11 @@ class _Run:
             _expect_trained(start, recipe.first, corpus)
         torch.manual_seed(recipe.seed)
         objectives = recipe.make()
-        self.encoder = _encoder(recipe, start, objectives).to(self.accelerator.device)
+        marks = _marks(self.corpus, objectives)
+        self.encoder = _encoder(recipe, start, objectives, marks).to(self.accelerator.device)
         with self.accelerator.main_process_first():
             told = progress if self.main else silent
-            texts = tokenise_corpus(self.corpus, self.encoder.backbone.tokenizer, cache, told)
+            texts = tokenise_corpus(self.corpus, self.encoder.backbone.tokenizer, cache, told, marks)
             examples = find_examples(self.corpus, texts, objectives, cache, told)
         self.parts = [
             _Part(name, objective, objective.heads(self.encoder.hidden).to(self.accelerator.device), recipe.weight(name))
@@ -233,7 +238,7 @@ class _Run:
                     self._probe(probe)
                 if recipe.checkpoint_epochs and self.step % self.feeds[0].steps_per_epoch == 0 and self.main:
                     with self._averaged():
-                        self.encoder.save(self.out / "epochs" / f"{self.step // self.feeds[0].steps_per_epoch:03d}")
+                        self._save(self.out / "epochs" / f"{self.step // self.feeds[0].steps_per_epoch:03d}")
                 last = self.step == self.steps
                 if self.step % recipe.checkpoint_every == 0 or last or interrupted():
                     self.checkpoint()
@@ -333,7 +338,7 @@ class _Run:
                         raise TrainingError(f"keep_best={wanted!r}: the probe gives {', '.join(figures)}")
                     if self.best is None or figures[wanted] > self.best:
                         self.best = figures[wanted]
-                        self.encoder.save(self.out / "best")
+                        self._save(self.out / "best")
             self.encoder.train()
         self.accelerator.wait_for_everyone()
 
@@ -404,11 +409,30 @@ class _Run:
                 self.named[name].copy_(value)
         self.encoder.eval()
         if self.main:
-            self.encoder.save(self.out, model_card(self.recipe, self.corpus, self.out))
+            self._save(self.out, model_card(self.recipe, self.corpus, self.out))
             (self.out / "curves.svg").write_text(curves_svg(self.out / "metrics.jsonl"), encoding="utf-8")
             write_whole(self.out / TRAINED, "\n".join(corpus_source(self.corpus)))
         self.accelerator.wait_for_everyone()
         return self.encoder
+
+    def _save(self, folder: Path, card: str | None = None) -> None:
+        """Writes the model as it is, and beside it what its objectives leave it to know of templates."""
+        self.encoder.save(folder, card)
+        for part in self.parts:
+            if part.objective.slot_names is not None:
+                self._compression(part).save(folder / COMPRESSION)
+
+    def _compression(self, part: _Part) -> Compression:
+        """What it takes to draw the model's vectors towards templates: the layer on these, and those that it learnt from."""
+        templates = dict.fromkeys(
+            self.encoder.marks.text(Template.of(dialogue.turns[first]))
+            for dialogue in self.corpus
+            for ((first, _), *_), _ in part.objective.examples(dialogue)
+        )
+        layer = part.heads if isinstance(part.heads, PoolerLayer) else None
+        vectors = torch.from_numpy(self.encoder.encode(list(templates), normalise=False)).to(self.accelerator.device)
+        with torch.inference_mode():
+            return Compression(self.encoder.marks, list(templates), behind_layer(vectors, layer), layer)
 
 
 def _claim(out: Path, recipe: Recipe, resume: bool) -> None:
@@ -457,7 +481,16 @@ def _first(recipe: Recipe, corpus: Corpus, place: Path, resume: bool, progress: 
     return place
 
 
-def _encoder(recipe: Recipe, start: str | Path, objectives: dict[str, Objective]) -> Encoder:
+def _marks(corpus: Corpus, objectives: dict[str, Objective]) -> SlotMarks | None:
+    """What stands for slots in the templates that objectives read; None where none reads any."""
+    wanted = [objective.slot_names for objective in objectives.values() if objective.slot_names is not None]
+    if not wanted:
+        return None
+    expect_no_test_split(corpus)
+    return SlotMarks.of((turn for dialogue in corpus for turn in dialogue.turns), max(wanted))
+
+
+def _encoder(recipe: Recipe, start: str | Path, objectives: dict[str, Objective], marks: SlotMarks | None) -> Encoder:
     """The encoder to start from, with the special tokens and the dropout that the recipe wants."""
     encoder = Encoder.load(start, device="cpu", pooling=recipe.pooling)
     if recipe.layers is not None:
@@ -466,6 +499,9 @@ def _encoder(recipe: Recipe, start: str | Path, objectives: dict[str, Objective]
     styles = {objective.style for objective in objectives.values()}
     if len(styles) > 1:
         raise TrainingError("objectives of one run must join turns in one way; these mix [SYS]/[USR] marks and separators")
+    if marks is not None:
+        encoder.marks = marks
+        tokens += marks.tokens
     if tokens:
         encoder.backbone.add_tokens(tokens)
     encoder.style = styles.pop()

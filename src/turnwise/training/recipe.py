@@ -201,7 +201,7 @@ def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
     A key may be dotted (`objectives.dse.temperature=0.1`, `first.steps=100`). One that the recipe itself does not have, but its
     objectives do, is set for those (`temperature=0.1`). A key of `INHERITED` is set for the first stage, too, unless that has
-    another value of its own; `first=null` leaves that stage out.
+    another value of its own; `first=null` leaves that stage out, and `objectives.NAME=false` an objective.
 
     Raises:
         RecipeError: if there is no such recipe, or a key or value that cannot be.
@@ -289,7 +289,8 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> No
         _set(tree["first"], keys[1:], value, override)
         return
     if len(keys) == 1 and keys[0] not in typing.get_type_hints(Recipe):
-        having = [name for name in tree.get("objectives", {}) if keys[0] in options_of(name) or keys[0] == "weight"]
+        taking_part = [name for name, options in tree.get("objectives", {}).items() if options is not False]
+        having = [name for name in taking_part if keys[0] in options_of(name) or keys[0] == "weight"]
         if not having:
             hint = f"; its first stage is asked by first.{override}" if tree.get("first") else ""
             raise RecipeError(f"{override!r}: neither the recipe nor its objectives have a key {keys[0]!r}{hint}")
@@ -309,10 +310,12 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> No
 
 
 def _objectives(value: Any) -> dict[str, dict[str, Any]]:
-    if not isinstance(value, dict) or not all(isinstance(options, dict | None) for options in value.values()):
-        raise RecipeError("objectives: expected names, each with its options")
+    if not isinstance(value, dict) or not all(isinstance(options, dict | None) or options is False for options in value.values()):
+        raise RecipeError("objectives: expected names, each with its options, or false to leave one out")
     return {
-        name: {key: _loop_option(name, key, given) for key, given in (options or {}).items()} for name, options in value.items()
+        name: {key: _loop_option(name, key, given) for key, given in (options or {}).items()}
+        for name, options in value.items()
+        if options is not False
     }
 
 

@@ -1,8 +1,9 @@
 """Texts tokenised once, and examples found once: what training reads lies memory-mapped on disk.
 
 A folder `tokens/` in the run's folder holds the turns' tokens end to end, where each turn begins, who speaks it, what it says (as a
-hash) and how often that is an answer, where each dialogue begins, and each objective's examples as numbers of turns. Both are named
-by what they were made of, so a resumed run finds them and a changed corpus, tokenizer or objective does not.
+hash) and how often that is an answer, where each dialogue begins, and each objective's examples as numbers of turns; where an
+objective reads templates, the tokens of these as well, each template once. All are named by what they were made of, so a resumed
+run finds them and a changed corpus, tokenizer or objective does not.
 """
 
 import contextlib
@@ -27,6 +28,7 @@ from turnwise.dialogue import same_text
 from turnwise.errors import TurnwiseError
 from turnwise.objectives.objective import Objective
 from turnwise.progress import Progress, silent
+from turnwise.template import SlotMarks, Template
 
 #: Dialogues tokenised at a time.
 DIALOGUES = 2_000
@@ -35,10 +37,34 @@ DIALOGUES = 2_000
 LONGEST_TURN = 512
 
 
-class TokenTable:
-    """Tokenised turns, memory-mapped."""
+class TemplateTokens:
+    """Tokenised templates, memory-mapped."""
 
     def __init__(self, folder: Path):
+        self._tokens = np.memmap(folder / "tokens.bin", np.int32, "r")
+        self._ends = np.load(folder / "ends.npy", mmap_mode="r")
+        self._identities = np.load(folder / "identities.npy", mmap_mode="r")
+        self._numbers = np.load(folder / "numbers.npy", mmap_mode="r")
+
+    def number(self, turn: int) -> int | None:
+        """Which template a turn has; None where it has no slots, and so is its own."""
+        number = int(self._numbers[turn])
+        return None if number < 0 else number
+
+    def tokens(self, number: int) -> Tokens:
+        """The tokens of a template, without special ones."""
+        return self._tokens[self._ends[number] : self._ends[number + 1]]
+
+    def identity(self, number: int) -> int:
+        """A number that templates share with equal texts; case and surrounding space do not count."""
+        return int(self._identities[number])
+
+
+class TokenTable:
+    """Tokenised turns, memory-mapped, and their templates where they are read."""
+
+    def __init__(self, folder: Path, templates: TemplateTokens | None = None):
+        self._templates = templates
         self._tokens = np.memmap(folder / "tokens.bin", np.int32, "r") if (folder / "tokens.bin").stat().st_size else _none()
         self._ends = np.load(folder / "ends.npy", mmap_mode="r")
         self._speakers = np.load(folder / "speakers.npy", mmap_mode="r")
@@ -67,6 +93,18 @@ class TokenTable:
         """How often the corpus answers with its text: turns that open a dialogue answer nothing."""
         return int(self._frequencies[turn])
 
+    def template(self, turn: int) -> Tokens:
+        """The tokens of a turn's template, without special ones; those of the turn where it has no slots."""
+        assert self._templates is not None, "an objective that reads templates says so, by slot_names"
+        number = self._templates.number(turn)
+        return self.tokens(turn) if number is None else self._templates.tokens(number)
+
+    def template_identity(self, turn: int) -> int:
+        """A number that turns of equal templates share."""
+        assert self._templates is not None, "an objective that reads templates says so, by slot_names"
+        number = self._templates.number(turn)
+        return self.identity(turn) if number is None else self._templates.identity(number)
+
 
 class ExampleTable:
     """An objective's examples, memory-mapped: windows of turns and labels."""
@@ -87,8 +125,25 @@ class ExampleTable:
         return np.asarray(self._windows[rows], np.int64), np.asarray(self._labels[rows], np.int64)
 
 
-def tokenise_corpus(corpus: Corpus, tokenizer: PreTrainedTokenizerBase, folder: Path, progress: Progress = silent) -> TokenTable:
-    """Tokenises a corpus, unless that was done before."""
+def tokenise_corpus(
+    corpus: Corpus,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    progress: Progress = silent,
+    marks: SlotMarks | None = None,
+) -> TokenTable:
+    """Tokenises a corpus, unless that was done before.
+
+    Args:
+        corpus: its turns.
+        tokenizer: of the backbone, with whatever tokens were added to it.
+        folder: where the tokens are kept.
+        progress: told how many dialogues are done.
+        marks: what stands for slots in the templates, where they are wanted, too.
+
+    Raises:
+        TurnwiseError: if templates are wanted and no turn has a slot.
+    """
     made_of = ["with frequencies and dialogues", *corpus_source(corpus), tokenizer.backend_tokenizer.to_str()]
 
     def write(place: Path) -> None:
@@ -126,7 +181,37 @@ def tokenise_corpus(corpus: Corpus, tokenizer: PreTrainedTokenizerBase, folder: 
         np.save(place / "speakers.npy", np.frombuffer(speakers, np.int16))
         (place / "speakers.json").write_text(json.dumps(list(names)))
 
-    return TokenTable(_once(folder, "texts", made_of, write))
+    templates = None if marks is None else _tokenise_templates(corpus, tokenizer, folder, progress, marks)
+    return TokenTable(_once(folder, "texts", made_of, write), templates)
+
+
+def _tokenise_templates(
+    corpus: Corpus, tokenizer: PreTrainedTokenizerBase, folder: Path, progress: Progress, marks: SlotMarks
+) -> TemplateTokens:
+    """The templates of turns with slots; memory grows with the distinct ones."""
+    made_of = ["templates", *marks.tokens, *corpus_source(corpus), tokenizer.backend_tokenizer.to_str()]
+
+    def write(place: Path) -> None:
+        numbers = array("i")
+        known: dict[str, int] = {}
+        for done, dialogue in enumerate(corpus, 1):
+            for turn in dialogue.turns:
+                numbers.append(known.setdefault(marks.text(Template.of(turn)), len(known)) if turn.slots else -1)
+            if done % DIALOGUES == 0:
+                progress("taking slots out", done, len(corpus))
+        if not known:
+            raise TurnwiseError(
+                "no turn of this corpus has a slot, so there are no templates: take a corpus that marks slots (turnwise corpus"
+                " stats counts them), have them found by turnwise corpus detect, or leave the objective out (--set"
+                " objectives.tadse=false)"
+            )
+        encoded = [tokens[:LONGEST_TURN] for tokens in tokenise(tokenizer, list(known))]
+        np.concatenate(encoded).tofile(place / "tokens.bin")
+        np.save(place / "ends.npy", np.concatenate([[0], np.cumsum([len(tokens) for tokens in encoded], dtype=np.int64)]))
+        np.save(place / "identities.npy", np.array([_identity(text) for text in known], np.int64))
+        np.save(place / "numbers.npy", np.frombuffer(numbers, np.int32))
+
+    return TemplateTokens(_once(folder, "templates", made_of, write))
 
 
 def find_examples(

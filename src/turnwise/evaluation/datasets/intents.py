@@ -1,11 +1,9 @@
 """Labelled utterances in their authors' splits: public sets, the sample world, and anybody's own as CSV files.
 
-Where a data set marks slots, each utterance has its template: the text with every slot value replaced by the slot's name in braces.
+Sets that are corpora too are read by the corpora's readers. Where a data set marks slots, each utterance has them.
 What a data set holds of out-of-scope utterances lies apart from its intents; `with_out_of_scope` makes an intent of it.
 """
 
-import csv
-import io
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -15,10 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from turnwise.corpus.readers.slot_marks import marked_pieces, tagged_pieces
+from turnwise.corpus.intake import Intake
+from turnwise.corpus.readers.labels import required
+from turnwise.corpus.registry import get_reader
+from turnwise.dialogue import USER, Slot, Turn
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
-from turnwise.evaluation.datasets.reading import SAMPLE_HOME, SAMPLE_LICENCE
-from turnwise.evaluation.datasets.templates import template
+from turnwise.evaluation.datasets.reading import SAMPLE_HOME, SAMPLE_LICENCE, SPLITS, dataset, strict
+from turnwise.evaluation.datasets.templates import slots_of, template_pieces
+from turnwise.template import Template
 
 OUT_OF_SCOPE = "out_of_scope"
 
@@ -61,13 +63,32 @@ class Utterance:
     Attributes:
         text: what is said.
         intent: what it asks for.
-        template: the text with each slot value replaced by the slot's name in braces, and so the text itself where there is no
-            slot in it; None where the data set marks no slots.
+        slots: the values in the text; None where the data set marks no slots.
+
+    Raises:
+        ValueError: if a slot is not where it says to be in the text.
     """
 
     text: str
     intent: str
-    template: str | None = None
+    slots: tuple[Slot, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.slots is not None:
+            self._turn()
+
+    @property
+    def template(self) -> Template | None:
+        """The text without its slots' values; None where the data set marks no slots."""
+        return None if self.slots is None else Template.of(self._turn())
+
+    @property
+    def input(self) -> str | tuple[Turn]:
+        """What an encoder is given: the text, or where the data set marks slots, a turn that has them."""
+        return self.text if self.slots is None else (self._turn(),)
+
+    def _turn(self) -> Turn:
+        return Turn(USER, self.text, slots=self.slots or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +126,7 @@ class IntentData:
         return sorted({utterance.intent for split in (self.train, self.valid, self.test) for utterance in split})
 
     def with_out_of_scope(self) -> "IntentData":
-        """The same data with 'out_of_scope' as one more intent, whose utterances end each split and have no template."""
+        """The same data with 'out_of_scope' as one more intent, whose utterances end each split and have no slots."""
 
         def joined(split: tuple[Utterance, ...], texts: tuple[str, ...]) -> tuple[Utterance, ...]:
             return split + tuple(Utterance(text, OUT_OF_SCOPE) for text in texts)
@@ -126,19 +147,19 @@ def intent_datasets(data: Path | None = None) -> dict[str, Dataset[IntentData]]:
     Args:
         data: a folder of data sets; what only its contents can tell is added: `massive_LOCALE` for each further locale of MASSIVE,
             and a private data set NAME for each `intents_csv/NAME` with train.csv and test.csv (perhaps valid.csv), of which the
-            columns text, intent and, if there is one, template are read.
+            columns text, intent and, if there is one, template (the text with `{name}` for each slot's value) are read.
 
     Raises:
         DatasetError: if a private data set has the name of a public one.
     """
-    datasets = {dataset.name: dataset for dataset in _KNOWN}
+    datasets = {known.name: known for known in _KNOWN}
     if data is None:
         return datasets
-    datasets |= {dataset.name: dataset for dataset in _massive_locales(data)}
-    for dataset in _private(data):
-        if dataset.name in datasets:
-            raise DatasetError(f"{data / dataset.folder} has the name of a public data set: call it something else")
-        datasets[dataset.name] = dataset
+    datasets |= {locale.name: locale for locale in _massive_locales(data)}
+    for private in _private(data):
+        if private.name in datasets:
+            raise DatasetError(f"{data / private.folder} has the name of a public data set: call it something else")
+        datasets[private.name] = private
     return datasets
 
 
@@ -157,204 +178,107 @@ def load_intents(name: str, data: Path) -> IntentData:
     return datasets[name].load(data)
 
 
-_Splits = dict[str, list[Utterance]]
+_Split = list[Utterance]
+_Read = Callable[[Path], list[_Split]]
 
 
-def _dataset(
-    name: str,
-    folder: str,
-    files: tuple[str, ...],
-    read: Callable[[Path], _Splits],
-    licence: str,
-    home: str,
-    digest: str = "",
-) -> Dataset[IntentData]:
-    return Dataset(name, folder, files, lambda place: _assembled(name, licence, read(place)), licence, home, digest)
-
-
-def _assembled(name: str, licence: str, splits: _Splits) -> IntentData:
-    """Sets the out-of-scope rows of each split apart."""
-    inside = {split: tuple(row for row in rows if row.intent != OUT_OF_SCOPE) for split, rows in splits.items()}
-    outside = {split: tuple(row.text for row in rows if row.intent == OUT_OF_SCOPE) for split, rows in splits.items()}
-    for split in ("train", "test"):
-        if not inside[split]:
+def _assembled(name: str, licence: str, *splits: _Split) -> IntentData:
+    """The training, validation and test split, their out-of-scope rows set apart."""
+    train, valid, test = (tuple(row for row in split if row.intent != OUT_OF_SCOPE) for split in splits)
+    for split, rows in (("train", train), ("test", test)):
+        if not rows:
             raise ValueError(f"there is no utterance in its {split} split")
-    return IntentData(name, licence, inside["train"], inside.get("valid", ()), inside["test"], OutOfScope(**outside))
+    outside = (tuple(row.text for row in split if row.intent == OUT_OF_SCOPE) for split in splits)
+    return IntentData(name, licence, train, valid, test, OutOfScope(*outside))
 
 
-# --- files and their lines
+# --- sets that are corpora
 
 
-@contextmanager
-def _place(path: Path, where: str) -> Iterator[None]:
-    """Says of whatever does not fit in which file and where in it that is."""
-    try:
-        yield
-    except (ValueError, csv.Error) as error:
-        raise DatasetError(f"{path}, {where}: {error}") from None
+def _from_corpus(reader: str, folder: Path, **options: str) -> list[_Split]:
+    return _read(reader, strict(folder), **options)
 
 
-def _content(path: Path, errors: str = "strict") -> str:
-    raw = path.read_bytes()
-    try:
-        return raw.decode("utf-8-sig", errors)
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise DatasetError(f"{path}, line {line}: the file is not in UTF-8 ({error.reason})") from None
+def _read(reader: str, intake: Intake, **options: str) -> list[_Split]:
+    splits: dict[str | None, _Split] = {split: [] for split in SPLITS}
+    for dialogue in get_reader(reader).read(intake, **options):
+        (turn,) = dialogue.turns
+        if dialogue.split in splits:
+            splits[dialogue.split].append(Utterance(turn.text, str(turn.intent), turn.slots))
+    return [splits[split] for split in SPLITS]
 
 
-def _lines(path: Path) -> list[str]:
-    return _content(path).removesuffix("\n").split("\n")
+def _clinc150(form: str, folder: Path) -> list[_Split]:
+    intake = strict(folder)
+    refuse = intake.on_rejection
+    # the line is that of a whole list: the dialogue's id tells which of its utterances is meant
+    intake.on_rejection = lambda rejection: refuse(
+        replace(rejection, reason=": ".join(filter(None, (rejection.dialogue, rejection.reason))))
+    )
+    train, valid, test = (
+        [Utterance(row.text, OUT_OF_SCOPE if row.intent == "oos" else row.intent) for row in split]
+        for split in _read("clinc150", intake, form=form)
+    )
+    for split, rows in (("train", train), ("test", test)):
+        # a figure that is to count them and does not is another figure
+        if not any(row.intent == OUT_OF_SCOPE for row in rows):
+            raise ValueError(f"there is no out-of-scope utterance in its {split} split")
+    return [train, valid, test]
 
 
-def _records(path: Path) -> Iterator[tuple[str, Any]]:
-    """The values of a file of JSON lines, each with the place where it stands."""
-    for number, line in enumerate(_lines(path), 1):
-        where = f"line {number}"
-        with _place(path, where):
-            record = json.loads(line)
-        yield where, record
+# --- sets that have a layout of their own
 
 
-def _rows(path: Path, *columns: str, delimiter: str = ",") -> Iterator[tuple[str, dict[str, str]]]:
-    """The rows of a CSV file with a header, each with the place where it ends."""
-    reader = csv.reader(io.StringIO(_content(path), newline=""), delimiter=delimiter, strict=True)
-    with _place(path, "line 1"):
-        header = next(reader, [])
-        for column in columns:
-            if column not in header:
-                raise ValueError(f"there is no column {column!r} among the columns {', '.join(header) or '(none)'}")
-    while True:
-        with _place(path, f"line {reader.line_num + 1}"):
-            row = next(reader, None)
-        if row is None:
-            return
-        where = f"line {reader.line_num}"
-        with _place(path, where):
-            if len(row) != len(header):
-                raise ValueError(f"{len(header)} fields are expected, {len(row)} are there")
-        yield where, dict(zip(header, row, strict=True))
+def _tables(label: str, files: Sequence[str], folder: Path) -> list[_Split]:
+    """CSV files of the three splits; '' where there is none."""
+    intake = strict(folder)
+    return [list(_table(intake, folder / file, label)) if file else [] for file in files]
 
 
-def _string(record: Any, key: str) -> str:
-    value = record.get(key) if isinstance(record, dict) else None
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"a record with a non-empty text as {key!r} is expected")
-    return value
-
-
-# --- layouts
-
-
-def _clinc150(file: str, folder: Path) -> _Splits:
-    path = folder / file
-    with _place(path, "the whole file"):
-        content = json.loads(_content(path))
-    splits: _Splits = {}
-    for split, key in (("train", "train"), ("valid", "val"), ("test", "test")):
-        splits[split] = _clinc150_rows(path, content, key) + [
-            Utterance(row.text, OUT_OF_SCOPE) for row in _clinc150_rows(path, content, f"oos_{key}", only="oos")
-        ]
-    return splits
-
-
-def _clinc150_rows(path: Path, content: Any, key: str, only: str = "") -> list[Utterance]:
-    """The pairs of text and label under a key, which are all to have the one label if there is one to have."""
-    with _place(path, f"key {key!r}"):
-        if not isinstance(content, dict) or not isinstance(content.get(key), list):
-            raise ValueError("a list of utterances is expected here")
-    rows = []
-    for number, row in enumerate(content[key], 1):
-        with _place(path, f"key {key!r}, entry {number}"):
-            match row:
-                case [str(text), str(label)] if text.strip() and label and (label == only or not only):
-                    rows.append(Utterance(text, label))
-                case _:
-                    raise ValueError(f"[text, {only or 'label'}] is expected, not {row!r}")
-    return rows
-
-
-def _text_and_label(path: Path, label: str) -> list[Utterance]:
+def _table(intake: Intake, path: Path, label: str) -> Iterator[Utterance]:
     """A CSV file with the columns text and whatever the label is called, perhaps a template."""
-    rows = []
-    for where, row in _rows(path, "text", label):
-        with _place(path, where):
-            template = _string(row, "template") if "template" in row else None
-            rows.append(Utterance(_string(row, "text"), _string(row, label), template))
-    return rows
+    for line, row in intake.table(path):
+        with intake.record(path, line):
+            text, intent = required(row, "text"), required(row, label)
+            slots = slots_of(template_pieces(required(row, "template"), text), text) if "template" in row else None
+            yield Utterance(text, intent, slots)
 
 
-def _banking77(folder: Path) -> _Splits:
-    return {split: _text_and_label(folder / "banking_data" / f"{split}.csv", "category") for split in ("train", "test")}
+def _sample(folder: Path) -> list[_Split]:
+    intake = strict(folder)
+    return [list(_sample_rows(intake, folder / f"{split}.jsonl")) for split in SPLITS]
 
 
-def _hwu64(folder: Path) -> _Splits:
-    files = {"train": "train", "valid": "val", "test": "test"}
-    return {split: _text_and_label(folder / "dialoglue_csv" / f"{file}.csv", "category") for split, file in files.items()}
+def _sample_rows(intake: Intake, path: Path) -> Iterator[Utterance]:
+    for line, record in intake.json_lines(path):
+        with intake.record(path, line):
+            slots = tuple(Slot(**slot) for slot in record["slots"])
+            yield Utterance(required(record, "text"), required(record, "intent"), slots)
 
 
-def _hwu64_fold(folder: Path) -> _Splits:
-    files = {"train": _HWU64_FOLD_TRAIN, "test": _HWU64_FOLD_TEST}
-    return {
-        split: [row for path in sorted(folder.glob(pattern)) for row in _hwu64_fold_rows(path)] for split, pattern in files.items()
-    }
+def _snips_original(folder: Path) -> list[_Split]:
+    train, test = (
+        [row for intent in _SNIPS_INTENTS for row in _snips_original_rows(folder / pattern.format(intent), intent)]
+        for pattern in (_SNIPS_TRAIN, _SNIPS_TEST)
+    )
+    return [train, [], test]
 
 
-def _hwu64_fold_rows(path: Path) -> list[Utterance]:
-    """With the text that the annotators saw; what users typed differs from it in numbers, case and punctuation."""
-    columns = ("scenario", "intent", "answer_annotation", "answer_from_anno")
-    rows = []
-    for where, row in _rows(path, *columns, delimiter=";"):
-        with _place(path, where):
-            scenario, intent, annotation, text = (_string(row, column) for column in columns)
-            rows.append(Utterance(text, f"{scenario}_{intent}", template(marked_pieces(annotation), text)))
-    return rows
-
-
-def _slot_gated(name: str, folder: Path) -> _Splits:
-    return {split: _slot_gated_rows(folder / "data" / name / split) for split in ("train", "valid", "test")}
-
-
-def _slot_gated_rows(folder: Path) -> list[Utterance]:
-    texts, tags, labels = (_lines(folder / file) for file in ("seq.in", "seq.out", "label"))
-    if not len(texts) == len(tags) == len(labels):
-        raise DatasetError(
-            f"{folder}: seq.in, seq.out and label have {len(texts)}, {len(tags)} and {len(labels)} lines, not equally many"
-        )
-    rows = []
-    for number, (line, tagged, label) in enumerate(zip(texts, tags, labels, strict=True), 1):
-        text, intent = line.strip(), label.strip()
-        with _place(folder / "seq.in", f"line {number}"):
-            if not text or not intent:
-                raise ValueError("an utterance and, in the same line of label, its intent are expected")
-            rows.append(Utterance(text, intent, template(tagged_pieces(text.split(), tagged.split()), text)))
-    return rows
-
-
-def _snips_original(folder: Path) -> _Splits:
-    files = {"train": _SNIPS_TRAIN, "test": _SNIPS_TEST}
-    return {
-        split: [row for intent in _SNIPS_INTENTS for row in _snips_original_rows(folder / pattern.format(intent), intent)]
-        for split, pattern in files.items()
-    }
-
-
-def _snips_original_rows(path: Path, intent: str) -> list[Utterance]:
+def _snips_original_rows(path: Path, intent: str) -> _Split:
     with _place(path, "the whole file"):
         # An emoji here is written as two surrogates of three bytes each, which UTF-8 forbids: they are put together.
-        content = json.loads(_content(path, "surrogatepass").encode("utf-16-le", "surrogatepass").decode("utf-16-le"))
-        if not isinstance(content, dict) or not isinstance(content.get(intent), list):
+        content = path.read_bytes().decode("utf-8-sig", "surrogatepass").encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        entries = json.loads(content)
+        if not isinstance(entries, dict) or not isinstance(entries.get(intent), list):
             raise ValueError(f"a list of utterances is expected under {intent!r}")
     rows = []
-    for number, entry in enumerate(content[intent], 1):
+    for number, entry in enumerate(entries[intent], 1):
         with _place(path, f"entry {number}"):
             if not isinstance(entry, dict) or not isinstance(entry.get("data"), list):
                 raise ValueError("a record with 'data', the pieces of an utterance, is expected")
             pieces = [_snips_original_piece(part) for part in entry["data"]]
             text = "".join(words for words, _ in pieces).strip()
-            if not text:
-                raise ValueError("the utterance is empty")
-            rows.append(Utterance(text, intent, template(pieces, text)))
+            rows.append(Utterance(text, intent, slots_of(pieces, text)))
     return rows
 
 
@@ -367,42 +291,17 @@ def _snips_original_piece(part: Any) -> tuple[str, str]:
     raise ValueError(f"a piece has a 'text' and perhaps an 'entity', unlike {part!r}")
 
 
-def _massive(locale: str, folder: Path) -> _Splits:
-    path, *others = sorted(folder.glob(f"**/{locale}.jsonl"))
-    if others:
-        raise DatasetError(f"{path} and {others[0]} are both {locale}: leave one of them in {folder}")
-    splits: dict[str, list[Utterance]] = {"train": [], "dev": [], "test": []}
-    for where, record in _records(path):
-        with _place(path, where):
-            if _string(record, "locale") != locale:
-                raise ValueError(f"the locale is {record['locale']!r}")
-            if _string(record, "partition") not in splits:
-                raise ValueError(f"the partition {record['partition']!r} is none of {', '.join(splits)}")
-            text, intent, annotation = (_string(record, key) for key in ("utt", "intent", "annot_utt"))
-            splits[record["partition"]].append(Utterance(text, intent, template(marked_pieces(annotation), text)))
-    return {"train": splits["train"], "valid": splits["dev"], "test": splits["test"]}
-
-
-def _sample(folder: Path) -> _Splits:
-    splits: _Splits = {}
-    for split in ("train", "valid", "test"):
-        path = folder / f"{split}.jsonl"
-        splits[split] = []
-        for where, record in _records(path):
-            with _place(path, where):
-                splits[split].append(Utterance(*(_string(record, key) for key in ("text", "intent", "template"))))
-    return splits
-
-
-def _private_csv(files: Sequence[str], folder: Path) -> _Splits:
-    return {Path(file).stem: _text_and_label(folder / file, "intent") for file in files}
+@contextmanager
+def _place(path: Path, where: str) -> Iterator[None]:
+    """Says of whatever does not fit in which file and where in it that is."""
+    try:
+        yield
+    except ValueError as error:
+        raise DatasetError(f"{path}, {where}: {error}") from None
 
 
 # --- the data sets
 
-
-_HWU64_FOLD_TRAIN = "xliuhw_NLU-Evaluation-Data/KFold_1/trainset/*.csv"
-_HWU64_FOLD_TEST = "xliuhw_NLU-Evaluation-Data/KFold_1/testset/csv/*.csv"
 
 _SNIPS_INTENTS = (
     "AddToPlaylist",
@@ -425,21 +324,28 @@ _MASSIVE_DIGESTS = {
 }
 
 
-def _clinc150_dataset(name: str, file: str, digest: str) -> Dataset[IntentData]:
-    read = partial(_clinc150, file)
-    return _dataset(name, "clinc150_oos", (file,), read, "CC BY 3.0", "https://github.com/clinc/oos-eval", digest)
+def _corpus_dataset(
+    name: str, reader: str, folder: str, files: tuple[str, ...], digest: str, read: _Read | None = None
+) -> Dataset[IntentData]:
+    known = get_reader(reader)
+    # what to cite where there is no licence is the corpus' affair
+    licence = known.licence.partition(";")[0]
+    return dataset(_assembled, name, folder, files, read or partial(_from_corpus, reader), licence, known.home, digest)
 
 
-def _slot_gated_dataset(name: str, licence: str, digest: str) -> Dataset[IntentData]:
-    files = tuple(f"data/{name}/{split}/{file}" for split in ("train", "valid", "test") for file in ("seq.in", "seq.out", "label"))
-    home = "https://github.com/MiuLab/SlotGated-SLU"
-    return _dataset(name, f"{name}_slotgated", files, partial(_slot_gated, name), licence, home, digest)
+def _clinc150_dataset(form: str, digest: str) -> Dataset[IntentData]:
+    name = "clinc150" if form == "full" else f"clinc150_{form}"
+    return _corpus_dataset(name, "clinc150", "clinc150_oos", (f"data/data_{form}.json",), digest, partial(_clinc150, form))
+
+
+def _slot_gated_dataset(name: str, digest: str) -> Dataset[IntentData]:
+    files = tuple(f"data/{name}/{split}/{file}" for split in SPLITS for file in ("seq.in", "seq.out", "label"))
+    return _corpus_dataset(name, name, f"{name}_slotgated", files, digest)
 
 
 def _massive_dataset(name: str, locale: str) -> Dataset[IntentData]:
-    files = (f"**/{locale}.jsonl",)
-    home = "https://github.com/alexa/massive"
-    return _dataset(name, _MASSIVE, files, partial(_massive, locale), "CC BY 4.0", home, _MASSIVE_DIGESTS.get(locale, ""))
+    read = partial(_from_corpus, "massive", locale=locale)
+    return _corpus_dataset(name, "massive", _MASSIVE, (f"**/{locale}.jsonl",), _MASSIVE_DIGESTS.get(locale, ""), read)
 
 
 def _massive_locales(data: Path) -> list[Dataset[IntentData]]:
@@ -448,53 +354,61 @@ def _massive_locales(data: Path) -> list[Dataset[IntentData]]:
     return [_massive_dataset(f"massive_{locale}", locale) for locale in sorted(found - {"en-US"})]
 
 
+def _table_dataset(
+    name: str, folder: str, label: str, files: tuple[str, str, str], licence: str, home: str, digest: str = ""
+) -> Dataset[IntentData]:
+    there = tuple(file for file in files if file)
+    return dataset(_assembled, name, folder, there, partial(_tables, label, files), licence, home, digest)
+
+
 def _private(data: Path) -> list[Dataset[IntentData]]:
-    made = []
-    for place in sorted(path for path in (data / PRIVATE).glob("*") if path.is_dir()):
-        files = ("train.csv", "test.csv", *(("valid.csv",) if (place / "valid.csv").is_file() else ()))
-        home = "whoever made it: a private data set needs train.csv and test.csv"
-        made.append(_dataset(place.name, f"{PRIVATE}/{place.name}", files, partial(_private_csv, files), "", home))
-    return made
+    home = "whoever made it: a private data set needs train.csv and test.csv"
+    return [
+        _table_dataset(
+            place.name,
+            f"{PRIVATE}/{place.name}",
+            "intent",
+            ("train.csv", "valid.csv" if (place / "valid.csv").is_file() else "", "test.csv"),
+            "",
+            home,
+        )
+        for place in sorted(path for path in (data / PRIVATE).glob("*") if path.is_dir())
+    ]
 
 
 _KNOWN = (
-    _clinc150_dataset("clinc150", "data/data_full.json", "1b53ceffddfc1102c620533c63bf7606f9620311539bea2b7b703a3301ddf827"),
-    _clinc150_dataset("clinc150_small", "data/data_small.json", "f402f10801ee6c9ef1886b337cdf07da2d585b4bdc8954b70b6834548009ae5a"),
-    _clinc150_dataset(
-        "clinc150_imbalanced", "data/data_imbalanced.json", "cf0d98a924f1cfc9f19ac03c1dfe0a3726c8576f0624a1a2f68f85b0e647a82e"
-    ),
-    _clinc150_dataset(
-        "clinc150_oos_plus", "data/data_oos_plus.json", "25341b95fc092656bb06b47dca5c568b0a2a7e44500bfa00fdd03d710dbca189"
-    ),
-    _dataset(
+    _clinc150_dataset("full", "1b53ceffddfc1102c620533c63bf7606f9620311539bea2b7b703a3301ddf827"),
+    _clinc150_dataset("small", "f402f10801ee6c9ef1886b337cdf07da2d585b4bdc8954b70b6834548009ae5a"),
+    _clinc150_dataset("imbalanced", "cf0d98a924f1cfc9f19ac03c1dfe0a3726c8576f0624a1a2f68f85b0e647a82e"),
+    _clinc150_dataset("oos_plus", "25341b95fc092656bb06b47dca5c568b0a2a7e44500bfa00fdd03d710dbca189"),
+    _table_dataset(
         "banking77",
         "banking77",
-        ("banking_data/train.csv", "banking_data/test.csv"),
-        _banking77,
+        "category",
+        ("banking_data/train.csv", "", "banking_data/test.csv"),
         "CC BY 4.0",
         "https://github.com/PolyAI-LDN/task-specific-datasets",
         "d6d25d6f7d7c1873583554a5c6a43a6f08e5cb220c01f3bc1da25dca44105e42",
     ),
-    _dataset(
+    _table_dataset(
         "hwu64",
         "hwu64",
+        "category",
         ("dialoglue_csv/train.csv", "dialoglue_csv/val.csv", "dialoglue_csv/test.csv"),
-        _hwu64,
         "CC BY 4.0",
         "https://github.com/alexa/dialoglue",
         "177738463a9c33ff2d60d13440d69b198d251e57c68c77a503314a93ae69304e",
     ),
-    _dataset(
+    _corpus_dataset(
+        "hwu64_kfold",
         "hwu64_kfold",
         "hwu64",
-        (_HWU64_FOLD_TRAIN, _HWU64_FOLD_TEST),
-        _hwu64_fold,
-        "CC BY 4.0",
-        "https://github.com/xliuhw/NLU-Evaluation-Data",
+        ("xliuhw_NLU-Evaluation-Data/KFold_1/trainset/*.csv", "xliuhw_NLU-Evaluation-Data/KFold_1/testset/csv/*.csv"),
         "aec1438e5a4c9e73a21dbfd8d26479a295dd5e781bb1d16f83060da7a3afaa3f",
     ),
-    _slot_gated_dataset("snips", "CC0 (source)", "2258ef56cff65fdb6c1f52cc735b8fa348cbf4c9ef43c2c730f16698e2f3fc3a"),
-    _dataset(
+    _slot_gated_dataset("snips", "2258ef56cff65fdb6c1f52cc735b8fa348cbf4c9ef43c2c730f16698e2f3fc3a"),
+    dataset(
+        _assembled,
         "snips_original",
         "snips_original",
         tuple(pattern.format(intent) for pattern in (_SNIPS_TRAIN, _SNIPS_TEST) for intent in _SNIPS_INTENTS),
@@ -503,14 +417,7 @@ _KNOWN = (
         "https://github.com/sonos/nlu-benchmark",
         "5af706061e2ce5de69eab27b664c0bec581b4f19e864490a56d3b7ae44f68595",
     ),
-    _slot_gated_dataset("atis", "none stated", "7865c0f77ebffa8222ec8784afa954d7abb554397424a12ef1cf7ae5396788f4"),
+    _slot_gated_dataset("atis", "7865c0f77ebffa8222ec8784afa954d7abb554397424a12ef1cf7ae5396788f4"),
     _massive_dataset("massive", "en-US"),
-    _dataset(
-        "sample",
-        "intents",
-        ("train.jsonl", "valid.jsonl", "test.jsonl"),
-        _sample,
-        SAMPLE_LICENCE,
-        SAMPLE_HOME,
-    ),
+    dataset(_assembled, "sample", "intents", tuple(f"{split}.jsonl" for split in SPLITS), _sample, SAMPLE_LICENCE, SAMPLE_HOME),
 )

@@ -5,7 +5,7 @@ Uniformity (TaDSE's Eq. 6) is the logarithm of the mean of exp(-2d²) over pairs
 hypersphere (the authors' code leaves that out, and divides alignment by the number of uniformity's pairs).
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.encoding import SupportsEncode
-from turnwise.evaluation.tasks.intents import MAX_LENGTH
+from turnwise.evaluation.tasks.intents import MAX_LENGTH, encode_utterances
 from turnwise.svg import BLACK, BLUE, RED, Cloud, palette, scatter_chart
 
 #: scikit-learn's own, which TaDSE names.
@@ -40,7 +40,7 @@ def geometry(encoder: SupportsEncode, data: IntentData, *, max_length: int = MAX
     intents = np.unique([utterance.intent for utterance in data.test], return_inverse=True)[1]
     if len(intents) == len(np.unique(intents)):
         raise DatasetError(f"{data.name} has no two test utterances of one intent: alignment needs pairs")
-    vectors, rows = encode_distinct(encoder, [utterance.text for utterance in data.test], max_length)
+    vectors, rows = encode_utterances(encoder, data.test, max_length)
     places = vectors[rows]
 
     def summed(squares: Places, start: int) -> npt.NDArray[np.float64]:
@@ -93,7 +93,7 @@ def intent_map(
     random = np.random.default_rng(seed)
     known = sorted({utterance.intent for utterance in data.test})
     shown = sorted(random.choice(known, min(intents, len(known)), replace=False).tolist())
-    groups = [[utterance.text for utterance in data.test if utterance.intent == intent] for intent in shown]
+    groups = [[utterance.input for utterance in data.test if utterance.intent == intent] for intent in shown]
     outside: list[str] = []
     if out_of_scope:
         count = min(len(data.out_of_scope.test), sum(map(len, groups)))
@@ -165,9 +165,9 @@ def two_intents_map(
     Raises:
         DatasetError: if there is too little of them to show.
     """
-    groups = [[utterance.text for utterance in data.test if utterance.intent == intent] for intent in intents]
-    for intent, texts in zip(intents, groups, strict=True):
-        if not texts:
+    groups = [[utterance.input for utterance in data.test if utterance.intent == intent] for intent in intents]
+    for intent, shown in zip(intents, groups, strict=True):
+        if not shown:
             raise DatasetError(f"{data.name} has no test utterance of intent {intent!r}: choose two of its intents")
     places = _map(encoder, groups, seed, max_length, data.name)
     clouds = [Cloud(points, colour, name=name) for points, colour, name in zip(places, (RED, BLUE), intents, strict=True)]
@@ -175,9 +175,9 @@ def two_intents_map(
 
 
 def _map(
-    encoder: SupportsEncode, groups: Sequence[Sequence[str]], seed: int, max_length: int, name: str
+    encoder: SupportsEncode, groups: Sequence[Sequence[Hashable]], seed: int, max_length: int, name: str
 ) -> list[list[tuple[float, float]]]:
-    """Where t-SNE puts texts, group by group."""
+    """Where t-SNE puts texts, or turns with slots, group by group."""
     texts = [text for group in groups for text in group]
     if len(texts) <= PERPLEXITY:
         raise DatasetError(f"{name} has {len(texts)} texts to show: t-SNE with a perplexity of {PERPLEXITY} needs more than that")

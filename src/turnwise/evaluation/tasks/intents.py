@@ -8,7 +8,6 @@ where several have it, a wrong one.
 Nearest neighbours are TaDSE's: the whole training set, and its templates where there are any, by cosine.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -22,9 +21,7 @@ from turnwise.evaluation.datasets.intents import IntentData, Utterance
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.encoding import SupportsEncode
-
-#: A slot of a template.
-_SLOT = re.compile(r"\{[^{}]*\}")
+from turnwise.template import ONE_MARK, SlotMarks
 
 SHOTS = (1, 5)
 SEEDS = 10
@@ -35,11 +32,33 @@ MAX_LENGTH = 64
 #: Inverse strengths of regularisation to choose from, the strongest first.
 STRENGTHS = (1.0, 10.0, 100.0)
 
+#: What rounding may make of a number of a normalised vector, where an input is encoded among others.
+_ROUNDING = 1e-5
+
 #: Similarities that are held at a time, in numbers.
 _BLOCK = 20_000_000
 
 Vectors = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
+
+
+def encode_utterances(
+    encoder: SupportsEncode, utterances: Sequence[Utterance], max_length: int = MAX_LENGTH
+) -> tuple[Vectors, Indices]:
+    """Normalised vectors, and for each utterance the row that is its.
+
+    Utterances of one text are encoded once for each of their annotations, but have one row where that makes no difference: so what
+    is said in the same words is equally near, unless the encoder looks at slots.
+    """
+    vectors, rows = encode_distinct(encoder, [utterance.input for utterance in utterances], max_length)
+    found: dict[str, dict[int, int]] = defaultdict(dict)
+    for row, utterance in zip(rows.tolist(), utterances, strict=True):
+        others = found[utterance.text]
+        if row not in others:
+            same = (other for other in others.values() if np.allclose(vectors[row], vectors[other], rtol=0, atol=_ROUNDING))
+            others[row] = next(same, row)
+    shared = [found[utterance.text][row] for row, utterance in zip(rows.tolist(), utterances, strict=True)]
+    return vectors, np.array(shared, np.int64)
 
 
 # ---- prototypes
@@ -81,8 +100,7 @@ def prototype_intents(
     drawn = {(count, seed): few_shot(labels, count, seed)[0] for count in shots for seed in range(seeds)}
     # only what some run draws is encoded
     needed = np.unique(np.concatenate(list(drawn.values())))
-    texts = [*(data.train[index].text for index in needed), *(utterance.text for utterance in data.test)]
-    vectors, rows = encode_distinct(encoder, texts, MAX_LENGTH)
+    vectors, rows = encode_utterances(encoder, [*(data.train[index] for index in needed), *data.test])
     train, test = vectors[rows[: len(needed)]], vectors[rows[len(needed) :]]
     outcomes = []
     for count in shots:
@@ -105,6 +123,7 @@ def nearest_intents(
     neighbours: Sequence[int] = (1,),
     references: Literal["both", "utterances"] = "both",
     include_out_of_scope: bool = True,
+    marks: SlotMarks = ONE_MARK,
 ) -> list[Outcome]:
     """Accuracy by the k nearest training examples, an outcome a k.
 
@@ -117,13 +136,11 @@ def nearest_intents(
         neighbours: k; TaDSE's tables have 1, its Figure 6 also 3, 5, 10, 20 and 50.
         references: training utterances and, where there are any, their distinct templates; or the utterances alone.
         include_out_of_scope: whether out-of-scope is one more intent where a data set has such rows, as TaDSE has it for CLINC150.
+        marks: what stands for the values in templates.
     """
     labelled = data.with_out_of_scope() if include_out_of_scope else data
-    known = [*labelled.train, *(_templates(labelled.train) if references == "both" else ())]
-    classes, truth = numbered(known, labelled.test)
-    texts = [utterance.text for utterance in (*known, *labelled.test)]
-    vectors, rows = encode_distinct(encoder, texts, MAX_LENGTH)
-    right = _vote(vectors[rows[len(known) :]], vectors, rows[: len(known)], classes, truth, neighbours)
+    known = [*labelled.train, *(_templates(labelled.train, marks) if references == "both" else ())]
+    right = _nearest(encoder, known, labelled.test, neighbours)
     suffix = (", utterances only" if references == "utterances" else "") + ("" if include_out_of_scope else ", in scope only")
     return [
         Outcome("intents", data.name, f"{count}-NN{suffix}", "accuracy", each[None].astype(np.float64))
@@ -131,11 +148,43 @@ def nearest_intents(
     ]
 
 
-def _templates(train: Sequence[Utterance]) -> list[Utterance]:
-    """The distinct templates of each intent, slots as `{SLOT}`; one without a slot is its utterance, which is there already."""
-    own = [(each.template, each.intent) for each in train if each.template is not None and each.template != each.text]
-    found = dict.fromkeys((_SLOT.sub("{SLOT}", template), intent) for template, intent in own)
+def nearest_validation(encoder: SupportsEncode, data: IntentData, *, marks: SlotMarks = ONE_MARK, seed: int = 0) -> float:
+    """Accuracy, from 0 to 1, by the nearest training example on validation utterances, to choose a model or a setting by.
+
+    References and out-of-scope utterances are as in `nearest_intents`.
+
+    Args:
+        encoder: gives the vectors.
+        data: the utterances; where they have no validation split, a tenth of the training set, by intent, is held out of the
+            references, templates included.
+        marks: what stands for the values in templates.
+        seed: of that tenth.
+
+    Raises:
+        DatasetError: if there is nothing to validate on.
+    """
+    labelled = data.with_out_of_scope()
+    train, valid = labelled.train, labelled.valid
+    if not data.valid:
+        kept, held = _tenth([utterance.intent for utterance in train], seed, data.name)
+        train, valid = tuple(train[index] for index in kept), tuple(train[index] for index in held)
+    return float(_nearest(encoder, [*train, *_templates(train, marks)], valid, (1,)).mean())
+
+
+def _templates(train: Sequence[Utterance], marks: SlotMarks) -> list[Utterance]:
+    """The distinct templates of each intent, as texts; one without a slot is its utterance, which is there already."""
+    own = [(each.template, each.intent) for each in train if each.slots]
+    found = dict.fromkeys((marks.text(template), intent) for template, intent in own if template is not None)
     return [Utterance(template, intent) for template, intent in found]
+
+
+def _nearest(
+    encoder: SupportsEncode, known: Sequence[Utterance], asked: Sequence[Utterance], neighbours: Sequence[int]
+) -> npt.NDArray[np.bool_]:
+    """Whether each utterance that is asked for gets its intent from its k nearest references (neighbours, asked)."""
+    classes, truth = numbered(known, asked)
+    vectors, rows = encode_utterances(encoder, [*known, *asked])
+    return _vote(vectors[rows[len(known) :]], vectors, rows[: len(known)], classes, truth, neighbours)
 
 
 def _vote(
@@ -190,8 +239,7 @@ def logistic_intents(
     """
     classes, truth = numbered(data.train, data.test)
     _, validation_truth = numbered(data.train, data.valid)
-    texts = [utterance.text for utterance in (*data.train, *data.valid, *data.test)]
-    vectors, rows = encode_distinct(encoder, texts, MAX_LENGTH)
+    vectors, rows = encode_utterances(encoder, [*data.train, *data.valid, *data.test])
     train, valid, test = np.split(rows, [len(data.train), len(data.train) + len(data.valid)])
     if data.valid:
         models = [_fitted(vectors[train], classes, strength) for strength in strengths]

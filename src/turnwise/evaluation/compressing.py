@@ -1,0 +1,104 @@
+"""Choosing λ of semantic compression for a model, on validation utterances, and writing it into the model's folder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from turnwise.compression import Compression, CompressionError, Source
+from turnwise.corpus.detectors.kinds import detector_from
+from turnwise.corpus.store import Store
+from turnwise.encoder import COMPRESSION
+from turnwise.evaluation.datasets.intents import IntentData, load_intents
+from turnwise.evaluation.embedding import Embedder
+from turnwise.evaluation.judged import load_encoder
+from turnwise.evaluation.tasks.compressed import CURVE, SHARES, best_share, share_curve
+from turnwise.progress import Progress, silent
+from turnwise.svg import line_chart
+
+#: Beside what it was chosen for.
+_CURVE = "curve.svg"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A chosen λ.
+
+    Attributes:
+        share: λ, of the paper's three the best on validation.
+        source: where templates come from.
+        curve: accuracy of the nearest neighbour on validation utterances, in percent, by λ: a data set's own where it is one, the
+            mean of several. λ = 0 is the model without compression.
+    """
+
+    share: float
+    source: Source
+    curve: dict[float, float]
+
+
+def choose_share(
+    folder: Path | str, data: Path | str, datasets: Sequence[str], source: Source, progress: Progress = silent
+) -> Choice:
+    """Chooses λ from the paper's three by validation utterances, writes it into the model's folder, and draws the curve.
+
+    Args:
+        folder: a model that was trained on templates.
+        data: a folder of data sets, or a sample world.
+        datasets: whose validation utterances count; of one without such, a tenth of its training set is held out.
+        source: where templates come from.
+        progress: told what is under way.
+
+    Raises:
+        CompressionError: if the model has learnt no templates, or has nothing to take them from.
+    """
+    place = Path(folder) / COMPRESSION
+    compression = Compression.load(place)
+    compression.set(source=source)
+    model = load_encoder(folder, str(folder))
+    assert model.encoder is not None
+    utterances = Embedder(model.encoder, progress=progress)
+    templates = Embedder(model.templates[source], progress=progress)
+    curves = []
+    for name in datasets:
+        contents = load_intents(name, Path(data))
+        _expect_slots(contents, source)
+        curves.append(share_curve(utterances, templates, contents, sorted({*CURVE, *SHARES}), model.marks))
+    curve = {share: 100 * float(np.mean([each[share] for each in curves])) for share in curves[0]}
+    choice = Choice(best_share({share: curve[share] for share in SHARES}), source, curve)
+    compression.set(share=choice.share)
+    compression.save(place)
+    title = f"1-NN accuracy on validation utterances of {', '.join(datasets)}, templates {source}"
+    (place / _CURVE).write_text(line_chart({"accuracy": list(curve.items())}, title, "λ", from_zero=False), encoding="utf-8")
+    return choice
+
+
+def set_compression(
+    folder: Path | str, *, share: float | None = None, source: Source | None = None, detector: Path | str | None = None
+) -> Compression:
+    """Changes what a model's folder says of its compression, without measuring anything.
+
+    Args:
+        folder: a model that was trained on templates.
+        share: λ.
+        source: where templates come from.
+        detector: a store with detected slots (`turnwise corpus detect`), whose detector the model is to keep.
+
+    Raises:
+        CompressionError: if there is no compression, or it cannot be as asked.
+    """
+    place = Path(folder) / COMPRESSION
+    compression = Compression.load(place)
+    if detector is not None:
+        made_by = Store(detector).manifest.get("detector")
+        if made_by is None:
+            raise CompressionError(f"{detector} was not made by `turnwise corpus detect`: it has no detector")
+        compression.detector = detector_from(made_by)
+    compression.set(share=share, source=source)
+    compression.save(place)
+    return compression
+
+
+def _expect_slots(data: IntentData, source: Source) -> None:
+    if source == "given" and all(utterance.slots is None for utterance in data.test):
+        raise CompressionError(f"{data.name} marks no slots, so no templates are given: take detected or retrieved ones")

@@ -1,0 +1,255 @@
+"""TaDSE against plain NumPy: its three losses and their gradients, what a batch is made of, and what stays with the model."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
+from tiny import corpus as tiny_corpus
+from tiny import folder, recipe
+
+from turnwise import Dialogue, Encoder, Turn, train
+from turnwise.backbone.pooling import PoolerLayer
+from turnwise.compression import Compression
+from turnwise.corpus.intake import CorpusError
+from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.dialogue import USER, Slot
+from turnwise.errors import TurnwiseError
+from turnwise.objectives.tadse import TaDSE
+from turnwise.template import SlotMarks, Template
+from turnwise.training.loop import _Run
+from turnwise.training.tokens import tokenise_corpus
+
+Array = npt.NDArray[np.float64]
+
+
+# ---- the equations
+
+
+def unit(vector: Array) -> Array:
+    return vector / np.sqrt((vector**2).sum())
+
+
+def contrast(anchors: Array, candidates: Array, temperature: float, left_out: npt.NDArray[np.bool_]) -> float:
+    """The mean over i of −log(exp(cos(aᵢ, cᵢ)/τ) / Σ_j exp(cos(aᵢ, c_j)/τ)), term by term; j ≠ i that is left out adds nothing."""
+    losses = []
+    for i, anchor in enumerate(anchors):
+        terms = [np.exp(unit(anchor) @ unit(candidate) / temperature) for candidate in candidates]
+        losses.append(-np.log(terms[i] / sum(term for j, term in enumerate(terms) if j == i or not left_out[i, j])))
+    return float(np.mean(losses))
+
+
+def restated(objective: TaDSE, views: Array, texts: list[int], templates: list[int], layer: tuple[Array, Array] | None) -> float:
+    """Eqs. 1 to 4 from the four views u, u⁺, t, t⁺."""
+    first, second, *pair = views
+    if layer is not None:
+        pair = [np.tanh(view @ layer[0].T + layer[1]) for view in pair]
+    same_text = np.equal.outer(texts, texts) & objective.mask_equal
+    same_template = np.equal.outer(templates, templates) & objective.mask_equal
+    template_temperature = objective.template_temperature or objective.temperature
+    pair_temperature = objective.pair_temperature or objective.temperature
+    found_utterance = contrast(pair[0], first, pair_temperature, same_template)
+    found_template = contrast(first, pair[0], pair_temperature, same_template)
+    by_pair = {
+        "utterances": found_utterance,
+        "templates": found_template,
+        "balanced": (found_utterance + found_template) / 2,
+    }[objective.negatives]
+    return (
+        objective.template_weight * contrast(pair[0], pair[1], template_temperature, same_template)
+        + objective.utterance_weight * contrast(first, second, objective.temperature, same_text)
+        + objective.pair_weight * by_pair
+    )
+
+
+@pytest.mark.parametrize("negatives", ["utterances", "templates", "balanced"])
+@pytest.mark.parametrize("mask_equal", [False, True])
+@pytest.mark.parametrize("template_layer", [False, True])
+def test_the_loss_and_its_gradient_are_those_of_the_equations(negatives: str, mask_equal: bool, template_layer: bool) -> None:
+    random = np.random.default_rng(7)
+    views = random.normal(size=(4, 5, 3))
+    texts, templates = [1, 2, 3, 4, 1], [1, 2, 2, 3, 1]
+    objective = TaDSE(0.3, 0.2, 0.4, 0.7, 1.3, 0.5, negatives, template_layer, mask_equal)  # type: ignore[arg-type]
+    heads = objective.heads(3).double()
+    layer = None
+    if isinstance(heads, PoolerLayer):
+        layer = (heads.linear.weight.detach().numpy(), heads.linear.bias.detach().numpy())
+    given_views = torch.from_numpy(views).requires_grad_()
+    facts = {"utterances": torch.tensor(texts), "templates": torch.tensor(templates)}
+    loss, figures = objective.loss(given_views, facts, heads)
+    assert float(loss.detach()) == pytest.approx(restated(objective, views, texts, templates, layer), rel=1e-10)
+    assert figures["equal_templates"] == 4  # each of two pairs, seen from both sides
+    loss.backward()
+    assert given_views.grad is not None
+    step = 1e-6
+    for place in np.ndindex(views.shape):
+        higher, lower = views.copy(), views.copy()
+        higher[place] += step
+        lower[place] -= step
+        slope = (restated(objective, higher, texts, templates, layer) - restated(objective, lower, texts, templates, layer)) / (
+            2 * step
+        )
+        assert float(given_views.grad[place]) == pytest.approx(slope, abs=1e-7)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.tuples(*[st.sampled_from([0.0, 0.5, 1.0])] * 3).filter(any),
+    st.sampled_from(["utterances", "templates", "balanced"]),
+    st.integers(2, 5),
+    st.integers(0, 2**31),
+)
+def test_views_that_no_loss_compares_are_not_encoded(
+    weights: tuple[float, float, float], negatives: str, rows: int, seed: int
+) -> None:
+    """The loss of the views that are asked for is the loss of all four."""
+    random = np.random.default_rng(seed)
+    views = random.normal(size=(4, rows, 6))
+    objective = TaDSE(utterance_weight=weights[0], template_weight=weights[1], pair_weight=weights[2], negatives=negatives)  # type: ignore[arg-type]
+    chosen = []
+    for view, weight in (("utterance", weights[0]), ("template", weights[1])):
+        count = 2 if weight else 1 if weights[2] else 0
+        chosen += [{"utterance": 0, "template": 2}[view] + number for number in range(count)]
+    assert len(objective._views) == len(chosen)
+    identities = torch.arange(rows)
+    loss, _ = objective.loss(torch.from_numpy(views[chosen]), {"utterances": identities, "templates": identities}, nn.Identity())
+    assert float(loss.detach()) == pytest.approx(restated(objective, views, list(range(rows)), list(range(rows)), None))
+
+
+# ---- what a batch is made of
+
+
+def asked(text: str, **values: str) -> Turn:
+    """A turn of the user with slots at the places of these values."""
+    slots = tuple(Slot(name, value, text.index(value), text.index(value) + len(value)) for name, value in values.items())
+    return Turn(USER, text, slots=slots)
+
+
+TURNS = (
+    asked("wake me at seven", time="seven"),
+    asked("wake me at nine", time="nine"),
+    asked("play jazz in the hall", style="jazz", room="hall"),
+    asked("what can you do"),
+    asked("Wake me at seven", time="seven"),
+)
+
+
+def store_of(turns: tuple[Turn, ...], place: Path) -> Corpus:
+    with StoreWriter(place) as writer:
+        for number, turn in enumerate(turns):
+            writer.write(Dialogue(str(number), (turn,)))
+        writer.commit({})
+    return read_corpus(place)
+
+
+@pytest.mark.parametrize(("names", "marked"), [(0, ()), (1, ("time",)), (9, ("time", "room", "style"))])
+def test_a_batch_holds_utterances_and_templates_twice(tmp_path: Path, names: int, marked: tuple[str, ...]) -> None:
+    wanted = recipe("tadse", f"slot_names={names}", "batch_size=9")
+    run = _Run(wanted, store_of(TURNS, tmp_path / "store"), tmp_path / "out", False, lambda *_: None, False, tmp_path / "cache")
+    marks = SlotMarks(marked)
+    assert run.encoder.marks == marks
+    prepared = run.feeds[0].prepare(0)
+    rows = run.feeds[0].rows(0).tolist()
+    assert sorted(rows) == [0, 1, 2, 3]  # the last one says what the first says
+    texts = [TURNS[row].text for row in rows]
+    templates = [marks.text(Template.of(TURNS[row])) for row in rows]
+    expected = run.encoder.sequences([*texts, *texts, *templates, *templates], wanted.max_length)
+    assert [sequence.tolist() for sequence in prepared.sequences] == [sequence.tolist() for sequence in expected]
+    known = run.encoder.backbone.tokenizer.get_added_vocab()
+    assert set(marks.tokens) <= set(known)
+    slot = prepared.sequences[2 * len(rows) + rows.index(0)].tolist()
+    assert slot[-2] == known["{time}" if "time" in marked else "{SLOT}"]
+    same = np.equal.outer(prepared.facts["templates"], prepared.facts["templates"])
+    assert same[rows.index(0), rows.index(1)] and same.sum() == len(rows) + 2
+
+
+def test_turns_with_too_few_slots_are_no_examples() -> None:
+    dialogue = Dialogue("1", TURNS)
+    for least in range(4):
+        found = [first for ((first, _),), _ in TaDSE(least_slots=least).examples(dialogue)]
+        assert found == [number for number, turn in enumerate(TURNS) if len(turn.slots) >= least]
+
+
+def test_a_corpus_without_slots_is_refused(tmp_path: Path) -> None:
+    corpus = store_of((asked("what can you do"), asked("who are you")), tmp_path / "store")
+    with pytest.raises(TurnwiseError, match=r"no turn of this corpus has a slot.*corpus detect"):
+        train(recipe("tadse"), corpus, tmp_path / "out")
+    with pytest.raises(TurnwiseError, match="no turn"):  # nor does what the first try left make it pass
+        train(recipe("tadse"), corpus, tmp_path / "other", cache=tmp_path / "out" / "tokens")
+
+
+def test_a_test_split_is_not_learnt_from_unasked(tmp_path: Path) -> None:
+    """Templates of test utterances, with slots that people marked in them, would be what the model is tested on."""
+    with StoreWriter(tmp_path / "store") as writer:
+        for number, turn in enumerate(TURNS):
+            writer.write(Dialogue(str(number), (turn,), split="test" if number == 2 else "train"))
+        writer.commit({})
+    with pytest.raises(CorpusError, match=r"test split.*--split train"):
+        train(recipe("tadse"), read_corpus(tmp_path / "store"), tmp_path / "all")
+    train(recipe("tadse", "steps=1"), read_corpus(tmp_path / "store", splits=["train"]), tmp_path / "model")
+    kept = Compression.load(tmp_path / "model" / "compression")
+    assert set(kept.templates) == {"wake me at {SLOT}", "what can you do"}
+    train(recipe("simcse", "steps=1"), read_corpus(tmp_path / "store"), tmp_path / "other")  # texts alone are another matter
+
+
+def test_texts_of_a_run_without_templates_are_shared_with_one_that_has_them(tmp_path: Path) -> None:
+    tokenizer = Encoder.load(recipe("dse").backbone).backbone.tokenizer
+    corpus = store_of(TURNS, tmp_path / "store")
+    plain = tokenise_corpus(corpus, tokenizer, tmp_path / "cache")
+    with_templates = tokenise_corpus(corpus, tokenizer, tmp_path / "cache", marks=SlotMarks())
+    assert len(list((tmp_path / "cache").glob("texts-*"))) == 1
+    assert plain.tokens(3).tolist() == with_templates.tokens(3).tolist() == with_templates.template(3).tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("template_temperature=0", "above 0"),
+        ("pair_temperature=-1", "above 0"),
+        ("pair_weight=-1", "0 or more"),
+        ("least_slots=-1", "0 or more"),
+        ("slot_names=-1", "0 or more"),
+        ("negatives=pattern", "negatives"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(change: str, said: str) -> None:
+    with pytest.raises(TurnwiseError, match=said):
+        recipe("tadse", change)
+
+
+def test_no_loss_at_all_is_refused() -> None:
+    with pytest.raises(TurnwiseError, match="nothing to learn"):
+        recipe("tadse", "utterance_weight=0", "template_weight=0", "pair_weight=0")
+
+
+# ---- what stays with the model
+
+
+@pytest.mark.parametrize("layer", [False, True])
+def test_a_finished_model_keeps_its_templates_and_their_layer(tmp_path: Path, layer: bool) -> None:
+    wanted = recipe("tadse", f"template_layer={layer}".lower(), "least_slots=1")
+    trained = train(wanted, tiny_corpus(), tmp_path / "model", cache=folder() / "cache")
+    assert trained.compression is None  # off unless asked for
+    kept = Compression.load(tmp_path / "model" / "compression")
+    turns = [turn for dialogue in tiny_corpus() for turn in dialogue.turns if turn.slots]
+    assert set(kept.templates) == {SlotMarks().text(Template.of(turn)) for turn in turns}
+    assert (kept.layer is not None) == layer
+    plain = torch.from_numpy(trained.encode(list(kept.templates), normalise=False))
+    with torch.inference_mode():
+        behind = plain if kept.layer is None else torch.tanh(plain @ kept.layer.linear.weight.T + kept.layer.linear.bias)
+    torch.testing.assert_close(kept.vectors, behind / behind.norm(dim=1, keepdim=True))
+    if layer:
+        moved = _Run(wanted, tiny_corpus(), tmp_path / "other", False, lambda *_: None, False, folder() / "cache").parts[0].heads
+        assert not torch.equal(moved.linear.weight, kept.layer.linear.weight)  # type: ignore[union-attr]
+    lines = [json.loads(line) for line in (tmp_path / "model" / "metrics.jsonl").read_text().splitlines()]
+    step = next(line for line in lines if "loss" in line)
+    parts = (step["tadse.utterance_loss"], step["tadse.template_loss"], step["tadse.pair_loss"])
+    assert step["loss"] == pytest.approx(parts[0] + parts[1] + 0.5 * parts[2], rel=1e-5)
