@@ -196,7 +196,7 @@ def test_a_test_split_is_not_learnt_from_unasked(tmp_path: Path) -> None:
         train(recipe("tadse"), read_corpus(tmp_path / "store"), tmp_path / "all")
     train(recipe("tadse", "steps=1"), read_corpus(tmp_path / "store", splits=["train"]), tmp_path / "model")
     kept = Compression.load(tmp_path / "model" / "compression")
-    assert set(kept.templates) == {"wake me at {SLOT}", "what can you do"}
+    assert set(kept.templates) == {"wake me at {SLOT}", "Wake me at {SLOT}", "what can you do"}
     train(recipe("simcse", "steps=1"), read_corpus(tmp_path / "store"), tmp_path / "other")  # texts alone are another matter
 
 

@@ -109,7 +109,7 @@ def expect_no_test_split(corpus: Corpus) -> None:
     for store in corpus.stores if corpus.splits is None else ():
         if "test" in _splits(store):
             raise CorpusError(
-                f"{store.folder} has a test split, whose templates and slots would be learnt: say which splits to read (--split train)"
+                f"{store.folder} has a test split, whose templates would be learnt: say which splits to read (--split train)"
             )
 
 
