@@ -252,4 +252,4 @@ def test_a_finished_model_keeps_its_templates_and_their_layer(tmp_path: Path, la
     lines = [json.loads(line) for line in (tmp_path / "model" / "metrics.jsonl").read_text().splitlines()]
     step = next(line for line in lines if "loss" in line)
     parts = (step["tadse.utterance_loss"], step["tadse.template_loss"], step["tadse.pair_loss"])
-    assert step["loss"] == pytest.approx(parts[0] + parts[1] + 0.5 * parts[2], rel=1e-5)
+    assert step["loss"] == pytest.approx(parts[0] + parts[1] + wanted.objectives["tadse"]["pair_weight"] * parts[2], rel=1e-5)
