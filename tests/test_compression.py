@@ -17,6 +17,7 @@ from turnwise import Encoder, Turn
 from turnwise.backbone.pooling import PoolerLayer
 from turnwise.compression import Compression, CompressionError, mixed
 from turnwise.corpus.detectors.built_in import BuiltInDetector
+from turnwise.corpus.detectors.detector import DetectorError
 from turnwise.dialogue import SYSTEM, USER, Slot
 from turnwise.evaluation.judged import ModelError, fingerprint, load_encoder, load_model
 from turnwise.template import SlotMarks
@@ -128,3 +129,35 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         Encoder.load(tmp_path / "plain", compressed=True)
     with pytest.raises(ModelError, match="cannot be compressed"):
         load_model(str(tmp_path / "plain"), "cls", compressed=True)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 12), st.integers(0, 9), st.integers(1, 5), st.integers(0, 2**31))
+def test_the_nearest_template_is_found_in_blocks(templates: int, utterances: int, block: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    pool, asked = (unit(random.normal(size=(count, 4)).astype(np.float32)) for count in (templates, utterances))
+    compression = Compression(SlotMarks(), [str(number) for number in range(templates)], torch.from_numpy(pool))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("turnwise.compression._BLOCK", block)
+        found = compression.nearest(torch.from_numpy(asked)).numpy()
+    np.testing.assert_array_equal(found, pool[(asked @ pool.T).argmax(1)] if utterances else np.empty((0, 4)))
+
+
+def test_a_detector_is_made_when_it_is_needed(tmp_path: Path) -> None:
+    """A spaCy model that is not installed is in nobody's way who does not want it, and is not lost."""
+    encoder, _ = encoder_with(False, detector={"kind": "spacy", "model": "no_such_model"})
+    encoder.save(tmp_path / "model")
+    again = Encoder.load(tmp_path / "model", device="cpu", compressed=True)
+    assert again.encode(["play some jazz"]).shape == (1, again.hidden)
+    assert again.compression is not None and again.compression.sources == ("given", "detected", "retrieved")
+    again.compression.set(source="detected")
+    with pytest.raises(DetectorError, match=r"no_such_model|spaCy"):
+        again.encode(["play some jazz"])
+
+
+def test_saving_a_model_without_compression_leaves_none_behind(tmp_path: Path) -> None:
+    encoder, _ = encoder_with(False)
+    encoder.save(tmp_path / "model")
+    Encoder.load(tmp_path / "model", device="cpu").save(tmp_path / "model")
+    with pytest.raises(CompressionError, match="does not exist"):
+        Encoder.load(tmp_path / "model", compressed=True)

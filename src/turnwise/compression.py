@@ -8,7 +8,7 @@ a detector finds in it, or the nearest template of the training corpus. A text w
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -31,10 +31,10 @@ from turnwise.template import SlotMarks, Template
 Source = Literal["given", "detected", "retrieved"]
 SOURCES: tuple[str, ...] = get_args(Source)
 
-#: λ before anybody has chosen one: the paper's best for ATIS, and the middle one of the three that it tries.
+#: λ before anybody has chosen one: the middle of the three that the paper tries, and that of its best model for ATIS (Figure 10).
 SHARE = 0.2
 
-#: Templates that are compared at a time.
+#: Utterances and templates that are compared at a time.
 _BLOCK = 4_096
 
 Vectors = npt.NDArray[np.float32]
@@ -45,6 +45,10 @@ _TENSORS = "compression.safetensors"
 
 class CompressionError(TurnwiseError):
     """Vectors cannot be drawn towards templates; the message says why and what to do."""
+
+
+def _turns(item: Any) -> Sequence[Any]:
+    return [item] if isinstance(item, str) else item
 
 
 def behind_layer(vectors: torch.Tensor, layer: PoolerLayer | None) -> torch.Tensor:
@@ -68,7 +72,8 @@ class Compression(nn.Module):
         layer: the layer on templates' vectors (M_A), where the model was trained with one.
         templates: of the training corpus, to retrieve from.
         vectors: of these, behind the layer, of length 1 (templates, hidden).
-        detector: finds slots, where templates are 'detected'.
+        detector: finds slots, where templates are 'detected'; what it was written as is enough, and it is made when it is needed,
+            since a spaCy model may not be installed where nobody asks for it.
     """
 
     vectors: torch.Tensor
@@ -82,7 +87,7 @@ class Compression(nn.Module):
         *,
         share: float = SHARE,
         source: Source = "retrieved",
-        detector: Detector | None = None,
+        detector: Detector | Mapping[str, Any] | None = None,
     ):
         super().__init__()
         if len(templates) != len(vectors):
@@ -91,10 +96,25 @@ class Compression(nn.Module):
         self.layer = layer
         self.templates = tuple(templates)
         self.register_buffer("vectors", vectors)
-        self.detector = detector
+        self._detector = detector
         self.share: float = SHARE
         self.source: Source = "given"
         self.set(share=share, source=source)
+
+    @property
+    def detector(self) -> Detector | None:
+        """What finds slots, where templates are 'detected'."""
+        if isinstance(self._detector, Mapping):
+            self._detector = detector_from(dict(self._detector))
+        return self._detector
+
+    @detector.setter
+    def detector(self, detector: Detector) -> None:
+        self._detector = detector
+
+    @property
+    def _detector_as_json(self) -> Mapping[str, Any] | None:
+        return self._detector if self._detector is None or isinstance(self._detector, Mapping) else self._detector.to_json()
 
     def set(self, *, share: float | None = None, source: Source | None = None) -> None:
         """Changes λ or where templates come from.
@@ -116,32 +136,51 @@ class Compression(nn.Module):
 
     # ---- Eq. 5
 
-    def template_of(self, item: Any, source: Source) -> Any:
-        """The template of a text or of a conversation's turns, as the model reads it, where templates are given or detected."""
-        if isinstance(item, str):
-            return self._text(Turn(USER, item), source) if source == "detected" and item.strip() else item
+    def given_templates(self, items: Sequence[Any]) -> list[Any]:
+        """The templates of texts and conversations, as the model reads them, by the slots that turns come with."""
         return [
-            Turn(turn.speaker, self._text(turn, source)) if isinstance(turn, Turn) else self.template_of(turn, source)
-            for turn in item
+            item
+            if isinstance(item, str)
+            else [
+                Turn(turn.speaker, self.marks.text(Template.of(turn))) if isinstance(turn, Turn) else turn  # a plain string
+                for turn in item
+            ]
+            for item in items
         ]
 
-    def _text(self, turn: Turn, source: Source) -> str:
-        if source == "detected":
-            assert self.detector is not None
-            turn = Turn(turn.speaker, turn.text, slots=self.detector.find(turn.text))
-        return self.marks.text(Template.of(turn))
+    def detected_templates(self, items: Sequence[Any]) -> list[Any]:
+        """The same by the slots that the detector finds."""
+        if self.detector is None:
+            raise CompressionError("templates cannot be detected: the model has no detector")
+        texts = [turn.text if isinstance(turn, Turn) else turn for item in items for turn in _turns(item)]
+        found = zip(texts, self.detector.find_all(texts), strict=True)
+
+        def told(turn: Any) -> Any:
+            text, slots = next(found)
+            marked = self.marks.text(Template.of(Turn(USER, text, slots=slots))) if slots else text
+            return Turn(turn.speaker, marked) if isinstance(turn, Turn) else marked
+
+        return [told(item) if isinstance(item, str) else [told(turn) for turn in item] for item in items]
 
     def nearest(self, utterances: torch.Tensor) -> torch.Tensor:
         """Of each utterance's vector (of length 1) the nearest template's, of the training corpus."""
-        rows = [self.vectors[(part @ self.vectors.T).argmax(1)] for part in utterances.split(_BLOCK)]
-        return torch.cat(rows) if rows else utterances
+        best = torch.full((len(utterances),), -torch.inf, device=utterances.device)
+        place = torch.zeros(len(utterances), dtype=torch.long, device=utterances.device)
+        for first in range(0, len(self.vectors), _BLOCK):
+            for start in range(0, len(utterances), _BLOCK):
+                rows = slice(start, start + _BLOCK)
+                cosines, which = (utterances[rows] @ self.vectors[first : first + _BLOCK].T).max(1)
+                nearer = cosines > best[rows]
+                best[rows] = torch.where(nearer, cosines, best[rows])
+                place[rows] = torch.where(nearer, which + first, place[rows])
+        return self.vectors[place]
 
     @property
     def sources(self) -> tuple[Source, ...]:
         """Where templates can come from: there may be no detector, and nothing to retrieve from."""
         possible: dict[Source, bool] = {
             "given": True,
-            "detected": self.detector is not None,
+            "detected": self._detector is not None,
             "retrieved": bool(self.templates),
         }
         return tuple(source for source, there in possible.items() if there)
@@ -150,7 +189,7 @@ class Compression(nn.Module):
 
     def description(self) -> str:
         """All that determines the mixture besides tensors, for fingerprints."""
-        detector = self.detector.to_json() if self.source == "detected" and self.detector is not None else None
+        detector = self._detector_as_json if self.source == "detected" else None
         return json.dumps([self.share, self.source, self.marks.names, detector], sort_keys=True)
 
     def save(self, folder: Path) -> None:
@@ -165,7 +204,7 @@ class Compression(nn.Module):
             "source": self.source,
             "names": self.marks.names,
             "layer": self.layer is not None,
-            "detector": None if self.detector is None else self.detector.to_json(),
+            "detector": self._detector_as_json,
             "templates": self.templates,
         }
         write_whole(folder / _SETTINGS, json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
@@ -194,5 +233,5 @@ class Compression(nn.Module):
             layer,
             share=settings["share"],
             source=settings["source"],
-            detector=None if settings["detector"] is None else detector_from(settings["detector"]),
+            detector=settings["detector"],
         )

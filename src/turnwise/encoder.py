@@ -1,6 +1,7 @@
 """The encoder a user holds: texts and conversations in, vectors out; loaded from and saved as a sentence-transformers folder."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,7 @@ class Encoder(nn.Module):
         device = compression.vectors.device
         if source == "retrieved":
             return compression.nearest(torch.from_numpy(utterances).to(device)).cpu().numpy()
-        found = [compression.template_of(item, source) for item in items]
+        found = compression.given_templates(items) if source == "given" else compression.detected_templates(items)
         vectors = self._encode(found, False, max_length, batch_tokens, progress)
         with torch.inference_mode():
             behind: npt.NDArray[np.float32] = behind_layer(torch.from_numpy(vectors).to(device), compression.layer).cpu().numpy()
@@ -239,6 +240,8 @@ class Encoder(nn.Module):
     def save(self, folder: Path | str, card: str | None = None) -> None:
         """Writes a sentence-transformers folder, which `SentenceTransformer(folder)` and `Encoder.load` both read.
 
+        Semantic compression is written where it is on; one that the folder had before is removed.
+
         Args:
             folder: where to.
             card: the model card, as Markdown.
@@ -286,6 +289,8 @@ class Encoder(nn.Module):
         )
         _write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
         _write_json(folder / _DESCRIPTION, {"turnwise": __version__, "style": self.style, "slots": self.marks.names})
+        # what another model left there would not fit this one's weights
+        shutil.rmtree(folder / COMPRESSION, ignore_errors=True)
         if self.compression is not None:
             self.compression.save(folder / COMPRESSION)
         if card is not None:

@@ -1,11 +1,13 @@
 """What cannot be measured as it was asked for is said, not passed over."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from turnwise.evaluation.evaluating import EvaluationError, evaluate
+from turnwise.evaluation.judged import judged
 
 
 @pytest.fixture
@@ -38,3 +40,14 @@ def test_a_data_set_that_is_asked_for_and_is_not_there_is_named(data: Path) -> N
 def test_a_model_that_cannot_do_it_is_told_from_data_that_are_not_there(data: Path) -> None:
     with pytest.raises(EvaluationError, match="nothing of intents can be run on longest: prototypes: the model does not have"):
         evaluate(Longest(), data, tasks=["intents"], name="longest")
+
+
+def test_compression_is_asked_of_models_with_templates_alone(data: Path) -> None:
+    """Of others it is not left out, as fine-tuning is of a function: nobody expects it of them."""
+    plain = judged(letters, "letters")
+    assert plain.encoder is not None
+    before = evaluate(plain, data, tasks=["intents"], datasets=["first"])
+    after = evaluate(replace(plain, templates={"retrieved": plain.encoder}), data, tasks=["intents"], datasets=["first"])
+    assert set(before.facts["left out"]) == set(after.facts["left out"]) == {"fine-tuned intents"}
+    added = {row.setting for row in after.rows} - {row.setting for row in before.rows}
+    assert added == {"1-NN, compressed, templates retrieved"}

@@ -76,6 +76,13 @@ def test_the_pictures_of_the_papers_are_drawn(found: dict[str, tuple[Results, Pa
     assert "needs more" in found["tadse"][0].facts["pictures left out"]["two_intents_sample.svg"]
 
 
+def test_a_model_without_templates_is_not_asked_for_them(found: dict[str, tuple[Results, Path]]) -> None:
+    """Compression is an extra: in an ordinary model's results nothing is missing for the lack of it, as nothing is left out."""
+    results, _ = found["tadse"]
+    assert {entry["wanted_by"] for entry in results.missing} == {"nearest", "geometry"}
+    assert not any("compressed" in row.setting or "λ" in row.setting for row in results.rows)
+
+
 def test_a_second_run_measures_nothing_again(
     world: Path, encoder: Encoder, found: dict[str, tuple[Results, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
 from tiny import backbone, corpus, recipe
 
 from turnwise.cli.sweep import sweep_command
-from turnwise.corpus.store import Corpus
+from turnwise.corpus.store import Corpus, read_corpus
 from turnwise.encoder import Encoder
 from turnwise.evaluation.evaluating import EvaluationError, evaluate
 from turnwise.evaluation.judged import fingerprint
@@ -251,19 +251,22 @@ def test_another_recipe_or_corpus_is_refused_in_the_same_folder(tiny_recipe: Pat
     def run(learnt: Corpus, *settings: str, name: str | Path = tiny_recipe) -> None:
         run_sweep(load_sweep(name, ["seed=1"], settings), learnt, world, tmp_path / "out", **MEASURES)
 
-    run(corpus(), "steps=2")
+    learnt = read_corpus(world)
+    run(learnt, "steps=2")
     with pytest.raises(SweepError, match=r"another recipe \(steps is 2 there and 3 here\): choose another --out"):
-        run(corpus(), "steps=3")
+        run(learnt, "steps=3")
     with pytest.raises(SweepError, match=r"another recipe \(objectives is .* there and .* here"):
-        run(corpus(), f"backbone={backbone()}", *("batch_size=8", "steps=2", "max_length=24", "log_every=1"), name="simcse")
+        run(learnt, f"backbone={backbone()}", *("batch_size=8", "steps=2", "max_length=24", "log_every=1"), name="simcse")
     with pytest.raises(SweepError, match="another corpus or other splits"):
-        run(Corpus(corpus().stores, ["train"]), "steps=2")
+        run(Corpus(learnt.stores, ["train"]), "steps=2")
+    with pytest.raises(SweepError, match="another corpus or other splits"):
+        run(corpus(), "steps=2")
     (tmp_path / "out" / "sweep.yaml").write_text("nonsense", encoding="utf-8")
     with pytest.raises(SweepError, match="not what a sweep wrote"):
-        run(corpus(), "steps=2")
+        run(learnt, "steps=2")
     (tmp_path / "out" / "sweep.yaml").unlink()
     with pytest.raises(SweepError, match="holds other files"):
-        run(corpus(), "steps=2")
+        run(learnt, "steps=2")
 
 
 @pytest.mark.parametrize(
@@ -408,7 +411,9 @@ def test_the_packaged_sweeps_are_the_papers() -> None:
     parts = ("baselines", "corpus", "negatives", "temperature", "turns")
     assert packaged_sweeps() == [
         *(f"dialoguecse-{part}" for part in parts),
-        *("dse-queries", "wmdc-corpus", "wmdc-layers", "wmdc-windows"),
+        "dse-queries",
+        *(f"tadse-{part}" for part in ("baselines", "losses", "negatives", "rate")),
+        *(f"wmdc-{part}" for part in ("corpus", "layers", "windows")),
     ]
     windows = recipes("wmdc-windows")
     options = [(recipe.steps, recipe.objectives["wmdc"]["windows"], recipe.objectives["wmdc"]["reweight"]) for recipe in windows]
@@ -463,6 +468,34 @@ def test_dialoguecses_table_has_its_baselines() -> None:
         assert all(plan[name].recipe.first == first for name in (*siamese, *ours))  # one first stage serves all
     assert len(found) == 8
     assert {each.recipe.steps for each in plan.values()} == {1500}
+
+
+def test_tadses_losses_are_added_one_after_the_other() -> None:
+    """As its Table 5 has them; t' is the template behind the layer."""
+    plan = {each.name: each for each in load_sweep("tadse-losses").plan()}
+    assert not plan.pop("untrained").trained
+    own = load_recipe("tadse")
+    for name, each in plan.items():
+        options = each.recipe.objectives["tadse"]
+        learnt = ("L^u" in name, "L^t" in name, "L^pair" in name, "L^t'" in name)
+        weights = (options.get(f"{part}_weight", 1.0) for part in ("utterance", "template", "pair"))
+        assert (*(weight > 0 for weight in weights), options.get("template_layer", False)) == learnt
+        assert replace(each.recipe, objectives=own.objectives) == own
+    assert list(plan) == ["L^u", "L^u + L^t", "L^u + L^t + L^pair", "L^u + L^t' + L^pair"]
+
+
+def test_tadses_table_has_its_baselines() -> None:
+    plan = {each.name: each for each in load_sweep("tadse-baselines").plan()}
+    assert not plan.pop("untrained").trained
+    kinds = {name: list(each.recipe.objectives) for name, each in plan.items()}
+    assert kinds == {
+        "SimCSE-aug": ["simcse"],
+        "TOD-BERT-aug": ["masked-language"],
+        "DSE-aug": ["dse"],
+        "TaDSE": ["tadse"],
+        "TaDSE w/ MLP": ["tadse"],
+    }
+    assert len({(each.recipe.backbone, each.recipe.steps) for each in plan.values()}) == 1  # all learn for as long, from one model
 
 
 def test_the_command_line_adds_to_a_file_and_replaces(tmp_path: Path) -> None:
@@ -530,8 +563,7 @@ def run_command(*arguments: object) -> Any:
 
 
 def test_the_command(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
-    store = corpus().stores[0].folder
-    common = (tiny_recipe, "--corpus", store, "--split", "train", "--data", world, "--out", tmp_path / "out", "--set", "steps=2")
+    common = (tiny_recipe, "--corpus", world, "--split", "train", "--data", world, "--out", tmp_path / "out", "--set", "steps=2")
     grid = ("--grid", "seed=1,2", "--task", "nli", "--seeds", 1)
     answer = run_command(*common, *grid)
     assert answer.exit_code == 0, answer.output

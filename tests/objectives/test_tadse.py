@@ -89,6 +89,17 @@ def test_the_loss_and_its_gradient_are_those_of_the_equations(negatives: str, ma
     assert figures["equal_templates"] == 4  # each of two pairs, seen from both sides
     loss.backward()
     assert given_views.grad is not None
+    if isinstance(heads, PoolerLayer):
+        assert layer is not None
+        for number, parameter in enumerate((heads.linear.weight, heads.linear.bias)):
+            for place in np.ndindex(parameter.shape):
+                losses = []
+                for sign in (1, -1):
+                    moved = [array.copy() for array in layer]
+                    moved[number][place] += sign * 1e-6
+                    losses.append(restated(objective, views, texts, templates, (moved[0], moved[1])))
+                assert parameter.grad is not None
+                assert float(parameter.grad[place]) == pytest.approx((losses[0] - losses[1]) / 2e-6, abs=1e-7)
     step = 1e-6
     for place in np.ndindex(views.shape):
         higher, lower = views.copy(), views.copy()
@@ -192,7 +203,7 @@ def test_a_test_split_is_not_learnt_from_unasked(tmp_path: Path) -> None:
         for number, turn in enumerate(TURNS):
             writer.write(Dialogue(str(number), (turn,), split="test" if number == 2 else "train"))
         writer.commit({})
-    with pytest.raises(CorpusError, match=r"test split.*--split train"):
+    with pytest.raises(CorpusError, match=r"the split test.*--split train"):
         train(recipe("tadse"), read_corpus(tmp_path / "store"), tmp_path / "all")
     train(recipe("tadse", "steps=1"), read_corpus(tmp_path / "store", splits=["train"]), tmp_path / "model")
     kept = Compression.load(tmp_path / "model" / "compression")
@@ -253,3 +264,14 @@ def test_a_finished_model_keeps_its_templates_and_their_layer(tmp_path: Path, la
     step = next(line for line in lines if "loss" in line)
     parts = (step["tadse.utterance_loss"], step["tadse.template_loss"], step["tadse.pair_loss"])
     assert step["loss"] == pytest.approx(parts[0] + parts[1] + wanted.objectives["tadse"]["pair_weight"] * parts[2], rel=1e-5)
+
+
+def test_a_finished_run_that_is_resumed_keeps_what_was_chosen_for_it(tmp_path: Path) -> None:
+    wanted = recipe("tadse", "steps=1")
+    train(wanted, tiny_corpus(), tmp_path / "model", cache=folder() / "cache")
+    place = tmp_path / "model" / "compression"
+    chosen = Compression.load(place)
+    chosen.set(share=0.5, source="given")
+    chosen.save(place)
+    train(wanted, tiny_corpus(), tmp_path / "model", resume=True, cache=folder() / "cache")
+    assert (Compression.load(place).share, Compression.load(place).source) == (0.5, "given")

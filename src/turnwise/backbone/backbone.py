@@ -179,7 +179,7 @@ class Backbone(nn.Module):
         return self.model.device
 
     def add_tokens(self, tokens: tuple[str, ...]) -> None:
-        """Adds special tokens such as [SYS]; new rows of the embedding start as the mean of the others."""
+        """Adds special tokens such as [SYS]; new rows of the embedding are drawn around the mean of the others."""
         if self.tokenizer.add_special_tokens({"additional_special_tokens": list(tokens)}, replace_extra_special_tokens=False):
             self.model.resize_token_embeddings(len(self.tokenizer), mean_resizing=True)
 

@@ -8,7 +8,11 @@ import typer
 from turnwise.cli.terminal import AsJson, bar, print_json, print_table, quiet
 
 if TYPE_CHECKING:
-    from turnwise.compression import Source
+    from turnwise.compression import Compression, Source
+    from turnwise.evaluation.compressing import Choice
+
+#: `turnwise.compression.SOURCES`, which takes seconds to import.
+_SOURCES = ("given", "detected", "retrieved")
 
 
 def compress_command(
@@ -37,24 +41,26 @@ def compress_command(
         raise typer.BadParameter("say which λ, or which data set it is chosen on", param_hint="--share / --dataset")
     if dataset and data is None:
         raise typer.BadParameter("say where the data sets are", param_hint="--data")
-    if source is not None and source not in ("given", "detected", "retrieved"):
-        raise typer.BadParameter(f"{source!r}: choose given, detected or retrieved", param_hint="--source")
+    if source is not None and source not in _SOURCES:
+        raise typer.BadParameter(f"{source!r}: choose from {', '.join(_SOURCES)}", param_hint="--source")
     quiet()
     from turnwise.evaluation.compressing import choose_share, set_compression
 
-    compression = set_compression(model, share=share, source=cast("Source | None", source), detector=detector)
-    facts = {"share": compression.share, "source": compression.source}
-    curve: dict[float, float] = {}
+    wanted, curve = cast("Source | None", source), dict[float, float]()
+    found: Compression | Choice
     if data is not None and dataset:
         with bar() as progress:
-            choice = choose_share(model, data, dataset, compression.source, progress)
-        facts["share"], curve = choice.share, choice.curve
+            found = choose_share(model, data, dataset, wanted, detector, progress)
+        curve = found.curve
+    else:
+        found = set_compression(model, share=share, source=wanted, detector=detector)
     if as_json:
-        print_json(facts | {"curve": [{"share": key, "accuracy": value} for key, value in curve.items()]})
+        points = [{"share": key, "accuracy": value} for key, value in curve.items()]
+        print_json({"share": found.share, "source": found.source, "curve": points})
         return
-    print_table(f"[bold]{model}", [("λ", f"{facts['share']:g}"), ("templates", str(facts["source"]))])
+    print_table(f"[bold]{model}", [("λ", f"{found.share:g}"), ("templates", found.source)])
     if curve:
         typer.echo()
         print_table("[bold]Accuracy on validation utterances by λ", [(f"{key:g}", f"{value:.2f}") for key, value in curve.items()])
-        if curve[0.0] > curve[choice.share]:
+        if curve[0.0] > curve[found.share]:
             typer.echo("without compression (λ = 0) it is higher: leave compression off for this data", err=True)

@@ -100,16 +100,16 @@ def view_for_templates(store: Path | str, split: str | None = None) -> Corpus:
     return Corpus([opened], ["train"])
 
 
-def expect_no_test_split(corpus: Corpus) -> None:
-    """Refuses a corpus whose templates would be learnt from its test split without anybody having asked for that.
+def expect_named_splits(corpus: Corpus) -> None:
+    """Refuses a corpus whose templates would be learnt from other splits than 'train' without anybody having asked for that.
 
     Raises:
-        CorpusError: if no splits were named and a store has one called 'test'.
+        CorpusError: if no splits were named and a store has others than 'train'.
     """
     for store in corpus.stores if corpus.splits is None else ():
-        if "test" in _splits(store):
+        if others := sorted(_splits(store) - {"train"}):
             raise CorpusError(
-                f"{store.folder} has a test split, whose templates would be learnt: say which splits to read (--split train)"
+                f"{store.folder} has the split {others[0]}, whose templates would be learnt: say what to read (--split train)"
             )
 
 

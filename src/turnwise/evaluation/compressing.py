@@ -9,10 +9,10 @@ import numpy as np
 from turnwise.compression import Compression, CompressionError, Source
 from turnwise.corpus.detectors.kinds import detector_from
 from turnwise.corpus.store import Store
-from turnwise.encoder import COMPRESSION
+from turnwise.encoder import COMPRESSION, Encoder
 from turnwise.evaluation.datasets.intents import IntentData, load_intents
 from turnwise.evaluation.embedding import Embedder
-from turnwise.evaluation.judged import load_encoder
+from turnwise.evaluation.judged import TemplateSide
 from turnwise.evaluation.tasks.compressed import CURVE, SHARES, best_share, share_curve
 from turnwise.progress import Progress, silent
 from turnwise.svg import line_chart
@@ -38,32 +38,41 @@ class Choice:
 
 
 def choose_share(
-    folder: Path | str, data: Path | str, datasets: Sequence[str], source: Source, progress: Progress = silent
+    folder: Path | str,
+    data: Path | str,
+    datasets: Sequence[str],
+    source: Source | None = None,
+    detector: Path | str | None = None,
+    progress: Progress = silent,
 ) -> Choice:
     """Chooses λ from the paper's three by validation utterances, writes it into the model's folder, and draws the curve.
+
+    The folder stays as it is unless all goes well.
 
     Args:
         folder: a model that was trained on templates.
         data: a folder of data sets, or a sample world.
         datasets: whose validation utterances count; of one without such, a tenth of its training set is held out.
-        source: where templates come from.
+        source: where templates come from; None: as the folder says.
+        detector: a store with detected slots (`turnwise corpus detect`), whose detector the model is to keep.
         progress: told what is under way.
 
     Raises:
-        CompressionError: if the model has learnt no templates, or has nothing to take them from.
+        CompressionError: if the model has learnt no templates, has nothing to take them from, or no data set is named.
     """
+    if not datasets:
+        raise CompressionError("λ is chosen on the validation utterances of a data set: name one, or say which λ")
     place = Path(folder) / COMPRESSION
-    compression = Compression.load(place)
-    compression.set(source=source)
-    model = load_encoder(folder, str(folder))
-    assert model.encoder is not None
-    utterances = Embedder(model.encoder, progress=progress)
-    templates = Embedder(model.templates[source], progress=progress)
-    curves = []
-    for name in datasets:
-        contents = load_intents(name, Path(data))
-        _expect_slots(contents, source)
-        curves.append(share_curve(utterances, templates, contents, sorted({*CURVE, *SHARES}), model.marks))
+    compression = _changed(place, None, source, detector)
+    source = compression.source
+    found = [load_intents(name, Path(data)) for name in datasets]
+    for each in found:
+        _expect_slots(each, source)
+    encoder = Encoder.load(folder)
+    compression.to(encoder.backbone.device)
+    utterances = Embedder(encoder, progress=progress)
+    templates = Embedder(TemplateSide(encoder, compression, source), progress=progress)
+    curves = [share_curve(utterances, templates, each, sorted({*CURVE, *SHARES}), encoder.marks) for each in found]
     curve = {share: 100 * float(np.mean([each[share] for each in curves])) for share in curves[0]}
     choice = Choice(best_share({share: curve[share] for share in SHARES}), source, curve)
     compression.set(share=choice.share)
@@ -88,6 +97,13 @@ def set_compression(
         CompressionError: if there is no compression, or it cannot be as asked.
     """
     place = Path(folder) / COMPRESSION
+    compression = _changed(place, share, source, detector)
+    compression.save(place)
+    return compression
+
+
+def _changed(place: Path, share: float | None, source: Source | None, detector: Path | str | None) -> Compression:
+    """A model's compression, other than its folder says."""
     compression = Compression.load(place)
     if detector is not None:
         made_by = Store(detector).manifest.get("detector")
@@ -95,7 +111,6 @@ def set_compression(
             raise CompressionError(f"{detector} was not made by `turnwise corpus detect`: it has no detector")
         compression.detector = detector_from(made_by)
     compression.set(share=share, source=source)
-    compression.save(place)
     return compression
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from turnwise.corpus.detectors.detector import DetectorError
 from turnwise.corpus.intake import CorpusError
 from turnwise.errors import TurnwiseError
 from turnwise.evaluation.datasets.construction import ConstructionError
@@ -95,7 +96,8 @@ def evaluate(
         progress(f"{results.suite}: {job.name}, {job.dataset.name}", number, len(jobs))
         try:
             results.add(runner.outcomes(job))
-        except (DatasetError, CorpusError, ConstructionError, TrainingError) as error:  # too little for this protocol; others go on
+        # there is too little for this protocol, or a detector's model is not installed; others go on
+        except (DatasetError, CorpusError, ConstructionError, TrainingError, DetectorError) as error:
             left_out[f"{job.name}, {job.dataset.name}"] = str(error)
     progress(f"{results.suite}: done", len(jobs), len(jobs))
     results.data = runner.described(jobs)
@@ -150,8 +152,10 @@ class _Runner:
         self._parts = cache / "outcomes" / model.fingerprint[:16] if cache and model.fingerprint else None
         folder = cache / "vectors" / model.fingerprint[:16] if cache and model.fingerprint else None
         encoder = Embedder(model.encoder, folder, progress) if model.encoder is not None else None
+        # a model that is given another detector keeps its own fingerprint: templates' vectors are kept by theirs
+        known = model.templates_fingerprint[:16] if model.templates_fingerprint else None
         sides = {
-            source: Embedder(side, folder / source if folder is not None else None, progress)
+            source: Embedder(side, folder / known / source if folder is not None and known else None, progress)
             for source, side in model.templates.items()
         }
         self.model = replace(model, encoder=encoder, templates=sides)
@@ -170,10 +174,20 @@ class _Runner:
         found: dict[str, Dataset[Any]] = self._catalogues[protocol.datasets]
         return found
 
+    def _expected(self, protocol: Protocol) -> bool:
+        """Whether a model is expected to be measured so.
+
+        Compression is an extra of models that have learnt templates. Of others nobody expects it, so that a reader of their results
+        is told neither that it was left out nor that data sets are missing for it.
+        """
+        return protocol.needs != "templates" or protocol.suits(self.model)
+
     def suite_jobs(self, suite: Suite, results: Results) -> Iterator[_Job]:
         """What a suite runs on what is there; what is not there is written down, with where to get it."""
         for work in suite.work:
             protocol = PROTOCOLS[work.protocol]
+            if not self._expected(protocol):
+                continue
             known = self._catalogue(protocol)
             for name in (*work.datasets, *work.instead):
                 dataset = known.get(name)
@@ -190,7 +204,7 @@ class _Runner:
                 raise EvaluationError(f"there is no task {task!r}: choose from {', '.join(TASKS)}")
             before = 0
             for name, protocol in PROTOCOLS.items():
-                if protocol.task != task:
+                if protocol.task != task or not self._expected(protocol):
                     continue
                 for dataset in self._catalogue(protocol).values():
                     if dataset.present(self._data):
@@ -216,10 +230,13 @@ class _Runner:
         return read_outcomes(place)  # as the next run will see them, to the last digit
 
     def _place(self, job: _Job) -> Path | None:
-        if self._parts is None:
+        templates = job.protocol.needs == "templates"
+        if self._parts is None or (templates and self.model.templates_fingerprint is None):
             return None
-        key = json.dumps([__version__, _REVISION, job.name, job.dataset.name, self._hash(job.dataset), asdict(self._effort)])
-        return self._parts / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
+        key = [__version__, _REVISION, job.name, job.dataset.name, self._hash(job.dataset), asdict(self._effort)]
+        if templates:
+            key.append(self.model.templates_fingerprint)
+        return self._parts / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}.parquet"
 
     def _loaded(self, dataset: Dataset[Any]) -> Any:
         if id(dataset) not in self._contents:

@@ -41,6 +41,8 @@ class Judged:
         scorer: gives scores of candidates; None for an encoder.
         trainable: what fine-tuning starts from; None where there is nothing that we can train.
         templates: gives the vectors of inputs' templates, by where these come from; empty where it has learnt none.
+        templates_fingerprint: the same for the same vectors of templates, of models of one fingerprint; None where that cannot be
+            known, or there are none.
         marks: what stands for slots in the templates that it has learnt.
         fingerprint: the same for the same vectors; None where that cannot be known, and then nothing is kept on disk.
         remark: how it differs from the model of the papers' tables.
@@ -53,6 +55,7 @@ class Judged:
     fingerprint: str | None
     remark: str
     templates: Mapping[Source, SupportsEncode] = field(default_factory=dict)
+    templates_fingerprint: str | None = None
     marks: SlotMarks = ONE_MARK
 
 
@@ -98,7 +101,11 @@ def load_encoder(folder: str | Path, name: str, pooling: Pooling | None = None, 
         return judged(encoder, name)
     compression = Compression.load(place).to(encoder.backbone.device)
     sides = {source: TemplateSide(encoder, compression, source) for source in compression.sources}
-    return replace(judged(encoder, name), templates=sides)
+    # each side has a source of its own and is mixed in elsewhere, so that the folder's λ and source do not tell sides apart; its
+    # detector does, and a description has that where it is used
+    compression.set(share=0.0, source="detected" if "detected" in sides else "given")
+    known = _digest(_weights(compression), compression.description())
+    return replace(judged(encoder, name), templates=sides, templates_fingerprint=known)
 
 
 class TemplateSide:

@@ -98,6 +98,9 @@ def _differences(first: Encoder, second: Encoder) -> list[str]:
         )
         if ours != theirs
     ]
+    added = [set(encoder.backbone.tokenizer.get_added_vocab()) for encoder in (first, second)]
+    if alone := sorted(added[0] ^ added[1]):
+        found.append(f"tokens that only one has learnt ({', '.join(alone[:3])}{', …' if len(alone) > 3 else ''})")
     if parts := _unlike_tokenizers(first, second):
         found.append(f"tokenizers ({', '.join(parts)})")
     if unlike := _unlike_weights(first, second):

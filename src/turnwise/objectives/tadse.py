@@ -25,7 +25,7 @@ from turnwise.backbone.stream import Tokens
 from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.losses import nt_xent
-from turnwise.objectives.objective import Batch, Example, Prepared
+from turnwise.objectives.objective import Batch, Example, Prepared, equal_texts
 from turnwise.template import slots_in_place
 
 
@@ -120,10 +120,10 @@ class TaDSE:
         """Eq. 4; each of its losses goes to the log as well."""
         first_template = self._views.count("utterance")
         utterances, templates = vectors[:first_template], heads(vectors[first_template:])
-        equal_templates = _equal(facts["templates"])
+        equal_templates = equal_texts(facts["templates"])
         losses: dict[str, torch.Tensor] = {}
         if self.utterance_weight:
-            same = _equal(facts["utterances"]) if self.mask_equal else None
+            same = equal_texts(facts["utterances"]) if self.mask_equal else None
             losses["utterance"] = nt_xent(utterances[0], utterances[1], self.temperature, same=same)
         if self.template_weight:
             same = equal_templates if self.mask_equal else None
@@ -134,7 +134,7 @@ class TaDSE:
             losses["pair"] = self._pair_loss(utterances[0], templates[0], same)
         total = torch.stack([self._weight(name) * loss for name, loss in losses.items()]).sum()
         figures = {f"{name}_loss": float(loss.detach()) for name, loss in losses.items()}
-        return total, figures | {"equal_templates": float(equal_templates.sum()) - len(equal_templates)}
+        return total, figures | {"equal_templates": float(equal_templates.sum())}
 
     def _pair_loss(self, utterances: torch.Tensor, templates: torch.Tensor, same: torch.Tensor | None) -> torch.Tensor:
         """Eq. 3, or with the other side's negatives, or half of each."""
@@ -148,8 +148,3 @@ class TaDSE:
 
     def _weight(self, name: str) -> float:
         return {"utterance": self.utterance_weight, "template": self.template_weight, "pair": self.pair_weight}[name]
-
-
-def _equal(identities: torch.Tensor) -> torch.Tensor:
-    """(texts, texts), true where two texts are equal; a text equals itself."""
-    return identities[:, None] == identities[None, :]

@@ -20,7 +20,7 @@ from torch import nn
 from turnwise.backbone.pooling import PoolerLayer
 from turnwise.compression import Compression, behind_layer
 from turnwise.corpus.store import Corpus
-from turnwise.corpus.templates import expect_no_test_split
+from turnwise.corpus.templates import expect_named_splits
 from turnwise.encoder import COMPRESSION, Encoder
 from turnwise.errors import TurnwiseError
 from turnwise.files import write_whole
@@ -402,13 +402,13 @@ class _Run:
         return int(state["step"])
 
     def finish(self) -> Encoder:
-        """Writes the finished model."""
+        """Writes the finished model, unless that was done before: what was chosen for it since is to stay."""
         self.log.close()
         with torch.no_grad():
             for name, value in self.average.items():
                 self.named[name].copy_(value)
         self.encoder.eval()
-        if self.main:
+        if self.main and not (self.out / TRAINED).is_file():
             self._save(self.out, model_card(self.recipe, self.corpus, self.out))
             (self.out / "curves.svg").write_text(curves_svg(self.out / "metrics.jsonl"), encoding="utf-8")
             write_whole(self.out / TRAINED, "\n".join(corpus_source(self.corpus)))
@@ -486,7 +486,7 @@ def _marks(corpus: Corpus, objectives: dict[str, Objective]) -> SlotMarks | None
     wanted = [objective.slot_names for objective in objectives.values() if objective.slot_names is not None]
     if not wanted:
         return None
-    expect_no_test_split(corpus)
+    expect_named_splits(corpus)
     return SlotMarks.of((turn for dialogue in corpus for turn in dialogue.turns), max(wanted))
 
 

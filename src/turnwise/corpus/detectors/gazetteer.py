@@ -39,8 +39,8 @@ class Gazetteer:
 
         A value is kept if it is a whole slot in at least `least_share` of the places where its words stand, on average over the
         corpora that have them, and `least_count` times at least: 'current' is a slot wherever people ask for songs, and nowhere
-        else. Values of fewer than three characters, or of function words alone, are left out: they mean something in their own
-        corpus only. Of several names a value takes the most frequent, of equally frequent ones the alphabetically first.
+        else. Values of fewer than three letters and digits, or of function words alone, are left out: they mean something in their
+        own corpus only. Of several names a value takes the most frequent, of equally frequent ones the alphabetically first.
         """
         counts = _name_counts(EntityBook.of(chain.from_iterable(corpora)))
         everything = cls({value: min(names, key=lambda name: (-names[name], name)) for value, names in counts.items()})

@@ -1,7 +1,7 @@
 """Semantic compression measured (TaDSE, Eq. 5, Table 6, Figs. 5 and 8): vectors drawn towards those of templates by a share λ.
 
 λ is chosen by the accuracy of the nearest neighbour on validation utterances, from the paper's three; test utterances
-see the chosen one alone. Both sides are encoded once, whatever the number of shares.
+see the chosen one alone. Sides that remember what they have encoded (`Embedder`) encode it once, whatever the number of shares.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,11 +70,12 @@ def compressed_intents(
 
 
 def compressed_geometry(utterances: SupportsEncode, sides: Mapping[Source, SupportsEncode], data: IntentData) -> list[Outcome]:
-    """Uniformity and alignment at each of the paper's λ, with templates as given, or else retrieved."""
+    """Uniformity and alignment at each of the paper's λ, with templates as given, else retrieved; none where there are neither."""
     found = _sides(sides, data)
-    source: Source = "given" if "given" in found else "retrieved"
+    sources: tuple[Source, ...] = ("given", "retrieved")
     return [
         replace(outcome, setting=f"test utterances, λ = {share}, templates {source}")
+        for source in [source for source in sources if source in found][:1]
         for share in SHARES
         for outcome in geometry(Mixed(utterances, found[source], share), data)
     ]
