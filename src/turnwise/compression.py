@@ -189,8 +189,11 @@ class Compression(nn.Module):
 
     def description(self) -> str:
         """All that determines the mixture besides tensors, for fingerprints."""
-        detector = self._detector_as_json if self.source == "detected" else None
-        return json.dumps([self.share, self.source, self.marks.names, detector], sort_keys=True)
+        return json.dumps([self.share, self.source, self.templates_description()])
+
+    def templates_description(self) -> str:
+        """All that determines what templates of inputs are, whatever their source and share."""
+        return json.dumps([self.marks.names, self._detector_as_json], sort_keys=True)
 
     def save(self, folder: Path) -> None:
         """Writes it into a folder of its own."""

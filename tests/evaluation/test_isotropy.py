@@ -24,6 +24,9 @@ from turnwise.evaluation.outcomes import Outcome, lower_is_better
 from turnwise.evaluation.tasks.isotropy import LEAST_TEXTS, TEXTS, Context, contexts, frequent_answers, isotropy, sharing_pairs
 
 DATA = os.environ.get("TURNWISE_DATA")
+
+#: Corpora that take seconds each to read.
+SLOW = ("conversations_star", "conversations_schema_guided")
 COSINE = "mean cosine of random pairs"
 SHARE = "share of the first principal component"
 DISTANCE = "distance of contexts that share a frequent answer"
@@ -324,7 +327,10 @@ def test_a_sample_world_is_measured_by_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
-@pytest.mark.parametrize("name", conversation_datasets())
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.full if name in SLOW else ()) for name in conversation_datasets()],
+)
 def test_real_corpora(name: str) -> None:
     data = conversation_datasets()[name].load(Path(str(DATA)))
     found = figures(isotropy(Heard(size=24), data))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import backbone, corpus, folder, gradients, recipe, resume
+from tiny import backbone, corpus, divided, folder, gradients, recipe, resume
 
 from turnwise.backbone.stream import TokenStream
 from turnwise.corpus.store import Corpus
@@ -452,7 +452,7 @@ def test_an_objective_without_examples_says_so(tmp_path: Path) -> None:
 
 
 def test_splits_choose_dialogues() -> None:
-    everything, some = corpus(), Corpus(corpus().stores, ["train"])
+    everything, some = divided(), Corpus(divided().stores, ["train"])
     assert 0 < len(some) < len(everything)
     assert {dialogue.split for dialogue in some} == {"train"}
     assert sum(1 for _ in some) == len(some)

@@ -30,7 +30,7 @@ def test_it_improves_the_nearest_neighbours_intent_over_the_untrained_backbone(t
         return nearest_intents(encoder, halved, references="utterances")[0].value
 
     before = accuracy(Encoder.load("minilm"))
-    wanted = load_recipe("tadse", ["steps=40", "batch_size=16", "learning_rate=2e-5"])
+    wanted = load_recipe("tadse", ["steps=30", "batch_size=16", "learning_rate=2e-5"])
     trained = train(wanted, read_corpus(tmp_path / "store"), tmp_path / "model")
-    # another machine rounds otherwise: seen was +1.55
+    # another machine rounds otherwise: seen was +1.94
     assert accuracy(trained) > before + 0.5

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import backbone, corpus, recipe
+from tiny import backbone, corpus, divided, recipe
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.corpus.intake import CorpusError
@@ -120,7 +120,7 @@ def test_an_objective_without_examples_leaves_nothing_behind(tmp_path: Path) -> 
 
 def test_shares_and_splits_of_one_store_do_not_mix(tmp_path: Path) -> None:
     """In one folder, each share's texts and examples are those of a store that holds nothing else."""
-    whole = corpus()
+    whole = divided()
     train_only = Corpus(whole.stores, ["train"])
     readings = [whole, whole.sampled(0.6), whole.sampled(0.3), train_only, train_only.sampled(0.6)]
     assert len({tuple(dialogue.id for dialogue in reading) for reading in readings}) == len(readings)

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import corpus as sample_corpus
+from tiny import divided
 from typer.testing import CliRunner
 
 from turnwise.cli import app
@@ -228,7 +229,7 @@ def test_where_nothing_can_be_written_is_said_before_counting(market: Corpus, tm
 
 
 def test_the_command_learns_from_a_split(tmp_path: Path) -> None:
-    store = sample_corpus().stores[0].folder
+    store = divided().stores[0].folder
     common = ["glove", "--corpus", str(store), "--size", "4", "--epochs", "2", "--out"]
     whole = CliRunner().invoke(app, [*common, str(tmp_path / "whole.txt")], env={"COLUMNS": "200"}, catch_exceptions=False)
     assert "that occur 5 times or more" in whole.stdout

@@ -2,6 +2,7 @@
 
 import functools
 import tempfile
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from turnwise.corpus.sample import sample_dialogues
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.dialogue import Dialogue
 from turnwise.training.loop import _Run, train
 from turnwise.training.recipe import Recipe, load_recipe
 
@@ -25,14 +27,24 @@ def folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="turnwise-tests-"))
 
 
+def _stored(dialogues: Iterable[Dialogue], place: Path) -> Corpus:
+    with StoreWriter(place) as writer:
+        for dialogue in dialogues:
+            writer.write(dialogue)
+        writer.commit({"reader": "sample", "licence": "Apache-2.0"})
+    return read_corpus(place)
+
+
 @functools.cache
 def corpus() -> Corpus:
-    """Forty dialogues of the sample world, in no split."""
-    with StoreWriter(folder() / "store") as writer:
-        for dialogue in sample_dialogues(40, 1):
-            writer.write(replace(dialogue, split=None))
-        writer.commit({"reader": "sample", "licence": "Apache-2.0"})
-    return read_corpus(folder() / "store")
+    """Forty dialogues of the sample world, in no split: objectives that read templates want splits to be named."""
+    return _stored((replace(dialogue, split=None) for dialogue in sample_dialogues(40, 1)), folder() / "store")
+
+
+@functools.cache
+def divided() -> Corpus:
+    """The same dialogues in their splits."""
+    return _stored(sample_dialogues(40, 1), folder() / "divided")
 
 
 @functools.cache

@@ -99,6 +99,7 @@ def set_compression(
     place = Path(folder) / COMPRESSION
     compression = _changed(place, share, source, detector)
     compression.save(place)
+    (place / _CURVE).unlink(missing_ok=True)  # it told of another choice
     return compression
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.backbone.pooling import Pooling
+from turnwise.backbone.source import locate
 from turnwise.compression import Compression, Source
 from turnwise.dialogue import Dialogue, Turn
 from turnwise.encoder import COMPRESSION, Encoder
@@ -96,15 +97,12 @@ def load_encoder(folder: str | Path, name: str, pooling: Pooling | None = None, 
     if compressed:
         # what is compressed is compressed once, and training would not see it
         return replace(judged(encoder, f"{name}, compressed"), trainable=None)
-    place = Path(folder) / COMPRESSION
+    place = locate(folder) / COMPRESSION
     if pooling is not None or not place.is_dir():
         return judged(encoder, name)
     compression = Compression.load(place).to(encoder.backbone.device)
     sides = {source: TemplateSide(encoder, compression, source) for source in compression.sources}
-    # each side has a source of its own and is mixed in elsewhere, so that the folder's λ and source do not tell sides apart; its
-    # detector does, and a description has that where it is used
-    compression.set(share=0.0, source="detected" if "detected" in sides else "given")
-    known = _digest(_weights(compression), compression.description())
+    known = _digest(_weights(compression), compression.templates_description())
     return replace(judged(encoder, name), templates=sides, templates_fingerprint=known)
 
 

@@ -17,16 +17,13 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from torch import nn
 
-from turnwise.backbone.pooling import PoolerLayer
-from turnwise.compression import Compression, behind_layer
 from turnwise.corpus.store import Corpus
-from turnwise.corpus.templates import expect_named_splits
 from turnwise.encoder import COMPRESSION, Encoder
 from turnwise.errors import TurnwiseError
 from turnwise.files import write_whole
 from turnwise.objectives.objective import BatchStates, Objective, Prepared
 from turnwise.progress import Progress, silent
-from turnwise.template import SlotMarks, Template
+from turnwise.template import SlotMarks
 from turnwise.training.batches import Feed, prepared_steps
 from turnwise.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from turnwise.training.encoding import BatchStep, TokenStep
@@ -34,6 +31,7 @@ from turnwise.training.log import Log, curves_svg, model_card
 from turnwise.training.machine import half_precision, interruptions, peak_memory, release_memory, token_budget
 from turnwise.training.recipe import Recipe, load_recipe
 from turnwise.training.schedule import learning_rate_factor
+from turnwise.training.templates import learnt_compression, slot_marks
 from turnwise.training.tokens import corpus_source, find_examples, tokenise_corpus
 
 #: What a probe is: figures of an encoder, higher is better.
@@ -133,7 +131,7 @@ class _Run:
             _expect_trained(start, recipe.first, corpus)
         torch.manual_seed(recipe.seed)
         objectives = recipe.make()
-        marks = _marks(self.corpus, objectives)
+        marks = slot_marks(self.corpus, objectives)
         self.encoder = _encoder(recipe, start, objectives, marks).to(self.accelerator.device)
         with self.accelerator.main_process_first():
             told = progress if self.main else silent
@@ -420,19 +418,7 @@ class _Run:
         self.encoder.save(folder, card)
         for part in self.parts:
             if part.objective.slot_names is not None:
-                self._compression(part).save(folder / COMPRESSION)
-
-    def _compression(self, part: _Part) -> Compression:
-        """What it takes to draw the model's vectors towards templates: the layer on these, and those that it learnt from."""
-        templates = dict.fromkeys(
-            self.encoder.marks.text(Template.of(dialogue.turns[first]))
-            for dialogue in self.corpus
-            for ((first, _), *_), _ in part.objective.examples(dialogue)
-        )
-        layer = part.heads if isinstance(part.heads, PoolerLayer) else None
-        vectors = torch.from_numpy(self.encoder.encode(list(templates), normalise=False)).to(self.accelerator.device)
-        with torch.inference_mode():
-            return Compression(self.encoder.marks, list(templates), behind_layer(vectors, layer), layer)
+                learnt_compression(self.encoder, self.corpus, part.objective, part.heads).save(folder / COMPRESSION)
 
 
 def _claim(out: Path, recipe: Recipe, resume: bool) -> None:
@@ -479,15 +465,6 @@ def _first(recipe: Recipe, corpus: Corpus, place: Path, resume: bool, progress: 
     del run
     release_memory()
     return place
-
-
-def _marks(corpus: Corpus, objectives: dict[str, Objective]) -> SlotMarks | None:
-    """What stands for slots in the templates that objectives read; None where none reads any."""
-    wanted = [objective.slot_names for objective in objectives.values() if objective.slot_names is not None]
-    if not wanted:
-        return None
-    expect_named_splits(corpus)
-    return SlotMarks.of((turn for dialogue in corpus for turn in dialogue.turns), max(wanted))
 
 
 def _encoder(recipe: Recipe, start: str | Path, objectives: dict[str, Objective], marks: SlotMarks | None) -> Encoder:

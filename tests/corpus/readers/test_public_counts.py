@@ -155,7 +155,7 @@ def test_every_utterance_is_kept_rejected_or_left_out_by_a_named_rule(
 @pytest.mark.parametrize(
     ("reader", "splits"),
     [
-        ("schema_guided_dialogue", {"train": 16_142, "valid": 2_482, "test": 4_201}),
+        pytest.param("schema_guided_dialogue", {"train": 16_142, "valid": 2_482, "test": 4_201}, marks=pytest.mark.full),
         ("multiwoz", {"train": 8_437, "valid": 1_000, "test": 1_000}),
         ("woz2", {"train": 600, "valid": 200, "test": 400}),
         ("dstc2", {"train": 1_612, "valid": 506, "test": 1_117}),
