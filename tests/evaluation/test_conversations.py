@@ -16,6 +16,9 @@ from turnwise.evaluation.datasets.dataset import DatasetError
 DATA = os.environ.get("TURNWISE_DATA")
 
 #: Dialogues and turns that are drawn of the files at hand.
+#: Corpora that take seconds each to read.
+SLOW = ("conversations_star", "conversations_schema_guided")
+
 SIZES = {
     "conversations_schema_guided": (2000, 40264),
     "conversations_multiwoz": (1000, 14744),
@@ -125,7 +128,7 @@ def test_a_corpus_in_its_authors_layout(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.full if name in SLOW else ()) for name in SIZES])
 def test_real_corpora_have_their_sizes_and_hashes(name: str) -> None:
     dataset, data = conversation_datasets()[name], Path(str(DATA))
     contents = dataset.load(data)

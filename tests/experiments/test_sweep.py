@@ -167,7 +167,10 @@ def test_a_finished_sweep_run_again_does_nothing_new(
     assert content(out) == before
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt("by a key"), TrainingInterruptedError("interrupted at step 2 of 4")])
+@pytest.mark.parametrize(
+    "stop",
+    [pytest.param(KeyboardInterrupt("by a key"), marks=pytest.mark.full), TrainingInterruptedError("interrupted at step 2 of 4")],
+)
 def test_stopped_between_points_and_run_again_gives_the_same(
     stop: BaseException, pair: tuple[Path, list[Point]], tiny_recipe: Path, world: Path, tmp_path: Path, counted: Counted
 ) -> None:
@@ -309,7 +312,7 @@ def test_a_sweep_of_several_processes_is_refused(
 # ---- too little memory
 
 
-@pytest.mark.parametrize("kind", [torch.OutOfMemoryError, MemoryError])
+@pytest.mark.parametrize("kind", [torch.OutOfMemoryError, pytest.param(MemoryError, marks=pytest.mark.full)])
 def test_a_point_whose_training_runs_out_of_memory_is_noted_and_the_others_go_on(
     kind: type[Exception], tiny_recipe: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
