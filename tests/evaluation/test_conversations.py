@@ -15,10 +15,10 @@ from turnwise.evaluation.datasets.dataset import DatasetError
 
 DATA = os.environ.get("TURNWISE_DATA")
 
-#: Dialogues and turns that are drawn of the files at hand.
 #: Corpora that take seconds each to read.
 SLOW = ("conversations_star", "conversations_schema_guided")
 
+#: Dialogues and turns that are drawn of the files at hand.
 SIZES = {
     "conversations_schema_guided": (2000, 40264),
     "conversations_multiwoz": (1000, 14744),
