@@ -21,7 +21,7 @@ from turnwise.backbone.stream import Tokens, TokenStream, chunks
 from turnwise.compression import Compression, Source, behind_layer, mixed
 from turnwise.dialogue import USER, Turn
 from turnwise.progress import Progress, silent
-from turnwise.template import SlotMarks
+from turnwise.template import ONE_MARK, SlotMarks
 from turnwise.version import __version__
 
 #: What can be encoded: a text, or a conversation so far, newest turn last.
@@ -58,7 +58,7 @@ class Encoder(nn.Module):
         max_length: int | None = None,
         normalise: bool = False,
         style: TurnStyle = "separator",
-        marks: SlotMarks | None = None,
+        marks: SlotMarks = ONE_MARK,
     ):
         super().__init__()
         self.backbone = backbone
@@ -66,7 +66,7 @@ class Encoder(nn.Module):
         self.max_length = min(max_length or backbone.longest, backbone.longest)
         self.normalise = normalise
         self.style: TurnStyle = style
-        self.marks = marks or SlotMarks()
+        self.marks = marks
         self.compression: Compression | None = None
         self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" else None
 
@@ -325,7 +325,7 @@ class _Saved:
         self.max_length: int | None = None
         self.normalise = False
         self.style: TurnStyle = "separator"
-        self.marks = SlotMarks()
+        self.marks = ONE_MARK
         self.dense = ""
 
 

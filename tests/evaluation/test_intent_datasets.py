@@ -25,7 +25,7 @@ from turnwise.evaluation.datasets.intents import (
     intent_datasets,
     load_intents,
 )
-from turnwise.evaluation.datasets.templates import slots_of, template_pieces
+from turnwise.evaluation.datasets.slots import slots_of, template_pieces
 from turnwise.evaluation.probe import make_probe
 from turnwise.template import Template
 

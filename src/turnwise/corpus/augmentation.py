@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from turnwise.corpus.derived import derived_manifest
 from turnwise.corpus.entity_book import EntityBook, need_slots
-from turnwise.corpus.intake import CorpusError, InputFile
+from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.store import Store, StoreWriter
 from turnwise.corpus.templates import TemplateTable, TemplateUse, turns_of, view_for_templates
 from turnwise.dialogue import USER, Dialogue, Turn, same_text
 from turnwise.progress import Progress, silent
 from turnwise.template import Template
-from turnwise.version import __version__
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,24 +187,7 @@ def write_augmented(
         statistics = AugmentationStatistics(
             len(book.entries), book.values, len(table), table.utterances, originals, writer.kept.utterances
         )
-        made_of = corpus.stores[0].manifest
-        writer.commit(
-            {
-                "turnwise": __version__,
-                "reader": "augment",
-                "options": {"top": top, "most": most, "seed": seed, "splits": corpus.splits, "speaker": speaker},
-                "licence": made_of.get("licence", ""),
-                "home": made_of.get("home", ""),
-                "read": {"dialogues": len(corpus), "utterances": table.utterances},
-                "left_out": {},
-                "reasons": {},
-                "facts": statistics.as_dict()
-                | {"made_of": f"{store.name} ({made_of.get('reader', 'unknown')}, generation {made_of['generation']})"},
-                "steps": [],
-                "inputs": [
-                    asdict(InputFile(file["name"], (store / file["name"]).stat().st_size, file["sha256"]))
-                    for file in made_of["files"]
-                ],
-            }
-        )
+        options = {"top": top, "most": most, "seed": seed, "splits": corpus.splits, "speaker": speaker}
+        read = {"dialogues": len(corpus), "utterances": table.utterances}
+        writer.commit(derived_manifest(corpus.stores[0], "augment", options, read, statistics.as_dict()))
     return Store(out), statistics

@@ -7,12 +7,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from turnwise.corpus.derived import derived_manifest
 from turnwise.corpus.detectors.detector import Detector
-from turnwise.corpus.intake import CorpusError, InputFile
+from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.store import Store, StoreWriter
 from turnwise.dialogue import USER, Dialogue, Turn
 from turnwise.progress import Progress, silent
-from turnwise.version import __version__
 
 #: Dialogues that are held at once, so that a detector can read many texts together.
 _TOGETHER = 512
@@ -109,7 +109,10 @@ def detect_store(
         detection = Detection(counts["utterances"], counts["with_slots"], counts["slots"])
         if not detection.utterances:
             raise CorpusError(f"{store}: no turn is spoken by {speaker}: name another --speaker")
-        writer.commit(_provenance(opened, detector, detection, speaker, replace_slots, writer))
+        options = {"speaker": speaker, "replace": replace_slots}
+        read = {"dialogues": writer.kept.dialogues, "utterances": writer.kept.utterances}
+        manifest = derived_manifest(opened, "detect", options, read, detection.as_dict())
+        writer.commit(manifest | {"detector": detector.to_json()})
     return Store(out), detection
 
 
@@ -117,27 +120,3 @@ def _count(counts: Counter[str], turns: Iterable[Turn], speaker: str | None) -> 
     for turn in turns:
         if speaker in (None, turn.speaker):
             counts.update(utterances=1, with_slots=bool(turn.slots), slots=len(turn.slots))
-
-
-def _provenance(
-    store: Store, detector: Detector, detection: Detection, speaker: str | None, replace_slots: bool, writer: StoreWriter
-) -> dict[str, Any]:
-    made_of = store.manifest
-    return {
-        "turnwise": __version__,
-        "reader": "detect",
-        "options": {"speaker": speaker, "replace": replace_slots},
-        "licence": made_of.get("licence", ""),
-        "home": made_of.get("home", ""),
-        "read": {"dialogues": writer.kept.dialogues, "utterances": writer.kept.utterances},
-        "left_out": {},
-        "reasons": {},
-        "facts": detection.as_dict()
-        | {"made_of": f"{store.folder.name} ({made_of.get('reader', 'unknown')}, generation {made_of['generation']})"},
-        "detector": detector.to_json(),
-        "steps": [],
-        "inputs": [
-            asdict(InputFile(file["name"], (store.folder / file["name"]).stat().st_size, file["sha256"]))
-            for file in made_of["files"]
-        ],
-    }

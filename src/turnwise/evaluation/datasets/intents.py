@@ -19,7 +19,7 @@ from turnwise.corpus.registry import get_reader
 from turnwise.dialogue import USER, Slot, Turn
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.datasets.reading import SAMPLE_HOME, SAMPLE_LICENCE, SPLITS, dataset, strict
-from turnwise.evaluation.datasets.templates import slots_of, template_pieces
+from turnwise.evaluation.datasets.slots import slots_of, template_pieces
 from turnwise.template import Template
 
 OUT_OF_SCOPE = "out_of_scope"
