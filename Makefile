@@ -36,12 +36,13 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# TURNWISE_DATA names the folder that holds schema_guided_dialogue and the data sets of the DSE suite.
+# TURNWISE_DATA names the folder that holds schema_guided_dialogue, ubuntu_v2_slices and the data sets of the DSE suite.
 bench: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[compare]'
 	$(BIN)/turnwise bench import
 	$(BIN)/turnwise bench train
 	$(BIN)/turnwise bench evaluate
+	$(BIN)/turnwise bench rerank
 
 docs: setup
 	$(BIN)/mkdocs build --strict

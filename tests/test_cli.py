@@ -42,7 +42,7 @@ def test_version() -> None:
         [],
         ["corpus"],
         *(["corpus", verb] for verb in ("list", "import", "stats", "sample", "fetch", "show", "export")),
-        *([verb] for verb in ("evaluate", "compare", "compress")),
+        *([verb] for verb in ("evaluate", "compare", "compress", "coherence")),
         ["annotate"],
         *(["annotate", verb] for verb in ("export", "collect")),
         ["bench"],

@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Any
 from turnwise.version import __version__
 
 if TYPE_CHECKING:
+    from turnwise.assist.selector import Selector
     from turnwise.corpus.importing import import_corpus
     from turnwise.corpus.store import read_corpus
     from turnwise.dialogue import Dialogue, Slot, Turn
     from turnwise.encoder import Encoder
     from turnwise.evaluation.evaluating import evaluate
+    from turnwise.reranker import Reranker
     from turnwise.training.loop import train
     from turnwise.training.recipe import load_recipe
 
 _HOMES = {
     "Dialogue": "turnwise.dialogue",
     "Encoder": "turnwise.encoder",
+    "Reranker": "turnwise.reranker",
+    "Selector": "turnwise.assist.selector",
     "Slot": "turnwise.dialogue",
     "Turn": "turnwise.dialogue",
     "import_corpus": "turnwise.corpus.importing",
@@ -32,6 +36,8 @@ _HOMES = {
 __all__ = [
     "Dialogue",
     "Encoder",
+    "Reranker",
+    "Selector",
     "Slot",
     "Turn",
     "__version__",

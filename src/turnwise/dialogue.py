@@ -10,6 +10,10 @@ from dataclasses import dataclass
 USER = "user"
 SYSTEM = "system"
 
+#: The intent of a dialogue's last turn where its source says whether that answers what was said before.
+RIGHT_RESPONSE = "right response"
+WRONG_RESPONSE = "wrong response"
+
 #: People who talk as equals have no role: they are numbered in the order in which they first speak.
 PEER = re.compile(r"speaker_[1-9][0-9]*")
 

@@ -333,6 +333,8 @@ def _read_modules(folder: Path) -> _Saved:
     saved = _Saved()
     if (folder / _DESCRIPTION).is_file():
         description = _read_json(folder / _DESCRIPTION)
+        if description.get("kind") == "reranker":
+            raise BackboneError(f"{folder} is a re-ranker: load it by Reranker.load")
         saved.style, saved.marks = description["style"], SlotMarks(tuple(description.get("slots", ())))
     if not (folder / "modules.json").is_file():
         return saved

@@ -3,7 +3,7 @@
 from typing import Literal
 
 import torch
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, normalize
 
 #: A logit that no softmax notices; finite, so that a row of nothing else has a gradient (of zero) and not NaN.
 _NEVER = -1e9
@@ -240,6 +240,51 @@ def candidate_nt_xent(
 def masked_language_model(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Cross-entropy over masked tokens: logits (masked, vocabulary), targets (masked,), the sum over them."""
     return cross_entropy(_full(logits), targets, reduction="sum")
+
+
+def relevance(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """UMS's pointwise loss of response selection (Eq. 1): binary cross-entropy of the score from [CLS], the sum over the pairs.
+
+    Args:
+        logits: (pairs,), before the sigmoid.
+        labels: (pairs,), 1 where the response is right, else 0.
+    """
+    return binary_cross_entropy_with_logits(_full(logits), labels.to(_full(logits).dtype), reduction="sum")
+
+
+def marked_places(
+    logits: torch.Tensor, rows: torch.Tensor, targets: torch.Tensor, form: Literal["sigmoid", "softmax"] = "sigmoid"
+) -> torch.Tensor:
+    """UMS's loss of insertion, deletion and search (Eq. 2): which of a sequence's marks is the target? The sum over sequences.
+
+    - `sigmoid`: binary cross-entropy at every mark, 1 for the target and 0 for the others, the mean over a sequence's marks.
+    - `softmax`: cross-entropy over a sequence's marks, of which one is the target.
+
+    Args:
+        logits: (marks,), those of a sequence side by side.
+        rows: (marks,), which sequence a mark is of: 0, 1, ….
+        targets: (marks,), true at the one target of every sequence.
+        form: which of the two.
+    """
+    values = _full(logits)
+    count = int(rows.max()) + 1
+    if form == "sigmoid":
+        marks = torch.bincount(rows, minlength=count)
+        losses = binary_cross_entropy_with_logits(values, targets.to(values.dtype), reduction="none")
+        return (losses / marks[rows]).sum()
+    greatest = values.new_full((count,), _NEVER).scatter_reduce(0, rows, values.detach(), "amax")
+    sums = values.new_zeros(count).index_add(0, rows, (values - greatest[rows]).exp())
+    return (sums.log() + greatest).sum() - values[targets.bool()].sum()
+
+
+def replaced_token_detection(logits: torch.Tensor, replaced: torch.Tensor) -> torch.Tensor:
+    """ELECTRA's discriminator loss (Clark et al., 2020): binary cross-entropy, the sum over tokens.
+
+    Args:
+        logits: (tokens,), before the sigmoid.
+        replaced: (tokens,), true where a token is not the one that stood there.
+    """
+    return binary_cross_entropy_with_logits(_full(logits), replaced.to(_full(logits).dtype), reduction="sum")
 
 
 def _full(values: torch.Tensor) -> torch.Tensor:

@@ -288,7 +288,7 @@ class Numbered:
 
 
 NOTHING = np.empty(0, np.int32)
-COMPOSER = Composer(NOTHING, NOTHING, NOTHING, NOTHING, {}, -1, 1000)
+COMPOSER = Composer(NOTHING, NOTHING, NOTHING, NOTHING, {}, -1, 1000, {})
 
 
 def talk(turns: int) -> Dialogue:

@@ -41,7 +41,18 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-OBJECTIVES = ["dse", "simcse", "tod-bert-paper", "masked-language", "siamese-m-paper", "wmdc", "dialoguecse", "tadse", "combined"]
+OBJECTIVES = [
+    "dse",
+    "simcse",
+    "tod-bert-paper",
+    "masked-language",
+    "siamese-m-paper",
+    "wmdc",
+    "dialoguecse",
+    "tadse",
+    "combined",
+    "ums",
+]
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -84,14 +95,23 @@ def test_caching_replays_dropout(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [("dse", "masked-language"), ("dse", "dialoguecse"), ("wmdc", "dse", "masked-language")], ids=" + ".join
+    "names",
+    [
+        ("dse", "masked-language"),
+        ("dse", "dialoguecse"),
+        ("wmdc", "dse", "masked-language"),
+        ("response-selection", "insertion", "deletion", "search"),
+    ],
+    ids=" + ".join,
 )
 def test_objectives_add_up(names: tuple[str, ...], tmp_path: Path) -> None:
     """The gradient of several objectives in one run is the weighted sum of each one's own: the others then count nothing."""
-    weighed = dict(zip(names, (1.0, 0.5, 2.0), strict=False))
+    weighed = dict(zip(names, (1.0, 0.5, 2.0, 0.25), strict=False))
 
     def run(*counted: str) -> tuple[float, dict[str, torch.Tensor]]:
         tree = {name: {"weight": weight if name in counted else 0.0} for name, weight in weighed.items()}
+        for name in tree.keys() & {"response-selection", "insertion", "deletion", "search"}:
+            tree[name]["head_dropout"] = 0.0
         wanted = Recipe(tree, backbone=backbone(0.0), batch_size=8, steps=2, max_length=24)
         return gradients(wanted, tmp_path / "-".join(counted))
 
@@ -145,6 +165,7 @@ SHARED = [
     ("dialoguecse", 60),
     ("tadse-mlp-paper", 60),
     ("combined", 90),
+    ("ums", 300),
 ]
 
 

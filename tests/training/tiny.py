@@ -88,6 +88,8 @@ def recipe(name: str = "dse", *changes: str, dropout: float = 0.1) -> Recipe:
     small = [f"backbone={backbone(dropout)}", "batch_size=8", "steps=6", "max_length=24", "log_every=1", "learning_rate=1e-3"]
     if name == "combined":
         small.append("objectives.dse.batch_size=6")
+    if name == "ums":
+        small.append(f"head_dropout={dropout}")
     return load_recipe(name, [*small, *changes])
 
 

@@ -11,8 +11,11 @@ that way and attends within each sequence alone. Two ways to do it, equal in wha
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
@@ -76,6 +79,48 @@ def unpadded_attention(
     return torch.cat(pieces)[None], None
 
 
+def attention_at(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    counts: npt.NDArray[np.int64],
+    shape: StreamShape,
+    *,
+    scaling: float,
+    dropout: float,
+) -> torch.Tensor:
+    """Attention of a few tokens to all of their own sequence, both sides; (tokens, heads, size) in, as many as queries out.
+
+    Args:
+        query: of those tokens, in stream order.
+        key: of all tokens of the stream.
+        value: of all tokens.
+        counts: how many queries each sequence has (sequences,).
+        shape: of the stream.
+        scaling: of the products.
+        dropout: on the attention weights.
+    """
+    if shape.starts is not None:
+        return _varlen_at(query, key, value, counts, shape, scaling)
+    pieces, sequence, first = [], 0, 0
+    for group in shape.groups:
+        here = counts[sequence : sequence + group.count]
+        sequence, last = sequence + group.count, first + int(here.sum())
+        if last > first:
+            rows = pad_sequence(list(query[first:last].split(here.tolist())), batch_first=True)  # (count, most, heads, size)
+            attended = scaled_dot_product_attention(
+                rows.transpose(1, 2),
+                _rectangle(key.transpose(0, 1)[None], group),
+                _rectangle(value.transpose(0, 1)[None], group),
+                dropout_p=dropout,
+                scale=scaling,
+            )  # (count, heads, most, size)
+            asked = torch.from_numpy(np.arange(rows.shape[1]) < here[:, None]).to(query.device)
+            pieces.append(attended.transpose(1, 2)[asked])
+        first = last
+    return torch.cat(pieces)
+
+
 def _rectangle(states: torch.Tensor, group: Group) -> torch.Tensor:
     """(1, heads, tokens, size) → the group's (count, heads, length, size), without a copy."""
     rectangle: torch.Tensor = states[0, :, group.start : group.end].unflatten(1, (group.count, group.length)).transpose(0, 1)
@@ -118,6 +163,23 @@ def _varlen(
     )
     assert isinstance(attended, torch.Tensor)
     return attended[None]
+
+
+def _varlen_at(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    counts: npt.NDArray[np.int64],
+    shape: StreamShape,
+    scaling: float,
+) -> torch.Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    assert shape.starts is not None
+    starts = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)])).to(query.device, torch.int32)
+    attended = varlen_attn(query, key, value, starts, shape.starts, int(counts.max()), shape.longest, scale=scaling)
+    assert isinstance(attended, torch.Tensor)
+    return attended
 
 
 def _no_mask(*_: Any, **__: Any) -> None:

@@ -9,12 +9,15 @@ as one flat tensor in stream order.
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, T5EncoderModel
 
-from turnwise.backbone.attention import UNPADDED, shape_of
+from turnwise.backbone.attention import UNPADDED, StreamShape, shape_of
+from turnwise.backbone.last_layer import LIKE_BERT, last_layer_at
 from turnwise.backbone.source import BackboneError, check, locate
 from turnwise.backbone.stream import TokenStream
 
@@ -165,6 +168,12 @@ class Backbone(nn.Module):
         return name.endswith(("attention.self.dropout", "attention.attn.dropout", "attn_dropout"))
 
     @property
+    def has_segments(self) -> bool:
+        """Whether the model tells the two texts of a pair apart by segments."""
+        config = self.model.config
+        return getattr(config, "type_vocab_size", 0) >= 2 and config.model_type != "distilbert"
+
+    @property
     def longest(self) -> int:
         """How many tokens a sequence may have."""
         config = self.model.config
@@ -183,10 +192,39 @@ class Backbone(nn.Module):
         if self.tokenizer.add_special_tokens({"additional_special_tokens": list(tokens)}, replace_extra_special_tokens=False):
             self.model.resize_token_embeddings(len(self.tokenizer), mean_resizing=True)
 
+    def lay_out_for_cpu(self) -> None:
+        """Lays the weights of linear layers out by columns, which a CPU's matrix product reads faster; their values stay."""
+        for module in self.model.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.data = module.weight.data.t().contiguous().t()
+
     def forward(self, stream: TokenStream, layers: Layers = "last") -> torch.Tensor:
         """Token states (tokens, hidden) in stream order."""
         stream = stream.to(self.device)
         return self._unpadded(stream, layers) if self.execution == "unpadded" else self._buckets(stream, layers)
+
+    def states_at(self, stream: TokenStream, places: npt.NDArray[np.int64]) -> torch.Tensor:
+        """Token states (places, hidden) of a few tokens, as `forward` gives them, but cheaper where layers are BERT's.
+
+        Args:
+            stream: the sequences.
+            places: which tokens, counted in stream order, ascending.
+        """
+        config = self.model.config
+        rows = torch.from_numpy(places).to(self.device)
+        if self.execution == "buckets" or config.model_type not in LIKE_BERT or config.is_decoder:
+            return torch.as_tensor(self(stream)[rows])
+        counts = np.diff(np.searchsorted(places, stream.starts().numpy()))
+        stream = stream.to(self.device)
+        inputs, shape = self._flat(stream)
+        states = self.embeddings()(**inputs)
+        project = getattr(self.model, "embeddings_project", None)  # ELECTRA's, where embeddings are smaller than states
+        if project is not None:
+            states = project(states)
+        *layers, last = self.layer_list()
+        for layer in layers:
+            states = layer(states, stream_shape=shape)
+        return last_layer_at(last, states[0], rows, counts, shape)
 
     def _states(self, layers: Layers, **inputs: Any) -> torch.Tensor:
         """Token states (rows, places, hidden) of one pass of the model."""
@@ -197,17 +235,17 @@ class Backbone(nn.Module):
         return torch.as_tensor((output.hidden_states[1] + output.last_hidden_state) / 2)
 
     def _unpadded(self, stream: TokenStream, layers: Layers) -> torch.Tensor:
+        inputs, shape = self._flat(stream)
+        return self._states(layers, **inputs, stream_shape=shape)[0]
+
+    def _flat(self, stream: TokenStream) -> tuple[dict[str, torch.Tensor], StreamShape]:
+        """The stream as one row of tokens (1, tokens), and its shape."""
         config = self.model.config
         first = UNPADDED_FAMILIES[config.model_type]
         positions = stream.positions().to(self.device, non_blocking=True) + (config.pad_token_id + 1 if first is None else first)
-        states = self._states(
-            layers,
-            input_ids=stream.ids[None],
-            position_ids=positions[None],
-            stream_shape=shape_of(stream, self.device, self._varlen()),
-            **self._segments(None if stream.segments is None else stream.segments[None], stream.ids[None]),
-        )
-        return states[0]
+        segments = self._segments(None if stream.segments is None else stream.segments[None], stream.ids[None])
+        inputs = {"input_ids": stream.ids[None], "position_ids": positions[None], **segments}
+        return inputs, shape_of(stream, self.device, self._varlen())
 
     def _varlen(self) -> bool:
         """Whether the varlen kernel serves: half precision on CUDA, and no dropout on attention weights to be done."""
@@ -235,7 +273,7 @@ class Backbone(nn.Module):
 
     def _segments(self, segments: torch.Tensor | None, ids: torch.Tensor) -> dict[str, Any]:
         """The segment ids, where the model has them."""
-        if getattr(self.model.config, "type_vocab_size", 0) < 2 or self.model.config.model_type == "distilbert":
+        if not self.has_segments:
             return {}
         return {"token_type_ids": torch.zeros_like(ids) if segments is None else segments}
 

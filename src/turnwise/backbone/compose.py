@@ -36,6 +36,7 @@ class Composer:
         roles: the tokens that name a speaker, where the style is 'roles'; else empty.
         mask: the token that hides another; -1 where the tokenizer has none.
         vocabulary: how many tokens there are.
+        special: the tokens that stand for no text, such as [EOT] where it was added, by what they read.
     """
 
     prefix: Tokens
@@ -45,6 +46,7 @@ class Composer:
     roles: dict[str, int]
     mask: int
     vocabulary: int
+    special: dict[str, int]
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, style: TurnStyle = "separator") -> "Composer":
@@ -70,6 +72,7 @@ class Composer:
             roles,
             -1 if tokenizer.mask_token_id is None else tokenizer.mask_token_id,
             len(tokenizer),
+            dict(tokenizer.get_added_vocab()),
         )
 
     def text(self, tokens: Tokens, longest: int) -> Tokens:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from turnwise.cli.bench import bench_app
+from turnwise.cli.coherence import coherence_command
 from turnwise.cli.compress import compress_command
 from turnwise.cli.corpus import corpus_app
 from turnwise.cli.evaluation import annotate_app, compare_command, evaluate_command
@@ -33,6 +34,7 @@ app.command("sweep")(sweep_command)
 app.command("soup")(soup_command)
 app.command("glove")(glove_command)
 app.command("compress")(compress_command)
+app.command("coherence")(coherence_command)
 app.command("evaluate")(evaluate_command)
 app.command("compare")(compare_command)
 app.add_typer(annotate_app, name="annotate")

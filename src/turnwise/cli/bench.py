@@ -88,3 +88,40 @@ def bench_evaluate(
                 ("ratio", f"{result['ratio']:.2f}"),
             ],
         )
+
+
+@bench_app.command("rerank")
+def bench_rerank(
+    data: Annotated[
+        Path | None, typer.Option(envvar="TURNWISE_DATA", help="Folder with ubuntu_v2_slices; without it: the sample world.")
+    ] = None,
+    contexts: Annotated[int, typer.Option(help="Contexts, with ten candidates each.", min=1)] = 20,
+    repeats: Annotated[int, typer.Option(help="How often each is run; the best counts.", min=1)] = 3,
+    model: Annotated[str, typer.Option(help="minilm, a model folder or a Hugging Face id.")] = "minilm",
+    as_json: AsJson = False,
+) -> None:
+    """Scoring candidates, beside sentence-transformers' CrossEncoder with the same weights."""
+    quiet()
+    from turnwise.bench import rerank_benchmark
+
+    with bar() as progress:
+        result = rerank_benchmark(data, contexts, repeats, model, progress)
+    if as_json:
+        print_json(result)
+        return
+
+    def rate(name: str) -> str:
+        return f"{result[f'{name}_candidates_per_second']:.1f} candidates/s"
+
+    print_table(
+        f"[bold]Re-ranking {result['dataset']}",
+        [
+            ("sentence-transformers", rate("sentence_transformers")),
+            ("turnwise", rate("turnwise")),
+            ("ratio", f"{result['ratio']:.2f}"),
+            ("sentence-transformers, a call a context", rate("sentence_transformers_by_context")),
+            ("turnwise, a call a context", rate("turnwise_by_context")),
+            ("ratio, a call a context", f"{result['ratio_by_context']:.2f}"),
+            ("greatest difference of a score", f"{result['greatest_difference']:.1e}"),
+        ],
+    )

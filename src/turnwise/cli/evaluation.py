@@ -34,6 +34,10 @@ def evaluate_command(
     compressed: Annotated[
         bool, typer.Option("--compressed", help="Draw vectors towards those of templates (TaDSE), as the model's folder says how.")
     ] = False,
+    reranker: Annotated[
+        str | None,
+        typer.Option(help="A re-ranker's folder, beside an encoder: for the task selection, and wherever candidates are scored."),
+    ] = None,
     fine_tuning: Annotated[
         bool | None, typer.Option(help="Whether to run what trains the encoder; a suite does, a task does not.", show_default=False)
     ] = None,
@@ -71,6 +75,7 @@ def evaluate_command(
             tasks=task or (),
             datasets=dataset or (),
             out=out,
+            reranker=reranker,
             fine_tuning=fine_tuning,
             effort=Effort(seeds, steps),
             progress=progress,
@@ -80,7 +85,7 @@ def evaluate_command(
         typer.echo((out / "results.json").read_text(encoding="utf-8"), nl=False)
         return
     rows = [(f"{row.task}: {row.dataset}, {row.setting}", f"{row.metric} {_figure(row)}") for row in results.rows]
-    print_table(f"[bold]{judged.name}", rows)
+    print_table(f"[bold]{results.model}", rows)
     for name, reason in results.facts["left out"].items():
         typer.echo(f"left out: {name}; {reason}", err=True)
     for entry in results.missing:

@@ -104,6 +104,7 @@ _READERS = (
     Reader("text", "Plain text: 'Speaker: text' lines, a blank line between dialogues"),
     Reader("jsonl", "turnwise's own format: JSON Lines, a dialogue a line"),
     Reader("responses", "Response-selection files (Ubuntu, Douban, E-commerce) turned back into dialogues"),
+    Reader("labelled_responses", "The same files with every candidate, right or wrong, for training a re-ranker"),
     Reader("question_answers", "Question-answer files (AmazonQA and others) as dialogues of two turns"),
     Reader("nli", "Natural language inference (SNLI, MNLI, triplets) as pairs or triplets of turns"),
     Reader(
@@ -286,6 +287,14 @@ _READERS = (
         "terms of its authors; built by their scripts",
         f"{_GITHUB}/PolyAI-LDN/conversational-datasets",
         Counts(15_914_021, 31_908_317),
+    ),
+    Reader(
+        "irc_disentanglement",
+        "Threads of the Ubuntu channel, along annotated reply links",
+        "CC BY 4.0",
+        "https://www.jkk.name/irc-disentanglement",
+        None,
+        _archive("jkkummerfeld/irc-disentanglement"),
     ),
     Reader(
         "massive",

@@ -13,15 +13,15 @@ from turnwise.errors import TurnwiseError
 from turnwise.evaluation.datasets.construction import ConstructionError
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.embedding import Embedder
-from turnwise.evaluation.figures import draw
+from turnwise.evaluation.figures import chart, draw
 from turnwise.evaluation.filling import fill
-from turnwise.evaluation.judged import Judged, judged, load_model
+from turnwise.evaluation.judged import Judged, judged, load_model, with_reranker
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.protocols import PROTOCOLS, TASKS, Effort, Protocol
-from turnwise.evaluation.results import Results, read_outcomes, write_outcomes
+from turnwise.evaluation.results import Results, read_outcomes, taken_with, write_outcomes
 from turnwise.evaluation.suites import SUITES, Suite
 from turnwise.progress import Progress, silent
-from turnwise.training.loop import TrainingError
+from turnwise.training.model import TrainingError
 from turnwise.version import __version__
 
 #: Raised whenever a protocol changes what it measures: outcomes of an older one are not taken for those of the new.
@@ -52,6 +52,7 @@ def evaluate(
     fine_tuning: bool | None = None,
     effort: Effort | None = None,
     name: str = "",
+    reranker: Any = None,
     pictures: bool = True,
     progress: Progress = silent,
 ) -> Results:
@@ -71,6 +72,8 @@ def evaluate(
         fine_tuning: whether to run what trains the encoder; None: in a suite, not in single tasks.
         effort: less than the whole protocol, for those in a hurry; results say so.
         name: of the model, for the results.
+        reranker: one beside an encoder, for what takes both; whatever scores candidates is then measured by it. As `model`: one or
+            its name.
         pictures: whether to draw the suite's pictures too.
         progress: told what is under way.
 
@@ -84,6 +87,8 @@ def evaluate(
         raise EvaluationError(f"{data} is no folder: give one that holds data sets in their authors' layouts, or a sample world")
     wanted = _suite(suite) if suite is not None else None
     subject = load_model(model) if isinstance(model, str) else judged(model, name)
+    if reranker is not None:
+        subject = with_reranker(subject, load_model(reranker) if isinstance(reranker, str) else judged(reranker))
     subject = replace(subject, name=name or subject.name)
     runner = _Runner(subject, data, Path(out) / "cache" if out is not None else None, effort, progress)
     results = Results(subject.name, suite or "+".join(tasks))
@@ -113,6 +118,8 @@ def evaluate(
         if pictures:
             used = {job.dataset.name for job in jobs}
             draw(wanted.name, runner.model, lambda work, each: runner.load(work, each) if each in used else None, results)
+    if pictures:
+        chart(results)
     return results
 
 
@@ -130,7 +137,13 @@ def _asked_for(jobs: list[_Job], datasets: Sequence[str], data: Path, results: R
 
 def _impossible(jobs: Sequence[_Job], model: Judged, train: bool, suite: str) -> dict[str, str]:
     """The protocols that are not run, and why; it is an error if none is left."""
-    left_out = {job.name: "the model does not have what it takes" for job in jobs if not job.protocol.suits(model)}
+    left_out = {
+        job.name: "it takes an encoder and a re-ranker, which --reranker names"
+        if job.protocol.needs == "both"
+        else "the model does not have what it takes"
+        for job in jobs
+        if not job.protocol.suits(model)
+    }
     left_out |= {job.name: "fine-tuning was not asked for" for job in jobs if job.protocol.needs == "weights" and not train}
     if all(job.name in left_out for job in jobs):
         reasons = "; ".join(f"{job}: {reason}" for job, reason in left_out.items())
@@ -159,6 +172,8 @@ class _Runner:
             for source, side in model.templates.items()
         }
         self.model = replace(model, encoder=encoder, templates=sides)
+        # vectors that were kept would take no time
+        self._unkept = model
         self._data = data
         self._effort = effort
         self._progress = progress
@@ -220,7 +235,8 @@ class _Runner:
         place = self._place(job)
         if place is not None and place.is_file():
             return read_outcomes(place)
-        found = job.protocol.run(self.model, self._loaded(job.dataset), self._effort, self._progress)
+        model = self._unkept if job.protocol.timed else self.model
+        found = job.protocol.run(model, self._loaded(job.dataset), self._effort, self._progress)
         if place is None:
             return found
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -236,6 +252,8 @@ class _Runner:
         key = [__version__, _REVISION, job.name, job.dataset.name, self._hash(job.dataset), asdict(self._effort)]
         if templates:
             key.append(self.model.templates_fingerprint)
+        if job.protocol.timed:  # results name the machine that they were taken on: times of another are not theirs
+            key.append(taken_with())
         return self._parts / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}.parquet"
 
     def _loaded(self, dataset: Dataset[Any]) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.backbone.backbone import Backbone
 from turnwise.backbone.pooling import Pooling
 from turnwise.backbone.source import locate
 from turnwise.compression import Compression, Source
@@ -21,7 +22,9 @@ from turnwise.encoder import COMPRESSION, Encoder
 from turnwise.errors import TurnwiseError
 from turnwise.evaluation.postprocessing.glove import GloVe
 from turnwise.evaluation.postprocessing.registry import postprocess
+from turnwise.evaluation.reporting.cells import short
 from turnwise.evaluation.tasks.encoding import SupportsEncode, SupportsScore
+from turnwise.reranker import Reranker, is_reranker
 from turnwise.template import ONE_MARK, SlotMarks
 
 #: What the five papers' figures are of, unless a table says otherwise: BERT-base.
@@ -38,8 +41,8 @@ class Judged:
 
     Attributes:
         name: for reports.
-        encoder: gives vectors; None for a re-ranker.
-        scorer: gives scores of candidates; None for an encoder.
+        encoder: gives vectors; None for a re-ranker alone.
+        scorer: gives scores of candidates; None for an encoder alone.
         trainable: what fine-tuning starts from; None where there is nothing that we can train.
         templates: gives the vectors of inputs' templates, by where these come from; empty where it has learnt none.
         templates_fingerprint: the same for the same vectors of templates, of models of one fingerprint; None where that cannot be
@@ -81,18 +84,25 @@ def load_model(name: str, pooling: Pooling | None = None, compressed: bool = Fal
         return judged(GloVe(Path(rest)), name)
     if rest and not Path(name).exists():
         return judged(_function(kind, rest), name)
-    return load_encoder(name, name, pooling, compressed)
+    return load_folder(name, name, pooling, compressed)
 
 
-def load_encoder(folder: str | Path, name: str, pooling: Pooling | None = None, compressed: bool = False) -> Judged:
-    """Loads an encoder of ours with all that its folder says of it.
+def load_folder(folder: str | Path, name: str, pooling: Pooling | None = None, compressed: bool = False) -> Judged:
+    """Loads an encoder of ours with all that its folder says of it, or a re-ranker.
 
     Args:
         folder: or 'minilm', or a Hugging Face id.
         name: for reports.
         pooling: instead of the model's own.
         compressed: draw vectors towards those of templates, as the folder says how.
+
+    Raises:
+        ModelError: if a re-ranker is to be pooled or compressed.
     """
+    if is_reranker(locate(folder)):
+        if pooling is not None or compressed:
+            raise ModelError(f"{name} is a re-ranker: it gives no vectors that could be pooled or compressed")
+        return judged(Reranker.load(folder), name)
     encoder = Encoder.load(folder, pooling=pooling, compressed=compressed)
     if compressed:
         # what is compressed is compressed once, and training would not see it
@@ -138,7 +148,9 @@ def judged(model: Any, name: str = "") -> Judged:
         return model
     name = name or type(model).__name__
     if isinstance(model, Encoder):
-        return Judged(name, model, None, model, fingerprint(model), _remark(model), marks=model.marks)
+        return Judged(name, model, None, model, fingerprint(model), _remark(model.backbone), marks=model.marks)
+    if isinstance(model, Reranker):
+        return Judged(name, None, model, None, reranker_fingerprint(model), _remark(model.backbone))
     if type(model).__module__.startswith("sentence_transformers") and hasattr(model, "encode"):
         remark = "another model than the paper's"
         return Judged(name, SentenceTransformerEncoder(model), None, None, _digest(_weights(model), str(model)), remark)
@@ -175,12 +187,41 @@ def postprocessed_on(subject: Judged, kind: str, corpus: Iterable[Dialogue]) -> 
     return postprocessed(subject, kind, list(dict.fromkeys(turn.text for dialogue in corpus for turn in dialogue.turns)))
 
 
+def with_reranker(subject: Judged, reranker: Judged) -> Judged:
+    """A pair of models: the one gives vectors, the other scores of candidates.
+
+    Raises:
+        ModelError: if the first gives no vectors, or the second no scores.
+    """
+    if subject.encoder is None:
+        raise ModelError(f"{subject.name} gives no vectors: a re-ranker goes with an encoder")
+    if reranker.scorer is None:
+        raise ModelError(f"{reranker.name} is no re-ranker: give one that scores candidates, such as `turnwise train ums` writes")
+    known = None
+    if subject.fingerprint is not None and reranker.fingerprint is not None:
+        known = _digest([], subject.fingerprint, reranker.fingerprint)
+    return replace(
+        subject,
+        name=f"{subject.name}, re-ranked by {short(reranker.name)}",
+        scorer=reranker.scorer,
+        fingerprint=known,
+        remark=subject.remark or reranker.remark,
+    )
+
+
 def fingerprint(encoder: Encoder) -> str:
     """A hash of all that determines an encoder's vectors: weights, vocabulary, pooling, the joining of turns, lengths."""
     settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
     mixture = encoder.compression.description() if encoder.compression is not None else ""
     words = json.dumps(vocabulary(encoder.backbone.tokenizer), sort_keys=True)
     return _digest(_weights(encoder), repr(settings), encoder.backbone.model.config.to_json_string(), words, mixture)
+
+
+def reranker_fingerprint(reranker: Reranker) -> str:
+    """A hash of all that determines a re-ranker's scores: weights, heads, vocabulary, lengths."""
+    settings = (sorted(reranker.heads), reranker.max_length, reranker.window)
+    words = json.dumps(vocabulary(reranker.backbone.tokenizer), sort_keys=True)
+    return _digest(_weights(reranker), repr(settings), reranker.backbone.model.config.to_json_string(), words)
 
 
 def vocabulary(tokenizer: Any) -> dict[str, Any]:
@@ -302,9 +343,8 @@ def _own_fingerprint(model: Any) -> str | None:
     return str(own) if own is not None else None
 
 
-def _remark(encoder: Encoder) -> str:
-    config = encoder.backbone.model.config
-    shape = (config.model_type, encoder.backbone.layers, encoder.hidden)
+def _remark(backbone: Backbone) -> str:
+    shape = (backbone.model.config.model_type, backbone.layers, backbone.hidden)
     if shape == _PAPERS_BACKBONE:
         return ""
     return f"another backbone ({shape[0]} of {shape[1]} layers and {shape[2]} units; the paper's is BERT-base)"

@@ -15,8 +15,14 @@ LOWER_IS_BETTER = ("adversary first", "alignment", "fpr95", "mean cosine", "shar
 #: λ of semantic compression, as it was chosen.
 TEMPLATE_SHARE = "share of the template"
 
-#: What says nothing good or bad of a model, so that no two models are compared by it.
-COUNTS = ("contexts without a right response", TEMPLATE_SHARE)
+#: Time that a model takes, on the machine that the results name.
+MILLISECONDS = "milliseconds a context"
+
+#: What a model that draws its answers at random gets.
+CHANCE = "chance"
+
+#: What says nothing good or bad of a model, or not of a model alone, so that no two models are compared by it.
+COUNTS = ("contexts without a right response", TEMPLATE_SHARE, MILLISECONDS, CHANCE)
 
 
 def lower_is_better(metric: str) -> bool:

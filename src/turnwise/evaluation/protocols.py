@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+from turnwise.coherence import SupportsCoherence
 from turnwise.encoder import Encoder
 from turnwise.evaluation.datasets.actions import ACTION_DATASETS
 from turnwise.evaluation.datasets.candidates import candidate_datasets
@@ -18,6 +19,7 @@ from turnwise.evaluation.datasets.similarity import SIMILARITY_DATASETS
 from turnwise.evaluation.datasets.triplets import TRIPLET_DATASETS
 from turnwise.evaluation.judged import Judged
 from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.tasks.coherence import coherence, heads_of
 from turnwise.evaluation.tasks.compressed import compressed_geometry, compressed_intents
 from turnwise.evaluation.tasks.encoding import SupportsEncode, SupportsScore
 from turnwise.evaluation.tasks.finetuned import (
@@ -36,6 +38,7 @@ from turnwise.evaluation.tasks.reranking import rerank, rerank_adversarial
 from turnwise.evaluation.tasks.responses import rank_answers, rank_responses
 from turnwise.evaluation.tasks.retrieval import retrieve
 from turnwise.evaluation.tasks.scope import detect_out_of_scope
+from turnwise.evaluation.tasks.selection import select
 from turnwise.evaluation.tasks.similarity import correlate
 from turnwise.evaluation.tasks.triplets import nearer
 from turnwise.progress import Progress
@@ -74,22 +77,27 @@ class Protocol:
     Attributes:
         task: which task it belongs to.
         datasets: what it can be run on.
-        needs: vectors, scores of candidates (by cosine, if need be), weights to train, or vectors of templates besides.
+        needs: vectors, scores of candidates (by cosine, if need be), heads that look at turns (or vectors), weights to train,
+            vectors of templates besides, or both vectors and a re-ranker's scores.
         run: judges a model on a data set.
+        timed: whether it measures time, too: it is then given a model that keeps no vectors.
     """
 
     task: str
     datasets: Catalogue
-    needs: Literal["vectors", "scores", "weights", "templates"]
+    needs: Literal["vectors", "scores", "heads", "weights", "templates", "both"]
     run: Run
+    timed: bool = False
 
     def suits(self, model: Judged) -> bool:
         """Whether a model has what it takes."""
         return {
             "vectors": model.encoder is not None,
             "scores": model.encoder is not None or model.scorer is not None,
+            "heads": model.encoder is not None or bool(heads_of(model.scorer)),
             "weights": model.trainable is not None,
             "templates": bool(model.templates),
+            "both": model.encoder is not None and model.scorer is not None,
         }[self.needs]
 
 
@@ -101,8 +109,17 @@ def _vectors(model: Judged) -> SupportsEncode:
     return model.encoder
 
 
+def _scorer(model: Judged) -> SupportsScore:
+    assert model.scorer is not None
+    return model.scorer
+
+
 def _scores(model: Judged) -> SupportsEncode | SupportsScore:
     return model.scorer or _vectors(model)
+
+
+def _heads(model: Judged) -> SupportsEncode | SupportsCoherence:
+    return cast(SupportsCoherence, model.scorer) if heads_of(model.scorer) else _vectors(model)
 
 
 def _weights(model: Judged) -> Encoder:
@@ -143,6 +160,12 @@ def _longest(dataset: str) -> int:
 
 def _with_scope(data: Path | None) -> Mapping[str, Dataset[Any]]:
     return {name: dataset for name, dataset in intent_datasets(data).items() if name == "sample" or name.startswith("clinc150")}
+
+
+def _with_dialogues(data: Path | None) -> Mapping[str, Dataset[Any]]:
+    """Without those that have the dialogues of another, with other candidates."""
+    again = ("irc_ubuntu_100", "dailydialog_plusplus_adversarial")
+    return {name: dataset for name, dataset in candidate_datasets(data).items() if name not in again}
 
 
 def _always(known: Mapping[str, Dataset[Any]]) -> Catalogue:
@@ -202,6 +225,19 @@ PROTOCOLS: dict[str, Protocol] = {
         candidate_datasets,
         "scores",
         lambda model, data, effort, progress: rerank_adversarial(_scores(model), data.test, data.name),
+    ),
+    "selection": Protocol(
+        "selection",
+        candidate_datasets,
+        "both",
+        lambda model, data, effort, progress: select(_vectors(model), _scorer(model), data.test, data.name, progress=progress),
+        timed=True,
+    ),
+    "coherence": Protocol(
+        "coherence",
+        _with_dialogues,
+        "heads",
+        lambda model, data, effort, progress: coherence(_heads(model), data.test, data.name, progress=progress),
     ),
     "fine-tuned actions": Protocol(
         "actions",

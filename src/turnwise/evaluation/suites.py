@@ -314,6 +314,7 @@ _UMS = Suite(
             ),
         ),
         Work("adversarial candidates", ("ubuntu_v1",), ("ubuntu_v1_slice", "ubuntu_v2_slice", "irc_ubuntu", "sample")),
+        Work("coherence", (), ("ubuntu_v1_slice", "ubuntu_v2_slice", "irc_ubuntu", "dailydialog_plusplus", "sample")),
     ),
     (
         SuiteTable(printed("ums", "Table 2"), _ums),

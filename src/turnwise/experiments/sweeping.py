@@ -24,7 +24,7 @@ from turnwise.backbone.pooling import Pooling
 from turnwise.corpus.store import Corpus
 from turnwise.encoder import Encoder
 from turnwise.errors import TurnwiseError
-from turnwise.evaluation.judged import Judged, judged, load_encoder, load_model, postprocessed_on
+from turnwise.evaluation.judged import Judged, judged, load_folder, load_model, postprocessed_on
 from turnwise.evaluation.protocols import Effort
 from turnwise.evaluation.results import Results
 from turnwise.experiments.grid import slug
@@ -105,7 +105,7 @@ class _Running:
         if planned.word_vectors:
             found = load_model(f"glove:{self._word_vectors(recipe)}")
         elif planned.trained:
-            found = load_encoder(self._trained(recipe, planned.run), planned.name, planned.pooling)
+            found = load_folder(self._trained(recipe, planned.run), planned.name, planned.pooling)
         else:
             found = judged(_untrained(recipe, planned.pooling))
         if planned.postprocess is not None:

@@ -25,7 +25,7 @@ from turnwise.backbone.compose import TurnStyle
 from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.losses import candidate_nt_xent, guided_cosine, guided_vectors
-from turnwise.objectives.objective import Batch, BatchStates, Example, Prepared
+from turnwise.objectives.objective import Batch, BatchStates, Example, ForEncoders, Prepared
 
 #: Units of the layer by which the authors' code weights turns.
 _RELEASED_UNITS = 256
@@ -35,7 +35,7 @@ _MOST_RESPONSES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class DialogueCSE:
+class DialogueCSE(ForEncoders):
     """Matching-guided embeddings of responses, contrasted.
 
     Attributes:

@@ -15,11 +15,11 @@ from torch import nn
 from turnwise.backbone.compose import TurnStyle
 from turnwise.dialogue import Dialogue
 from turnwise.losses import Weighting, hard_negative_nt_xent
-from turnwise.objectives.objective import Batch, Example, Prepared, equal_texts, words
+from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared, equal_texts, words
 
 
 @dataclass(frozen=True, slots=True)
-class DSE:
+class DSE(ForEncoders):
     """Consecutive utterances.
 
     Attributes:

@@ -9,7 +9,7 @@ may do the middle part as it likes (in one forward pass or in many, with cached 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,14 @@ from torch import nn
 from turnwise.backbone.compose import Composer, TurnStyle
 from turnwise.backbone.stream import Tokens, TokenStream
 from turnwise.dialogue import Dialogue
+from turnwise.errors import TurnwiseError
+from turnwise.reranker import Task
 
 #: Consecutive turns of a dialogue: the first, and the one behind the last.
 Window = tuple[int, int]
+
+#: Drawings after which a turn that is like the one wanted will do.
+_PATIENCE = 50
 
 
 class Example(NamedTuple):
@@ -51,6 +56,9 @@ class Texts(Protocol):
 
     def template_identity(self, turn: int) -> int:
         """A number that turns of equal templates share."""
+
+    def rivals(self, turn: int) -> npt.NDArray[np.int64]:
+        """Turns that an encoder would answer with in place of this one, nearest first."""
 
     @property
     def dialogue_starts(self) -> npt.NDArray[np.int64]:
@@ -95,6 +103,34 @@ class Batch:
         """The sequences of one column."""
         return [self.sequence(first, last) for first, last in self.windows[:, number].tolist()]
 
+    def stranger(self, turn: int, unlike: Sequence[int], speaker: str | None = None) -> int:
+        """A turn of another dialogue than a turn's own, drawn at random.
+
+        Args:
+            turn: whose dialogue is passed over.
+            unlike: identities of texts that are passed over.
+            speaker: whose turn is preferred, or it could be known by who speaks; None: anybody's.
+
+        Raises:
+            TurnwiseError: if there is none.
+        """
+        starts = self.texts.dialogue_starts
+        here = int(np.searchsorted(starts, turn, "right"))
+        first, last = int(starts[here - 1]), int(starts[here])
+        others = int(starts[-1]) - (last - first)
+        found = -1
+        for _ in range(_PATIENCE if others else 0):
+            drawn = int(self.random.integers(others))
+            drawn += (last - first) * (drawn >= first)
+            if self.texts.identity(drawn) in unlike:
+                continue
+            if speaker is None or self.texts.speaker(drawn) == speaker:
+                return drawn
+            found = drawn
+        if found < 0:
+            raise TurnwiseError("other dialogues hold no other texts: no wrong answer can be drawn from them; take a larger corpus")
+        return found
+
     def identities(self, number: int) -> npt.NDArray[np.int64]:
         """A number for each window of a column; equal texts share it."""
         return np.array(
@@ -129,7 +165,7 @@ class TokenStates:
     Attributes:
         states: (tokens, hidden), in stream order.
         stream: whose states they are.
-        members: which of the prepared sequences the stream was made of, in the order given to it.
+        members: which of the prepared sequences the stream was made of, in the order given to it; -1 for those of others.
     """
 
     states: torch.Tensor
@@ -165,6 +201,15 @@ class BatchStates:
         return self.states[torch.where(mask, starts[:, None] + places, 0)] * mask[..., None], mask
 
 
+class ForEncoders:
+    """What an objective says of re-rankers that trains none."""
+
+    __slots__ = ()
+
+    task: ClassVar[None] = None
+    miner: ClassVar[None] = None
+
+
 class _Objective(Protocol):
     """What every objective says."""
 
@@ -186,6 +231,14 @@ class _Objective(Protocol):
 
         The heads of an objective that does are a layer on templates' vectors, and stay with the model.
         """
+
+    @property
+    def task(self) -> Task | None:
+        """The head of a re-ranker that it trains, and that stays with the model; None: it trains no re-ranker."""
+
+    @property
+    def miner(self) -> str | None:
+        """The encoder that finds wrong answers for it which are hard to tell from right ones; None: it wants none of them."""
 
     @property
     def unique(self) -> bool:
@@ -236,7 +289,28 @@ class TokenObjective(_Objective, Protocol):
         """The sum of the loss over the items of some sequences; the loop divides by the batch's weight."""
 
 
-Objective = PooledObjective | BatchObjective | TokenObjective
+class ReplacingObjective(_Objective, Protocol):
+    """An objective on token states whose heads put tokens into the sequences before the backbone reads them."""
+
+    needs: Literal["replaced"]
+
+    def replaced(
+        self,
+        stream: TokenStream,
+        members: npt.NDArray[np.int64],
+        facts: dict[str, npt.NDArray[Any]],
+        heads: nn.Module,
+        embeddings: nn.Module,
+    ) -> tuple[TokenStream, torch.Tensor]:
+        """The stream of some sequences as the backbone is to read it, and what the replacing itself adds to the sum of the loss."""
+
+    def loss_sum(
+        self, states: TokenStates, facts: dict[str, npt.NDArray[Any]], heads: nn.Module, embeddings: nn.Module
+    ) -> torch.Tensor:
+        """The sum of the loss over the items of some sequences, read as replaced; the loop divides by the batch's weight."""
+
+
+Objective = PooledObjective | BatchObjective | TokenObjective | ReplacingObjective
 
 
 def words(text: str) -> int:

@@ -13,11 +13,11 @@ from turnwise.backbone.compose import TurnStyle
 from turnwise.dialogue import Dialogue
 from turnwise.losses import hard_negative_nt_xent
 from turnwise.objectives.dse import DSE
-from turnwise.objectives.objective import Batch, Example, Prepared
+from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared
 
 
 @dataclass(frozen=True, slots=True)
-class PairSupCon:
+class PairSupCon(ForEncoders):
     """Premise and hypothesis; neutral pairs are left out.
 
     Attributes:

@@ -11,10 +11,13 @@ from turnwise.objectives.dse import DSE
 from turnwise.objectives.masked_language import MaskedLanguage
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.pairsupcon import PairSupCon
+from turnwise.objectives.post_training import PostTraining
+from turnwise.objectives.response_selection import ResponseSelection
 from turnwise.objectives.siamese import Siamese
 from turnwise.objectives.simcse import SimCSE
 from turnwise.objectives.tadse import TaDSE
 from turnwise.objectives.tod_bert import TODBERT
+from turnwise.objectives.utterance_manipulation import Deletion, Insertion, Search
 from turnwise.objectives.wmdc import WMDC
 from turnwise.options import checked
 
@@ -28,6 +31,11 @@ OBJECTIVES: dict[str, type[Any]] = {
     "tod-bert": TODBERT,
     "siamese": Siamese,
     "masked-language": MaskedLanguage,
+    "post-training": PostTraining,
+    "response-selection": ResponseSelection,
+    "insertion": Insertion,
+    "deletion": Deletion,
+    "search": Search,
 }
 
 

@@ -14,11 +14,11 @@ from torch.nn.functional import cross_entropy
 
 from turnwise.backbone.compose import TurnStyle
 from turnwise.dialogue import Dialogue
-from turnwise.objectives.objective import Batch, Example, Prepared
+from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared
 
 
 @dataclass(frozen=True, slots=True)
-class Siamese:
+class Siamese(ForEncoders):
     """Context and response through one encoder, an MLP on the context's side, in-batch negatives by dot product.
 
     Attributes:

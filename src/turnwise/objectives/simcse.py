@@ -11,11 +11,11 @@ from torch import nn
 from turnwise.backbone.compose import TurnStyle
 from turnwise.dialogue import Dialogue
 from turnwise.losses import nt_xent
-from turnwise.objectives.objective import Batch, Example, Prepared, words
+from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared, words
 
 
 @dataclass(frozen=True, slots=True)
-class SimCSE:
+class SimCSE(ForEncoders):
     """SimCSE.
 
     Attributes:

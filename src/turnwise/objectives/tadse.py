@@ -25,12 +25,12 @@ from turnwise.backbone.stream import Tokens
 from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.losses import nt_xent
-from turnwise.objectives.objective import Batch, Example, Prepared, equal_texts
+from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared, equal_texts
 from turnwise.template import slots_in_place
 
 
 @dataclass(frozen=True, slots=True)
-class TaDSE:
+class TaDSE(ForEncoders):
     """Templates, utterances, and pairs of them, contrasted.
 
     Attributes:

@@ -15,11 +15,11 @@ from torch import nn
 from turnwise.backbone.compose import ROLE_TOKENS, TurnStyle
 from turnwise.dialogue import SYSTEM, Dialogue
 from turnwise.losses import nt_xent
-from turnwise.objectives.objective import Batch, Example, Prepared
+from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared
 
 
 @dataclass(frozen=True, slots=True)
-class TODBERT:
+class TODBERT(ForEncoders):
     """Context and response, by plain dot product of their vectors, in one direction, as the authors do it.
 
     Attributes:

@@ -20,11 +20,11 @@ from turnwise.backbone.compose import TurnStyle
 from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.losses import inverse_response_frequency, symmetric_nt_xent
-from turnwise.objectives.objective import Batch, Example, Prepared
+from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared
 
 
 @dataclass(frozen=True, slots=True)
-class WMDC:
+class WMDC(ForEncoders):
     """Windows of several sizes, weighted by inverse response frequency.
 
     Attributes:

@@ -3,7 +3,7 @@
 On one process or on several; whatever the way, the loss and its gradient are those of the whole batch at once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +15,7 @@ from torch import nn
 
 from turnwise.backbone.stream import TokenStream, chunks
 from turnwise.encoder import Encoder
-from turnwise.objectives.objective import Prepared, TokenObjective, TokenStates
+from turnwise.objectives.objective import Prepared, ReplacingObjective, TokenObjective, TokenStates
 
 Seed = Callable[[int], None]
 """Sets the random state for a chunk: the same chunk sees the same dropout in both passes."""
@@ -166,8 +166,27 @@ class _Gather(torch.autograd.Function):
         return summed[dist.get_rank()], None
 
 
+@dataclass(frozen=True, slots=True)
+class TokenPart:
+    """An objective on token states in a step: what was prepared for it, its heads, and what its loss counts."""
+
+    objective: TokenObjective | ReplacingObjective
+    prepared: Prepared
+    heads: nn.Module
+    weight: float
+
+    @property
+    def total(self) -> int:
+        """The items of its batch, over which its loss is the mean."""
+        assert self.prepared.weights is not None
+        return max(1, int(self.prepared.weights.sum()))
+
+
 class TokenStep:
-    """Forward and backward of an objective on token states, chunk by chunk; the loss is the mean over the batch's items."""
+    """Forward and backward of objectives on token states, chunk by chunk; a loss is the mean over its batch's items.
+
+    Several objectives go through the backbone together: a chunk may hold sequences of all of them.
+    """
 
     def __init__(self, encoder: Encoder, budget: int, rank: int = 0, world: int = 1):
         self._encoder = encoder
@@ -175,23 +194,68 @@ class TokenStep:
         self._rank = rank
         self._world = world
 
-    def run(self, prepared: Prepared, objective: TokenObjective, heads: nn.Module, weight: float, seed: Seed) -> torch.Tensor:
-        """Computes the loss and its gradients, times a weight; the loss comes back without it."""
-        assert prepared.weights is not None
-        total = max(1, int(prepared.weights.sum()))
-        share = np.array_split(np.arange(len(prepared.sequences)), self._world)[self._rank]
-        embeddings = self._encoder.backbone.model.get_input_embeddings()
-        value = torch.zeros((), device=self._encoder.backbone.device)
-        for number, part in enumerate(sorted_chunks(prepared, share, self._budget)):
-            if not prepared.weights[part].any():
+    def run(self, parts: Sequence[TokenPart], seed: Seed) -> list[float]:
+        """Computes the losses and the gradients of their weighted sum; the losses come back without their weights.
+
+        An objective that replaces tokens before they are encoded goes alone.
+        """
+        together = _together([part.prepared for part in parts])
+        owners = np.repeat(np.arange(len(parts)), [len(part.prepared.sequences) for part in parts])
+        numbers = np.concatenate([np.arange(len(part.prepared.sequences)) for part in parts])
+        weights = together.weights
+        assert weights is not None
+        # of every objective an equal share, or the processes would not have the same to do
+        share = np.concatenate(
+            [np.array_split(np.flatnonzero(owners == owner), self._world)[self._rank] for owner in range(len(parts))]
+        )
+        device = self._encoder.backbone.device
+        values = torch.zeros(len(parts), device=device)
+        for number, chunk in enumerate(sorted_chunks(together, share, self._budget)):
+            if not weights[chunk].any():
                 continue
             seed(number)
-            stream = stream_of(prepared, part)
-            states = TokenStates(self._encoder.backbone(stream), stream, part)
-            mean = objective.loss_sum(states, prepared.facts, heads, embeddings) / total
+            means = self._means(parts, stream_of(together, chunk), owners[chunk], numbers[chunk])
             # the processes' gradients are averaged, but each holds a part of the sum
-            (mean * (weight * self._world)).backward()
-            value += mean.detach()
+            torch.stack([mean * (parts[owner].weight * self._world) for owner, mean in means.items()]).sum().backward()
+            for owner, mean in means.items():
+                values[owner] += mean.detach()
         if self._world > 1:
-            dist.all_reduce(value)
-        return value
+            dist.all_reduce(values)
+        return [float(value) for value in values]
+
+    def _means(
+        self, parts: Sequence[TokenPart], stream: TokenStream, owners: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]
+    ) -> dict[int, torch.Tensor]:
+        """What a chunk adds to the losses that have sequences in it."""
+        backbone = self._encoder.backbone
+        embeddings = backbone.model.get_input_embeddings()
+        sums = {int(owner): torch.zeros((), device=backbone.device) for owner in np.unique(owners)}
+        for owner in sums:
+            objective = parts[owner].objective
+            if objective.needs == "replaced":
+                assert len(parts) == 1
+                stream, sums[owner] = objective.replaced(
+                    stream.to(backbone.device), numbers, parts[owner].prepared.facts, parts[owner].heads, embeddings
+                )
+        states = backbone(stream)
+        for owner in sums:
+            part = parts[owner]
+            own = TokenStates(states, stream, np.where(owners == owner, numbers, -1))
+            sums[owner] = (sums[owner] + part.objective.loss_sum(own, part.prepared.facts, part.heads, embeddings)) / part.total
+        return sums
+
+
+def _together(batches: Sequence[Prepared]) -> Prepared:
+    """The sequences of several batches, one batch behind the other; those without segments are of the first."""
+    if len(batches) == 1:
+        return batches[0]
+    sequences = [sequence for prepared in batches for sequence in prepared.sequences]
+    segments = None
+    if any(prepared.segments is not None for prepared in batches):
+        segments = [
+            segment
+            for prepared in batches
+            for segment in (prepared.segments or [np.zeros(len(sequence), np.int32) for sequence in prepared.sequences])
+        ]
+    weights = np.concatenate([prepared.weights for prepared in batches if prepared.weights is not None])
+    return Prepared(sequences, sum(prepared.rows for prepared in batches), segments=segments, weights=weights)

@@ -71,9 +71,10 @@ def model_card(recipe: Recipe, corpus: Corpus, out: Path) -> str:
     """A model card: what it is, what it learnt from and under which licence, how, and what was measured."""
     stores = [store.manifest for store in corpus.stores]
     probed = [json.loads(line) for line in _lines(out / "metrics.jsonl") if '"probe.' in line]
+    kind = "A re-ranker" if recipe.reranks else "An encoder"
     stages = ", then by ".join(", ".join(stage.objectives) for stage in recipe.stages)
     lines = [
-        *card_lines(f"An encoder trained by {stages}", f" from `{recipe.backbone}`", out.name),
+        *card_lines(f"{kind} trained by {stages}", f" from `{recipe.backbone}`", out.name, recipe.reranks),
         "## Data",
         "",
         "| source | dialogues | utterances | licence |",

@@ -8,9 +8,10 @@ killed and resumed ends with the weights of one that was not.
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,34 +19,30 @@ from accelerate import Accelerator
 from torch import nn
 
 from turnwise.corpus.store import Corpus
-from turnwise.encoder import COMPRESSION, Encoder
-from turnwise.errors import TurnwiseError
+from turnwise.encoder import COMPRESSION
 from turnwise.files import write_whole
 from turnwise.objectives.objective import BatchStates, Objective, Prepared
 from turnwise.progress import Progress, silent
-from turnwise.template import SlotMarks
 from turnwise.training.batches import Feed, prepared_steps
 from turnwise.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
-from turnwise.training.encoding import BatchStep, TokenStep
+from turnwise.training.encoding import BatchStep, TokenPart, TokenStep
 from turnwise.training.log import Log, curves_svg, model_card
 from turnwise.training.machine import half_precision, interruptions, peak_memory, release_memory, token_budget
+from turnwise.training.model import Model, TrainingError, model_of, start, take_head
 from turnwise.training.recipe import Recipe, load_recipe
+from turnwise.training.rivals import find_rivals
 from turnwise.training.schedule import learning_rate_factor
 from turnwise.training.templates import learnt_compression, slot_marks
 from turnwise.training.tokens import corpus_source, find_examples, tokenise_corpus
 
-#: What a probe is: figures of an encoder, higher is better.
-Probe = Callable[[Encoder], dict[str, float]]
+#: What a probe is: figures of a model.
+Probe = Callable[[Any], dict[str, float]]
 
 #: In a model's folder: the model of the recipe's first stage.
 FIRST = "first"
 
 #: In a run's folder once its training is over, with what it learnt from; the model's own files are there before they are whole.
 TRAINED = "trained"
-
-
-class TrainingError(TurnwiseError):
-    """A run cannot go on; the message says why and how."""
 
 
 class TrainingInterruptedError(TrainingError):
@@ -73,8 +70,10 @@ def train(
     tensorboard: bool = False,
     cache: Path | str | None = None,
     first: Path | str | None = None,
-) -> Encoder:
-    """Trains an encoder; `out` becomes its folder, with `checkpoints/`, `metrics.jsonl`, `curves.svg` and `recipe.yaml` inside.
+) -> Model:
+    """Trains an encoder, or a re-ranker where an objective is one's.
+
+    `out` becomes its folder, with `checkpoints/`, `metrics.jsonl`, `curves.svg` and `recipe.yaml` inside.
 
     Where the recipe has a first stage, that is trained before, in the same way; its model is in `out/first`.
 
@@ -83,7 +82,7 @@ def train(
         corpus: what to learn from.
         out: the folder; must be new unless `resume`.
         resume: go on from the newest checkpoint in `out`, or start if there is none; in the first stage, if that is not over.
-        probe: measures the encoder before, after and every `probe_every` steps; the recipe's own stage, not the first.
+        probe: measures the model before, after and every `probe_every` steps; the recipe's own stage, not the first.
         progress: told how many steps are done.
         tensorboard: also write TensorBoard's files, into `tensorboard/`.
         cache: where tokenised texts are kept, for several runs over one corpus to share; None: in `out/tokens`.
@@ -125,22 +124,30 @@ class _Run:
         if self.main:  # alone: another process would find what this one has just written, and take it for an earlier run
             _claim(out, recipe, resume)
         self.accelerator.wait_for_everyone()
-        start: str | Path = recipe.backbone
+        place: str | Path = recipe.backbone
         if recipe.first is not None:
-            start = first or _first(recipe.first, corpus, out / FIRST, resume, progress, tensorboard, cache)
-            _expect_trained(start, recipe.first, corpus)
+            place = first or _first(recipe.first, corpus, out / FIRST, resume, progress, tensorboard, cache)
+            _expect_trained(place, recipe.first, corpus)
         torch.manual_seed(recipe.seed)
         objectives = recipe.make()
         marks = slot_marks(self.corpus, objectives)
-        self.encoder = _encoder(recipe, start, objectives, marks).to(self.accelerator.device)
+        self.encoder, heads = start(recipe, place, objectives, marks)
+        self.encoder.to(self.accelerator.device)
         with self.accelerator.main_process_first():
             told = progress if self.main else silent
             texts = tokenise_corpus(self.corpus, self.encoder.backbone.tokenizer, cache, told, marks)
             examples = find_examples(self.corpus, texts, objectives, cache, told)
+            for objective in objectives.values():
+                if objective.miner is not None:
+                    texts.take_rivals(find_rivals(self.corpus, texts, objective.miner, cache, told))
         self.parts = [
             _Part(name, objective, objective.heads(self.encoder.hidden).to(self.accelerator.device), recipe.weight(name))
             for name, objective in objectives.items()
         ]
+        for part in self.parts:
+            take_head(part.heads, part.objective, heads)
+        self.groups = _groups(objectives.values())
+        self.model = model_of(self.encoder, [(part.objective, part.heads) for part in self.parts])
         composer = self.encoder.composer
         self.feeds = [
             Feed(
@@ -157,6 +164,7 @@ class _Run:
             for name, objective in objectives.items()
         ]
         self.steps = recipe.steps_of(self.feeds[0].steps_per_epoch)
+        self.probe_every = self.feeds[0].steps_per_epoch if recipe.probe_every == "epoch" else recipe.probe_every
         self.named = self._named_parameters()
         self.optimizer = self._optimizer()
         self.average = {name: value.detach().clone() for name, value in self.named.items()} if recipe.ema else {}
@@ -232,7 +240,7 @@ class _Run:
                     self.log.write(self.step, figures)
                     progress(f"training: loss {figures['loss']:.3f}, {rows / seconds:,.0f} examples/s", self.step, self.steps)
                     start, done, tokens = time.perf_counter(), self.step, 0
-                if probe and recipe.probe_every and self.step % recipe.probe_every == 0 and self.step < self.steps:
+                if probe and self.probe_every and self.step % self.probe_every == 0 and self.step < self.steps:
                     self._probe(probe)
                 if recipe.checkpoint_epochs and self.step % self.feeds[0].steps_per_epoch == 0 and self.main:
                     with self._averaged():
@@ -254,17 +262,19 @@ class _Run:
         figures: dict[str, float] = {}
         total = 0.0
         self.optimizer.zero_grad(set_to_none=True)
-        for number, (part, prepared) in enumerate(zip(self.parts, batches, strict=True)):
+        for together in self.groups:
 
-            def seed(chunk: int, number: int = number) -> None:
+            def seed(chunk: int, number: int = together[0]) -> None:
                 torch.manual_seed(_mix(recipe.seed, self.step, number, chunk, self.rank))
 
             with torch.autocast(self.accelerator.device.type, torch.bfloat16, enabled=self.half):
-                value, logs = self._part(part, prepared, seed)
-            total += part.weight * value
-            if len(self.parts) > 1:
-                figures[f"loss.{part.name}"] = value
-            figures |= {f"{part.name}.{name}": figure for name, figure in logs.items()}
+                found = self._losses(together, batches, seed)
+            for number, (value, logs) in zip(together, found, strict=True):
+                part = self.parts[number]
+                total += part.weight * value
+                if len(self.parts) > 1:
+                    figures[f"loss.{part.name}"] = value
+                figures |= {f"{part.name}.{name}": figure for name, figure in logs.items()}
         self._average_gradients()
         factor = learning_rate_factor(recipe.schedule, self.step, self.steps, recipe.warmup)
         for group in self.optimizer.param_groups:
@@ -277,11 +287,24 @@ class _Run:
                 average.lerp_(self.named[name].detach(), 1 - recipe.ema)
         return {"loss": total, "learning_rate": recipe.learning_rate * factor, **figures}
 
-    def _part(self, part: _Part, prepared: Prepared, seed: Callable[[int], None]) -> tuple[float, dict[str, float]]:
+    def _losses(
+        self, together: list[int], batches: list[Prepared], seed: Callable[[int], None]
+    ) -> list[tuple[float, dict[str, float]]]:
+        """The losses of objectives that are encoded together, each with figures for the log; their gradients are added up."""
+        tokens = [
+            TokenPart(part.objective, batches[number], part.heads, part.weight)
+            for number in together
+            if (part := self.parts[number]).objective.needs == "tokens" or part.objective.needs == "replaced"
+        ]
+        if tokens:
+            return [(value, {}) for value in self.tokens.run(tokens, seed)]
+        return [self._whole(self.parts[number], batches[number], seed) for number in together]
+
+    def _whole(self, part: _Part, prepared: Prepared, seed: Callable[[int], None]) -> tuple[float, dict[str, float]]:
+        """The loss of an objective that sees its whole batch."""
         logs: dict[str, float] = {}
         objective = part.objective
-        if objective.needs == "tokens":
-            return float(self.tokens.run(prepared, objective, part.heads, part.weight, seed)), logs
+        assert objective.needs == "states" or objective.needs == "pooled"
         device = self.accelerator.device
         facts = {name: torch.as_tensor(values, device=device) for name, values in prepared.facts.items()}
         lengths = torch.tensor([len(sequence) for sequence in prepared.sequences], device=device)
@@ -325,10 +348,10 @@ class _Run:
         )
 
     def _probe(self, probe: Probe) -> None:
-        """Measures the encoder, and keeps it if it is the best so far."""
+        """Measures the model, and keeps it if it is the best so far."""
         if self.main:
             with self._averaged():
-                figures = probe(self.encoder)
+                figures = probe(self.model)
                 self.log.write(self.step, {f"probe.{name}": value for name, value in figures.items()})
                 wanted = self.recipe.keep_best
                 if wanted is not None:
@@ -399,23 +422,23 @@ class _Run:
         self.best = state["best"]
         return int(state["step"])
 
-    def finish(self) -> Encoder:
+    def finish(self) -> Model:
         """Writes the finished model, unless that was done before: what was chosen for it since is to stay."""
         self.log.close()
         with torch.no_grad():
             for name, value in self.average.items():
                 self.named[name].copy_(value)
-        self.encoder.eval()
+        self.model.eval()
         if self.main and not (self.out / TRAINED).is_file():
             self._save(self.out, model_card(self.recipe, self.corpus, self.out))
             (self.out / "curves.svg").write_text(curves_svg(self.out / "metrics.jsonl"), encoding="utf-8")
             write_whole(self.out / TRAINED, "\n".join(corpus_source(self.corpus)))
         self.accelerator.wait_for_everyone()
-        return self.encoder
+        return self.model
 
     def _save(self, folder: Path, card: str | None = None) -> None:
         """Writes the model as it is, and beside it what its objectives leave it to know of templates."""
-        self.encoder.save(folder, card)
+        self.model.save(folder, card)
         for part in self.parts:
             if part.objective.slot_names is not None:
                 learnt_compression(self.encoder, self.corpus, part.objective, part.heads).save(folder / COMPRESSION)
@@ -467,24 +490,18 @@ def _first(recipe: Recipe, corpus: Corpus, place: Path, resume: bool, progress: 
     return place
 
 
-def _encoder(recipe: Recipe, start: str | Path, objectives: dict[str, Objective], marks: SlotMarks | None) -> Encoder:
-    """The encoder to start from, with the special tokens and the dropout that the recipe wants."""
-    encoder = Encoder.load(start, device="cpu", pooling=recipe.pooling)
-    if recipe.layers is not None:
-        encoder.backbone.keep_layers(recipe.layers)
-    tokens = tuple(dict.fromkeys(token for objective in objectives.values() for token in objective.special_tokens))
-    styles = {objective.style for objective in objectives.values()}
-    if len(styles) > 1:
-        raise TrainingError("objectives of one run must join turns in one way; these mix [SYS]/[USR] marks and separators")
-    if marks is not None:
-        encoder.marks = marks
-        tokens += marks.tokens
-    if tokens:
-        encoder.backbone.add_tokens(tokens)
-    encoder.style = styles.pop()
-    if recipe.dropout is not None or recipe.attention_dropout is not None:
-        encoder.backbone.set_dropout(recipe.dropout, recipe.attention_dropout)
-    return encoder
+def _groups(objectives: Iterable[Objective]) -> list[list[int]]:
+    """The numbers of objectives that are encoded together: all that look at token states; the others each alone."""
+    groups: list[list[int]] = []
+    together: list[int] = []
+    for number, objective in enumerate(objectives):
+        if objective.needs != "tokens":
+            groups.append([number])
+            continue
+        if not together:
+            groups.append(together)
+        together.append(number)
+    return groups
 
 
 def _mix(*numbers: int) -> int:

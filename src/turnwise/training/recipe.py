@@ -77,7 +77,7 @@ class Recipe:
         checkpoint_epochs: also keep the model at the end of every epoch, in `epochs/`.
         keep: how many checkpoints stay.
         log_every: steps between lines of `metrics.jsonl`.
-        probe_every: steps between evaluations of the probe, where one is given; 0: only before and after.
+        probe_every: steps between evaluations of the probe, where one is given, or 'epoch'; 0: only before and after.
         keep_best: a figure of the probe; the model with the highest is kept in `best/`.
         workers: threads that prepare batches; does not change the result.
         first: a recipe that is trained before this one, which then starts from its model; one that is read from YAML takes the keys
@@ -114,7 +114,7 @@ class Recipe:
     checkpoint_epochs: bool = False
     keep: int = 2
     log_every: int = 10
-    probe_every: int = 0
+    probe_every: int | Literal["epoch"] = 0
     keep_best: str | None = None
     workers: int = 2
     first: "Recipe | None" = None
@@ -146,7 +146,11 @@ class Recipe:
             )
         if self.first is not None:
             _check_first(self.first, self)
-        self.make()
+        tasks = {objective.task for objective in self.make().values()} - {None}
+        if tasks and "selection" not in tasks:
+            raise RecipeError(
+                f"objectives: {', '.join(sorted(map(str, tasks)))}: a re-ranker scores nothing without response-selection; add that"
+            )
 
     def make(self) -> dict[str, Objective]:
         """The objectives, made."""
@@ -169,6 +173,11 @@ class Recipe:
         """How many steps a run takes whose pass over the examples takes so many."""
         # exact in decimals: 1.1 times ten steps are eleven, though the nearest float is a little more
         return self.steps or math.ceil(Fraction(str(self.epochs)) * steps_per_epoch)
+
+    @property
+    def reranks(self) -> bool:
+        """Whether it trains a re-ranker."""
+        return any(objective.task is not None for objective in self.make().values())
 
     @property
     def stages(self) -> "tuple[Recipe, ...]":

@@ -2,8 +2,8 @@
 
 A folder `tokens/` in the run's folder holds the turns' tokens end to end, where each turn begins, who speaks it, what it says (as a
 hash) and how often that is an answer, where each dialogue begins, and each objective's examples as numbers of turns; where an
-objective reads templates, the tokens of these as well, each template once. All are named by what they were made of, so a resumed
-run finds them and a changed corpus, tokenizer or objective does not.
+objective reads templates, the tokens of these as well, each template once; where one reads rivals, these as numbers of turns. All
+are named by what they were made of, so a resumed run finds them and a changed corpus, tokenizer or objective does not.
 """
 
 import contextlib
@@ -60,15 +60,29 @@ class TemplateTokens:
         return int(self._identities[number])
 
 
+class RivalTable:
+    """For every turn that answers another, the turns that an encoder would have answered with instead, memory-mapped."""
+
+    def __init__(self, folder: Path):
+        self._rivals = np.load(folder / "rivals.npy", mmap_mode="r")
+
+    def of(self, turn: int) -> npt.NDArray[np.int64]:
+        """A turn's rivals, nearest first; none where it opens a dialogue."""
+        row = np.asarray(self._rivals[turn], np.int64)
+        return row[row >= 0]
+
+
 class TokenTable:
-    """Tokenised turns, memory-mapped, and their templates where they are read."""
+    """Tokenised turns, memory-mapped, and their templates and rivals where they are read."""
 
     def __init__(self, folder: Path, templates: TemplateTokens | None = None):
         self._templates = templates
+        self._rivals: RivalTable | None = None
         self._tokens = np.memmap(folder / "tokens.bin", np.int32, "r") if (folder / "tokens.bin").stat().st_size else _none()
         self._ends = np.load(folder / "ends.npy", mmap_mode="r")
         self._speakers = np.load(folder / "speakers.npy", mmap_mode="r")
-        self._identities = np.load(folder / "identities.npy", mmap_mode="r")
+        #: For each turn, a number that turns of equal text share; case and surrounding space do not count.
+        self.identities: npt.NDArray[np.int64] = np.load(folder / "identities.npy", mmap_mode="r")
         self._frequencies = np.load(folder / "frequencies.npy", mmap_mode="r")
         #: The first turn of each dialogue, and behind the last one the number of all turns (dialogues + 1,).
         self.dialogue_starts: npt.NDArray[np.int64] = np.load(folder / "dialogues.npy", mmap_mode="r")
@@ -87,7 +101,7 @@ class TokenTable:
 
     def identity(self, turn: int) -> int:
         """A number that turns of equal text share; case and surrounding space do not count."""
-        return int(self._identities[turn])
+        return int(self.identities[turn])
 
     def frequency(self, turn: int) -> int:
         """How often the corpus answers with its text: turns that open a dialogue answer nothing."""
@@ -104,6 +118,15 @@ class TokenTable:
         assert self._templates is not None, "an objective that reads templates says so, by slot_names"
         number = self._templates.number(turn)
         return self.identity(turn) if number is None else self._templates.identity(number)
+
+    def take_rivals(self, rivals: RivalTable) -> None:
+        """Lets the turns' rivals be read."""
+        self._rivals = rivals
+
+    def rivals(self, turn: int) -> npt.NDArray[np.int64]:
+        """Turns that an encoder would answer with in place of this one, nearest first."""
+        assert self._rivals is not None, "an objective that reads rivals says so, by miner"
+        return self._rivals.of(turn)
 
 
 class ExampleTable:
@@ -182,7 +205,7 @@ def tokenise_corpus(
         (place / "speakers.json").write_text(json.dumps(list(names)))
 
     templates = None if marks is None else _tokenise_templates(corpus, tokenizer, folder, progress, marks)
-    return TokenTable(_once(folder, "texts", made_of, write), templates)
+    return TokenTable(once(folder, "texts", made_of, write), templates)
 
 
 def _tokenise_templates(
@@ -211,7 +234,7 @@ def _tokenise_templates(
         np.save(place / "identities.npy", np.array([_identity(text) for text in known], np.int64))
         np.save(place / "numbers.npy", np.frombuffer(numbers, np.int32))
 
-    return TemplateTokens(_once(folder, "templates", made_of, write))
+    return TemplateTokens(once(folder, "templates", made_of, write))
 
 
 def find_examples(
@@ -251,7 +274,7 @@ def find_examples(
             np.save(place / f"{name}.windows.npy", np.frombuffer(windows[name], np.int32))
             np.save(place / f"{name}.labels.npy", np.frombuffer(labels[name], np.int8))
 
-    place = _once(folder, "examples", made_of, write)
+    place = once(folder, "examples", made_of, write)
     return {name: ExampleTable(place, name, objective.columns) for name, objective in objectives.items()}
 
 
@@ -264,7 +287,7 @@ def corpus_source(corpus: Corpus) -> list[str]:
     return [*generations, *(corpus.splits or ("all splits",)), *share, *combined, *least]
 
 
-def _once(folder: Path, kind: str, made_of: list[str], write: Callable[[Path], None]) -> Path:
+def once(folder: Path, kind: str, made_of: list[str], write: Callable[[Path], None]) -> Path:
     """The folder for something made of certain things: written under another name and renamed, unless it is there.
 
     Runs that share a folder wait for the one that writes and take what it has finished; what a killed one left is written over.

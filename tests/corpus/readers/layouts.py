@@ -415,6 +415,54 @@ _RESPONSES = (
     ),
 )
 
+_BLACK = (turn(ONE, "my screen is black"), turn(TWO, "is it plugged in ?"))
+_RIGHT, _WRONG = "right response", "wrong response"
+
+_LABELLED_RESPONSES = (
+    Layout(
+        "labelled_responses as Ubuntu V1, Douban and E-commerce have them",
+        "labelled_responses",
+        {
+            "valid.txt": lines_bytes(
+                "1\tmy screen is black\tis it plugged in ?\tno",
+                "0\tmy screen is black\tis it plugged in ?\tI like trains",
+                "0\twho is there\tthe cat",
+                "1\tone or two\ttwo",
+                "1\tone or two\tone",
+            )
+        },
+        _dialogues(
+            "labelled_responses",
+            ("valid.txt/1/1", "valid", (*_BLACK, turn(ONE, "no", _RIGHT))),
+            ("valid.txt/1/2", "valid", (*_BLACK, turn(ONE, "I like trains", _WRONG))),
+            ("valid.txt/3/1", "valid", (turn(ONE, "who is there"), turn(TWO, "the cat", _WRONG))),
+            ("valid.txt/4/1", "valid", (turn(ONE, "one or two"), turn(TWO, "two", _RIGHT))),
+            ("valid.txt/4/2", "valid", (turn(ONE, "one or two"), turn(TWO, "one", _RIGHT))),
+        ),
+    ),
+    Layout(
+        "labelled_responses as Ubuntu V2 has them",
+        "labelled_responses",
+        {
+            "test.csv": csv_bytes(
+                ("Context", "Ground Truth Utterance", "Distractor_0"),
+                ("no sound __eou__ at all __eou__ __eot__ muted ? __eou__ __eot__", "yes , sorry __eou__", "hm"),
+            ),
+            "train.csv": csv_bytes(("Context", "Utterance", "Label"), ("any news ? __eou__ __eot__", "bananas __eou__", "0.0")),
+        },
+        _dialogues(
+            "labelled_responses",
+            (
+                "test.csv/2/1",
+                "test",
+                (turn(ONE, "no sound at all"), turn(TWO, "muted ?"), turn(ONE, "yes , sorry", _RIGHT)),
+            ),
+            ("test.csv/2/2", "test", (turn(ONE, "no sound at all"), turn(TWO, "muted ?"), turn(ONE, "hm", _WRONG))),
+            ("train.csv/2/1", "train", (turn(ONE, "any news ?"), turn(TWO, "bananas", _WRONG))),
+        ),
+    ),
+)
+
 _LID = (turn(USER, "Does the lid fit?"), turn(SYSTEM, "It's snug."))
 _PLUG = (turn(USER, "Which plug?"), turn(SYSTEM, "Type G."))
 
@@ -1689,9 +1737,69 @@ _CLINC150 = (
     ),
 )
 
+#: Threads of five turns behind which there is a short one, of three, of two, and of nobody; a line has no link.
+_IRC_LOG = lines_bytes(
+    "=== dora [~dora@host] has joined #ubuntu",
+    "[10:00] <dora> my screen stays black",
+    "[10:01] <ann> which card do you have?",
+    "[10:01] <bob> is anybody awake tonight?",
+    "[10:02] <dora> Ann: some old one",
+    "[10:02] <dora> ann, wait, I will look",
+    "[10:03]  * ann waits for the answer",
+    "[10:03] <cid> bob: most of us are",
+    "[10:04] <dora> http://example.org: it is this one",
+    "[10:05] <ann> thanks",
+    "[10:06] <bob> good, then to my question",
+    "[10:07] <eve> my mouse is slow",
+    "[10:08] <fay> mine is fast, eve",
+    "[10:09] <eve> nobody answers this",
+    "-spam:#ubuntu- buy now",
+    "[10:09] <fay> ",
+)
+_IRC_LINKS = lines_bytes(
+    *("0 0 -", "1 1 -", "1 2 -", "2 4 -", "4 5 -", "5 6 -", "6 8 -", "8 9 -", "3 3 -", "3 7 -", "7 10 -", "11 12 -", "14 15 -")
+)
+_IRC = Layout(
+    "irc_disentanglement",
+    "irc_disentanglement",
+    {
+        "data/train/2004-12-25.ascii.txt": _IRC_LOG,
+        "data/train/2004-12-25.annotation.txt": _IRC_LINKS,
+        "data/dev/2005-01-01_02.ascii.txt": lines_bytes(
+            "[01:00] <a> late?", "[01:01] <b> a bit", "[01:02] <a> then sleep well, all"
+        ),
+        "data/dev/2005-01-01_02.annotation.txt": lines_bytes("0 1 -", "1 2 -"),
+        "data/channel-two/other.ascii.txt": lines_bytes("[01:00] <a> of another channel"),
+        "data/channel-two/other.annotation.txt": lines_bytes("0 0 -"),
+    },
+    _dialogues(
+        "irc_disentanglement",
+        ("dev/2005-01-01_02/0", "valid", (turn(ONE, "late?"), turn(TWO, "a bit"), turn(SYSTEM, "then sleep well, all"))),
+        (
+            "train/2004-12-25/1",
+            "train",
+            (
+                turn(ONE, "my screen stays black"),
+                turn(TWO, "which card do you have?"),
+                turn(ONE, "some old one wait, I will look"),
+                turn(TWO, "waits for the answer"),
+                turn(SYSTEM, "http://example.org: it is this one"),
+            ),
+        ),
+        (
+            "train/2004-12-25/3",
+            "train",
+            (turn(ONE, "is anybody awake tonight?"), turn(TWO, "most of us are"), turn(SYSTEM, "good, then to my question")),
+        ),
+    ),
+    left_out={"turns of three words or fewer at a thread's end": 1, "threads of fewer than three turns": 1},
+    main="data/train/2004-12-25.ascii.txt",
+)
+
 LAYOUTS = (
     *_LOGS,
     *_RESPONSES,
+    *_LABELLED_RESPONSES,
     *_QUESTIONS,
     *_NLI,
     _SGD,
@@ -1717,6 +1825,7 @@ LAYOUTS = (
     *_ABCD,
     _CCPE,
     _REDDIT,
+    _IRC,
     *_MASSIVE,
     *_HWU64_FOLDS,
     _slot_gated("snips", "atis"),

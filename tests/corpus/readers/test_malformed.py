@@ -546,6 +546,10 @@ def _massive(**changes: Any) -> bytes:
         ("personachat", b"no number\n", "expected a number, a space and a text"),
         ("responses", b"2\ta\tb\n", "expected 0 or 1, a turn or more, and a response, by tabs"),
         ("responses", b"1\tonly a turn\n", "expected 0 or 1, a turn or more, and a response, by tabs"),
+        ("labelled_responses", b"2\ta\tb\n", "expected 0 or 1, a turn or more, and a response, by tabs"),
+        ("labelled_responses", b"1\ta\t \n", "a context and a response with words are expected"),
+        ("labelled_responses", b"1\ta\tb\0\n", "a context and a response with words are expected"),
+        ("labelled_responses", b"1\t \t \tb\n", "a context and a response with words are expected"),
         ("question_answers", b"__import__('os').getcwd()\n", "nor is it a Python literal"),
         ("question_answers", b'{"question": "Only this?"}\n', "'answer' is missing"),
         ("taskmaster3_partial", b"a\tb\n", "expected context, target and id; got 2 cells"),
@@ -669,6 +673,54 @@ def test_a_clinc150_list_that_is_none_of_its_splits_is_listed(other: dict, tmp_p
     outcome = attempt("clinc150", lay_out(tmp_path / "in", {"data_full.json": content}))
     assert [dialogue.id for dialogue in outcome.dialogues] == ["val/1"]
     assert [it["kind"] for it in outcome.rejected] == ["file"]
+
+
+IRC_LOG, IRC_LINKS = "data/train/2004-12-25.ascii.txt", "data/train/2004-12-25.annotation.txt"
+
+
+@pytest.mark.parametrize("line", [b"[10:04] <dora> it is \xe9\n", b"[10:04] <dora> it is \0\n"], ids=["byte", "NUL"])
+def test_a_message_that_cannot_be_kept_moves_no_link(line: bytes, tmp_path: Path, attempt: Callable):
+    """Links count lines: the threads are those of the whole log, without what that message says."""
+    layout = BASES["irc_disentanglement"]
+    lines = layout.content.splitlines(keepends=True)
+    outcome = attempt("irc_disentanglement", layout.write(tmp_path / "in", b"".join([*lines[:8], line, *lines[9:]])))
+    assert [(it["file"], it["line"]) for it in outcome.rejected] == [(IRC_LOG, 9)]
+    dev, screen, awake = layout.expected
+    assert (outcome.dialogues[0], outcome.dialogues[2]) == (dev, awake)
+    # what stood on either side of it is one turn now
+    assert [turn.text for turn in outcome.dialogues[1].turns[:3]] == [turn.text for turn in screen.turns[:3]]
+    assert outcome.dialogues[1].turns[3].text == "waits for the answer thanks"
+    assert [turn.speaker for turn in outcome.dialogues[1].turns] == ["speaker_1", "speaker_2", "speaker_1", "system"]
+
+
+@pytest.mark.parametrize(
+    ("link", "reason"),
+    [
+        ("0 16 -", "the log has 16 lines, there is none to link from 0 to 16"),
+        ("-1 3 -", "there is none to link from -1 to 3"),
+        ("one 3 -", "invalid literal"),
+        ("3", "not enough values"),
+        ("", "not enough values"),
+    ],
+)
+def test_a_link_that_is_none_is_listed(link: str, reason: str, tmp_path: Path, attempt: Callable):
+    layout = BASES["irc_disentanglement"]
+    folder = lay_out(layout.write(tmp_path / "in"), {IRC_LINKS: layout.files[IRC_LINKS] + f"{link}\n".encode()})
+    outcome = attempt("irc_disentanglement", folder)
+    assert outcome.dialogues == layout.expected
+    assert [(it["file"], it["line"]) for it in outcome.rejected] == [(IRC_LINKS, 14)]
+    assert reason in outcome.rejected[0]["reason"]
+
+
+def test_links_without_their_log_are_listed(tmp_path: Path, attempt: Callable):
+    layout = BASES["irc_disentanglement"]
+    folder = layout.write(tmp_path / "in")
+    assert "import a folder that holds train, dev or test" in attempt("irc_disentanglement", folder / IRC_LINKS).error
+    (folder / IRC_LOG).unlink()
+    outcome = attempt("irc_disentanglement", folder)
+    assert outcome.dialogues == layout.expected[:1]
+    assert [(it["file"], it["kind"]) for it in outcome.rejected] == [(IRC_LINKS, "file")]
+    assert "its log 2004-12-25.ascii.txt is missing" in outcome.rejected[0]["reason"]
 
 
 def test_self_dialogue_columns_that_are_no_sentences_are_passed_over(tmp_path: Path, attempt: Callable):

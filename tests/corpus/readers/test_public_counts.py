@@ -120,6 +120,9 @@ COUNTS = [
     ("responses", "douban", (200, 1_366), (200, 1_366), 0),
     ("responses", "ecommerce_ecd_sample", (254, 2_304), (254, 2_304), 0),
     ("responses", "ubuntu_v2_slices/DeepInEvil_UDC/data/test500.csv", (499, 2_558), (499, 2_558), 0),
+    ("labelled_responses", "ubuntu_v1_slices", (2_600, 28_870), (2_600, 28_816), 54),
+    ("labelled_responses", "douban", (2_000, 14_330), (2_000, 14_330), 0),
+    ("irc_disentanglement", "", (3_872, 40_381), (3_872, 40_381), 0),
     ("massive", "massive_1.1", (16_521, 16_521), (16_521, 16_521), 0),
     ("hwu64_kfold", "hwu64", (11_036, 11_036), (11_036, 11_036), 0),
     ("snips", "snips_slotgated", (14_484, 14_484), (14_484, 14_484), 0),
@@ -165,6 +168,7 @@ def test_every_utterance_is_kept_rejected_or_left_out_by_a_named_rule(
         ("casino", {"train": 900, "valid": 30, "test": 100}),
         ("kvret", {"train": 2_424, "valid": 302, "test": 304}),
         ("taskmaster3_partial", {"train": 1_462, None: 3_667}),
+        ("irc_disentanglement", {"train": 3_490, "valid": 143, "test": 239}),
     ],
 )
 def test_splits_are_the_authors(read: Read, reader: str, splits: dict):
@@ -201,6 +205,13 @@ def test_responses_leave_out_negatives_by_count(read: Read):
     assert read("responses", "ubuntu_v1_slices").manifest["left_out"] == {"negative responses": 1_000 + 60 * 9}
     assert read("responses", "ubuntu_v1_slices").summary.splits == {"train": 1_000, "valid": 60}
     assert read("responses", "ecommerce_ecd_sample").summary.splits == {"test": 100, "train": 77, "valid": 77}
+
+
+def test_labelled_responses_keep_both_kinds(read: Read):
+    assert read("labelled_responses", "douban").summary.intents == {"right response": 253, "wrong response": 2_000 - 253}
+    v1 = read("labelled_responses", "ubuntu_v1_slices").summary
+    assert v1.intents == {"right response": 1_060, "wrong response": 1_000 + 60 * 9}
+    assert v1.splits == {"train": 2_000, "valid": 600}
 
 
 @pytest.mark.parametrize("name", ["test500", "valid500"])

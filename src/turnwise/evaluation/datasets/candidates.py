@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from turnwise.corpus.readers import irc_disentanglement
 from turnwise.corpus.responses import Candidates, read_candidates
 from turnwise.corpus.sample_sets import response_examples
 from turnwise.corpus.store import is_store, read_corpus
@@ -27,7 +28,6 @@ from turnwise.evaluation.datasets.reading import (
     text_of,
     texts_of,
 )
-from turnwise.evaluation.datasets.threads import read_threads
 
 #: Of the drawing of negatives: another seed makes another data set.
 SEED = 0
@@ -207,12 +207,12 @@ def _dailydialog_plusplus(folder: Path, negatives: str) -> _Splits:
 def _irc_ubuntu(folder: Path, candidates: int) -> _Splits:
     """A thread's last reply among last replies of other threads of the same split, drawn with a seed and never equal to it.
 
-    In 'train' there are two candidates. How threads are made is told in `turnwise.evaluation.datasets.threads`.
+    In 'train' there are two candidates. How threads are made is told in `turnwise.corpus.readers.irc_disentanglement`.
     """
-    intake = strict(folder)
+    threads = list(irc_disentanglement.read(strict(folder)))
 
     def read(name: str, split: str) -> _Examples:
-        return _drawn(read_threads(intake, folder / name, split), SEED, candidates, f"{folder / name}")
+        return _drawn((thread for thread in threads if thread.split == split), SEED, candidates, f"{folder / name}")
 
     return read("train", "train"), read("dev", "valid"), read("test", "test")
 

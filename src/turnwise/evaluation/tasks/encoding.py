@@ -1,7 +1,7 @@
 """What tasks ask of a model: anything that turns inputs into vectors can be measured."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,5 +19,13 @@ class SupportsEncode(Protocol):
 class SupportsScore(Protocol):
     """A re-ranker, as far as tasks are concerned."""
 
-    def score(self, context: Sequence[Any], candidates: Sequence[str]) -> npt.NDArray[np.float32]:
+    def score(self, context: Sequence[Any], candidates: Sequence[str]) -> npt.NDArray[np.floating]:
         """How well each candidate goes on from the context; higher is better."""
+
+
+@runtime_checkable
+class SupportsScoreAll(SupportsScore, Protocol):
+    """A re-ranker that is quicker when it is given many contexts at once."""
+
+    def score_all(self, asked: Sequence[tuple[Sequence[Any], Sequence[str]]]) -> list[npt.NDArray[np.float64]]:
+        """What `score` gives for each context and its candidates."""

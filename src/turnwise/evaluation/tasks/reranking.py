@@ -22,7 +22,7 @@ from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import COUNTS, Outcome
 from turnwise.evaluation.tasks.conversation import conversation, reply
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.evaluation.tasks.encoding import SupportsEncode, SupportsScore
+from turnwise.evaluation.tasks.encoding import SupportsEncode, SupportsScore, SupportsScoreAll
 from turnwise.evaluation.tasks.ranking import Ranks, average_precision, precision_at_one, ranks, recall_at, reciprocal_rank
 
 #: Tokens of a context or a candidate in an encoder, as in DSE's dialogue-level task; a re-ranker has its own length.
@@ -161,9 +161,10 @@ def cosine_scores(
 
 def reranker_scores(reranker: SupportsScore, examples: Sequence[Candidates], context: Context = "history") -> list[Scores]:
     """What a re-ranker makes of each candidate."""
-    return [
-        reranker.score(example.context if context == "history" else example.context[-1:], example.responses) for example in examples
-    ]
+    asked = [(example.context if context == "history" else example.context[-1:], example.responses) for example in examples]
+    if isinstance(reranker, SupportsScoreAll):
+        return [*reranker.score_all(asked)]
+    return [reranker.score(turns, responses) for turns, responses in asked]
 
 
 # ---- examples

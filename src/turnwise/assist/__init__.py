@@ -1,0 +1,1 @@
+"""What the models do for people."""

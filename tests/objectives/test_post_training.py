@@ -1,0 +1,566 @@
+"""Domain post-training: pairs and hidden tokens against plain statements, losses against NumPy, runs against each other."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from scipy.special import erf, log_softmax, softmax
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "corpus"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
+from strategies import dialogues
+from tiny import backbone, corpus, folder, gradients, recipe
+
+from turnwise import Dialogue, Encoder, Turn, train
+from turnwise.backbone.compose import Composer
+from turnwise.backbone.stream import Tokens, TokenStream
+from turnwise.dialogue import RIGHT_RESPONSE, WRONG_RESPONSE
+from turnwise.errors import TurnwiseError
+from turnwise.objectives.masked_language import MaskedLanguage
+from turnwise.objectives.objective import Batch, Prepared, TokenStates
+from turnwise.objectives.post_training import Generator, PostTraining, drawn_tokens
+from turnwise.training import encoding
+from turnwise.training.encoding import TokenPart, TokenStep, stream_of
+from turnwise.training.loop import _Run
+from turnwise.training.recipe import Recipe, load_recipe
+
+Array = npt.NDArray[np.float64]
+
+CLS, SEP, MASK, EOT = 2, 3, 4, 5
+
+#: What a token says: its turn, times this, plus its place in it.
+TURN = 1000
+
+
+@dataclass
+class Talks:
+    """Turns whose tokens tell which turn they are of, in dialogues of so many turns, of so many tokens each."""
+
+    lengths: list[list[int]]
+
+    @property
+    def dialogue_starts(self) -> npt.NDArray[np.int64]:
+        return np.cumsum([0, *(len(talk) for talk in self.lengths)])
+
+    def tokens(self, turn: int) -> Tokens:
+        flat = [length for talk in self.lengths for length in talk]
+        return np.arange(flat[turn], dtype=np.int32) + TURN * (turn + 1)
+
+    def identity(self, turn: int) -> int:
+        return turn
+
+    def speaker(self, turn: int) -> str:
+        return "user"
+
+
+def composer(vocabulary: int = 10**6) -> Composer:
+    cls, sep = np.array([CLS], np.int32), np.array([SEP], np.int32)
+    return Composer(cls, sep, sep, sep, {}, MASK, vocabulary, {"[CLS]": CLS, "[SEP]": SEP, "[MASK]": MASK, "[EOT]": EOT})
+
+
+def batch_of(objective: Any, talks: Any, seed: int, windows: list[Any] | None = None, vocabulary: int = 10**6) -> Batch:
+    """All examples of some talks, or these windows."""
+    found = windows or []
+    if windows is None:
+        for start, talk in zip(talks.dialogue_starts, talks.lengths, strict=False):
+            said = Dialogue("d", tuple(Turn("user", "a") for _ in talk))
+            found += [np.array(example.windows) + start for example in objective.examples(said)]
+    rows = np.array(found, np.int64)
+    return Batch(rows, np.zeros(len(rows), np.int64), talks, composer(vocabulary), 24, 128, np.random.default_rng(seed))
+
+
+def restored(prepared: Prepared) -> list[list[int]]:
+    """The sequences with every hidden token put back."""
+    whole = [sequence.tolist() for sequence in prepared.sequences]
+    for member, place, target in zip(*(prepared.facts[name].tolist() for name in ("members", "places", "targets")), strict=True):
+        whole[member][place] = target
+    return whole
+
+
+# ---- examples and pairs
+
+
+@settings(deadline=None, max_examples=40)
+@given(dialogues())
+def test_a_dialogue_can_be_cut_before_every_turn_but_the_first(dialogue: Dialogue) -> None:
+    turns = len(dialogue.turns)
+    places = [example.windows for example in PostTraining().examples(dialogue)]
+    assert places == [((0, turns), (cut, cut + 1)) for cut in range(1, turns)]
+    whole = [example.windows for example in PostTraining(unit="dialogue").examples(dialogue)]
+    assert whole == ([((0, turns), (1, turns))] if turns > 1 else [])
+
+
+@pytest.mark.parametrize(("intent", "count"), [(RIGHT_RESPONSE, 2), (WRONG_RESPONSE, 0), (None, 2)])
+def test_a_wrong_response_is_no_dialogue_to_learn(intent: str | None, count: int) -> None:
+    said = Dialogue("d", (Turn("user", "a"), Turn("system", "b"), Turn("user", "c", intent)))
+    assert len(list(PostTraining().examples(said))) == count
+
+
+TALKS = st.lists(st.lists(st.integers(1, 20), min_size=2, max_size=6), min_size=2, max_size=4).map(Talks)
+
+
+@settings(deadline=None, max_examples=60)
+@given(TALKS, st.integers(0, 10**6), st.sampled_from([8, 30, 128, 512]), st.booleans(), st.booleans(), st.booleans(), st.booleans())
+def test_pairs_are_a_dialogue_cut_in_two_or_the_rest_of_another(
+    talks: Talks, seed: int, length: int, asked: bool, ends: bool, detection: bool, every: bool
+) -> None:
+    """Decoded by what tokens tell; whatever is cut off, as the whole of both parts would be cut."""
+    objective = PostTraining(
+        0.3, 5, length, "place" if every else "dialogue", 1.0 if asked else 0.0, end_of_turn=ends, detection=detection
+    )
+    batch = batch_of(objective, talks, seed)
+    prepared = objective.prepare(batch)
+    assert prepared.segments is not None
+    starts = talks.dialogue_starts.tolist()
+    belongs = [number for number, talk in enumerate(talks.lengths) for _ in talk]
+
+    def joined(first: int, last: int) -> Tokens:
+        pieces = [[*talks.tokens(turn).tolist(), *([EOT] if ends else [])] for turn in range(first, last)]
+        return np.array([token for piece in pieces for token in piece], np.int32)
+
+    for number, (tokens, segments) in enumerate(zip(restored(prepared), prepared.segments, strict=True)):
+        (first, last), (earliest, behind) = batch.windows[number].tolist()
+        middle = tokens.index(SEP)
+        start = tokens[middle + 1] // TURN - 1  # the second part begins with a turn's first token
+        assert tokens[middle + 1] % TURN == 0
+        if prepared.facts["follows"][number]:
+            cut, end = start, last
+        else:
+            assert asked
+            assert belongs[start] != belongs[first]
+            cut, end = tokens[middle - 1 - ends] // TURN, starts[belongs[start] + 1]
+        assert earliest <= cut < behind
+        expected = batch.composer.pair(joined(first, cut), joined(start, end), min(length, 128))
+        assert tokens == expected[0].tolist()
+        assert segments.tolist() == expected[1].tolist()
+        places = prepared.facts["places"][prepared.facts["members"] == number]
+        free = [place for place, token in enumerate(tokens) if token not in (CLS, SEP)]
+        assert set(places) <= set(free)
+        assert len(places) == len(set(places)) == min(max(1, round(0.3 * len(free))), 5, len(free))
+        assert not detection or (prepared.sequences[number][places] == MASK).all()
+    assert prepared.rows == len(batch)
+    assert prepared.weights is not None
+    assert prepared.weights.tolist() == [1] * len(batch)
+
+
+def test_half_of_the_pairs_go_on_and_places_are_drawn_anew() -> None:
+    talks = Talks([[5] * 4] * 300)
+    objective = PostTraining(unit="dialogue")
+    prepared = objective.prepare(batch_of(objective, talks, 3))
+    again = objective.prepare(batch_of(objective, talks, 4))
+    assert 0.4 < prepared.facts["follows"].mean() < 0.6
+    assert (prepared.facts["follows"] != again.facts["follows"]).any()
+    cuts = [tokens.index(SEP) // 6 for tokens in restored(prepared)]
+    assert min(cuts.count(cut) for cut in (1, 2, 3)) > 70
+
+
+def test_hidden_tokens_are_masked_replaced_or_left() -> None:
+    talks = Talks([[60] * 2] * 200)
+    objective = PostTraining(next_sentence_weight=0)
+    prepared = objective.prepare(batch_of(objective, talks, 5))
+    facts = prepared.facts
+    found = np.array([prepared.sequences[row][place] for row, place in zip(facts["members"], facts["places"], strict=True)])
+    assert abs((found == MASK).mean() - 0.8) < 0.02
+    assert abs((found == facts["targets"]).mean() - 0.1) < 0.02
+
+
+@pytest.mark.parametrize("most", [0, 3])
+def test_masked_language_hides_what_it_always_did(most: int) -> None:
+    """Its chance is drawn in this order; another would be other figures than those in the documentation."""
+    talks, objective = Talks([[3, 20, 9], [14, 1]]), MaskedLanguage(0.2, most)
+    batch = batch_of(objective, talks, 8, [[[turn, turn + 1]] for turn in range(5)])
+    prepared = objective.prepare(batch)
+    random = np.random.default_rng(8)
+    assert prepared.weights is not None
+    for turn in range(5):
+        plain = [CLS, *talks.tokens(turn).tolist(), SEP]
+        free = list(range(1, len(plain) - 1))
+        wanted = min(max(1, round(len(free) * 0.2)), most or len(free))
+        chosen = np.sort(random.choice(np.array(free), wanted, replace=False))
+        chance, others = random.random(wanted), random.integers(10**6, size=wanted, dtype=np.int32)
+        assert prepared.facts["targets"][prepared.facts["members"] == turn].tolist() == [plain[place] for place in chosen]
+        for place, drawn, other in zip(chosen.tolist(), chance, others.tolist(), strict=True):
+            plain[place] = MASK if drawn < 0.8 else other if drawn < 0.9 else plain[place]
+        assert prepared.sequences[turn].tolist() == plain
+        assert prepared.weights[turn] == wanted
+
+
+# ---- losses
+
+
+SIZE, VOCABULARY = 8, 40
+
+
+@dataclass
+class Small:
+    """Talks in a vocabulary that can be multiplied out."""
+
+    lengths: list[list[int]]
+
+    @property
+    def dialogue_starts(self) -> npt.NDArray[np.int64]:
+        return np.cumsum([0, *(len(talk) for talk in self.lengths)])
+
+    def tokens(self, turn: int) -> Tokens:
+        flat = [length for talk in self.lengths for length in talk]
+        return np.random.default_rng(turn).integers(6, VOCABULARY, flat[turn]).astype(np.int32)
+
+    def identity(self, turn: int) -> int:
+        return turn
+
+    def speaker(self, turn: int) -> str:
+        return "user"
+
+
+@dataclass
+class Step:
+    """A batch of five pairs, prepared, with random heads and embeddings."""
+
+    objective: PostTraining
+    prepared: Prepared
+    heads: nn.ModuleDict
+    embeddings: nn.Embedding
+
+    @classmethod
+    def of(cls, kind: torch.dtype = torch.float64, **options: Any) -> "Step":
+        objective = PostTraining(share=0.3, length=30, **options)
+        prepared = objective.prepare(batch_of(objective, Small([[4, 7], [3, 9, 2], [5, 1, 6]]), 2, vocabulary=VOCABULARY))
+        torch.manual_seed(0)
+        heads = objective.heads(SIZE).to(kind)
+        assert isinstance(heads, nn.ModuleDict)
+        return cls(objective, prepared, heads, nn.Embedding(VOCABULARY, SIZE, dtype=kind))
+
+    def stream(self, members: npt.NDArray[np.int64]) -> TokenStream:
+        return stream_of(self.prepared, members)
+
+    @property
+    def everyone(self) -> npt.NDArray[np.int64]:
+        return np.arange(len(self.prepared.sequences))
+
+
+def by_sequence(states: torch.Tensor, stream: TokenStream) -> list[Array]:
+    """States of the sequences, in the order given."""
+    pieces = np.split(states.detach().numpy(), np.cumsum(stream.lengths)[:-1])
+    return [pieces[place] for place in np.argsort(stream.order)]
+
+
+def binary(logit: float, label: bool) -> float:
+    return float(np.log1p(np.exp(-logit if label else logit)))
+
+
+def linear(layer: nn.Module, values: Array) -> Array:
+    assert isinstance(layer, nn.Linear)
+    return values @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
+
+
+def gelu(values: Array) -> Array:
+    return values * (1 + erf(values / np.sqrt(2))) / 2
+
+
+def transformed(head: nn.Module, state: Array) -> Array:
+    """BERT's transform of one state."""
+    assert isinstance(head, nn.Sequential)
+    wide = gelu(linear(head[0], state))
+    scaled = (wide - wide.mean()) / np.sqrt(wide.var() + 1e-5)
+    norm = head[2]
+    assert isinstance(norm, nn.LayerNorm)
+    return scaled * norm.weight.detach().numpy() + norm.bias.detach().numpy()
+
+
+def language_loss(step: Step, head: nn.Module, states: list[Array]) -> float:
+    facts, weight = step.prepared.facts, step.embeddings.weight.detach().numpy()
+    rows = zip(*(facts[name].tolist() for name in ("members", "places", "targets")), strict=True)
+    return float(np.mean([-log_softmax(weight @ transformed(head, states[row][place]))[target] for row, place, target in rows]))
+
+
+def next_loss(step: Step, states: list[Array]) -> float:
+    follows = step.prepared.facts["follows"].tolist()
+    head = step.heads["next_sentence"]
+    found = [binary(linear(head, state[0])[0], bool(label)) for state, label in zip(states, follows, strict=True)]
+    return float(np.mean(found))
+
+
+def mean_loss(step: Step, states: torch.Tensor, stream: TokenStream) -> torch.Tensor:
+    """What the loop makes of a batch in one pass."""
+    assert step.prepared.weights is not None
+    found = TokenStates(states, stream, step.everyone)
+    return step.objective.loss_sum(found, step.prepared.facts, step.heads, step.embeddings) / int(step.prepared.weights.sum())
+
+
+def expect_gradients(plain: Callable[[], float], found: torch.Tensor, leaves: list[torch.Tensor]) -> None:
+    """Every leaf's gradient along a random direction equals a difference of the plain statement."""
+    slopes = torch.autograd.grad(found, leaves)
+    random = torch.Generator().manual_seed(1)
+    for leaf, slope in zip(leaves, slopes, strict=True):
+        direction = torch.randn(leaf.shape, generator=random, dtype=leaf.dtype)
+        values = []
+        for sign in (1, -1):
+            with torch.no_grad():
+                leaf.add_(direction, alpha=sign * 1e-6)
+            values.append(plain())
+            with torch.no_grad():
+                leaf.sub_(direction, alpha=sign * 1e-6)
+        assert float((slope * direction).sum()) == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0, 0.25])
+def test_the_loss_is_the_mean_over_hidden_tokens_plus_that_over_pairs(weight: float) -> None:
+    step = Step.of(next_sentence_weight=weight)
+    stream = step.stream(step.everyone)
+    states = torch.randn(stream.tokens, SIZE, dtype=torch.float64, requires_grad=True)
+
+    def plain() -> float:
+        found = by_sequence(states, stream)
+        return language_loss(step, step.heads["language"], found) + (weight * next_loss(step, found) if weight else 0.0)
+
+    found = mean_loss(step, states, stream)
+    assert found.item() == pytest.approx(plain(), rel=1e-10)
+    expect_gradients(plain, found, [states, step.embeddings.weight, *step.heads.parameters()])
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_detection_counts_fifty_and_knows_what_was_replaced(weight: float) -> None:
+    """Labels are decoded here by putting what was hidden back, and comparing token by token."""
+    step = Step.of(detection=True, next_sentence_weight=weight)
+    facts = step.prepared.facts
+    with torch.no_grad():
+        stream, _ = step.objective.replaced(step.stream(step.everyone), step.everyone, facts, step.heads, step.embeddings)
+    states = torch.randn(stream.tokens, SIZE, dtype=torch.float64, requires_grad=True)
+    pieces = np.split(stream.ids.numpy(), np.cumsum(stream.lengths)[:-1])
+    read = [pieces[place].tolist() for place in np.argsort(stream.order)]
+    whole = restored(step.prepared)
+    labels = [[token != other for token, other in zip(*both, strict=True)] for both in zip(read, whole, strict=True)]
+    hidden = set(zip(facts["members"].tolist(), facts["places"].tolist(), strict=True))
+    changed = {(row, place) for row, told in enumerate(labels) for place, one in enumerate(told) if one}
+    assert changed < hidden  # one was filled in with itself, so that both kinds are there
+    assert len(changed) > 5
+
+    def plain() -> float:
+        found = by_sequence(states, stream)
+        head = step.heads["detection"]
+        assert isinstance(head, nn.Sequential)
+        told = [
+            binary(linear(head[2], gelu(linear(head[0], state)))[0], label)
+            for row, own in enumerate(labels)
+            for state, label in zip(found[row], own, strict=True)
+        ]
+        return 50 * float(np.mean(told)) + (weight * next_loss(step, found) if weight else 0.0)
+
+    found = mean_loss(step, states, stream)
+    assert found.item() == pytest.approx(plain(), rel=1e-10)
+    used = [value for name, value in step.heads.named_parameters() if not name.startswith("generator.")]
+    expect_gradients(plain, found, [states, *used])
+
+
+def test_the_generator_fills_in_what_its_numbers_draw() -> None:
+    step = Step.of(detection=True)
+    facts = step.prepared.facts
+    masked = step.stream(step.everyone)
+    filled, loss = step.objective.replaced(masked, step.everyone, facts, step.heads, step.embeddings)
+    generator = step.heads["generator"]
+    assert isinstance(generator, Generator)
+    states = by_sequence(generator(masked, step.embeddings), masked)
+    assert step.prepared.weights is not None
+    mean = loss.item() / int(step.prepared.weights.sum())
+    assert mean == pytest.approx(language_loss(step, generator.language, states), rel=1e-10)
+    weight = step.embeddings.weight.detach().numpy()
+    read = [sequence.tolist() for sequence in step.prepared.sequences]
+    for row, place, uniform in zip(facts["members"], facts["places"], facts["uniforms"], strict=True):
+        added = np.cumsum(softmax(weight @ transformed(generator.language, states[row][place])))
+        read[row][place] = int(np.argmax(added > uniform))
+    pieces = np.split(filled.ids.numpy(), np.cumsum(filled.lengths)[:-1])
+    assert [pieces[place].tolist() for place in np.argsort(filled.order)] == read
+    assert not loss.isnan()
+    loss.backward()
+    assert all(value.grad is not None and value.grad.abs().sum() > 0 for value in generator.parameters())
+
+
+def test_what_is_filled_in_does_not_depend_on_what_is_beside_it() -> None:
+    step = Step.of(detection=True)
+
+    def read(members: npt.NDArray[np.int64]) -> dict[int, list[int]]:
+        stream, _ = step.objective.replaced(step.stream(members), members, step.prepared.facts, step.heads, step.embeddings)
+        pieces = np.split(stream.ids.numpy(), np.cumsum(stream.lengths)[:-1])
+        return {int(member): pieces[place].tolist() for member, place in zip(members, np.argsort(stream.order), strict=True)}
+
+    together = read(step.everyone)
+    assert together == {**read(np.array([4, 0])), **read(np.array([2])), **read(np.array([1, 3]))}
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6), st.integers(1, 12))
+def test_tokens_are_drawn_as_often_as_they_are_likely(seed: int, size: int) -> None:
+    logits = np.random.default_rng(seed).normal(0, 2, size)
+    logits[:: max(2, size // 3)] -= 1e4 * (size > 1)  # which nothing may draw
+    grid = (torch.arange(1000) + 0.5) / 1000
+    drawn = drawn_tokens(torch.tensor(logits).expand(1000, -1), grid).numpy()
+    shares = np.bincount(drawn, minlength=size) / 1000
+    assert np.abs(shares - softmax(logits)).max() < 2e-3
+    assert softmax(logits)[int(drawn_tokens(torch.tensor(logits)[None], torch.zeros(1)))] > 0
+
+
+# ---- what cannot be
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [("share=0", "above 0 to 1"), ("length=7", "8 tokens"), ("most=-1", "0 or more"), ("next_sentence_weight=-1", "0 or more")],
+)
+def test_options_that_cannot_be_are_refused(change: str, message: str) -> None:
+    with pytest.raises(TurnwiseError, match=f"objectives.post-training.{change.partition('=')[0]}=.*{message}"):
+        recipe("post-training", change)
+
+
+@pytest.mark.parametrize(
+    ("family", "change", "message"),
+    [
+        ("t5", "next_sentence_weight=1", "no token such as .CLS. .*next_sentence_weight=0"),
+        ("t5", "next_sentence_weight=0", "no token such as .MASK."),
+        ("electra", "detection=false", "embeddings have 16 numbers and its states 32"),
+        ("electra", "detection=true", "embeddings have 16 numbers and its states 32"),
+    ],
+)
+def test_backbones_that_cannot_serve_say_so(
+    family: str, change: str, message: str, tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    with pytest.raises(TurnwiseError, match=message):
+        train(recipe("post-training", f"backbone={tiny_folder(family)}", change), corpus(), tmp_path / "run")
+
+
+# ---- runs
+
+
+WAYS = ["post-training", "post-training-electra"]
+
+
+def cut_down(name: str, *changes: str, dropout: float = 0.0) -> Recipe:
+    return recipe(name, "next_sentence_weight=0.5", "batch_size=6", *changes, dropout=dropout)
+
+
+def weights(place: Path) -> dict[str, torch.Tensor]:
+    return load_file(place / "model.safetensors")
+
+
+def losses(place: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (place / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_batch_in_chunks_is_a_batch_at_once(name: str, tmp_path: Path) -> None:
+    whole = gradients(cut_down(name, "tokens_per_forward=100000"), tmp_path / "whole")
+    chunks = gradients(cut_down(name, "tokens_per_forward=150"), tmp_path / "chunks")
+    assert chunks[0] == pytest.approx(whole[0], rel=1e-5)
+    assert chunks[1].keys() == whole[1].keys()
+    for key, value in whole[1].items():
+        assert torch.allclose(chunks[1][key], value, atol=1e-5 * float(value.abs().max()) + 1e-6), key
+
+
+@pytest.mark.parametrize("detection", [False, True])
+def test_beside_another_objective_each_counts_for_itself(detection: bool, tmp_path: Path) -> None:
+    """In one pass with masked language modelling, whose sequences are shorter: the gradient is the weighted sum of both."""
+
+    def run(*counted: float) -> tuple[float, dict[str, torch.Tensor]]:
+        own = {"next_sentence_weight": 0.5, "detection": detection, "length": 64, "weight": counted[0]}
+        tree = {"post-training": own, "masked-language": {"weight": counted[1]}}
+        wanted = Recipe(tree, backbone=backbone(0.0), batch_size=4, steps=2, max_length=24, tokens_per_forward=150)
+        return gradients(wanted, tmp_path / "-".join(map(str, counted)))
+
+    together, alone = run(1.0, 0.5), [run(1.0, 0.0), run(0.0, 0.5)]
+    assert together[0] == pytest.approx(sum(loss for loss, _ in alone), rel=1e-5)
+    for key, value in together[1].items():
+        summed = alone[0][1][key] + alone[1][1][key]
+        assert torch.allclose(value, summed, atol=1e-5 * float(value.abs().max()) + 1e-6), key
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_shares_of_processes_add_up(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What two processes would compute, one after the other: the mean of their gradients is the gradient."""
+    run = _Run(cut_down(name), corpus(), tmp_path, False, lambda *_: None, False, folder() / "cache")
+    part, prepared = run.parts[0], run.feeds[0].prepare(0)
+    monkeypatch.setattr(encoding.dist, "all_reduce", lambda *_: None)
+
+    def step(rank: int, world: int) -> tuple[float, dict[str, torch.Tensor]]:
+        run.optimizer.zero_grad(set_to_none=True)
+        share = TokenPart(part.objective, prepared, part.heads, 1.0)  # type: ignore[arg-type]
+        (value,) = TokenStep(run.encoder, 300, rank, world).run([share], lambda _: None)
+        return value, {key: found.grad.clone() for key, found in run.named.items() if found.grad is not None}
+
+    alone, shares = step(0, 1), [step(rank, 2) for rank in range(2)]
+    assert sum(value for value, _ in shares) == pytest.approx(alone[0], rel=1e-5)
+    for key, value in alone[1].items():
+        both = (shares[0][1][key] + shares[1][1][key]) / 2
+        assert torch.allclose(both, value, atol=1e-5 * float(value.abs().max()) + 1e-6), key
+
+
+@pytest.mark.full
+def test_two_processes_equal_one(tmp_path: Path) -> None:
+    from test_loop import expect_alike, processes
+
+    recipes = {
+        f"{name}-{budget}": cut_down(name, "steps=3", "batch_size=7", "optimizer=adam", f"tokens_per_forward={budget}")
+        for name in WAYS
+        for budget in (100000, 200)
+    }
+    found = processes(2, recipes, tmp_path)
+    for name, wanted in recipes.items():
+        train(wanted, corpus(), tmp_path / "one" / name)
+        expect_alike(tmp_path / "one" / name, found / name)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_cut_off_and_resumed_the_weights_are_the_same(name: str, tmp_path: Path) -> None:
+    wanted = cut_down(name, "checkpoint_every=2", "steps=4", "schedule=linear", dropout=0.1)
+    train(wanted, corpus(), tmp_path / "undisturbed")
+
+    class Cut(Exception):  # noqa: N818
+        pass
+
+    def progress(what: str, done: int, total: int | None = None) -> None:
+        if what.startswith("training") and done == 3:
+            raise Cut
+
+    with pytest.raises(Cut):
+        train(wanted, corpus(), tmp_path / "run", progress=progress)
+    train(wanted, corpus(), tmp_path / "run", resume=True)
+    first, second = weights(tmp_path / "undisturbed"), weights(tmp_path / "run")
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_it_learns_and_what_it_leaves_is_an_encoder_that_knows_the_end_of_a_turn(name: str, tmp_path: Path) -> None:
+    rates = ("learning_rate=3e-3", "head_learning_rate=3e-3", "schedule=constant")
+    wanted = cut_down(name, "steps=40", "length=64", *rates, dropout=0.1)
+    trained = train(wanted, corpus(), tmp_path / "run")
+    found = losses(tmp_path / "run")
+    assert np.mean(found[-10:]) < 0.85 * np.mean(found[:10])
+    again = Encoder.load(tmp_path / "run", device="cpu")
+    end = again.composer.special["[EOT]"]
+    assert end == len(Encoder.load(backbone(0.1), device="cpu").backbone.tokenizer)
+    texts = ["where is my parcel ?", "thank you"]
+    assert np.allclose(trained.encode(texts), again.encode(texts), atol=1e-6)
+    assert not any("generator" in key or "next_sentence" in key for key in weights(tmp_path / "run"))
+
+
+def test_a_stage_after_it_starts_from_it(tmp_path: Path) -> None:
+    first = {"objectives": {"post-training": {"length": 64}}, "steps": 2, "batch_size": 4, "learning_rate": 1e-3}
+    path = tmp_path / "staged.yaml"
+    path.write_text(json.dumps({"first": first, "objectives": {"masked-language": {"unit": "dialogue"}}}))
+    wanted = load_recipe(path, [f"backbone={backbone()}", "steps=1", "batch_size=4", "learning_rate=0", "dropout=0.0"])
+    train(wanted, corpus(), tmp_path / "run")
+    before, after = weights(tmp_path / "run" / "first"), weights(tmp_path / "run")
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    layer = "encoder.layer.0.output.dense.weight"
+    assert not torch.equal(before[layer], weights(Path(backbone()))[layer])
+    assert "[EOT]" in Encoder.load(tmp_path / "run", device="cpu").composer.special

@@ -1,0 +1,352 @@
+"""UMS's four objectives: their losses against plain NumPy, their inputs decoded back, and nothing that gives an answer away."""
+
+import functools
+import itertools
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
+from tiny import backbone, folder
+from tiny import corpus as tiny_corpus
+
+from turnwise.backbone.backbone import Backbone
+from turnwise.backbone.compose import Composer
+from turnwise.backbone.stream import Tokens
+from turnwise.dialogue import RIGHT_RESPONSE, SYSTEM, USER, WRONG_RESPONSE, Dialogue, Turn
+from turnwise.errors import TurnwiseError
+from turnwise.losses import marked_places, relevance
+from turnwise.objectives.objective import Batch, Objective, Prepared
+from turnwise.objectives.registry import make_objective
+from turnwise.objectives.response_selection import ResponseSelection
+from turnwise.objectives.utterance_manipulation import Deletion, Insertion, Search
+from turnwise.training.batches import Feed, prepared_steps
+from turnwise.training.recipe import Recipe, RecipeError
+from turnwise.training.tokens import find_examples, tokenise_corpus
+
+TASKS = {"insertion": Insertion, "deletion": Deletion, "search": Search}
+MARKS = ("[EOT]", "[INS]", "[DEL]", "[SRCH]")
+
+# ---- the equations
+
+
+def cross_entropy(logit: float, label: float) -> float:
+    probability = 1 / (1 + np.exp(-logit))
+    return float(-(label * np.log(probability) + (1 - label) * np.log(1 - probability)))
+
+
+@given(st.lists(st.tuples(st.floats(-8, 8), st.booleans()), min_size=1, max_size=9))
+def test_relevance_is_binary_cross_entropy(pairs: list[tuple[float, bool]]) -> None:
+    logits = torch.tensor([logit for logit, _ in pairs], dtype=torch.float64, requires_grad=True)
+    loss = relevance(logits, torch.tensor([int(label) for _, label in pairs]))
+    assert float(loss.detach()) == pytest.approx(sum(cross_entropy(*pair) for pair in pairs))
+    loss.backward()
+    expected = [1 / (1 + np.exp(-logit)) - label for logit, label in pairs]
+    assert logits.grad is not None
+    assert logits.grad.tolist() == pytest.approx(expected)
+
+
+@given(st.lists(st.tuples(st.lists(st.floats(-8, 8), min_size=1, max_size=6), st.integers(0, 5)), min_size=1, max_size=5))
+def test_marked_places_are_those_of_the_equations(windows: list[tuple[list[float], int]]) -> None:
+    logits = torch.tensor([logit for each, _ in windows for logit in each], dtype=torch.float64)
+    rows = torch.tensor([row for row, (each, _) in enumerate(windows) for _ in each])
+    targets = torch.tensor([place == target % len(each) for each, target in windows for place in range(len(each))])
+    by_mark = [
+        np.mean([cross_entropy(logit, place == target % len(each)) for place, logit in enumerate(each)]) for each, target in windows
+    ]
+    by_window = [-np.log(np.exp(each[target % len(each)]) / np.exp(each).sum()) for each, target in windows]
+    assert float(marked_places(logits, rows, targets)) == pytest.approx(sum(by_mark))
+    assert float(marked_places(logits, rows, targets, "softmax")) == pytest.approx(sum(by_window), abs=1e-9)
+
+
+def test_softmax_over_marks_has_the_gradient_of_cross_entropy() -> None:
+    logits = torch.randn(7, dtype=torch.float64, requires_grad=True)
+    rows, targets = torch.tensor([0, 0, 0, 1, 1, 2, 2]), torch.tensor([0, 1, 0, 1, 0, 0, 1]).bool()
+    assert torch.autograd.gradcheck(lambda values: marked_places(values, rows, targets, "softmax"), logits)
+
+
+# ---- inputs
+
+
+@functools.cache
+def composer() -> Composer:
+    loaded = Backbone.load(backbone())
+    loaded.add_tokens(MARKS)
+    return Composer.of(loaded.tokenizer)
+
+
+class Conversations:
+    """Dialogues of which a turn's tokens are its own number, as often as it is long: what was read can be told by looking."""
+
+    def __init__(self, lengths: Sequence[Sequence[int]], repeated: Sequence[int] = ()):
+        self.dialogue_starts = np.cumsum([0, *(len(each) for each in lengths)])
+        self._lengths = [length for each in lengths for length in each]
+        self._repeated = set(repeated)
+        self.speakers = [SYSTEM if place % 2 else USER for each in lengths for place in range(len(each))]
+
+    def tokens(self, turn: int) -> Tokens:
+        return np.full(self._lengths[turn], 1000 + turn, np.int32)
+
+    def speaker(self, turn: int) -> str:
+        return self.speakers[turn]
+
+    def identity(self, turn: int) -> int:
+        return -1 if turn in self._repeated else turn
+
+    def frequency(self, turn: int) -> int:
+        raise AssertionError("not asked for")
+
+    def template(self, turn: int) -> Tokens:
+        raise AssertionError("not asked for")
+
+    def template_identity(self, turn: int) -> int:
+        raise AssertionError("not asked for")
+
+    def rivals(self, turn: int) -> npt.NDArray[np.int64]:
+        return np.array([len(self._lengths) - 1], np.int64)
+
+
+def batch_of(texts: Conversations, windows: Any, seed: int = 0, longest: int = 128, labels: Sequence[int] | None = None) -> Batch:
+    found = np.array(windows, np.int64)
+    named = np.array(labels if labels is not None else [2] * len(found), np.int64)
+    return Batch(found, named, texts, composer(), 64, longest, np.random.default_rng(seed))
+
+
+def read(prepared: Prepared, row: int, mark: str) -> tuple[list[int | None], int | None, int]:
+    """The turns behind the marks of a sequence, the turn of its second segment, and which mark is the answer."""
+    tokens, segments = prepared.sequences[row].tolist(), prepared.segments
+    assert segments is not None
+    mine = prepared.facts["members"] == row
+    places = prepared.facts["places"][mine].tolist()
+    assert all(tokens[place] == composer().special[mark] for place in places)
+    assert places == [place for place, token in enumerate(tokens) if token == composer().special[mark]]
+    behind = [tokens[place + 1] - 1000 if tokens[place + 1] >= 1000 else None for place in places]
+    second = {token - 1000 for token, segment in zip(tokens, segments[row].tolist(), strict=True) if segment and token >= 1000}
+    (answer,) = np.flatnonzero(prepared.facts["targets"][mine])
+    return behind, second.pop() if second else None, int(answer)
+
+
+lengths = st.lists(st.lists(st.integers(1, 30), min_size=3, max_size=9), min_size=2, max_size=5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths, st.integers(0, 1000), st.sampled_from([40, 60, 128]))
+def test_the_answer_can_be_read_back(given_lengths: list[list[int]], seed: int, longest: int) -> None:
+    """Whatever is cut: the mark that is the answer stands where the paper says that it stands."""
+    texts = Conversations(given_lengths)
+    starts = texts.dialogue_starts.tolist()
+    windows = [[(first, last)] for first, last in itertools.pairwise(starts)]
+
+    prepared = Insertion().prepare(batch_of(texts, windows, seed, longest))
+    for row, ((first, last),) in enumerate(windows):
+        behind, taken, answer = read(prepared, row, "[INS]")
+        others = [turn for turn in behind if turn is not None]
+        assert behind[-1] is None
+        assert taken is not None
+        whole = [*others[:answer], taken, *others[answer:]]
+        assert whole == list(range(whole[0], whole[0] + min(5, last - first)))
+        assert first <= whole[0] and whole[-1] < last
+
+    prepared = Deletion().prepare(batch_of(texts, windows, seed, longest))
+    for row, ((first, last),) in enumerate(windows):
+        behind, nothing, answer = read(prepared, row, "[DEL]")
+        assert nothing is None
+        stranger = behind.pop(answer)
+        assert stranger is not None and not first <= stranger < last
+        assert behind[0] is not None and behind == list(range(behind[0], behind[0] + min(5, last - first)))
+
+    prepared = Search().prepare(batch_of(texts, windows, seed, longest))
+    for row, ((first, last),) in enumerate(windows):
+        behind, target, answer = read(prepared, row, "[SRCH]")
+        assert target is not None and behind[answer] == target - 1
+        assert sorted(turn for turn in behind if turn is not None) == list(range(target - len(behind), target))
+        assert len(behind) == min(5, last - first) - 1
+
+    for task in (Insertion, Deletion, Search):
+        assert all(len(sequence) <= longest for sequence in task().prepare(batch_of(texts, windows, seed, longest)).sequences)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_nothing_but_words_tells_the_answer(name: str) -> None:
+    """A model that sees where marks are, and how many, is at chance: among windows of as many marks each is the answer as often."""
+    texts = Conversations([[3] * turns for turns in (3, 4, 5, 6, 9, 12)])
+    starts = texts.dialogue_starts.tolist()
+    windows = [[(first, last)] for first, last in itertools.pairwise(starts)] * 700
+    prepared = TASKS[name]().prepare(batch_of(texts, windows, 3, 128))
+    answers: dict[int, Counter[int]] = {}
+    for row in range(len(windows)):
+        targets = prepared.facts["targets"][prepared.facts["members"] == row]
+        answers.setdefault(len(targets), Counter())[int(np.flatnonzero(targets)[0])] += 1
+    for marks, found in answers.items():
+        expected = sum(found.values()) / marks
+        statistic = sum((found[mark] - expected) ** 2 / expected for mark in range(marks))
+        assert statistic < 6 * marks, (marks, found)  # of a chi-square of so many degrees, less than one in ten thousand
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_turn_of_a_context_is_seen_and_no_other(name: str) -> None:
+    """The last utterance too, which a window drawn one place short would never reach; the response only where it is asked for."""
+    texts = Conversations([[3] * 9, [2] * 4])
+    for with_response, last in ((False, 8), (True, 9)):
+        objective = TASKS[name](with_response=with_response)
+        *_, example = objective.examples(dialogue(9))
+        assert example.windows == ((0, last),)
+        seen: set[int] = set()
+        for seed in range(80):
+            prepared = objective.prepare(batch_of(texts, [example.windows], seed))
+            seen |= {token - 1000 for token in prepared.sequences[0].tolist() if token >= 1000}
+        assert seen - {9, 10, 11, 12} == set(range(last))
+
+
+def dialogue(turns: int, label: str | None = None) -> Dialogue:
+    said = [Turn(SYSTEM if place % 2 else USER, f"this is turn {place}") for place in range(turns)]
+    if label is not None:
+        said[-1] = replace(said[-1], intent=label)
+    return Dialogue("one", tuple(said))
+
+
+def test_which_turns_are_responses() -> None:
+    def answered(**options: Any) -> list[int]:
+        return [example.windows[1][0] for example in ResponseSelection(**options).examples(dialogue(6))]
+
+    assert answered() == [1, 2, 3, 4, 5]
+    assert answered(responses="system") == [1, 3, 5]
+    assert answered(responses="last") == [5]
+    assert not list(ResponseSelection().examples(dialogue(1)))
+    assert [example.windows[0] for example in Search(responses="every").examples(dialogue(6))] == [(0, 3), (0, 4), (0, 5)]
+    assert [example.windows[0] for example in Insertion(responses="last").examples(dialogue(6))] == [(0, 5)]
+    assert [example.windows[0] for example in Deletion(with_response=True).examples(dialogue(2))] == [(0, 2)]
+
+
+def test_labelled_responses_keep_their_labels() -> None:
+    right, wrong = dialogue(4, RIGHT_RESPONSE), dialogue(4, WRONG_RESPONSE)
+    labels = [example.label for each in (right, wrong) for example in ResponseSelection().examples(each)]
+    assert labels == [1, 0]
+    assert [len(list(Insertion().examples(each))) for each in (right, wrong)] == [1, 0]
+    texts = Conversations([[3, 4, 5, 2], [1, 2, 3, 4]])
+    prepared = ResponseSelection(negatives=3).prepare(batch_of(texts, [[(0, 3), (3, 4)], [(4, 7), (7, 8)]], labels=[1, 0]))
+    assert prepared.facts["labels"].tolist() == [1, 0]
+    assert len(prepared.sequences) == 2
+
+
+def wrong_ones(objective: ResponseSelection, texts: Conversations, seeds: int = 200) -> set[int]:
+    """What was taken for a wrong response of turn 2 in the first dialogue."""
+    found = set()
+    for seed in range(seeds):
+        prepared = objective.prepare(batch_of(texts, [[(0, 2), (2, 3)]], seed))
+        assert prepared.facts["labels"].tolist() == [1] + [0] * objective.negatives
+        for sequence, segments in zip(prepared.sequences[1:], (prepared.segments or [])[1:], strict=True):
+            (turn,) = {
+                token - 1000
+                for token, segment in zip(sequence.tolist(), segments.tolist(), strict=True)
+                if segment and token >= 1000
+            }
+            found.add(turn)
+    return found
+
+
+def test_where_wrong_responses_come_from() -> None:
+    texts = Conversations([[2, 3, 4, 5], [2, 2, 3], [4, 4]], repeated=[2, 3, 6])
+    users_elsewhere = {4, 7}  # of the truth's speaker; 6 repeats the truth
+    assert wrong_ones(ResponseSelection(negatives=2), texts) == users_elsewhere
+    assert wrong_ones(ResponseSelection(random=0, in_dialogue=1), texts) == {0, 1}  # 3 repeats it
+    assert wrong_ones(ResponseSelection(random=1, in_dialogue=1), texts) == {0, 1} | users_elsewhere
+    mined = ResponseSelection(random=0, mined=1)
+    assert mined.miner == "minilm" and ResponseSelection().miner is None
+    assert wrong_ones(mined, texts, 5) == {8}
+
+
+def test_strangers_are_of_every_other_dialogue_and_never_of_the_own() -> None:
+    texts = Conversations([[1] * 3, [1] * 4, [1] * 2])
+    for turn, own in ((0, range(3)), (5, range(3, 7)), (8, range(7, 9))):
+        batch = batch_of(texts, [[(0, 1)]], turn)
+        drawn = Counter(batch.stranger(turn, []) for _ in range(600))
+        assert set(drawn) == set(range(9)) - set(own)
+        assert max(drawn.values()) < 2 * min(drawn.values())
+    same = Conversations([[1, 1], [1, 1]], repeated=range(4))
+    for texts in (same, Conversations([[1, 1, 1]])):
+        with pytest.raises(TurnwiseError, match="no wrong answer can be drawn"):
+            batch_of(texts, [[(0, 1)]]).stranger(0, [-1])
+
+
+# ---- on the fly
+
+
+@functools.cache
+def feeds() -> list[Feed]:
+    loaded = Backbone.load(backbone())
+    loaded.add_tokens(MARKS)
+    texts = tokenise_corpus(tiny_corpus(), loaded.tokenizer, folder() / "ums-cache")
+    objectives: dict[str, Objective] = {name: make_objective(name, {}) for name in ("response-selection", *TASKS)}
+    examples = find_examples(tiny_corpus(), texts, objectives, folder() / "ums-cache")
+    return [Feed(name, each, examples[name], texts, composer(), 6, 24, 128, 5) for name, each in objectives.items()]
+
+
+def told(prepared: Prepared) -> tuple[Any, ...]:
+    facts = {name: values.tolist() for name, values in prepared.facts.items()}
+    return [each.tolist() for each in prepared.sequences], [each.tolist() for each in prepared.segments or []], facts
+
+
+def test_the_number_of_workers_changes_nothing() -> None:
+    one, four = ([[told(each) for each in step] for step in prepared_steps(feeds(), 3, 9, workers)] for workers in (1, 4))
+    assert one == four
+    assert one[0] == [told(feed.prepare(3)) for feed in feeds()]
+
+
+def test_no_example_is_changed_by_what_is_made_of_it() -> None:
+    """After every task has made what it wants, what they are made from is what it was, and is made again alike."""
+    texts = feeds()[0]._texts
+    before = [texts.tokens(turn).tolist() for turn in range(int(texts.dialogue_starts[-1]))]
+    first = [told(feed.prepare(0)) for feed in feeds()]
+    for step in range(5):
+        for feed in feeds():
+            feed.prepare(step)
+    assert [texts.tokens(turn).tolist() for turn in range(len(before))] == before
+    assert [told(feed.prepare(0)) for feed in feeds()] == first
+
+
+def test_a_response_never_stands_in_its_own_context() -> None:
+    """In the released code it was appended to the context in place, and every label leaked."""
+    texts = Conversations([[2, 3, 4, 5, 2, 2], [2, 2, 3]])
+    for seed in range(20):
+        prepared = ResponseSelection().prepare(batch_of(texts, [[(0, 4), (4, 5)]], seed))
+        for sequence, segments in zip(prepared.sequences, prepared.segments or [], strict=True):
+            context = {
+                token - 1000
+                for token, segment in zip(sequence.tolist(), segments.tolist(), strict=True)
+                if not segment and token >= 1000
+            }
+            assert context == {0, 1, 2, 3}
+
+
+# ---- what cannot be
+
+
+def test_a_reranker_needs_response_selection() -> None:
+    with pytest.raises(RecipeError, match="insertion, search: a re-ranker scores nothing without response-selection"):
+        Recipe({"insertion": {}, "search": {}}, backbone=backbone())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("response-selection", {"negatives": 0}, "negatives=0"),
+        ("response-selection", {"random": 0.0}, "not all of them 0"),
+        ("response-selection", {"mined": -1.0}, "are shares"),
+        ("search", {"window": 2}, "needs 3 utterances"),
+        ("deletion", {"form": "hinge"}, "form"),
+    ],
+)
+def test_options_that_cannot_be(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TurnwiseError, match=message):
+        make_objective(name, options)

@@ -1,0 +1,173 @@
+"""Rivals are what brute force finds, whatever the blocks; they are never said in the own dialogue, and found once."""
+
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny import backbone, corpus, folder
+
+from turnwise.backbone.source import BackboneError
+from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.dialogue import Dialogue, Turn
+from turnwise.encoder import Encoder
+from turnwise.training import rivals as rivals_module
+from turnwise.training.rivals import find_rivals
+from turnwise.training.tokens import RivalTable, TokenTable, tokenise_corpus
+
+
+@cache
+def encoder() -> Encoder:
+    return Encoder.load(backbone(), device="cpu")
+
+
+@cache
+def texts() -> TokenTable:
+    return tokenise_corpus(corpus(), encoder().backbone.tokenizer, folder() / "rivals")
+
+
+def rows(table: RivalTable, turns: int) -> list[list[int]]:
+    return [table.of(turn).tolist() for turn in range(turns)]
+
+
+@cache
+def found() -> list[list[int]]:
+    return rows(find_rivals(corpus(), texts(), backbone(), folder() / "rivals", most=5), len(texts()))
+
+
+def said(source: Corpus) -> list[tuple[int, int, Turn]]:
+    """Every turn with the number of its dialogue and its place there."""
+    return [(number, place, turn) for number, dialogue in enumerate(source) for place, turn in enumerate(dialogue.turns)]
+
+
+def brute(source: Corpus) -> list[dict[int, float]]:
+    """For every turn, the cosine of everything that may be its rival: a loop over turns, no blocks, no numbers of texts."""
+    turns = said(source)
+    firsts: dict[str, int] = {}
+    for number, (_, place, turn) in enumerate(turns):
+        if place:
+            firsts.setdefault(turn.text.strip().lower(), number)
+    vectors = encoder().encode([[turns[number][2]] for number in firsts.values()], normalise=True)
+    histories = [list(dialogue.turns[:place])[-4:] for dialogue in source for place in range(1, len(dialogue.turns))]
+    cosines = iter(encoder().encode(histories, normalise=True) @ vectors.T)
+    expected: list[dict[int, float]] = []
+    for dialogue in source:
+        own = {turn.text.strip().lower() for turn in dialogue.turns}
+        expected.append({})
+        for _ in dialogue.turns[1:]:
+            near = dict(zip(firsts.items(), next(cosines).tolist(), strict=True))
+            expected.append({number: cosine for (text, number), cosine in near.items() if text not in own})
+    return expected
+
+
+def check(rivals: list[list[int]], expected: list[dict[int, float]], most: int) -> None:
+    """Where several are equally near, either may be taken: it is cosines that are compared."""
+    assert len(rivals) == len(expected)
+    for mine, allowed in zip(rivals, expected, strict=True):
+        assert len(mine) == len(set(mine)) == min(most, len(allowed))
+        assert set(mine) <= set(allowed)
+        nearest = sorted(allowed.values(), reverse=True)[: len(mine)]
+        assert [allowed[number] for number in mine] == pytest.approx(nearest, abs=1e-5)
+
+
+@cache
+def expected_rivals() -> list[dict[int, float]]:
+    return brute(corpus())
+
+
+def test_rivals_are_what_brute_force_finds() -> None:
+    check(found(), expected_rivals(), 5)
+
+
+@pytest.mark.parametrize(("queries", "encoded"), [(1, 1000), (7, 50), (1000, 30)])
+def test_blocks_change_nothing(queries: int, encoded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rivals_module, "QUERIES", queries)
+    monkeypatch.setattr(rivals_module, "TOKENISED", encoded)
+    check(rows(find_rivals(corpus(), texts(), backbone(), tmp_path, most=5), len(texts())), expected_rivals(), 5)
+
+
+def test_neither_the_truth_nor_the_own_dialogue_is_a_rival() -> None:
+    turns = said(corpus())
+    starts = texts().dialogue_starts
+    for (dialogue, place, _), rivals in zip(turns, found(), strict=True):
+        assert bool(rivals) == (place > 0)
+        own = {texts().identity(turn) for turn in range(starts[dialogue], starts[dialogue + 1])}
+        assert not own & {texts().identity(rival) for rival in rivals}
+        assert all(turns[rival][1] > 0 and turns[rival][0] != dialogue for rival in rivals)
+
+
+def stored(place: Path, *dialogues: tuple[str, ...]) -> Corpus:
+    with StoreWriter(place) as writer:
+        for number, spoken in enumerate(dialogues):
+            writer.write(Dialogue(str(number), tuple(Turn("user", text) for text in spoken)))
+        writer.commit({})
+    return read_corpus(place)
+
+
+def test_where_there_are_few_answers_there_are_few_rivals(tmp_path: Path) -> None:
+    """Equal texts are one, case and space aside; what the own dialogue says is no rival, whoever says it too; openings are none."""
+    source = stored(tmp_path / "store", ("hello", "Yes."), ("hello", "yes. ", "no"), ("maybe",), ("why", "hello"))
+    table = tokenise_corpus(source, encoder().backbone.tokenizer, tmp_path)
+    rivals = rows(find_rivals(source, table, backbone(), tmp_path), len(table))
+    # turns: hello 0, Yes. 1 | hello 2, yes. 3, no 4 | maybe 5 | why 6, hello 7
+    assert [sorted(row) for row in rivals] == [[], [4], [], [], [], [], [], [1, 4]]
+    alone = stored(tmp_path / "alone", ("hello",), ("why",))
+    table = tokenise_corpus(alone, encoder().backbone.tokenizer, tmp_path)
+    assert rows(find_rivals(alone, table, backbone(), tmp_path), len(table)) == [[], []]
+
+
+def test_of_many_answers_some_are_drawn_always_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rivals_module, "CANDIDATES", 20)
+    drawn = [rows(find_rivals(corpus(), texts(), backbone(), tmp_path / name, most=20), len(texts())) for name in ("one", "two")]
+    chosen = {rival for row in drawn[0] for rival in row}
+    assert len(chosen) == 20
+    assert {rival for row in drawn[1] for rival in row} == chosen
+    check(drawn[0], [{number: cosine for number, cosine in row.items() if number in chosen} for row in expected_rivals()], 20)
+
+
+def test_what_was_found_is_read_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, int, int | None]] = []
+
+    def tell(what: str, done: int, total: int | None = None) -> None:
+        told.append((what, done, total))
+
+    torch.manual_seed(3)
+    first = find_rivals(corpus(), texts(), backbone(), tmp_path, tell)
+    drawn = torch.rand(1)
+    steps = [(done, total) for what, done, total in told if what == "finding rivals"]
+    answers = sum(bool(place) for _, place, _ in said(corpus()))
+    assert steps[-1] == (answers, answers)
+    assert all(before <= after for (before, _), (after, _) in pairwise(steps))
+
+    def load(*_: object) -> None:
+        raise AssertionError("the encoder is not needed a second time")
+
+    monkeypatch.setattr(Encoder, "load", load)
+    torch.manual_seed(3)
+    again = find_rivals(corpus(), texts(), backbone(), tmp_path)
+    assert rows(again, len(texts())) == rows(first, len(texts()))
+    # whether they are found or read, a run's heads begin alike
+    assert torch.equal(torch.rand(1), drawn)
+    with pytest.raises(AssertionError, match="a second time"):
+        find_rivals(corpus(), texts(), backbone(), tmp_path, most=3)
+    with pytest.raises(AssertionError, match="a second time"):
+        find_rivals(corpus(), texts(), backbone(0.2), tmp_path)
+    with pytest.raises(AssertionError, match="a second time"):
+        find_rivals(corpus().sampled(0.5), texts(), backbone(), tmp_path)
+    assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ["rivals"]
+
+
+def test_a_table_gives_the_rivals_that_it_took(tmp_path: Path) -> None:
+    table = tokenise_corpus(corpus(), encoder().backbone.tokenizer, tmp_path)
+    with pytest.raises(AssertionError, match="reads rivals"):
+        table.rivals(1)
+    table.take_rivals(find_rivals(corpus(), table, backbone(), folder() / "rivals", most=5))
+    assert [table.rivals(turn).tolist() for turn in range(len(table))] == found()
+    assert table.rivals(1).dtype == np.int64
+
+
+def test_a_miner_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BackboneError, match="nowhere does not exist"):
+        find_rivals(corpus(), texts(), str(tmp_path / "nowhere"), tmp_path)
