@@ -1,6 +1,5 @@
 """Coherence tools against plain restatements: windows, means, the best path; and heads that know the truth find it."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,17 +17,12 @@ from turnwise.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, Marked
 from turnwise.backbone.source import BackboneError
 from turnwise.backbone.stream import Tokens
 from turnwise.coherence import (
-    EXACT,
     CoherenceError,
     Survey,
-    best_path,
-    exact_path,
     misfits,
     orders,
-    path_score,
     placements,
     precedences,
-    searched_path,
     survey,
 )
 from turnwise.corpus.sample import sample_dialogues
@@ -170,71 +164,58 @@ def named(number: int) -> str:
     return f"{(number * 7919) % 101} turn {number}"
 
 
+def knows_gaps(said: list[str], target: str | None) -> list[float]:
+    """Where the turn belongs among others that are in order; where they are not, wherever its neighbours in number say so."""
+    assert target is not None
+    numbers, number = [int(text.split()[-1]) for text in said], int(target.split()[-1])
+    return [
+        4.0 if (not gap or numbers[gap - 1] < number) and (gap == len(numbers) or number < numbers[gap]) else -4.0
+        for gap in range(len(numbers) + 1)
+    ]
+
+
 @settings(deadline=None)
-@given(st.integers(2, 18).flatmap(lambda count: st.permutations(range(count))), st.integers(2, 6))
-def test_a_head_that_knows_the_order_recovers_any_permutation(given_as: list[int], window: int) -> None:
-    reranker = Knowing(knows_order, window)
+@given(st.integers(2, 9).flatmap(lambda count: st.permutations(range(count))), st.integers(3, 6))
+def test_a_head_that_knows_the_gaps_recovers_any_permutation(given_as: list[int], window: int) -> None:
+    reranker = Knowing(knows_gaps, window)
     (found,) = orders(reranker, [[named(number) for number in given_as]])
     assert [given_as[index] for index in found.indices] == list(range(len(given_as)))
-    assert found.score == pytest.approx(4 * (len(given_as) - 1))
-    links = [4 if second == first + 1 else -4 for first, second in itertools.pairwise(given_as)]
-    assert found.given == pytest.approx(sum(links))
-    assert max(len(said) for _, said, _ in reranker.asked) <= max(1, window - 1)
-    others = {(text, target) for _, said, target in reranker.asked for text in said}
-    assert len(others) == sum(len(said) for _, said, _ in reranker.asked) == len(given_as) * (len(given_as) - 1)
+    assert found.score >= found.given
+    assert max(len(said) for _, said, _ in reranker.asked) <= window - 1
 
 
 @settings(deadline=None)
-@given(st.lists(st.sampled_from("abcdefgh"), min_size=2, max_size=14), st.data())
+@given(st.permutations(range(4)))
+def test_the_score_of_an_order_is_the_mean_log_share_of_its_gaps(given_as: list[int]) -> None:
+    turns = [named(number) for number in given_as]
+    (found,) = orders(Knowing(knows_gaps, 5), [turns])
+
+    def by_hand(order: list[str]) -> float:
+        logs = []
+        for place, turn in enumerate(order):
+            scores = [sigmoid(value) for value in knows_gaps(order[:place] + order[place + 1 :], turn)]
+            logs.append(np.log(scores[place] / sum(scores)))
+        return float(np.mean(logs))
+
+    assert found.given == pytest.approx(by_hand(turns))
+    assert found.score == pytest.approx(by_hand([turns[index] for index in found.indices]))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.sampled_from("abcdefgh"), min_size=2, max_size=8), st.data())
 def test_the_order_in_which_turns_are_given_makes_no_difference(turns: list[str], data: st.DataObject) -> None:
     """Neither for the order nor for its score, even where texts repeat: a head that depends on all it is shown sees the same."""
-    head: Head = lambda said, target: steady(said, target, len(said))  # noqa: E731
+    head: Head = lambda said, target: steady(said, target, len(said) + 1)  # noqa: E731
     shuffled = data.draw(st.permutations(turns))
     first, second = orders(Knowing(head), [turns, shuffled])
     assert [turns[index] for index in first.indices] == [shuffled[index] for index in second.indices]
-    assert first.score == second.score
+    assert first.score == pytest.approx(second.score)
     assert sorted(first.indices) == list(range(len(turns)))
+    assert first.score >= first.given - 1e-9 or first.indices != tuple(range(len(turns)))
 
 
 def test_precedences_are_what_the_head_says() -> None:
     assert precedences(Knowing(knows_order), [(["x 3", "y 1"], "z 2")])[0].tolist() == [-4, 4]
-
-
-# ---- the best path
-
-
-def drawn_links(count: int, seed: int) -> npt.NDArray[np.float64]:
-    links = np.random.default_rng(seed).normal(size=(count, count))
-    np.fill_diagonal(links, -np.inf)
-    return links
-
-
-@settings(deadline=None)
-@given(st.integers(2, 6), st.integers(0, 10_000))
-def test_the_exact_path_is_the_best_of_all_permutations(count: int, seed: int) -> None:
-    links = drawn_links(count, seed)
-    best = max(itertools.permutations(range(count)), key=lambda path: path_score(links, np.array(path)))
-    assert exact_path(links).tolist() == list(best)
-
-
-@settings(deadline=None, max_examples=25)
-@given(st.integers(4, 14), st.integers(0, 10_000))
-def test_no_exchange_of_neighbouring_stretches_betters_the_path_that_is_searched_for(count: int, seed: int) -> None:
-    links = drawn_links(count, seed)
-    path = searched_path(links).tolist()
-    assert sorted(path) == list(range(count))
-    for first, middle, last in itertools.combinations(range(count + 1), 3):
-        other = path[:first] + path[middle:last] + path[first:middle] + path[last:]
-        assert path_score(links, np.array(other)) <= path_score(links, np.array(path)) + 1e-8
-
-
-def test_up_to_a_number_of_turns_the_path_is_exact_and_beyond_that_it_is_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[str] = []
-    for name in ("exact_path", "searched_path"):
-        monkeypatch.setattr(f"turnwise.coherence.{name}", lambda links, name=name: called.append(name))
-    best_path(drawn_links(EXACT, 0))
-    best_path(drawn_links(EXACT + 1, 0))
-    assert called == ["exact_path", "searched_path"]
 
 
 # ---- what cannot be asked
@@ -252,7 +233,7 @@ def test_a_single_turn_is_refused(ask: Callable[..., object]) -> None:
 
 
 def test_a_place_takes_a_turn_or_more() -> None:
-    with pytest.raises(CoherenceError, match="has 0 turns: this takes 1 or more"):
+    with pytest.raises(CoherenceError, match="needs a turn at least"):
         placements(Knowing(knows_order), [([], "hello")])
 
 

@@ -19,7 +19,7 @@ from turnwise.compression import Compression, CompressionError, mixed
 from turnwise.corpus.detectors.built_in import BuiltInDetector
 from turnwise.corpus.detectors.detector import DetectorError
 from turnwise.dialogue import SYSTEM, USER, Slot
-from turnwise.evaluation.judged import ModelError, fingerprint, load_encoder, load_model
+from turnwise.evaluation.judged import ModelError, fingerprint, load_folder, load_model
 from turnwise.template import SlotMarks
 
 TEMPLATES = ("wake me at {SLOT}", "play {SLOT}", "what can you do", "tell me the {SLOT} weather")
@@ -103,7 +103,7 @@ def test_it_is_saved_with_the_model_and_off_unless_asked_for(tmp_path: Path, lay
     assert plain.compression is None
     encoder.compression = None
     np.testing.assert_array_equal(plain.encode(inputs), encoder.encode(inputs))
-    judged = load_encoder(tmp_path / "model", "model")
+    judged = load_folder(tmp_path / "model", "model")
     assert set(judged.templates) == {"given", "detected", "retrieved"} and judged.fingerprint == fingerprint(plain)
     whole = load_model(str(tmp_path / "model"), compressed=True)
     assert whole.name.endswith(", compressed") and whole.trainable is None and not whole.templates

@@ -185,8 +185,8 @@ def test_nothing_to_score(bert: Reranker) -> None:
 @pytest.mark.parametrize(
     ("context", "candidates", "error", "message"),
     [
-        ([], ["yes"], ValueError, "a conversation without turns"),
-        ("hello", ["yes"], ValueError, r"a conversation is a list of turns: give a single one as \[text\]"),
+        ([], ["yes"], ValueError, "a conversation needs a turn at least"),
+        ("hello", ["yes"], ValueError, r"not a single text: give a single turn as \[text\]"),
         (["hello"], "yes", ValueError, r"candidates are a list of texts: give a single one as \[text\]"),
         ([3], ["yes"], TypeError, "a turn is a string or a Turn, not int"),
     ],
@@ -258,7 +258,7 @@ def test_a_folder_that_was_an_encoders(tiny_folder: Folder, tmp_path: Path) -> N
     expected = reranker.score(["hello"], ["yes", "no"])
     same([Reranker.load(tmp_path).score(["hello"], ["yes", "no"])], [expected])
     same([CrossEncoder(str(tmp_path), device="cpu").predict([pair_text(["hello"], text) for text in ("yes", "no")])], [expected])
-    with pytest.raises(BackboneError, match=r"is a re-ranker: load it by Reranker\.load"):
+    with pytest.raises(BackboneError, match="is a re-ranker, and this takes an encoder"):
         Encoder.load(tmp_path)
     encoder.save(tmp_path)
     assert not is_reranker(tmp_path)

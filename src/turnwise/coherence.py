@@ -1,8 +1,7 @@
 """What a re-ranker's heads see in a conversation: which turn does not belong, where one belongs, in which order turns were said.
 
 The heads look at a few turns together (UMS's window, k), so that a conversation is read in windows, each as in training: k + 1
-turns where one may not belong, k − 1 where one is to be put in, and k − 1 candidates for what was said right before a turn. Windows
-of many conversations go through the model together.
+turns where one may not belong, k − 1 where one is to be put in. Windows of many conversations go through the model together.
 """
 
 import heapq
@@ -18,23 +17,16 @@ from scipy.special import expit
 from turnwise.backbone.compose import Composer
 from turnwise.backbone.marked import Marked, deletion, insertion, search
 from turnwise.backbone.stream import Tokens
-from turnwise.dialogue import Dialogue, Turn
+from turnwise.conversation import Conversation, texts_of
+from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.progress import Progress, silent
-
-#: A conversation, newest turn last.
-Conversation = Dialogue | Sequence[Turn] | Sequence[str]
-
-#: Of as many turns the best order is found for certain; of more it is searched for.
-EXACT = 12
 
 #: Turns that are read before they are scored, when a corpus is gone through.
 CHUNK = 4_000
 
-#: What an exchange has to bring: less may be rounding, and the search would never end.
-_LEAST_GAIN = 1e-9
-
-_Links = npt.NDArray[np.float64]
+#: The least score of a gap, whose logarithm is asked for.
+_LEAST = 1e-12
 
 
 class CoherenceError(TurnwiseError):
@@ -94,7 +86,7 @@ def misfits(reranker: SupportsCoherence, dialogues: Sequence[Conversation], *, p
         CoherenceError: if a conversation has fewer turns.
         BackboneError: if the re-ranker was trained without deletion.
     """
-    texts = [texts_of(dialogue, least=2) for dialogue in dialogues]
+    texts = [_texts(dialogue, least=2) for dialogue in dialogues]
     known, composer = reranker.tokens(list(chain.from_iterable(texts))), reranker.composer
     windows = list(_windows(texts, reranker.window + 1))
     marked = [deletion(composer, [known[text] for text in turns], reranker.max_length) for _, _, turns in windows]
@@ -136,7 +128,7 @@ def placements(
         CoherenceError: if a conversation has no turn.
         BackboneError: if the re-ranker was trained without insertion.
     """
-    texts = [texts_of(dialogue, least=1) for dialogue, _ in asked]
+    texts = [_texts(dialogue, least=1) for dialogue, _ in asked]
     known = reranker.tokens([*chain.from_iterable(texts), *(utterance for _, utterance in asked)])
     composer = reranker.composer
     windows = list(_windows(texts, reranker.window - 1))
@@ -157,8 +149,8 @@ class Order:
 
     Attributes:
         indices: of the turns given, the one that was said first coming first.
-        score: the sum, over neighbours in that order, of the log-odds that the one was said right before the other.
-        given: the same sum for the order in which the turns were given.
+        score: the mean, over the turns, of the log of the share that the gap in which a turn stands has among all gaps for it.
+        given: the same mean for the order in which the turns were given.
     """
 
     indices: tuple[int, ...]
@@ -169,40 +161,108 @@ class Order:
 def orders(reranker: SupportsCoherence, dialogues: Sequence[Conversation], *, progress: Progress = silent) -> list[Order]:
     """In which order the turns of each conversation were most likely said; the order in which they are given makes no difference.
 
-    For each turn the others are its candidates, by their texts, in groups of nearly equal size. Of up to `EXACT` turns the order of
-    greatest sum is found for certain; of more, one that no exchange of two neighbouring stretches of turns betters.
+    An order grows by the turn that is surest of its gap. Then turns are taken out and put where they belong, the one that gains
+    most first, until none gains; of all orders on the way that of the best score is given. There may be a better one.
 
     Args:
-        reranker: with a head of search.
+        reranker: with a head of insertion.
         dialogues: of two turns or more, in any order.
-        progress: told how many groups are done.
+        progress: told how many turns stand, and then how many conversations have come to rest.
 
     Raises:
         CoherenceError: if a conversation has fewer turns.
-        BackboneError: if the re-ranker was trained without search.
+        BackboneError: if the re-ranker was trained without insertion.
     """
-    texts = [texts_of(dialogue, least=2) for dialogue in dialogues]
-    ranked = [np.array(sorted(range(len(turns)), key=turns.__getitem__)) for turns in texts]
-    places: list[tuple[int, int, npt.NDArray[np.int64]]] = []
-    for number, turns in enumerate(texts):
-        for target in range(len(turns)):
-            others = np.delete(np.arange(len(turns)), target)
-            groups = -(-len(others) // (reranker.window - 1))
-            places += [(number, target, group) for group in np.array_split(others, groups)]
-    asked = [
-        ([texts[number][index] for index in ranked[number][group]], texts[number][ranked[number][target]])
-        for number, target, group in places
+    texts = [_texts(dialogue, least=2) for dialogue in dialogues]
+    ranked = [sorted(range(len(turns)), key=turns.__getitem__) for turns in texts]
+    sorted_texts = [[turns[index] for index in order] for turns, order in zip(texts, ranked, strict=True)]
+    found = _settled(reranker, sorted_texts, _grown(reranker, sorted_texts, progress), progress)
+    given = _standings(reranker, sorted_texts, [tuple(np.argsort(order).tolist()) for order in ranked])
+    return [
+        Order(tuple(order[place] for place in path), score, _score(stood))
+        for order, (path, score), stood in zip(ranked, found, given, strict=True)
     ]
-    links = [np.full((len(turns), len(turns)), -np.inf) for turns in texts]
-    for (number, target, group), values in zip(places, precedences(reranker, asked, progress=progress), strict=True):
-        links[number][group, target] = values
-    return [_ordered(*each) for each in zip(ranked, links, strict=True)]
+
+
+#: An order of turns, by their places among those sorted by text.
+_Path = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """What the head says of a turn in an order: the share of the gap where it stands, the best gap, and the share of that."""
+
+    own: float
+    best: int
+    share: float
+
+
+def _grown(reranker: SupportsCoherence, texts: Sequence[Sequence[str]], progress: Progress) -> list[_Path]:
+    """Orders that start with a turn and take in the others, each time the one that is surest of its gap."""
+    paths: list[list[int]] = [[0] for _ in texts]
+    while unfinished := [number for number, path in enumerate(paths) if len(path) < len(texts[number])]:
+        rest = [(number, turn) for number in unfinished for turn in range(len(texts[number])) if turn not in paths[number]]
+        shares = _shares(reranker, texts, [(number, paths[number], turn) for number, turn in rest])
+        surest: dict[int, tuple[float, int, int]] = {}
+        for (number, turn), each in zip(rest, shares, strict=True):
+            if number not in surest or each.max() > surest[number][0]:
+                surest[number] = (float(each.max()), turn, int(each.argmax()))
+        for number, (_, turn, gap) in surest.items():
+            paths[number].insert(gap, turn)
+        progress("ordering", sum(map(len, paths)), sum(map(len, texts)))
+    return [tuple(path) for path in paths]
+
+
+def _settled(
+    reranker: SupportsCoherence, texts: Sequence[Sequence[str]], paths: Sequence[_Path], progress: Progress
+) -> list[tuple[_Path, float]]:
+    """Orders in which turns were moved to where they belong, until none gains by it, and their scores."""
+    now, best = list(paths), [(path, -np.inf) for path in paths]
+    seen: list[set[_Path]] = [set() for _ in paths]
+    while moving := [number for number, path in enumerate(now) if path not in seen[number]]:
+        for number, stood in zip(moving, _standings(reranker, [texts[n] for n in moving], [now[n] for n in moving]), strict=True):
+            path, score = now[number], _score(stood)
+            seen[number].add(path)
+            best[number] = max(best[number], (path, score), key=lambda each: each[1])
+            place = max(range(len(path)), key=lambda place: stood[place].share / stood[place].own)
+            others = [*path[:place], *path[place + 1 :]]
+            now[number] = (*others[: stood[place].best], path[place], *others[stood[place].best :])
+        progress("settling", len(now) - len(moving), len(now))
+    return best
+
+
+def _standings(reranker: SupportsCoherence, texts: Sequence[Sequence[str]], paths: Sequence[_Path]) -> list[list[_Standing]]:
+    """What the head says of every turn of each order, in that order."""
+    asked = [
+        (number, [*path[:place], *path[place + 1 :]], path[place])
+        for number, path in enumerate(paths)
+        for place in range(len(path))
+    ]
+    shares = iter(_shares(reranker, texts, asked))
+    found = []
+    for path in paths:
+        of_path = [next(shares) for _ in path]
+        found.append([_Standing(each[place], int(each.argmax()), each.max()) for place, each in enumerate(of_path)])
+    return found
+
+
+def _score(stood: Sequence[_Standing]) -> float:
+    return float(np.mean([np.log(each.own) for each in stood]))
+
+
+def _shares(
+    reranker: SupportsCoherence, texts: Sequence[Sequence[str]], asked: Sequence[tuple[int, Sequence[int], int]]
+) -> list[npt.NDArray[np.float64]]:
+    """For a turn of a conversation and an order of some others: the share that each gap has of all the gaps' scores."""
+    found = placements(reranker, [([texts[number][place] for place in path], texts[number][turn]) for number, path, turn in asked])
+    scores = [np.maximum(each.scores, _LEAST) for each in found]
+    return [each / each.sum() for each in scores]
 
 
 def precedences(
     reranker: SupportsCoherence, asked: Sequence[tuple[Sequence[str], str]], *, progress: Progress = silent
 ) -> list[npt.NDArray[np.float64]]:
-    """The log-odds that each of some turns was said right before another.
+    """The log-odds that each of some turns was said right before another, which comes after all of them.
 
     Args:
         reranker: with a head of search.
@@ -216,100 +276,6 @@ def precedences(
     composer = reranker.composer
     marked = [search(composer, [known[text] for text in turns], known[target], reranker.max_length) for turns, target in asked]
     return [values.astype(np.float64) for values in reranker.logits("search", marked, progress=progress)]
-
-
-def _ordered(ranked: npt.NDArray[np.int64], links: _Links) -> Order:
-    """The order of turns by the links between them, which are sorted as `ranked` says."""
-    path = best_path(links)
-    given = np.argsort(ranked)
-    return Order(tuple(ranked[path].tolist()), path_score(links, path), path_score(links, given))
-
-
-def path_score(links: _Links, path: npt.NDArray[np.int64]) -> float:
-    """The sum of the links between neighbours of a path."""
-    return float(links[path[:-1], path[1:]].sum())
-
-
-def best_path(links: _Links) -> npt.NDArray[np.int64]:
-    """The path through all places with the greatest sum of links; with more than `EXACT` places, a path that is searched for.
-
-    Args:
-        links: (places, places): what it brings to go from one to another; -∞ from a place to itself.
-    """
-    return exact_path(links) if len(links) <= EXACT else searched_path(links)
-
-
-def exact_path(links: _Links) -> npt.NDArray[np.int64]:
-    """The path through all places with the greatest sum of links, by dynamic programming over subsets (Held and Karp, 1962)."""
-    count = len(links)
-    subsets = np.arange(1 << count)
-    size = np.bitwise_count(subsets)
-    best = np.full((1 << count, count), -np.inf)  # of paths through a subset that end at a place
-    came = np.zeros((1 << count, count), np.int64)
-    best[1 << np.arange(count), np.arange(count)] = 0
-    for length in range(1, count):
-        members = subsets[size == length]
-        reached = best[members][:, :, None] + links
-        values, sources = reached.max(1), reached.argmax(1)
-        for place in range(count):
-            rows = np.flatnonzero(members >> place & 1 == 0)
-            best[members[rows] | 1 << place, place] = values[rows, place]
-            came[members[rows] | 1 << place, place] = sources[rows, place]
-    path, subset = [int(best[-1].argmax())], (1 << count) - 1
-    while len(path) < count:
-        last = path[-1]
-        path.append(int(came[subset, last]))
-        subset ^= 1 << last
-    return np.array(path[::-1])
-
-
-def searched_path(links: _Links) -> npt.NDArray[np.int64]:
-    """A path through all places, put together by greedy insertion, in which no exchange of two neighbouring stretches is worth it.
-
-    The exchange is the move of Or (1976) with stretches of any length. It turns none of them round: a conversation has a direction.
-    """
-    count = len(links)
-    wide = np.zeros((count + 1, count + 1))
-    wide[:count, :count] = links
-    path = np.array([count, *_inserted(links), count])  # a place that nothing is gained by stands before and behind
-    bettered = True
-    while bettered:
-        bettered = False
-        for start in range(count - 1):
-            middle, end, gain = _exchange(wide[path][:, path], start)
-            if gain > _LEAST_GAIN:
-                path[start + 1 : end + 1] = np.concatenate([path[middle + 1 : end + 1], path[start + 1 : middle + 1]])
-                bettered = True
-    return path[1:-1]
-
-
-def _exchange(between: _Links, start: int) -> tuple[int, int, float]:
-    """The best exchange of two stretches, of which the first comes behind a given place: where they end, and what is gained.
-
-    Args:
-        between: the links between the places of a path, in its order.
-        start: the place before the first stretch.
-    """
-    middle, end = (start + 1 + each for each in np.triu_indices(len(between) - 2 - start, 1))
-    steps = between.diagonal(1)
-    gains = between[start, middle + 1] + between[end, start + 1] + between[middle, end + 1]
-    gains = gains - (steps[start] + steps[middle] + steps[end])
-    best = int(gains.argmax())
-    return int(middle[best]), int(end[best]), float(gains[best])
-
-
-def _inserted(links: _Links) -> list[int]:
-    """A path that grows from the best link by whatever place brings most, wherever it does."""
-    path = [int(place) for place in np.unravel_index(links.argmax(), links.shape)]
-    while len(path) < len(links):
-        rest = np.setdiff1d(np.arange(len(links)), path)
-        nothing = np.zeros((1, len(rest)))
-        before = np.vstack([nothing, links[path][:, rest]])
-        behind = np.vstack([links[rest][:, path].T, nothing])
-        broken = np.concatenate([[0], links[path[:-1], path[1:]], [0]])
-        place, which = np.unravel_index((before + behind - broken[:, None]).argmax(), before.shape)
-        path.insert(int(place), int(rest[which]))
-    return path
 
 
 # ---- a whole corpus
@@ -415,19 +381,20 @@ def _chunks(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
 _Window = tuple[int, int, Sequence[str]]
 
 
-def texts_of(dialogue: Conversation, least: int) -> list[str]:
+def _texts(dialogue: Conversation, least: int) -> list[str]:
     """The texts of a conversation's turns.
 
     Raises:
-        CoherenceError: if it is a single text, or has fewer turns than `least`.
+        CoherenceError: if it is no conversation, or has fewer turns than `least`.
     """
-    if isinstance(dialogue, str):
-        raise CoherenceError("a conversation is a dialogue or a list of turns, not a single text: give a single turn as [text]")
-    turns = dialogue.turns if isinstance(dialogue, Dialogue) else dialogue
-    if len(turns) < least:
+    try:
+        texts = texts_of(dialogue)
+    except (TypeError, ValueError) as error:
+        raise CoherenceError(str(error)) from None
+    if len(texts) < least:
         named = f"dialogue {dialogue.id!r}" if isinstance(dialogue, Dialogue) else "a conversation"
-        raise CoherenceError(f"{named} has {len(turns)} turn{'s' * (len(turns) != 1)}: this takes {least} or more")
-    return [turn.text if isinstance(turn, Turn) else turn for turn in turns]
+        raise CoherenceError(f"{named} has {len(texts)} turn{'s' * (len(texts) != 1)}: this takes {least} or more")
+    return texts
 
 
 def _windows(texts: Sequence[Sequence[str]], width: int) -> Iterator[_Window]:

@@ -334,7 +334,7 @@ def _read_modules(folder: Path) -> _Saved:
     if (folder / _DESCRIPTION).is_file():
         description = _read_json(folder / _DESCRIPTION)
         if description.get("kind") == "reranker":
-            raise BackboneError(f"{folder} is a re-ranker: load it by Reranker.load")
+            raise BackboneError(f"{folder} is a re-ranker, and this takes an encoder; Reranker.load reads it")
         saved.style, saved.marks = description["style"], SlotMarks(tuple(description.get("slots", ())))
     if not (folder / "modules.json").is_file():
         return saved

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,20 +20,14 @@ from torch import nn
 
 from turnwise.backbone.backbone import Backbone
 from turnwise.backbone.compose import Composer, tokenise
-from turnwise.backbone.marked import END_OF_TURN, Marked, selection
+from turnwise.backbone.marked import END_OF_TURN, WINDOW, Marked, Task, selection
 from turnwise.backbone.source import BackboneError, locate
 from turnwise.backbone.stream import Tokens, TokenStream, chunks
-from turnwise.coherence import Conversation, Misfit, Order, Placement, misfits, orders, placements
-from turnwise.dialogue import Turn
+from turnwise.coherence import Misfit, Order, Placement, misfits, orders, placements
+from turnwise.conversation import Conversation, texts_of
 from turnwise.encoder import BATCH_TOKENS, COMPRESSION
 from turnwise.progress import Progress, silent
 from turnwise.version import __version__
-
-#: A re-ranker's heads, by what they are asked.
-Task = Literal["selection", "insertion", "deletion", "search"]
-
-#: Utterances that UMS's tasks look at together.
-WINDOW = 5
 
 _DESCRIPTION = "turnwise.json"
 _HEADS = "heads.safetensors"
@@ -73,7 +67,7 @@ class Reranker(nn.Module):
 
     # ---- scoring
 
-    def score(self, context: Sequence[str] | Sequence[Turn], candidates: Sequence[str]) -> npt.NDArray[np.float64]:
+    def score(self, context: Conversation, candidates: Sequence[str]) -> npt.NDArray[np.float64]:
         """How well each candidate goes on from a conversation: a probability for each (candidates,).
 
         Args:
@@ -84,7 +78,7 @@ class Reranker(nn.Module):
 
     def score_all(
         self,
-        asked: Sequence[tuple[Sequence[str] | Sequence[Turn], Sequence[str]]],
+        asked: Sequence[tuple[Conversation, Sequence[str]]],
         *,
         batch_tokens: int | None = None,
         progress: Progress = silent,
@@ -102,7 +96,7 @@ class Reranker(nn.Module):
         scores = iter(expit(np.concatenate(logits).astype(np.float64)) if logits else [])
         return [np.fromiter(scores, np.float64, len(candidates)) for _, candidates in asked]
 
-    def rank(self, context: Sequence[str] | Sequence[Turn], candidates: Sequence[str], top: int | None = None) -> list[Ranked]:
+    def rank(self, context: Conversation, candidates: Sequence[str], top: int | None = None) -> list[Ranked]:
         """Candidates by their score, best first; of equal ones the first given comes first.
 
         Args:
@@ -114,7 +108,7 @@ class Reranker(nn.Module):
         order = np.argsort(-scores, kind="stable")[:top]
         return [Ranked(int(index), candidates[index], float(scores[index])) for index in order]
 
-    def inputs(self, asked: Sequence[tuple[Sequence[str] | Sequence[Turn], Sequence[str]]]) -> list[Marked]:
+    def inputs(self, asked: Sequence[tuple[Conversation, Sequence[str]]]) -> list[Marked]:
         """What is read for each candidate of each conversation; every text is tokenised once."""
         for _, candidates in asked:
             if isinstance(candidates, str):
@@ -325,27 +319,9 @@ def is_reranker(folder: Path) -> bool:
     return place.is_file() and json.loads(place.read_text(encoding="utf-8")).get("kind") == "reranker"
 
 
-def pair_text(context: Sequence[str] | Sequence[Turn], candidate: str) -> tuple[str, str]:
+def pair_text(context: Conversation, candidate: str) -> tuple[str, str]:
     """A conversation and a candidate as the two texts that a sentence-transformers `CrossEncoder` is given."""
     return "".join(text + END_OF_TURN for text in texts_of(context)), candidate + END_OF_TURN
-
-
-def texts_of(context: Sequence[str] | Sequence[Turn]) -> list[str]:
-    """The texts of a conversation's turns.
-
-    Raises:
-        ValueError: if it is a single text, or holds no turn.
-        TypeError: if a turn is neither a text nor a Turn.
-    """
-    if isinstance(context, str):
-        raise ValueError("a conversation is a list of turns: give a single one as [text]")
-    if not len(context):
-        raise ValueError("a conversation without turns has nothing that a candidate could go on from")
-    texts = [turn.text if isinstance(turn, Turn) else turn for turn in context]
-    for text in texts:
-        if not isinstance(text, str):
-            raise TypeError(f"a turn is a string or a Turn, not {type(text).__name__}")
-    return texts
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from turnwise import Selector
 from turnwise.assist.selector import Selected, SelectorError, nearest
 from turnwise.dialogue import SYSTEM, USER, Turn
-from turnwise.evaluation.tasks.encoding import SupportsScoreAll
+from turnwise.supports import SupportsScoreAll
 
 POOL = [f"response {number}" for number in range(12)]
 CONTEXTS = [["hello", f"question {number}"] for number in range(5)]

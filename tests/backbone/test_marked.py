@@ -172,4 +172,4 @@ def test_selection_needs_a_first_token(family: str) -> None:
 def test_a_mark_that_was_not_added_is_named(compose: Callable[[Composer, list[Tokens]], Marked], token: str) -> None:
     with pytest.raises(BackboneError) as caught:
         compose(Composer.of(tokenizer("bert")), texts([3, 2]))
-    assert f"does not know {token}" in str(caught.value)
+    assert f"so that {token} says nothing to it" in str(caught.value)

@@ -34,7 +34,7 @@ from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, OutOfScope, Utterance, load_intents
 from turnwise.evaluation.embedding import Embedder
 from turnwise.evaluation.evaluating import evaluate
-from turnwise.evaluation.judged import load_encoder
+from turnwise.evaluation.judged import load_folder
 from turnwise.evaluation.outcomes import COUNTS, TEMPLATE_SHARE, Outcome
 from turnwise.evaluation.tasks.compressed import (
     CURVE,
@@ -413,7 +413,7 @@ def test_another_detector_is_measured_anew(model: Path, data: Path, detected: tu
     """The model is the same to the last weight: what was kept of it must not hide the new source."""
 
     def measured() -> dict[tuple[str, str], float]:
-        results = evaluate(load_encoder(model, "m"), data, tasks=["intents"], datasets=["lamps"], out=tmp_path / "out")
+        results = evaluate(load_folder(model, "m"), data, tasks=["intents"], datasets=["lamps"], out=tmp_path / "out")
         return figures(results.outcomes)
 
     first = measured()
@@ -427,7 +427,7 @@ def test_another_detector_is_measured_anew(model: Path, data: Path, detected: tu
 
 def test_a_side_is_known_by_its_detector_but_not_by_the_share(model: Path, detected: tuple[Path, Path]) -> None:
     def known() -> str | None:
-        return load_encoder(model, "m").templates_fingerprint
+        return load_folder(model, "m").templates_fingerprint
 
     first = known()
     assert first is not None
@@ -443,7 +443,7 @@ def test_a_side_is_known_by_its_detector_but_not_by_the_share(model: Path, detec
 def test_a_detector_that_cannot_be_loaded_stops_nothing_else(model: Path, data: Path) -> None:
     place = model / "compression" / "compression.json"
     place.write_text(json.dumps(json.loads(place.read_text()) | {"detector": {"kind": "spacy", "model": "no_such_model"}}))
-    results = evaluate(load_encoder(model, "m"), data, tasks=["intents"], datasets=["lamps"])
+    results = evaluate(load_folder(model, "m"), data, tasks=["intents"], datasets=["lamps"])
     assert set(results.facts["left out"]) == {"fine-tuned intents", "compressed nearest, lamps"}
     assert "no_such_model" in results.facts["left out"]["compressed nearest, lamps"]
     assert "1-NN" in {row.setting for row in results.rows}

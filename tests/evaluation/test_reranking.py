@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
 from turnwise.backbone.compose import ROLE_TOKENS
+from turnwise.conversation import conversation, reply
 from turnwise.corpus.responses import Candidates
 from turnwise.dialogue import Turn
 from turnwise.encoder import Encoder
@@ -20,7 +21,6 @@ from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.judged import FunctionEncoder, SentenceTransformerEncoder
 from turnwise.evaluation.outcomes import Outcome
-from turnwise.evaluation.tasks.conversation import conversation, reply
 from turnwise.evaluation.tasks.reranking import Context, adversarial, cosine_scores, merged, rerank, rerank_adversarial
 
 DATA = os.environ.get("TURNWISE_DATA")

@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.ensemble import HistGradientBoostingClassifier
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
 from tiny import backbone, folder
@@ -176,21 +177,31 @@ def test_the_answer_can_be_read_back(given_lengths: list[list[int]], seed: int, 
         assert all(len(sequence) <= longest for sequence in task().prepare(batch_of(texts, windows, seed, longest)).sequences)
 
 
+@pytest.mark.parametrize("longest", [48, 128])
 @pytest.mark.parametrize("name", TASKS)
-def test_nothing_but_words_tells_the_answer(name: str) -> None:
-    """A model that sees where marks are, and how many, is at chance: among windows of as many marks each is the answer as often."""
-    texts = Conversations([[3] * turns for turns in (3, 4, 5, 6, 9, 12)])
-    starts = texts.dialogue_starts.tolist()
-    windows = [[(first, last)] for first, last in itertools.pairwise(starts)] * 700
-    prepared = TASKS[name]().prepare(batch_of(texts, windows, 3, 128))
-    answers: dict[int, Counter[int]] = {}
-    for row in range(len(windows)):
-        targets = prepared.facts["targets"][prepared.facts["members"] == row]
-        answers.setdefault(len(targets), Counter())[int(np.flatnonzero(targets)[0])] += 1
-    for marks, found in answers.items():
-        expected = sum(found.values()) / marks
-        statistic = sum((found[mark] - expected) ** 2 / expected for mark in range(marks))
-        assert statistic < 6 * marks, (marks, found)  # of a chi-square of so many degrees, less than one in ten thousand
+def test_nothing_but_words_tells_the_answer(name: str, longest: int) -> None:
+    """A model that sees where the marks are, and nothing else, is at chance; so is one that knows how often each is the answer."""
+    random = np.random.default_rng(5)
+    texts = Conversations([random.integers(1, 20, random.integers(3, 12)).tolist() for _ in range(2400)])
+    windows = [[(first, last)] for first, last in itertools.pairwise(texts.dialogue_starts.tolist())]
+    prepared = TASKS[name]().prepare(batch_of(texts, windows, 3, longest))
+    seen, asked = [], []
+    for row, sequence in enumerate(prepared.sequences):
+        mine = prepared.facts["members"] == row
+        places = prepared.facts["places"][mine]
+        gaps = np.diff([*places, len(sequence)])
+        number = np.arange(len(places))
+        features = [places, places / len(sequence), number, number / len(places), gaps, gaps / gaps.mean(), len(places) - number]
+        seen.append(np.stack(features, 1))
+        asked.append(prepared.facts["targets"][mine])
+    half = len(seen) // 2
+    model = HistGradientBoostingClassifier(max_iter=40, random_state=0)
+    model.fit(np.concatenate(seen[:half]), np.concatenate(asked[:half]))
+    said = model.predict_proba(np.concatenate(seen[half:]))[:, 1]
+    parts = np.split(said, np.cumsum([len(answers) for answers in asked[half:]])[:-1])
+    found = [answers[each.argmax()] for each, answers in zip(parts, asked[half:], strict=True)]
+    chance = np.array([1 / len(answers) for answers in asked[half:]])
+    assert abs(np.mean(found) - chance.mean()) < 4 * np.sqrt((chance * (1 - chance)).sum()) / len(found)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -277,6 +288,16 @@ def test_strangers_are_of_every_other_dialogue_and_never_of_the_own() -> None:
     for texts in (same, Conversations([[1, 1, 1]])):
         with pytest.raises(TurnwiseError, match="no wrong answer can be drawn"):
             batch_of(texts, [[(0, 1)]]).stranger(0, [-1])
+
+
+def test_a_dialogue_that_differs_in_its_last_turn_alone_is_no_other_one() -> None:
+    """Labelled responses: a context is there once for every candidate."""
+    texts = Conversations([[1] * 3, [1] * 3, [1] * 3, [1] * 2])
+    same = {3: 0, 4: 1}  # the second dialogue begins as the first
+    texts.identity = lambda turn: same.get(turn, turn)  # type: ignore[method-assign]
+    batch = batch_of(texts, [[(0, 1)]])
+    assert {batch.stranger(0, []) for _ in range(300)} == {6, 7, 8, 9, 10}
+    assert {batch.stranger(6, []) for _ in range(300)} == {0, 1, 2, 3, 4, 5, 9, 10}
 
 
 # ---- on the fly

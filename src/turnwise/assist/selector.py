@@ -11,14 +11,17 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.conversation import conversation, reply, texts_of
 from turnwise.dialogue import Turn
 from turnwise.errors import TurnwiseError
-from turnwise.evaluation.tasks.conversation import conversation, reply
-from turnwise.evaluation.tasks.encoding import SupportsEncode, SupportsScore, SupportsScoreAll
 from turnwise.progress import Progress, silent
+from turnwise.supports import SupportsEncode, SupportsScore, SupportsScoreAll
 
 #: A conversation so far, newest turn last.
 Context = Sequence[str] | Sequence[Turn]
+
+#: Responses that are given unless a number is asked for.
+_TOP = 10
 
 #: Responses that are encoded between two reports of progress.
 _PORTION = 4_096
@@ -125,30 +128,31 @@ class Selector:
         self._responses, self._places = distinct, list(places.values())
         self._vectors = np.concatenate(portions or [np.empty((0, 0), np.float32)])
 
-    def select(self, context: Context, k: int = 50, top: int = 10) -> list[Selected]:
+    def select(self, context: Context, k: int = 50, top: int | None = None) -> list[Selected]:
         """What may be said next, best first.
 
         Args:
             context: the conversation so far, newest turn last.
             k: how many the encoder retrieves, and the re-ranker reads; all where there are fewer.
-            top: how many of these to give.
+            top: how many of these to give; None: ten, or all where fewer are retrieved.
 
         Raises:
             SelectorError: if nothing is indexed, a number is out of range, or the conversation holds no turn.
         """
         return self.select_all([context], k, top)[0]
 
-    def select_all(self, contexts: Sequence[Context], k: int = 50, top: int = 10) -> list[list[Selected]]:
+    def select_all(self, contexts: Sequence[Context], k: int = 50, top: int | None = None) -> list[list[Selected]]:
         """What `select` gives for many conversations: these are encoded at once, and all that was retrieved is scored at once.
 
         Args:
             contexts: the conversations.
             k: how many are retrieved for each.
-            top: how many of these to give for each.
+            top: how many of these to give for each; None: as in `select`.
 
         Raises:
             SelectorError: as in `select`.
         """
+        top = min(_TOP, k) if top is None else top
         if not 1 <= top <= k:
             raise SelectorError(f"top is {top} and k is {k}: give one at least, and at most as many as are retrieved")
         found = self.retrieve_all(contexts, k)
@@ -245,8 +249,4 @@ def _check(context: Context, number: int) -> None:
 def _said(context: Context) -> Any:
     """A conversation for the encoder; where texts do not say who speaks, the newest is the user's."""
     turns = [turn for turn in context if isinstance(turn, Turn)]
-    return tuple(turns) if len(turns) == len(context) else conversation([_text(turn) for turn in context])
-
-
-def _text(turn: str | Turn) -> str:
-    return turn.text if isinstance(turn, Turn) else turn
+    return tuple(turns) if len(turns) == len(context) else conversation(texts_of(context))

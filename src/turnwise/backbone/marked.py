@@ -14,6 +14,7 @@ and the n-th mark stays that of the n-th utterance.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,12 @@ import numpy.typing as npt
 from turnwise.backbone.compose import Composer
 from turnwise.backbone.source import BackboneError
 from turnwise.backbone.stream import Tokens
+
+#: What a re-ranker's heads are asked.
+Task = Literal["selection", "insertion", "deletion", "search"]
+
+#: Utterances that insertion, deletion and search look at together (k).
+WINDOW = 5
 
 END_OF_TURN = "[EOT]"
 INSERT = "[INS]"
@@ -108,5 +115,9 @@ def _cut(texts: Sequence[Tokens], room: int) -> list[Tokens]:
 
 def _mark(composer: Composer, token: str) -> Tokens:
     if token not in composer.special:
-        raise BackboneError(f"the tokenizer does not know {token}: this model was not trained with it")
+        what = {INSERT: "insertion", DELETE: "deletion", SEARCH: "search"}.get(token, "response-selection")
+        raise BackboneError(
+            f"this model was trained without {what}, so that {token} says nothing to it: train one whose recipe has that objective,"
+            " such as `turnwise train ums`"
+        )
     return np.array([composer.special[token]], np.int32)

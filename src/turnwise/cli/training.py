@@ -13,7 +13,9 @@ def train_command(
     recipe: Annotated[str, typer.Argument(help="A recipe's name (see `turnwise recipes`) or a YAML file.")],
     corpus: Annotated[list[Path], typer.Option(help="A store to learn from; may be repeated.")],
     out: Annotated[Path, typer.Option(help="The model's folder.")],
-    backbone: Annotated[str | None, typer.Option(help="What to start from: minilm, a folder, a Hugging Face id.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="What to start from: minilm, a folder (of a re-ranker, too), a Hugging Face id.")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a key of the recipe, as key=value; may be repeated.")
     ] = None,
@@ -24,9 +26,11 @@ def train_command(
     cache: Annotated[Path | None, typer.Option(help="Keep tokenised texts here, for other runs over the same corpus.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Trains an encoder on conversations.
+    """Trains an encoder on conversations, or a re-ranker where the recipe has response selection.
 
     Example: `turnwise train dse --corpus sample --split train --probe sample --out model --set steps=50`
+
+    Example: `turnwise train ums --corpus sample --split train --probe sample --out reranker`
 
     Killed or interrupted, the same command with `--resume` goes on and ends with the same weights.
     """
@@ -38,7 +42,9 @@ def train_command(
 
     changes = [*(settings or []), *([f"backbone={backbone}"] if backbone else [])]
     wanted = load_recipe(recipe, changes)
-    measure = make_probe(probe) if probe else None
+    measure = make_probe(probe, wanted.reranks) if probe else None
+    if wanted.keep_best and measure is None:
+        typer.echo(f"keep_best={wanted.keep_best}: nothing is measured without --probe, so the last model is kept", err=True)
     with bar() as progress:
         train(
             wanted,

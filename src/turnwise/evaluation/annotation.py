@@ -21,7 +21,7 @@ from sklearn.neighbors import NearestNeighbors
 from turnwise.errors import TurnwiseError
 from turnwise.evaluation.datasets.construction import LabelledTurn, words
 from turnwise.evaluation.datasets.similarity import TextPair
-from turnwise.evaluation.tasks.encoding import SupportsEncode
+from turnwise.supports import SupportsEncode
 
 Source = Literal["words", "vectors", "label"]
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.dialogue import Turn
-from turnwise.evaluation.tasks.encoding import SupportsEncode
 from turnwise.progress import Progress, silent
+from turnwise.supports import SupportsEncode
 
 #: Inputs encoded between two writings: what an interruption can cost.
 PORTION = 4_096

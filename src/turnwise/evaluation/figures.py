@@ -19,9 +19,9 @@ from turnwise.evaluation.reporting.cells import number
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.coherence import Puzzle, drawn_puzzles, whole_dialogues
 from turnwise.evaluation.tasks.compressed import Mixed
-from turnwise.evaluation.tasks.encoding import SupportsEncode
 from turnwise.evaluation.tasks.geometry import PERPLEXITY, answer_map, intent_map, two_intents_map
 from turnwise.reranker import Reranker
+from turnwise.supports import SupportsEncode
 from turnwise.svg import BLUE, RED, Cloud, line_chart, scatter_chart
 
 #: All that occur in its test set: TaDSE's Figures 9 and 10 leave none out.

@@ -23,8 +23,8 @@ from turnwise.errors import TurnwiseError
 from turnwise.evaluation.postprocessing.glove import GloVe
 from turnwise.evaluation.postprocessing.registry import postprocess
 from turnwise.evaluation.reporting.cells import short
-from turnwise.evaluation.tasks.encoding import SupportsEncode, SupportsScore
 from turnwise.reranker import Reranker, is_reranker
+from turnwise.supports import SupportsEncode, SupportsScore
 from turnwise.template import ONE_MARK, SlotMarks
 
 #: What the five papers' figures are of, unless a table says otherwise: BERT-base.

@@ -21,7 +21,6 @@ from turnwise.evaluation.judged import Judged
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.coherence import coherence, heads_of
 from turnwise.evaluation.tasks.compressed import compressed_geometry, compressed_intents
-from turnwise.evaluation.tasks.encoding import SupportsEncode, SupportsScore
 from turnwise.evaluation.tasks.finetuned import (
     ACTIONS,
     INTENTS,
@@ -42,6 +41,7 @@ from turnwise.evaluation.tasks.selection import select
 from turnwise.evaluation.tasks.similarity import correlate
 from turnwise.evaluation.tasks.triplets import nearer
 from turnwise.progress import Progress
+from turnwise.supports import SupportsEncode, SupportsScore
 from turnwise.training.finetuning import FineTuning
 
 #: The data sets that a protocol can be run on; a folder of data sets may hold more than the known ones.

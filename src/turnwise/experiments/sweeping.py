@@ -25,6 +25,7 @@ from turnwise.corpus.store import Corpus
 from turnwise.encoder import Encoder
 from turnwise.errors import TurnwiseError
 from turnwise.evaluation.judged import Judged, judged, load_folder, load_model, postprocessed_on
+from turnwise.evaluation.probe import make_probe
 from turnwise.evaluation.protocols import Effort
 from turnwise.evaluation.results import Results
 from turnwise.experiments.grid import slug
@@ -35,7 +36,7 @@ from turnwise.experiments.sweep import Planned, Sweep, SweepError, named, run_na
 from turnwise.experiments.variants import STARTS
 from turnwise.files import write_whole
 from turnwise.progress import Progress, silent
-from turnwise.training.loop import TRAINED, TrainingInterruptedError, train
+from turnwise.training.loop import BEST, TRAINED, Probe, TrainingInterruptedError, train
 from turnwise.training.machine import release_memory
 from turnwise.training.recipe import Recipe, from_tree
 from turnwise.training.tokens import corpus_source
@@ -105,12 +106,16 @@ class _Running:
         if planned.word_vectors:
             found = load_model(f"glove:{self._word_vectors(recipe)}")
         elif planned.trained:
-            found = load_folder(self._trained(recipe, planned.run), planned.name, planned.pooling)
+            found = load_folder(_kept(recipe, self._trained(recipe, planned.run)), planned.name, planned.pooling)
         else:
             found = judged(_untrained(recipe, planned.pooling))
         if planned.postprocess is not None:
             found = postprocessed_on(found, planned.postprocess, self.corpus.sampled(recipe.corpus_share))
         return replace(found, name=planned.name)
+
+    def _probe(self, recipe: Recipe) -> Probe | None:
+        """What chooses the model that is kept, where the recipe wants the best one: held-out data beside what is measured on."""
+        return make_probe(self.measures.data, recipe.reranks) if recipe.keep_best else None
 
     def _trained(self, recipe: Recipe, name: str) -> Path:
         """The folder of a recipe's model; recipes that have the same first stage share it."""
@@ -120,7 +125,16 @@ class _Running:
         if not (folder / TRAINED).exists():
             try:
                 first = self._first(recipe)
-                train(recipe, self.corpus, folder, resume=True, cache=self.out / "tokens", first=first, progress=self.progress)
+                train(
+                    recipe,
+                    self.corpus,
+                    folder,
+                    resume=True,
+                    probe=self._probe(recipe),
+                    cache=self.out / "tokens",
+                    first=first,
+                    progress=self.progress,
+                )
             except TrainingInterruptedError:
                 raise
             except (TurnwiseError, *_OUT_OF_MEMORY) as error:
@@ -148,6 +162,11 @@ class _Running:
     def _add(self, point: Point) -> None:
         self.points.append(point)
         self.report(self.points)
+
+
+def _kept(recipe: Recipe, folder: Path) -> Path:
+    """The folder of the model that a run is judged by: its best, where the recipe keeps that, else its last."""
+    return folder / BEST if recipe.keep_best else folder
 
 
 def _untrained(recipe: Recipe, pooling: Pooling | None = None) -> Encoder:

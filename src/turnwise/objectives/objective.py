@@ -17,10 +17,10 @@ import torch
 from torch import nn
 
 from turnwise.backbone.compose import Composer, TurnStyle
+from turnwise.backbone.marked import Task
 from turnwise.backbone.stream import Tokens, TokenStream
 from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
-from turnwise.reranker import Task
 
 #: Consecutive turns of a dialogue: the first, and the one behind the last.
 Window = tuple[int, int]
@@ -106,6 +106,8 @@ class Batch:
     def stranger(self, turn: int, unlike: Sequence[int], speaker: str | None = None) -> int:
         """A turn of another dialogue than a turn's own, drawn at random.
 
+        A dialogue that differs from the own one in its last turn alone is none: that is how labelled responses are stored.
+
         Args:
             turn: whose dialogue is passed over.
             unlike: identities of texts that are passed over.
@@ -122,7 +124,7 @@ class Batch:
         for _ in range(_PATIENCE if others else 0):
             drawn = int(self.random.integers(others))
             drawn += (last - first) * (drawn >= first)
-            if self.texts.identity(drawn) in unlike:
+            if self.texts.identity(drawn) in unlike or self._same_context(drawn, first, last):
                 continue
             if speaker is None or self.texts.speaker(drawn) == speaker:
                 return drawn
@@ -130,6 +132,15 @@ class Batch:
         if found < 0:
             raise TurnwiseError("other dialogues hold no other texts: no wrong answer can be drawn from them; take a larger corpus")
         return found
+
+    def _same_context(self, turn: int, first: int, last: int) -> bool:
+        """Whether a turn's dialogue begins as that from `first` to before `last`, and differs from it in the last turn at most."""
+        starts, identity = self.texts.dialogue_starts, self.texts.identity
+        there = int(np.searchsorted(starts, turn, "right"))
+        start = int(starts[there - 1])
+        if int(starts[there]) - start != last - first:
+            return False
+        return all(identity(start + place) == identity(first + place) for place in range(last - first - 1)) and last - first > 1
 
     def identities(self, number: int) -> npt.NDArray[np.int64]:
         """A number for each window of a column; equal texts share it."""

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from turnwise.backbone.compose import TurnStyle
-from turnwise.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, Marked, deletion, insertion, search
+from turnwise.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, WINDOW, Marked, deletion, insertion, search
 from turnwise.backbone.stream import Tokens
 from turnwise.dialogue import WRONG_RESPONSE, Dialogue
 from turnwise.errors import TurnwiseError
@@ -30,7 +30,6 @@ from turnwise.objectives.response_selection import (
     responses_of,
     scoring_head,
 )
-from turnwise.reranker import WINDOW
 
 
 @dataclass(frozen=True, slots=True)

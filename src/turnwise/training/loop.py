@@ -41,6 +41,9 @@ Probe = Callable[[Any], dict[str, float]]
 #: In a model's folder: the model of the recipe's first stage.
 FIRST = "first"
 
+#: In a model's folder: the model that was best by the probe, where the recipe says by what.
+BEST = "best"
+
 #: In a run's folder once its training is over, with what it learnt from; the model's own files are there before they are whole.
 TRAINED = "trained"
 
@@ -359,7 +362,7 @@ class _Run:
                         raise TrainingError(f"keep_best={wanted!r}: the probe gives {', '.join(figures)}")
                     if self.best is None or figures[wanted] > self.best:
                         self.best = figures[wanted]
-                        self._save(self.out / "best")
+                        self._save(self.out / BEST)
             self.encoder.train()
         self.accelerator.wait_for_everyone()
 

@@ -6,13 +6,14 @@ from typing import cast
 
 from torch import nn
 
+from turnwise.backbone.marked import WINDOW, Task
 from turnwise.backbone.source import locate
 from turnwise.encoder import Encoder
 from turnwise.errors import TurnwiseError
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.response_selection import ResponseSelection
 from turnwise.objectives.utterance_manipulation import UtteranceManipulation
-from turnwise.reranker import WINDOW, Reranker, Task, is_reranker
+from turnwise.reranker import Reranker, is_reranker
 from turnwise.template import SlotMarks
 from turnwise.training.recipe import Recipe
 
@@ -61,6 +62,8 @@ def _load(recipe: Recipe, place: str | Path) -> tuple[Encoder, Heads]:
     folder = locate(place)
     if is_reranker(folder):
         reranker = Reranker.load(folder, device="cpu")
+        for parameter in reranker.parameters():  # laid out for scoring on a CPU; optimisers want what checkpoints give back
+            parameter.data = parameter.data.contiguous()
         return Encoder(reranker.backbone, recipe.pooling or "mean"), dict(reranker.heads.items())
     return Encoder.load(folder, device="cpu", pooling=recipe.pooling), {}
 

@@ -133,6 +133,8 @@ class Recipe:
         for key in ("log_every", "checkpoint_every", "keep", "workers", "max_length", "layers", "least_turns"):
             if getattr(self, key) is not None and getattr(self, key) < 1:
                 raise RecipeError(f"{key}={getattr(self, key)}: needs to be 1 or more")
+        if self.probe_every != "epoch" and self.probe_every < 0:
+            raise RecipeError(f"probe_every={self.probe_every}: needs to be 0 or more, or epoch")
         if self.frozen_layers != "half" and self.frozen_layers < 0:
             raise RecipeError(f"frozen_layers={self.frozen_layers}: needs to be 0 or more, or half")
         for key in ("warmup", "ema"):

@@ -269,7 +269,7 @@ def find_examples(
             if len(labels[name]) < 2:
                 raise TurnwiseError(
                     f"objective {name} finds {len(labels[name])} examples in this corpus: it needs dialogues of a kind that this"
-                    " one does not hold (see its page in the documentation)"
+                    f" one does not hold (see its page in the documentation); --set objectives.{name}=false leaves it out"
                 )
             np.save(place / f"{name}.windows.npy", np.frombuffer(windows[name], np.int32))
             np.save(place / f"{name}.labels.npy", np.frombuffer(labels[name], np.int8))

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from turnwise.evaluation.postprocessing.vectors import PostprocessingError, Vectors, digest, fitting_vectors, unit
-from turnwise.evaluation.tasks.encoding import SupportsEncode
+from turnwise.supports import SupportsEncode
 
 Coupling = Literal["additive", "affine"]
 

@@ -6,7 +6,7 @@ from typing import Any
 from turnwise.evaluation.postprocessing.flow import Flowed
 from turnwise.evaluation.postprocessing.vectors import PostprocessingError
 from turnwise.evaluation.postprocessing.whitening import Whitened
-from turnwise.evaluation.tasks.encoding import SupportsEncode
+from turnwise.supports import SupportsEncode
 
 KINDS: dict[str, type[Whitened] | type[Flowed]] = {"whitening": Whitened, "flow": Flowed}
 

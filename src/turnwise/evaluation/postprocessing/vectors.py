@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.errors import TurnwiseError
-from turnwise.evaluation.tasks.encoding import SupportsEncode
+from turnwise.supports import SupportsEncode
 
 Vectors = npt.NDArray[np.float32]
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.evaluation.postprocessing.vectors import PostprocessingError, Vectors, digest, fitting_vectors, unit
-from turnwise.evaluation.tasks.encoding import SupportsEncode
+from turnwise.supports import SupportsEncode
 
 #: Directions whose variance is less than this part of the largest hold but rounding: to scale them up would be to encode noise.
 FLOOR = 1e-10

@@ -19,20 +19,18 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.backbone.marked import WINDOW
 from turnwise.coherence import SupportsCoherence, misfits, orders, placements, precedences
 from turnwise.corpus.responses import Candidates
 from turnwise.dialogue import same_text
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import CHANCE, Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.evaluation.tasks.encoding import SupportsEncode
 from turnwise.progress import Progress, silent
+from turnwise.supports import SupportsEncode
 
 #: Tokens of a turn in an encoder; a re-ranker has its own length.
 MAX_LENGTH = 128
-
-#: Turns of a window, as in UMS.
-WINDOW = 5
 
 #: Dialogues of a data set: enough for intervals of two points.
 DIALOGUES = 2_000
@@ -79,9 +77,9 @@ def coherence(
         outcomes += _misfit(dataset, "re-ranker", puzzles, [each.scores for each in found])
     if "insertion" in heads:
         outcomes += _place(dataset, reranker, puzzles, progress)
+        outcomes += _order(dataset, reranker, puzzles, progress)
     if "search" in heads:
         outcomes += _predecessor(dataset, reranker, puzzles, progress)
-        outcomes += _order(dataset, reranker, puzzles, progress)
     return outcomes
 
 

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from turnwise.compression import Source, mixed
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.outcomes import TEMPLATE_SHARE, Outcome
-from turnwise.evaluation.tasks.encoding import SupportsEncode
 from turnwise.evaluation.tasks.geometry import geometry
 from turnwise.evaluation.tasks.intents import nearest_intents, nearest_validation
+from turnwise.supports import SupportsEncode
 from turnwise.template import SlotMarks
 
 #: λ of the paper's experiments.

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.evaluation.tasks.encoding import SupportsEncode
+from turnwise.supports import SupportsEncode
 
 
 def encode_distinct(

@@ -21,12 +21,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from turnwise.backbone.compose import ROLE_TOKENS
 from turnwise.backbone.stream import Tokens
+from turnwise.conversation import reply
 from turnwise.encoder import Encoder, Input
 from turnwise.evaluation.datasets.actions import ActionData
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.outcomes import Outcome
-from turnwise.evaluation.tasks.conversation import reply
 from turnwise.evaluation.tasks.intents import few_shot, numbered
 from turnwise.evaluation.tasks.multilabel import f1_outcomes, f1_scores, flags
 from turnwise.evaluation.tasks.responses import rank_answers

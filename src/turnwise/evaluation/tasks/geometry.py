@@ -16,8 +16,8 @@ from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.evaluation.tasks.encoding import SupportsEncode
 from turnwise.evaluation.tasks.intents import MAX_LENGTH, encode_utterances
+from turnwise.supports import SupportsEncode
 from turnwise.svg import BLACK, BLUE, RED, Cloud, palette, scatter_chart
 
 #: scikit-learn's own, which TaDSE names.

@@ -22,7 +22,7 @@ from turnwise.evaluation.datasets.conversations import ConversationData
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.evaluation.tasks.encoding import SupportsEncode
+from turnwise.supports import SupportsEncode
 
 #: Tokens of an utterance or a context, as in DSE's dialogue-level task.
 MAX_LENGTH = 128

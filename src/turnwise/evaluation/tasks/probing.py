@@ -21,8 +21,8 @@ from turnwise.dialogue import Turn
 from turnwise.evaluation.datasets.actions import ActionData
 from turnwise.evaluation.datasets.inference import InferenceData
 from turnwise.evaluation.outcomes import Outcome
-from turnwise.evaluation.tasks.encoding import SupportsEncode
 from turnwise.evaluation.tasks.multilabel import f1_outcomes, f1_scores, flags
+from turnwise.supports import SupportsEncode
 from turnwise.training.finetuning import Weights
 
 SETTING = "frozen encoder, MLP"

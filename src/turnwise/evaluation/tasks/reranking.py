@@ -17,13 +17,13 @@ from typing import Literal, cast
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.conversation import conversation, reply
 from turnwise.corpus.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import COUNTS, Outcome
-from turnwise.evaluation.tasks.conversation import conversation, reply
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.evaluation.tasks.encoding import SupportsEncode, SupportsScore, SupportsScoreAll
 from turnwise.evaluation.tasks.ranking import Ranks, average_precision, precision_at_one, ranks, recall_at, reciprocal_rank
+from turnwise.supports import SupportsEncode, SupportsScore, SupportsScoreAll
 
 #: Tokens of a context or a candidate in an encoder, as in DSE's dialogue-level task; a re-ranker has its own length.
 MAX_LENGTH = 128

@@ -12,14 +12,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.conversation import reply
 from turnwise.corpus.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import Outcome
-from turnwise.evaluation.tasks.conversation import reply
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.evaluation.tasks.encoding import SupportsEncode
 from turnwise.evaluation.tasks.ranking import Ranks, ranks, recall_at, truth_ranks
 from turnwise.evaluation.tasks.reranking import Context, cosine_scores, with_answers
+from turnwise.supports import SupportsEncode
 
 #: Tokens of a query or a candidate.
 MAX_LENGTH = 128

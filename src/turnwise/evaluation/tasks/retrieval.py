@@ -8,8 +8,8 @@ import numpy as np
 from turnwise.evaluation.datasets.retrieval import RetrievalData
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.evaluation.tasks.encoding import SupportsEncode
 from turnwise.evaluation.tasks.ranking import average_precision, ranks, reciprocal_rank
+from turnwise.supports import SupportsEncode
 
 #: Tokens of a text: the paper's 100 for JDDC; it has 50 for ECD and MDC.
 MAX_LENGTH = 100

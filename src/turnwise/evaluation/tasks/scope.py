@@ -19,8 +19,8 @@ from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.evaluation.tasks.encoding import SupportsEncode
 from turnwise.evaluation.tasks.intents import MAX_LENGTH, SEEDS, SHOTS, Indices, Vectors, few_shot, highest, numbered, prototypes
+from turnwise.supports import SupportsEncode
 
 Flags = npt.NDArray[np.bool_]
 

@@ -19,10 +19,10 @@ from turnwise.assist.selector import Selector
 from turnwise.corpus.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import MILLISECONDS, Outcome
-from turnwise.evaluation.tasks.encoding import SupportsEncode, SupportsScore
 from turnwise.evaluation.tasks.ranking import ranks, reciprocal_rank
 from turnwise.evaluation.tasks.reranking import MAX_LENGTH, with_answers
 from turnwise.progress import Progress, silent
+from turnwise.supports import SupportsEncode, SupportsScore
 
 #: How many are retrieved; what exceeds the pool is cut to it.
 DEPTHS = (1, 5, 10, 20, 50, 100)

@@ -8,7 +8,7 @@ import numpy as np
 from turnwise.evaluation.datasets.similarity import SimilarityData
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.evaluation.tasks.encoding import SupportsEncode
+from turnwise.supports import SupportsEncode
 
 #: Tokens of a text: DialogueCSE's 100 for JDDC; it has 50 for ECD and MDC.
 MAX_LENGTH = 100

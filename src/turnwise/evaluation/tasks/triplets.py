@@ -9,7 +9,7 @@ import numpy as np
 from turnwise.evaluation.datasets.triplets import TripletData
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.evaluation.tasks.encoding import SupportsEncode
+from turnwise.supports import SupportsEncode
 
 #: Tokens of a text; the paper's for single utterances.
 MAX_LENGTH = 64

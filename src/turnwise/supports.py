@@ -1,4 +1,4 @@
-"""What tasks ask of a model: anything that turns inputs into vectors can be measured."""
+"""What is asked of a model: anything that turns inputs into vectors can be measured and put to work."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 
 class SupportsEncode(Protocol):
-    """An encoder, as far as tasks are concerned."""
+    """An encoder, as far as others are concerned."""
 
     def encode(
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
@@ -17,7 +17,7 @@ class SupportsEncode(Protocol):
 
 
 class SupportsScore(Protocol):
-    """A re-ranker, as far as tasks are concerned."""
+    """A re-ranker, as far as others are concerned."""
 
     def score(self, context: Sequence[Any], candidates: Sequence[str]) -> npt.NDArray[np.floating]:
         """How well each candidate goes on from the context; higher is better."""
