@@ -1,5 +1,6 @@
 """A sweep trains and measures every point once, however often it is stopped, and says early what cannot be."""
 
+import itertools
 import json
 import sys
 import weakref
@@ -23,7 +24,7 @@ from turnwise.cli.sweep import sweep_command
 from turnwise.corpus.store import Corpus, read_corpus
 from turnwise.encoder import Encoder
 from turnwise.evaluation.evaluating import EvaluationError, evaluate
-from turnwise.evaluation.judged import fingerprint
+from turnwise.evaluation.judged import Judged, fingerprint, load_folder
 from turnwise.evaluation.protocols import Effort
 from turnwise.evaluation.suites import SUITES
 from turnwise.experiments import sweeping as sweep_module
@@ -115,6 +116,25 @@ def pair(world: Path, tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactor
 
 def seeds(tiny_recipe: Path, values: str = "1,2") -> Sweep:
     return load_sweep(tiny_recipe, [f"seed={values}"])
+
+
+def test_a_re_ranker_is_judged_by_its_best_on_validation_data(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the recipe keeps is what is measured, and not the last of the run."""
+    loaded: list[Path] = []
+
+    def loading(folder: Path, *options: Any) -> Judged:
+        loaded.append(folder)
+        return load_folder(folder, *options)
+
+    monkeypatch.setattr(sweep_module, "load_folder", loading)
+    place = tmp_path / "tiny.yaml"
+    place.write_text(recipe("ums", "steps=2", "batch_size=4", "probe_every=1").to_yaml(), encoding="utf-8")
+    _, point = run_sweep(load_sweep(place, ["seed=1"]), corpus(), world, tmp_path / "out", tasks=("reranking",))
+    assert not point.failure and point.folder is not None
+    assert loaded == [point.folder / "best"]
+    probed = [json.loads(line) for line in (point.folder / "metrics.jsonl").read_text().splitlines() if "probe." in line]
+    assert [line["step"] for line in probed] == [0, 1, 2]
+    assert all(line["probe.responses adversarial adversary first"] >= 0 for line in probed)
 
 
 def test_every_point_is_trained_and_measured(whole: tuple[Path, list[Point]], tiny_recipe: Path) -> None:
@@ -416,6 +436,7 @@ def test_the_packaged_sweeps_are_the_papers() -> None:
         *(f"dialoguecse-{part}" for part in parts),
         "dse-queries",
         *(f"tadse-{part}" for part in ("baselines", "losses", "negatives", "rate")),
+        *(f"ums-{part}" for part in ("backbones", "tasks")),
         *(f"wmdc-{part}" for part in ("corpus", "layers", "windows")),
     ]
     windows = recipes("wmdc-windows")
@@ -425,6 +446,24 @@ def test_the_packaged_sweeps_are_the_papers() -> None:
     assert [(each.backbone, each.layers) for each in recipes("wmdc-layers")] == [("minilm", n) for n in (2, 4, 6)]
     turns = [each.objectives["dse"]["query_turns"] for each in recipes("dse-queries")]
     assert turns == [[1], [2], [3], [1, 2, 3]]
+
+
+def test_the_sweeps_of_ums_are_its_tables() -> None:
+    """Table 5 has every subset of the three tasks; Table 2 two backbones, post-trained or not, with the tasks and without."""
+    tasks = [set(each.objectives) - {"response-selection"} for each in recipes("ums-tasks")]
+    three = ("insertion", "deletion", "search")
+    assert [sorted(each) for each in tasks] == [
+        sorted(subset) for size in range(4) for subset in itertools.combinations(three, size)
+    ]
+    backbones = recipes("ums-backbones")
+    assert [(each.backbone.split("/")[-1], each.first is not None, len(each.objectives)) for each in backbones] == [
+        (name, post_trained, objectives)
+        for name in ("bert-base-uncased", "electra-base-discriminator")
+        for post_trained in (False, True)
+        for objectives in (1, 4)
+    ]
+    first = [each.first.objectives["post-training"] for each in backbones if each.first is not None]
+    assert [options.get("detection", False) for options in first] == [False, False, True, True]
 
 
 @pytest.mark.parametrize(

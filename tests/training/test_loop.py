@@ -266,10 +266,11 @@ def finish(wanted: Path, place: Path) -> None:
     [
         ("dse", 0),
         *(pytest.param("dse", seed, marks=pytest.mark.full) for seed in (1, 2)),
-        ("dialoguecse", 3),
+        pytest.param("dialoguecse", 3, marks=pytest.mark.full),
         ("wmdc", 4),
         ("tadse", 5),
-        ("combined", 6),
+        pytest.param("combined", 6, marks=pytest.mark.full),
+        ("ums", 7),
     ],
 )
 def test_killed_at_any_step_and_resumed_the_weights_are_bit_identical(name: str, seed: int, tmp_path: Path) -> None:

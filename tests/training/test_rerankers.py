@@ -1,0 +1,119 @@
+"""Runs that end in a re-ranker: what they start from, what is kept, and what a probe measures of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from tiny import backbone, corpus, recipe
+
+from turnwise import Reranker, train
+from turnwise.corpus.store import StoreWriter, read_corpus
+from turnwise.dialogue import SYSTEM, USER, Dialogue, Turn
+from turnwise.errors import TurnwiseError
+from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.evaluation.probe import make_probe
+from turnwise.training.model import start
+from turnwise.training.recipe import RecipeError
+
+CONTEXT, CANDIDATES = ["where is my parcel ?", "which one ?"], ["thank you", "the red one", "yes"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("run") / "reranker"
+    train(recipe("ums", "steps=3", "batch_size=4"), corpus(), place)
+    return place
+
+
+def test_a_run_ends_in_a_re_ranker_with_all_heads(trained: Path) -> None:
+    reranker = Reranker.load(trained, device="cpu")
+    assert sorted(reranker.heads) == ["deletion", "insertion", "search", "selection"]
+    assert (reranker.window, reranker.max_length) == (5, 128)
+    assert "Reranker.load" in (trained / "README.md").read_text()
+
+
+def test_training_goes_on_from_a_re_ranker_with_its_heads(trained: Path, tmp_path: Path) -> None:
+    """Its weights lie as an optimiser wants them, whatever suits scoring; a step of no size changes no score."""
+    again = recipe("ums", f"backbone={trained}", "steps=1", "batch_size=4", "learning_rate=0.0")
+    encoder, heads = start(again, trained, again.make(), None)
+    assert all(parameter.is_contiguous() for parameter in encoder.parameters())
+    assert sorted(heads) == ["deletion", "insertion", "search", "selection"]
+    train(again, corpus(), tmp_path / "again")
+    scores = [Reranker.load(place, device="cpu").score(CONTEXT, CANDIDATES) for place in (trained, tmp_path / "again")]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+
+
+def test_an_encoder_can_be_trained_from_a_re_ranker(trained: Path, tmp_path: Path) -> None:
+    encoder = train(recipe("dse", f"backbone={trained}", "steps=1"), corpus(), tmp_path / "encoder")
+    assert torch.isfinite(torch.from_numpy(encoder.encode(CANDIDATES))).all()
+
+
+def test_a_corpus_without_long_contexts_says_what_to_leave_out(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "store") as writer:
+        for number in range(6):
+            writer.write(
+                Dialogue(str(number), (Turn(USER, f"where is parcel {number} ?"), Turn(SYSTEM, f"it is at gate {number}")))
+            )
+        writer.commit({})
+    short = read_corpus(tmp_path / "store")
+    with pytest.raises(TurnwiseError, match=r"--set objectives\.insertion=false leaves it out"):
+        train(recipe("ums", "steps=1"), short, tmp_path / "whole")
+    alone = [f"objectives.{task}=false" for task in ("insertion", "deletion", "search")]
+    assert list(train(recipe("ums", "steps=1", *alone), short, tmp_path / "alone").heads) == ["selection"]
+
+
+# ---- the probe
+
+
+class First:
+    """Takes the first candidate for the right one."""
+
+    def score(self, context: Sequence[str], candidates: Sequence[str]) -> npt.NDArray[np.float64]:
+        return -np.arange(len(candidates), dtype=np.float64)
+
+
+def douban(folder: Path) -> Path:
+    """Validation contexts with two candidates each, as Douban has them; the right one is first in every other."""
+    (folder / "douban").mkdir(parents=True)
+    lines = []
+    for number in range(4):
+        context = f"what is {number} ?\ta number , why ?"
+        pair = [f"1\t{context}\tjust asking {number}", f"0\t{context}\tno idea {number}"]
+        lines += pair if number % 2 else pair[::-1]
+    for name in ("train.txt", "dev.txt"):
+        (folder / "douban" / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "douban" / "test.txt").write_text("", encoding="utf-8")
+    return folder
+
+
+def test_the_figure_by_which_recipes_keep_the_best_is_there_whatever_the_number_of_candidates(tmp_path: Path) -> None:
+    found = make_probe(douban(tmp_path), reranks=True)(First())
+    assert found["responses R2@1"] == 50
+    assert found["responses MRR"] == 75
+    assert recipe("ums").keep_best in found
+
+
+def test_what_cannot_be_probed_is_told_before_training(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="nothing to probe a re-ranker with"):
+        make_probe(tmp_path, reranks=True)
+
+
+def test_the_best_by_the_probe_is_kept(tmp_path: Path) -> None:
+    probe = make_probe(douban(tmp_path / "data"), reranks=True)
+    train(recipe("ums", "steps=2", "batch_size=4", "probe_every=1"), corpus(), tmp_path / "run", probe=probe)
+    assert sorted(Reranker.load(tmp_path / "run" / "best", device="cpu").heads) == ["deletion", "insertion", "search", "selection"]
+
+
+def test_a_probe_every_so_many_steps() -> None:
+    assert recipe("ums", "probe_every=epoch").probe_every == "epoch"
+    for wrong in ("-3", "sometimes"):
+        with pytest.raises(RecipeError, match="probe_every"):
+            recipe("ums", f"probe_every={wrong}")
+
+
+def test_the_backbone_is_not_a_re_ranker() -> None:
+    with pytest.raises(TurnwiseError, match="is no re-ranker"):
+        Reranker.load(backbone())
