@@ -26,10 +26,11 @@ from turnwise.progress import Progress, silent
 from turnwise.training.batches import Feed, prepared_steps
 from turnwise.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from turnwise.training.encoding import BatchStep, TokenPart, TokenStep
+from turnwise.training.folder import BEST, FIRST, TRAINED, claim, expect_trained, reading
 from turnwise.training.log import Log, curves_svg, model_card
 from turnwise.training.machine import half_precision, interruptions, peak_memory, release_memory, token_budget
 from turnwise.training.model import Model, TrainingError, model_of, start, take_head
-from turnwise.training.recipe import Recipe, load_recipe
+from turnwise.training.recipe import Recipe
 from turnwise.training.rivals import find_rivals
 from turnwise.training.schedule import learning_rate_factor
 from turnwise.training.templates import learnt_compression, slot_marks
@@ -37,15 +38,6 @@ from turnwise.training.tokens import corpus_source, find_examples, tokenise_corp
 
 #: What a probe is: figures of a model.
 Probe = Callable[[Any], dict[str, float]]
-
-#: In a model's folder: the model of the recipe's first stage.
-FIRST = "first"
-
-#: In a model's folder: the model that was best by the probe, where the recipe says by what.
-BEST = "best"
-
-#: In a run's folder once its training is over, with what it learnt from; the model's own files are there before they are whole.
-TRAINED = "trained"
 
 
 class TrainingInterruptedError(TrainingError):
@@ -118,19 +110,19 @@ class _Run:
     ):
         self.recipe = recipe
         self.out = out
-        self.corpus = _reading(recipe, corpus)
+        self.corpus = reading(recipe, corpus)
         # half precision is ours to switch on: accelerate would keep the first run's choice for the whole process
         self.accelerator = Accelerator(cpu=not torch.cuda.is_available())
         self.half = half_precision(recipe.precision)
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
         self.main = self.accelerator.is_main_process
         if self.main:  # alone: another process would find what this one has just written, and take it for an earlier run
-            _claim(out, recipe, resume)
+            claim(out, recipe, resume)
         self.accelerator.wait_for_everyone()
         place: str | Path = recipe.backbone
         if recipe.first is not None:
             place = first or _first(recipe.first, corpus, out / FIRST, resume, progress, tensorboard, cache)
-            _expect_trained(place, recipe.first, corpus)
+            expect_trained(place, recipe.first, corpus)
         torch.manual_seed(recipe.seed)
         objectives = recipe.make()
         marks = slot_marks(self.corpus, objectives)
@@ -445,34 +437,6 @@ class _Run:
         for part in self.parts:
             if part.objective.slot_names is not None:
                 learnt_compression(self.encoder, self.corpus, part.objective, part.heads).save(folder / COMPRESSION)
-
-
-def _claim(out: Path, recipe: Recipe, resume: bool) -> None:
-    """Makes sure that the folder is this run's own."""
-    place = out / "recipe.yaml"
-    if place.is_file():
-        if not resume:
-            raise TrainingError(f"{out} holds a run already: go on with --resume, or choose another --out")
-        if load_recipe(place) != recipe:
-            raise TrainingError(f"{place} is another recipe than the one given: a run goes on with the recipe it began with")
-        return
-    if out.is_dir() and any(out.iterdir()):
-        raise TrainingError(f"{out} holds other files: choose a new or empty folder")
-    out.mkdir(parents=True, exist_ok=True)
-    place.write_text(recipe.to_yaml(), encoding="utf-8")
-
-
-def _reading(recipe: Recipe, corpus: Corpus) -> Corpus:
-    """The corpus as the recipe reads it."""
-    return corpus.sampled(recipe.corpus_share).prepared(recipe.combine_turns, recipe.least_turns)
-
-
-def _expect_trained(place: Path, recipe: Recipe, corpus: Corpus) -> None:
-    """Makes sure that a folder holds the finished model of a first stage."""
-    if not (place / TRAINED).is_file() or load_recipe(place / "recipe.yaml") != recipe:
-        raise TrainingError(f"{place} does not hold the finished first stage of the recipe: train that first, or leave it out")
-    if (place / TRAINED).read_text(encoding="utf-8") != "\n".join(corpus_source(_reading(recipe, corpus))):
-        raise TrainingError(f"{place} learnt from another corpus: a run goes on with the stores and splits it began with")
 
 
 def _first(recipe: Recipe, corpus: Corpus, place: Path, resume: bool, progress: Progress, tensorboard: bool, cache: Path) -> Path:
