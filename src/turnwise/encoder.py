@@ -1,6 +1,5 @@
 """The encoder a user holds: texts and conversations in, vectors out; loaded from and saved as a sentence-transformers folder."""
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from turnwise.backbone.source import BackboneError, locate
 from turnwise.backbone.stream import Tokens, TokenStream, chunks
 from turnwise.compression import Compression, Source, behind_layer, mixed
 from turnwise.dialogue import USER, Turn
+from turnwise.files import read_json, write_json
 from turnwise.progress import Progress, silent
 from turnwise.template import ONE_MARK, SlotMarks
 from turnwise.version import __version__
@@ -259,9 +259,9 @@ class Encoder(nn.Module):
         self.backbone.model.save_pretrained(folder)
         self.backbone.tokenizer.save_pretrained(folder)
         modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-        _write_json(folder / "sentence_bert_config.json", {"max_seq_length": self.max_length, "do_lower_case": False})
+        write_json(folder / "sentence_bert_config.json", {"max_seq_length": self.max_length, "do_lower_case": False})
         kind = "cls" if self.pooling == "cls-mlp" else self.pooling
-        _write_json(
+        write_json(
             folder / "1_Pooling" / "config.json",
             {
                 "word_embedding_dimension": self.hidden,
@@ -274,21 +274,21 @@ class Encoder(nn.Module):
         if self.pooler is not None:
             modules.append(("2_Dense", "Dense"))
             sizes = {"in_features": self.hidden, "out_features": self.hidden, "bias": True}
-            _write_json(folder / "2_Dense" / "config.json", {**sizes, "activation_function": "torch.nn.modules.activation.Tanh"})
+            write_json(folder / "2_Dense" / "config.json", {**sizes, "activation_function": "torch.nn.modules.activation.Tanh"})
             weights = {f"linear.{key}": value.contiguous() for key, value in self.pooler.linear.state_dict().items()}
             save_file(weights, folder / "2_Dense" / "model.safetensors")
         if self.normalise:
             modules.append((f"{len(modules)}_Normalize", "Normalize"))
             (folder / modules[-1][0]).mkdir(exist_ok=True)
-        _write_json(
+        write_json(
             folder / "modules.json",
             [
                 {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{name}"}
                 for index, (path, name) in enumerate(modules)
             ],
         )
-        _write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
-        _write_json(folder / _DESCRIPTION, {"turnwise": __version__, "style": self.style, "slots": self.marks.names})
+        write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
+        write_json(folder / _DESCRIPTION, {"turnwise": __version__, "style": self.style, "slots": self.marks.names})
         # what another model left there would not fit this one's weights
         shutil.rmtree(folder / COMPRESSION, ignore_errors=True)
         if self.compression is not None:
@@ -332,20 +332,20 @@ class _Saved:
 def _read_modules(folder: Path) -> _Saved:
     saved = _Saved()
     if (folder / _DESCRIPTION).is_file():
-        description = _read_json(folder / _DESCRIPTION)
+        description = read_json(folder / _DESCRIPTION)
         if description.get("kind") == "reranker":
             raise BackboneError(f"{folder} is a re-ranker, and this takes an encoder; Reranker.load reads it")
         saved.style, saved.marks = description["style"], SlotMarks(tuple(description.get("slots", ())))
     if not (folder / "modules.json").is_file():
         return saved
-    for module in _read_json(folder / "modules.json"):
+    for module in read_json(folder / "modules.json"):
         kind, path = module["type"].rpartition(".")[2], module["path"]
         if kind == "Transformer":
             saved.path = path
             settings = folder / path / "sentence_bert_config.json"
-            saved.max_length = _read_json(settings).get("max_seq_length") if settings.is_file() else None
+            saved.max_length = read_json(settings).get("max_seq_length") if settings.is_file() else None
         elif kind == "Pooling":
-            saved.pooling = _pooling(folder, _read_json(folder / path / "config.json"))
+            saved.pooling = _pooling(folder, read_json(folder / path / "config.json"))
         elif kind == "Dense" and saved.pooling == "cls" and _is_pooler(folder / path):
             saved.pooling, saved.dense = "cls-mlp", path
         elif kind == "Normalize":
@@ -370,15 +370,6 @@ def _pooling(folder: Path, config: dict[str, Any]) -> Pooling:
 
 
 def _is_pooler(folder: Path) -> bool:
-    config = _read_json(folder / "config.json")
+    config = read_json(folder / "config.json")
     square = config["in_features"] == config["out_features"]
     return bool(square and config.get("bias", True)) and str(config.get("activation_function", "")).endswith("Tanh")
-
-
-def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

@@ -4,12 +4,10 @@ Trained by UMS (Whang et al., 2021), it also has heads that see which turn of a 
 which came before another. It is saved as a folder that sentence-transformers' `CrossEncoder` reads, with the other heads beside.
 """
 
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +24,7 @@ from turnwise.backbone.stream import Tokens, TokenStream, chunks
 from turnwise.coherence import Misfit, Order, Placement, misfits, orders, placements
 from turnwise.conversation import Conversation, texts_of
 from turnwise.encoder import BATCH_TOKENS, COMPRESSION
+from turnwise.files import read_json, write_json
 from turnwise.progress import Progress, silent
 from turnwise.version import __version__
 
@@ -225,7 +224,7 @@ class Reranker(nn.Module):
         place = locate(name)
         if not is_reranker(place):
             raise BackboneError(f"{name} is no re-ranker of turnwise's: train one, for example by `turnwise train ums`")
-        told = json.loads((place / _DESCRIPTION).read_text(encoding="utf-8"))
+        told = read_json(place / _DESCRIPTION)
         backbone = Backbone.load(place)
         backbone.tokenizer.truncation_side = "right"  # the left is for a CrossEncoder alone: an encoder made of this cuts ends
         weights = load_file(place / _HEADS)
@@ -262,7 +261,7 @@ class Reranker(nn.Module):
         shutil.rmtree(folder / COMPRESSION, ignore_errors=True)
         tensors = {key: value.contiguous() for key, value in self.heads.state_dict().items()}
         save_file(tensors, folder / _HEADS)
-        _write_json(
+        write_json(
             folder / _DESCRIPTION,
             {
                 "turnwise": __version__,
@@ -277,11 +276,11 @@ class Reranker(nn.Module):
 
     def _write_tokenizing(self, path: Path) -> None:
         """Has a CrossEncoder read what is read here: it is to cut a conversation's head, too, and to tell segments apart."""
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = read_json(path)
         settings["truncation_side"] = "left"
         if self.backbone.has_segments:
             settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
-        _write_json(path, settings)
+        write_json(path, settings)
 
     def _write_modules(self, folder: Path) -> None:
         """Writes what a CrossEncoder is made of besides its transformer: the first token's state, and a layer to one number."""
@@ -304,11 +303,11 @@ class Reranker(nn.Module):
             "module_output_name": "scores",
         }
         kind = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.activation.Sigmoid", "prompts": {}}
-        _write_json(folder / "modules.json", modules)
-        _write_json(folder / "sentence_bert_config.json", {"max_seq_length": self.max_length, "do_lower_case": False})
-        _write_json(folder / "1_Pooling" / "config.json", pooling)
-        _write_json(folder / _SELECTION / "config.json", layer)
-        _write_json(folder / "config_sentence_transformers.json", kind)
+        write_json(folder / "modules.json", modules)
+        write_json(folder / "sentence_bert_config.json", {"max_seq_length": self.max_length, "do_lower_case": False})
+        write_json(folder / "1_Pooling" / "config.json", pooling)
+        write_json(folder / _SELECTION / "config.json", layer)
+        write_json(folder / "config_sentence_transformers.json", kind)
         weights = {f"linear.{key}": value.contiguous() for key, value in self.heads["selection"].state_dict().items()}
         save_file(weights, folder / _SELECTION / "model.safetensors")
 
@@ -316,14 +315,9 @@ class Reranker(nn.Module):
 def is_reranker(folder: Path) -> bool:
     """Whether a folder holds a re-ranker of turnwise's."""
     place = folder / _DESCRIPTION
-    return place.is_file() and json.loads(place.read_text(encoding="utf-8")).get("kind") == "reranker"
+    return place.is_file() and read_json(place).get("kind") == "reranker"
 
 
 def pair_text(context: Conversation, candidate: str) -> tuple[str, str]:
     """A conversation and a candidate as the two texts that a sentence-transformers `CrossEncoder` is given."""
     return "".join(text + END_OF_TURN for text in texts_of(context)), candidate + END_OF_TURN
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

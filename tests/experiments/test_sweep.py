@@ -34,7 +34,8 @@ from turnwise.experiments.sweep import Sweep, SweepError, load_sweep, packaged_s
 from turnwise.experiments.sweeping import run_sweep
 from turnwise.experiments.variants import VariantError
 from turnwise.recipes import packaged
-from turnwise.training.loop import TrainingInterruptedError, train
+from turnwise.training.errors import TrainingInterruptedError
+from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, RecipeError, load_recipe
 
 TASKS = ("nli",)

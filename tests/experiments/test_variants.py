@@ -32,8 +32,9 @@ from turnwise.experiments.sweep import Sweep, SweepError, load_sweep, run_name
 from turnwise.experiments.sweeping import run_sweep
 from turnwise.experiments.variants import Variant, VariantError
 from turnwise.training import loop
+from turnwise.training.errors import TrainingError
 from turnwise.training.folder import TRAINED
-from turnwise.training.loop import TrainingError, train
+from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, load_recipe
 
 #: Two steps of masked language modelling before two of DSE.

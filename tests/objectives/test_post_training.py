@@ -202,25 +202,12 @@ def test_masked_language_hides_what_it_always_did(most: int) -> None:
 SIZE, VOCABULARY = 8, 40
 
 
-@dataclass
-class Small:
+class Small(Talks):
     """Talks in a vocabulary that can be multiplied out."""
-
-    lengths: list[list[int]]
-
-    @property
-    def dialogue_starts(self) -> npt.NDArray[np.int64]:
-        return np.cumsum([0, *(len(talk) for talk in self.lengths)])
 
     def tokens(self, turn: int) -> Tokens:
         flat = [length for talk in self.lengths for length in talk]
         return np.random.default_rng(turn).integers(6, VOCABULARY, flat[turn]).astype(np.int32)
-
-    def identity(self, turn: int) -> int:
-        return turn
-
-    def speaker(self, turn: int) -> str:
-        return "user"
 
 
 @dataclass

@@ -20,8 +20,8 @@ import tiny
 from turnwise.backbone.backbone import attention_dropout
 from turnwise.encoder import Encoder
 from turnwise.losses import simclr
+from turnwise.training.errors import TrainingError
 from turnwise.training.finetuning import FineTuning, Fit, Loss, Score, Weights, fine_tune, linear_head, outputs
-from turnwise.training.loop import TrainingError
 
 SETTINGS = FineTuning(10, 4, 5e-3, evaluate_every=5, patience=5, max_length=16, dropout=0.1)
 

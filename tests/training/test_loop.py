@@ -23,7 +23,8 @@ from turnwise.encoder import Encoder
 from turnwise.training import checkpoint as checkpoint_module
 from turnwise.training.checkpoint import CheckpointError, latest_checkpoint
 from turnwise.training.encoding import _Layout, sorted_chunks
-from turnwise.training.loop import TrainingError, _Run, train
+from turnwise.training.errors import TrainingError
+from turnwise.training.loop import _Run, train
 from turnwise.training.recipe import Recipe, load_recipe
 
 HERE = Path(__file__).parent

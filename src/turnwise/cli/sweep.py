@@ -61,7 +61,7 @@ def sweep_command(
     from turnwise.evaluation.protocols import Effort
     from turnwise.experiments.sweep import SweepError, load_sweep
     from turnwise.experiments.sweeping import run_sweep
-    from turnwise.training.loop import TrainingInterruptedError
+    from turnwise.training.errors import TrainingInterruptedError
 
     own = not suite and not task  # either of them replaces what the sweep names
     wanted = load_sweep(recipe, grid or (), settings or (), None if own else suite or (), variant or None)

@@ -21,7 +21,7 @@ from turnwise.evaluation.protocols import PROTOCOLS, TASKS, Effort, Protocol
 from turnwise.evaluation.results import Results, read_outcomes, taken_with, write_outcomes
 from turnwise.evaluation.suites import SUITES, Suite
 from turnwise.progress import Progress, silent
-from turnwise.training.model import TrainingError
+from turnwise.training.errors import TrainingError
 from turnwise.version import __version__
 
 #: Raised whenever a protocol changes what it measures: outcomes of an older one are not taken for those of the new.

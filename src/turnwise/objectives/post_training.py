@@ -27,7 +27,7 @@ from turnwise.errors import TurnwiseError
 from turnwise.losses import masked_language_model, relevance, replaced_token_detection
 from turnwise.objectives.masked_language import hidden_logits, hide, language_head, word_vectors
 from turnwise.objectives.objective import Batch, BatchStates, Example, ForEncoders, Prepared, TokenStates
-from turnwise.objectives.response_selection import is_labelled
+from turnwise.objectives.reranking import is_labelled
 
 #: What ELECTRA counts the detection of replaced tokens, its generator's loss counting 1.
 _DETECTION_WEIGHT = 50.0

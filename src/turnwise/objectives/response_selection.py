@@ -17,37 +17,14 @@ from torch import nn
 from turnwise.backbone.compose import TurnStyle
 from turnwise.backbone.marked import END_OF_TURN, Marked, selection
 from turnwise.backbone.stream import Tokens
-from turnwise.dialogue import RIGHT_RESPONSE, SYSTEM, WRONG_RESPONSE, Dialogue
+from turnwise.dialogue import RIGHT_RESPONSE, Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.losses import relevance
 from turnwise.objectives.objective import Batch, Example, Prepared, TokenStates
-
-#: Which turns of a dialogue are learnt as responses.
-Responses = Literal["every", "system", "last"]
+from turnwise.objectives.reranking import Responses, is_labelled, marked_batch, marked_logits, responses_of, scoring_head
 
 #: Labels of examples: a wrong response, a right one, and one whose wrong ones are to be drawn.
 _WRONG, _RIGHT, _ALONE = 0, 1, 2
-
-
-def responses_of(dialogue: Dialogue, which: Responses) -> list[int]:
-    """The turns of a dialogue that answer something, as far as they are wanted."""
-    last = len(dialogue.turns) - 1
-    if which == "last":
-        return [last] if last else []
-    return [turn for turn in range(1, last + 1) if which == "every" or dialogue.turns[turn].speaker == SYSTEM]
-
-
-def is_labelled(dialogue: Dialogue) -> bool:
-    """Whether the last turn of a dialogue is a response that its source says is right or wrong."""
-    return len(dialogue.turns) > 1 and dialogue.turns[-1].intent in (RIGHT_RESPONSE, WRONG_RESPONSE)
-
-
-def scoring_head(hidden: int, dropout: float) -> nn.Sequential:
-    """Dropout and a linear layer to one number, initialised as BERT's layers are."""
-    layer = nn.Linear(hidden, 1)
-    nn.init.normal_(layer.weight, std=0.02)
-    nn.init.zeros_(layer.bias)
-    return nn.Sequential(nn.Dropout(dropout), layer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,34 +125,3 @@ class ResponseSelection:
         """Binary cross-entropy of the first token's score, over some of the pairs."""
         logits, members = marked_logits(states, facts, heads)
         return relevance(logits, torch.as_tensor(facts["labels"][members], device=logits.device))
-
-
-# ---- what all tasks of a re-ranker share
-
-
-def marked_batch(marked: list[Marked], rows: int, facts: dict[str, npt.NDArray[Any]]) -> Prepared:
-    """Sequences with the places at which a head looks; each counts once."""
-    counts = [len(each.places) for each in marked]
-    return Prepared(
-        [each.tokens for each in marked],
-        rows,
-        {
-            "members": np.repeat(np.arange(len(marked)), counts),
-            "places": np.concatenate([each.places for each in marked]),
-            **facts,
-        },
-        segments=[each.segments for each in marked],
-        weights=np.ones(len(marked), np.int64),
-    )
-
-
-def marked_logits(
-    states: TokenStates, facts: dict[str, npt.NDArray[Any]], heads: nn.Module
-) -> tuple[torch.Tensor, npt.NDArray[np.int64]]:
-    """What a head says at the marks of some sequences, and of which sequences they are: (marks,) and (marks,)."""
-    mine = np.isin(facts["members"], states.members)
-    members = facts["members"][mine]
-    found = states.at(members.tolist(), facts["places"][mine].tolist())
-    with torch.autocast(found.device.type, enabled=False):  # which would round a score
-        logits: torch.Tensor = heads(found.float())[:, 0]
-    return logits, members

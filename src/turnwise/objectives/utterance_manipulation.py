@@ -22,7 +22,7 @@ from turnwise.dialogue import WRONG_RESPONSE, Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.losses import marked_places
 from turnwise.objectives.objective import Batch, Example, Prepared, TokenStates
-from turnwise.objectives.response_selection import (
+from turnwise.objectives.reranking import (
     Responses,
     is_labelled,
     marked_batch,

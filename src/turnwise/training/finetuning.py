@@ -16,7 +16,7 @@ from torch import nn
 
 from turnwise.backbone.stream import Tokens, TokenStream, chunks
 from turnwise.encoder import BATCH_TOKENS, Encoder
-from turnwise.training.model import TrainingError
+from turnwise.training.errors import TrainingError
 from turnwise.training.schedule import learning_rate_factor
 
 #: The loss of a batch: of what the head says (sequences of an example, examples, size), and of which examples (examples,).

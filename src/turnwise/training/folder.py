@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from turnwise.corpus.store import Corpus
-from turnwise.training.model import TrainingError
+from turnwise.training.errors import TrainingError
 from turnwise.training.recipe import Recipe, load_recipe
 from turnwise.training.tokens import corpus_source
 

@@ -26,10 +26,11 @@ from turnwise.progress import Progress, silent
 from turnwise.training.batches import Feed, prepared_steps
 from turnwise.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from turnwise.training.encoding import BatchStep, TokenPart, TokenStep
+from turnwise.training.errors import TrainingError, TrainingInterruptedError
 from turnwise.training.folder import BEST, FIRST, TRAINED, claim, expect_trained, reading
 from turnwise.training.log import Log, curves_svg, model_card
 from turnwise.training.machine import half_precision, interruptions, peak_memory, release_memory, token_budget
-from turnwise.training.model import Model, TrainingError, model_of, start, take_head
+from turnwise.training.model import Model, model_of, start, take_head
 from turnwise.training.recipe import Recipe
 from turnwise.training.rivals import find_rivals
 from turnwise.training.schedule import learning_rate_factor
@@ -38,10 +39,6 @@ from turnwise.training.tokens import corpus_source, find_examples, tokenise_corp
 
 #: What a probe is: figures of a model.
 Probe = Callable[[Any], dict[str, float]]
-
-
-class TrainingInterruptedError(TrainingError):
-    """Somebody asked the run to stop; all is saved."""
 
 
 @dataclass(slots=True)

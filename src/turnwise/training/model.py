@@ -9,12 +9,12 @@ from torch import nn
 from turnwise.backbone.marked import WINDOW, Task
 from turnwise.backbone.source import locate
 from turnwise.encoder import Encoder
-from turnwise.errors import TurnwiseError
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.response_selection import ResponseSelection
 from turnwise.objectives.utterance_manipulation import UtteranceManipulation
 from turnwise.reranker import Reranker, is_reranker
 from turnwise.template import SlotMarks
+from turnwise.training.errors import TrainingError
 from turnwise.training.recipe import Recipe
 
 #: What training gives.
@@ -22,10 +22,6 @@ Model = Encoder | Reranker
 
 #: The heads of a re-ranker that training starts from, by their tasks.
 Heads = Mapping[str, nn.Module]
-
-
-class TrainingError(TurnwiseError):
-    """A run cannot go on; the message says why and how."""
 
 
 def start(recipe: Recipe, place: str | Path, objectives: Mapping[str, Objective], marks: SlotMarks | None) -> tuple[Encoder, Heads]:
