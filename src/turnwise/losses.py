@@ -152,6 +152,27 @@ def simclr(first: torch.Tensor, second: torch.Tensor, temperature: float) -> tor
     return nt_xent(torch.cat([first, second]), torch.cat([second, first]), temperature, same=itself)
 
 
+def supervised_contrastive(vectors: torch.Tensor, labels: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Supervised contrastive loss (Khosla et al., 2020, Eq. 2): the mean over all anchors that share their label with another.
+
+    ℓ_i = −1/|P(i)| Σ_{p ∈ P(i)} log( exp(s_ip) / Σ_{a ≠ i} exp(s_ia) ), with s_ij = cos(e_i, e_j) / τ and P(i) the other vectors of
+    the same label. An anchor that is alone with its label is a negative of the others, and no anchor itself.
+
+    Args:
+        vectors: (M, size); rows need not be normalised.
+        labels: (M,), integers.
+        temperature: τ.
+    """
+    vectors = normalize(_full(vectors), dim=1)
+    itself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
+    similarity = (vectors @ vectors.T / temperature).masked_fill(itself, _NEVER)
+    positive = (labels[:, None] == labels) & ~itself
+    number = positive.sum(1)
+    log_shares = (similarity - similarity.logsumexp(1, keepdim=True)).masked_fill(~positive, 0.0)
+    losses = -log_shares.sum(1) / number.clamp(min=1)
+    return losses.sum() / (number > 0).sum().clamp(min=1)
+
+
 def matching_guided_embedding(
     context: torch.Tensor, context_mask: torch.Tensor, response: torch.Tensor, response_mask: torch.Tensor
 ) -> torch.Tensor:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise import Selector
-from turnwise.assist.selector import Selected, SelectorError, nearest
+from turnwise.assist.responses.selector import Selected, SelectorError, nearest
 from turnwise.dialogue import SYSTEM, USER, Turn
 from turnwise.supports import SupportsScoreAll
 

@@ -126,6 +126,20 @@ def test_the_best_weights_are_put_back(encoder: Encoder) -> None:
     assert not equal(seen[2], seen[4])
 
 
+def test_without_a_validation_set_all_steps_are_made_and_the_last_weights_stay(encoder: Encoder) -> None:
+    """The same weights as where the last validation is the best."""
+    chosen = replace(SETTINGS, steps=7)
+    ends = []
+    for score in (None, scripted([0.0, 0.1, 0.2])):
+        own = copy.deepcopy(encoder)
+        examples, loss = classification(own)
+        head = linear_head(own.hidden, 2, 0.1, 0)
+        fit = fine_tune(own, head, examples, loss, settings=chosen, score=score, seed=0)
+        assert (fit.best, fit.steps) == (7, 7)
+        ends.append(state(own, head))
+    assert equal(*ends)
+
+
 def test_where_nothing_improves_weights_are_those_that_came_in(encoder: Encoder) -> None:
     examples, loss = classification(encoder)
     head = linear_head(encoder.hidden, 2, 0.1, 0)

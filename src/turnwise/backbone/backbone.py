@@ -108,9 +108,14 @@ class Backbone(nn.Module):
         return cls(model, tokenizer, execution)
 
     @property
+    def config(self) -> Any:
+        """The transformers configuration."""
+        return self.model.config
+
+    @property
     def hidden(self) -> int:
         """The size of a token state."""
-        return int(self.model.config.hidden_size)
+        return int(self.config.hidden_size)
 
     @property
     def layers(self) -> int:
@@ -170,13 +175,13 @@ class Backbone(nn.Module):
     @property
     def has_segments(self) -> bool:
         """Whether the model tells the two texts of a pair apart by segments."""
-        config = self.model.config
+        config = self.config
         return getattr(config, "type_vocab_size", 0) >= 2 and config.model_type != "distilbert"
 
     @property
     def longest(self) -> int:
         """How many tokens a sequence may have."""
-        config = self.model.config
+        config = self.config
         most = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 512
         if UNPADDED_FAMILIES.get(config.model_type, 0) is None or config.model_type == "mpnet":
             most -= config.pad_token_id + 1
@@ -226,6 +231,29 @@ class Backbone(nn.Module):
             states = layer(states, stream_shape=shape)
         return last_layer_at(last, states[0], rows, counts, shape)
 
+    def padded(
+        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None = None, layers: Layers = "last"
+    ) -> torch.Tensor:
+        """Token states (rows, places, hidden) of rows that are padded at their ends, by transformers' own attention.
+
+        Args:
+            ids: token ids (rows, places).
+            mask: 1 where there is a token, 0 where there is padding (rows, places).
+            segments: segment ids (rows, places), where sequences have two parts.
+            layers: whose states.
+        """
+        positions = {}
+        if self.config.model_type in UNPADDED_FAMILIES:
+            # said outright: RoBERTa's own code would take a padding token that somebody typed for the end of a text
+            places = torch.arange(ids.shape[1], device=ids.device) + self._first_position
+            positions = {"position_ids": places[None].expand_as(ids)}
+        return self._states(layers, input_ids=ids, attention_mask=mask, **positions, **self._segments(segments, ids))
+
+    @property
+    def _first_position(self) -> int:
+        first = UNPADDED_FAMILIES[self.config.model_type]
+        return int(self.config.pad_token_id) + 1 if first is None else first
+
     def _states(self, layers: Layers, **inputs: Any) -> torch.Tensor:
         """Token states (rows, places, hidden) of one pass of the model."""
         if layers == "last":
@@ -240,9 +268,7 @@ class Backbone(nn.Module):
 
     def _flat(self, stream: TokenStream) -> tuple[dict[str, torch.Tensor], StreamShape]:
         """The stream as one row of tokens (1, tokens), and its shape."""
-        config = self.model.config
-        first = UNPADDED_FAMILIES[config.model_type]
-        positions = stream.positions().to(self.device, non_blocking=True) + (config.pad_token_id + 1 if first is None else first)
+        positions = stream.positions().to(self.device, non_blocking=True) + self._first_position
         segments = self._segments(None if stream.segments is None else stream.segments[None], stream.ids[None])
         inputs = {"input_ids": stream.ids[None], "position_ids": positions[None], **segments}
         return inputs, shape_of(stream, self.device, self._varlen())
@@ -267,8 +293,7 @@ class Backbone(nn.Module):
             if stream.segments is not None:
                 segments = torch.zeros_like(ids)
                 segments[mask] = stream.segments[part]
-            states = self._states(layers, input_ids=ids, attention_mask=mask.long(), **self._segments(segments, ids))
-            pieces.append(states[mask])
+            pieces.append(self.padded(ids, mask.long(), segments, layers)[mask])
         return torch.cat(pieces)
 
     def _segments(self, segments: torch.Tensor | None, ids: torch.Tensor) -> dict[str, Any]:

@@ -72,4 +72,8 @@ def check(folder: Path) -> None:
             " it once: python -c \"from transformers import AutoModel; m = AutoModel.from_pretrained('"
             f"{folder}'); m.save_pretrained('{folder}')\""
         )
+    if any(folder.glob("*.onnx")):
+        raise BackboneError(
+            f"{folder} holds an ONNX model, which runs but cannot be trained: take the one that it was exported from"
+        )
     raise BackboneError(f"{folder} holds no weights (*.safetensors)")

@@ -12,9 +12,18 @@ import typer
 from turnwise.cli.bench import bench_app
 from turnwise.cli.coherence import coherence_command
 from turnwise.cli.compress import compress_command
+from turnwise.cli.conversations import conversations_app
 from turnwise.cli.corpus import corpus_app
+from turnwise.cli.embed import embed_command
 from turnwise.cli.evaluation import annotate_app, compare_command, evaluate_command
+from turnwise.cli.export import export_command
 from turnwise.cli.glove import glove_command
+from turnwise.cli.intents import intents_app
+from turnwise.cli.intents_report import report_command
+from turnwise.cli.labels import labels_app
+from turnwise.cli.map import map_command
+from turnwise.cli.responses import responses_app
+from turnwise.cli.serve import serve_command, serve_key_command
 from turnwise.cli.soup import soup_command
 from turnwise.cli.sweep import sweep_command
 from turnwise.cli.training import recipes_command, train_command
@@ -35,8 +44,18 @@ app.command("soup")(soup_command)
 app.command("glove")(glove_command)
 app.command("compress")(compress_command)
 app.command("coherence")(coherence_command)
+intents_app.command("report")(report_command)
+app.add_typer(intents_app, name="intents")
+app.command("map")(map_command)
+app.add_typer(labels_app, name="labels")
+app.add_typer(conversations_app, name="conversations")
+app.add_typer(responses_app, name="responses")
+app.command("embed")(embed_command)
+app.command("export")(export_command)
 app.command("evaluate")(evaluate_command)
 app.command("compare")(compare_command)
+app.command("serve")(serve_command)
+app.command("serve-key")(serve_key_command)
 app.add_typer(annotate_app, name="annotate")
 app.add_typer(bench_app, name="bench")
 

@@ -125,3 +125,40 @@ def bench_rerank(
             ("greatest difference of a score", f"{result['greatest_difference']:.1e}"),
         ],
     )
+
+
+@bench_app.command("serve")
+def bench_serve(
+    model: Annotated[str, typer.Option(help="minilm, a model folder or a Hugging Face id.")] = "minilm",
+    clients: Annotated[
+        list[int] | None, typer.Option(help="Clients at once; may be repeated; 1, 8 and 64 unless told.", min=1)
+    ] = None,
+    seconds: Annotated[int, typer.Option(help="That a load takes.", min=1)] = 10,
+    repeats: Annotated[int, typer.Option(help="How often each is run; the best counts.", min=1)] = 3,
+    also: Annotated[
+        list[str] | None, typer.Option(help="A model to serve besides, such as an export of the same one; may be repeated.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The service under load, beside a plain FastAPI handler that calls sentence-transformers; needs wrk."""
+    quiet()
+    from turnwise.serve_bench import CLIENTS, serve_benchmark
+
+    with bar() as progress:
+        result = serve_benchmark(
+            model, clients=clients or CLIENTS, seconds=seconds, repeats=repeats, also=also or (), progress=progress
+        )
+    if as_json:
+        print_json(result)
+        return
+
+    def told(load: dict[str, float]) -> str:
+        failed = f", {load['failed']:,} failed" if load["failed"] else ""
+        return (
+            f"{load['requests_per_second']:.1f} requests/s, median {load['median_milliseconds']:.1f} ms,"
+            f" p99 {load['p99_milliseconds']:.1f} ms{failed}"
+        )
+
+    rows = [(f"{load['server']}, {load['clients']} at once", told(load)) for load in result["loads"]]
+    rows += [(f"ratio, {at_once} at once", f"{ratio:.2f}") for at_once, ratio in result["ratios"].items()]
+    print_table("[bold]Serving", [*rows, ("greatest difference of a number", f"{result['greatest_difference']:.1e}")])

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.backbone.backbone import Backbone
+from turnwise.backbone.onnx import OnnxBackbone
 from turnwise.backbone.pooling import Pooling
 from turnwise.backbone.source import locate
 from turnwise.compression import Compression, Source
@@ -148,7 +149,8 @@ def judged(model: Any, name: str = "") -> Judged:
         return model
     name = name or type(model).__name__
     if isinstance(model, Encoder):
-        return Judged(name, model, None, model, fingerprint(model), _remark(model.backbone), marks=model.marks)
+        trainable = None if isinstance(model.backbone, OnnxBackbone) else model
+        return Judged(name, model, None, trainable, fingerprint(model), _remark(model.backbone), marks=model.marks)
     if isinstance(model, Reranker):
         return Judged(name, None, model, None, reranker_fingerprint(model), _remark(model.backbone))
     if type(model).__module__.startswith("sentence_transformers") and hasattr(model, "encode"):
@@ -214,14 +216,14 @@ def fingerprint(encoder: Encoder) -> str:
     settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
     mixture = encoder.compression.description() if encoder.compression is not None else ""
     words = json.dumps(vocabulary(encoder.backbone.tokenizer), sort_keys=True)
-    return _digest(_weights(encoder), repr(settings), encoder.backbone.model.config.to_json_string(), words, mixture)
+    return _digest(_weights(encoder), repr(settings), encoder.backbone.config.to_json_string(), words, mixture)
 
 
 def reranker_fingerprint(reranker: Reranker) -> str:
     """A hash of all that determines a re-ranker's scores: weights, heads, vocabulary, lengths."""
     settings = (sorted(reranker.heads), reranker.max_length, reranker.window)
     words = json.dumps(vocabulary(reranker.backbone.tokenizer), sort_keys=True)
-    return _digest(_weights(reranker), repr(settings), reranker.backbone.model.config.to_json_string(), words)
+    return _digest(_weights(reranker), repr(settings), reranker.backbone.config.to_json_string(), words)
 
 
 def vocabulary(tokenizer: Any) -> dict[str, Any]:
@@ -344,7 +346,7 @@ def _own_fingerprint(model: Any) -> str | None:
 
 
 def _remark(backbone: Backbone) -> str:
-    shape = (backbone.model.config.model_type, backbone.layers, backbone.hidden)
+    shape = (backbone.config.model_type, backbone.layers, backbone.hidden)
     if shape == _PAPERS_BACKBONE:
         return ""
     return f"another backbone ({shape[0]} of {shape[1]} layers and {shape[2]} units; the paper's is BERT-base)"

@@ -21,8 +21,11 @@ MILLISECONDS = "milliseconds a context"
 #: What a model that draws its answers at random gets.
 CHANCE = "chance"
 
+#: The share of in-scope utterances that are turned away: not less is better, but what was named.
+FALSE_REJECTION = "false rejection"
+
 #: What says nothing good or bad of a model, or not of a model alone, so that no two models are compared by it.
-COUNTS = ("contexts without a right response", TEMPLATE_SHARE, MILLISECONDS, CHANCE)
+COUNTS = ("contexts without a right response", TEMPLATE_SHARE, MILLISECONDS, CHANCE, FALSE_REJECTION)
 
 
 def lower_is_better(metric: str) -> bool:

@@ -19,6 +19,7 @@ from turnwise.evaluation.datasets.similarity import SIMILARITY_DATASETS
 from turnwise.evaluation.datasets.triplets import TRIPLET_DATASETS
 from turnwise.evaluation.judged import Judged
 from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.tasks.abstention import abstain
 from turnwise.evaluation.tasks.coherence import coherence, heads_of
 from turnwise.evaluation.tasks.compressed import compressed_geometry, compressed_intents
 from turnwise.evaluation.tasks.finetuned import (
@@ -206,6 +207,12 @@ PROTOCOLS: dict[str, Protocol] = {
         ),
     ),
     "out-of-scope": Protocol("out-of-scope", _with_scope, "vectors", _scope),
+    "abstention": Protocol(
+        "abstention",
+        _with_scope,
+        "vectors",
+        lambda model, data, effort, progress: abstain(_vectors(model), data, seeds=effort.seeds or 10, progress=progress),
+    ),
     "answers": Protocol("responses", _always(QUESTION_DATASETS), "vectors", _answers),
     "histories": Protocol(
         "responses",

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from turnwise.evaluation.reporting.cells import ABSENT, between, digits_of, number, plain, signed
-from turnwise.evaluation.reporting.elements import Markup, element, joined
+from turnwise.evaluation.reporting.cells import ABSENT, between, digits_of, number, signed
 from turnwise.evaluation.reporting.markdown import escaped, grid
-from turnwise.evaluation.reporting.page import contents, document, facts, image, listing, section
 from turnwise.evaluation.results import defined, taken_with
 from turnwise.evaluation.summaries import SUMMARIES, Summarised
 from turnwise.experiments.points import VARIANT, Point
 from turnwise.files import write_whole
+from turnwise.page.document import contents, document, facts, image, listing, plain, section
+from turnwise.page.elements import Markup, element, joined
 from turnwise.svg import line_chart
 
 #: A horizontal axis whose largest number is so many times its smallest is drawn by powers of ten.

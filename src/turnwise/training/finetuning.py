@@ -62,7 +62,7 @@ class Fit:
     """What a run came to.
 
     Attributes:
-        score: the best on the validation set.
+        score: the best on the validation set; where there is none, the number of steps.
         best: the step after which it was seen; 0: before the first.
         steps: how many were made.
     """
@@ -105,13 +105,14 @@ def fine_tune(
     loss: Loss,
     *,
     settings: FineTuning,
-    score: Score,
+    score: Score | None,
     seed: int,
 ) -> Fit:
     """Fits an encoder and a head in place; they end with the weights of the best validation, ready to be measured.
 
     AdamW without weight decay, in bf16 on a GPU that has it. The first validation comes before the first step, the last after the
-    last, so that the result is never worse on the validation set than what came in.
+    last, so that the result is never worse on the validation set than what came in. Without a validation set all steps are made,
+    and the last weights stay.
 
     Args:
         encoder: to be fitted; a copy, if it is to be kept.
@@ -119,7 +120,7 @@ def fine_tune(
         examples: the token sequences of each example: one, or as many for every one of them.
         loss: of a batch.
         settings: how.
-        score: on the validation set; called without gradients, in evaluation mode.
+        score: on the validation set; called without gradients, in evaluation mode. None: there is no validation set.
         seed: of the order of examples and of dropout.
 
     Raises:
@@ -135,7 +136,9 @@ def fine_tune(
     steps = settings.epochs * per_epoch
     last = min(steps, settings.steps or steps)
     tolerated = settings.patience * max(settings.evaluate_every, per_epoch)
-    fit = Fit(_score(score, encoder, head), 0, 0)
+    # without a validation set the latest weights are the best
+    validate: Callable[[int], float] = float if score is None else lambda step: _score(score, encoder, head)
+    fit = Fit(validate(0), 0, 0)
     best = Weights(encoder, head)
     total = torch.zeros((), device=device)
     batches = _batches(len(examples), settings.batch_size, seed)
@@ -149,7 +152,7 @@ def fine_tune(
             continue
         if not math.isfinite(float(total)):
             raise TrainingError(f"the loss of fine-tuning is {float(total)} by step {step}: try a smaller learning rate")
-        found = _score(score, encoder, head)
+        found = validate(step)
         fit = Fit(fit.score, fit.best, step)
         if found > fit.score:
             fit = Fit(found, step, step)

@@ -56,12 +56,15 @@ def start(recipe: Recipe, place: str | Path, objectives: Mapping[str, Objective]
 
 def _load(recipe: Recipe, place: str | Path) -> tuple[Encoder, Heads]:
     folder = locate(place)
+    heads: Heads = {}
     if is_reranker(folder):
         reranker = Reranker.load(folder, device="cpu")
-        for parameter in reranker.parameters():  # laid out for scoring on a CPU; optimisers want what checkpoints give back
-            parameter.data = parameter.data.contiguous()
-        return Encoder(reranker.backbone, recipe.pooling or "mean"), dict(reranker.heads.items())
-    return Encoder.load(folder, device="cpu", pooling=recipe.pooling), {}
+        encoder, heads = Encoder(reranker.backbone, recipe.pooling or "mean"), dict(reranker.heads.items())
+    else:
+        encoder = Encoder.load(folder, device="cpu", pooling=recipe.pooling)
+    for parameter in encoder.parameters():  # laid out for a CPU to read; optimisers want what checkpoints give back
+        parameter.data = parameter.data.contiguous()
+    return encoder, heads
 
 
 def take_head(head: nn.Module, objective: Objective, heads: Heads) -> None:

@@ -364,7 +364,9 @@ def _twice(layout: Layout) -> bytes:
     return content + b"\n" + content + b"\n"
 
 
-@pytest.mark.parametrize("reader", [*(set(JSON_FILES) - ONE_DIALOGUE_A_FILE), "metalwoz", "jsonl", "msr_e2e", "self_dialogue"])
+@pytest.mark.parametrize(
+    "reader", [*sorted(set(JSON_FILES) - ONE_DIALOGUE_A_FILE), "metalwoz", "jsonl", "msr_e2e", "self_dialogue"]
+)
 def test_an_id_that_was_there_before_is_listed_and_the_first_is_kept(reader: str, tmp_path: Path, attempt: Callable):
     layout = BASES[reader]
     folder = layout.write(tmp_path / "in", _twice(layout))

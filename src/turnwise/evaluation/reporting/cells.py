@@ -1,6 +1,5 @@
 """What the cells of a table say: the same figures, intervals and marks in Markdown, in LaTeX and on the page."""
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -113,11 +112,6 @@ def sizes(table: FilledTable) -> str:
             if row is not None:
                 found.setdefault(f"{row.runs:,} × {row.n:,}", {})[column] = None
     return ", ".join(found) if len(found) < 2 else ", ".join(f"{count} ({', '.join(columns)})" for count, columns in found.items())
-
-
-def plain(value: Any) -> str:
-    """A fact as text."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)

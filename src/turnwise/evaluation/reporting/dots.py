@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from turnwise.evaluation.reporting.cells import OurCell, number, our_cells
-from turnwise.evaluation.reporting.elements import Markup, element, joined
 from turnwise.evaluation.tables import FilledTable
+from turnwise.page.elements import Markup, element, joined
 
 #: Columns share an axis unless one of them would take up less than this share of it.
 _SHARE = 1 / 12

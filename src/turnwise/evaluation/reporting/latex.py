@@ -13,12 +13,12 @@ from turnwise.evaluation.reporting.cells import (
     lines,
     number,
     others,
-    plain,
     short,
     sizes,
 )
 from turnwise.evaluation.results import Results, taken_with
 from turnwise.evaluation.tables import FilledTable
+from turnwise.page.document import plain
 
 #: Above so many columns a table is set as wide as the text.
 _WIDE = 7

@@ -15,12 +15,12 @@ from turnwise.evaluation.reporting.cells import (
     lines,
     number,
     others,
-    plain,
     short,
     sizes,
 )
 from turnwise.evaluation.results import Results, taken_with
 from turnwise.evaluation.tables import FilledTable
+from turnwise.page.document import plain
 
 
 def escaped(text: object) -> str:

@@ -19,12 +19,12 @@ from turnwise.evaluation.reporting.cells import (
     sizes,
 )
 from turnwise.evaluation.reporting.dots import dots
-from turnwise.evaluation.reporting.elements import Markup, element, joined
 from turnwise.evaluation.reporting.latex import latex
 from turnwise.evaluation.reporting.markdown import markdown
-from turnwise.evaluation.reporting.page import contents, document, facts, image, listing, scrolling, section
 from turnwise.evaluation.results import Results, taken_with, write_results
 from turnwise.evaluation.tables import FilledGroup, FilledTable
+from turnwise.page.document import contents, document, facts, image, listing, scrolling, section
+from turnwise.page.elements import Markup, element, joined
 
 _LEGEND = (
     "Below each of our figures: its 95% interval, and the difference to {}, with a hollow arrow where the printed figure lies "
@@ -55,7 +55,7 @@ def page(results: Results) -> str:
     sections = _sections(results)
     header = _header(results, [heading for heading, _ in sections])
     title = f"{short(results.model)}: evaluation, {results.suite}"
-    return document(title, header, (content for _, content in sections), script="report.js")
+    return document(title, header, (content for _, content in sections), script="sortable.js")
 
 
 def _sections(results: Results) -> list[tuple[str, Markup]]:

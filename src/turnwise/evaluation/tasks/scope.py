@@ -74,7 +74,7 @@ def detect_out_of_scope(
         for threshold in runs[0].rejected:
             setting = f"{count}-shot, threshold {threshold}" + (", as in the authors' code" if authors else "")
             rejected = np.stack([run.rejected[threshold] for run in runs])
-            outcomes += _decisions(data.name, setting, np.stack([run.right for run in runs]), rejected)
+            outcomes += decisions("out-of-scope", data.name, setting, np.stack([run.right for run in runs]), rejected)
         if not authors:
             outcomes += _scores(data.name, f"{count}-shot, any threshold", np.stack([run.maxima for run in runs]), len(truth))
     return outcomes
@@ -101,7 +101,7 @@ def _run(test: Vectors, centres: Vectors, truth: Indices, validation: Vectors, f
     similarities = test @ centres.T
     maxima = similarities.max(1)
     validated = float(np.quantile((validation @ centres.T).max(1), false_rejection))
-    thresholds = {**_thresholds(maxima), "from validation": validated}
+    thresholds = {**paper_thresholds(maxima), "from validation": validated}
     rejected = {name: maxima < threshold for name, threshold in thresholds.items()}
     return _Run(maxima, highest(similarities[: len(truth)], truth), rejected)
 
@@ -110,32 +110,32 @@ def _authors_run(test: Vectors, centres: Vectors, truth: Indices, out_of_scope: 
     similarities = test @ centres.T
     similarities /= np.linalg.norm(similarities, axis=1, keepdims=True)
     maxima, outside = similarities.max(1), similarities.argmax(1) == out_of_scope
-    rejected = {name: outside | (maxima <= threshold) for name, threshold in _thresholds(maxima).items()}
+    rejected = {name: outside | (maxima <= threshold) for name, threshold in paper_thresholds(maxima).items()}
     return _Run(maxima, highest(similarities[: len(truth)], truth), rejected)
 
 
-def _thresholds(maxima: npt.NDArray[np.float32]) -> dict[str, float]:
+def paper_thresholds(maxima: npt.NDArray[np.float32]) -> dict[str, float]:
     """The paper's: of all test utterances together."""
     mean, spread = float(maxima.mean(dtype=np.float64)), float(maxima.std(dtype=np.float64))
     return {"mean-std": mean - spread, "mean": mean}
 
 
-def _decisions(dataset: str, setting: str, nearest: Flags, rejected: Flags) -> list[Outcome]:
+def decisions(task: str, dataset: str, setting: str, nearest: Flags, rejected: Flags) -> list[Outcome]:
     """The paper's metrics of (runs, utterances), those in scope first; `nearest`: whether their own intent is nearest to them."""
     in_scope = nearest.shape[1]
-    inside = _inside(rejected, in_scope)
+    inside = within(rejected, in_scope)
     right = rejected.copy()
     right[:, :in_scope] = ~rejected[:, :in_scope] & nearest
     pairs = [(right, np.ones_like(inside)), (right & inside, inside)]
     pairs += [(rejected != inside, np.ones_like(inside)), (rejected & ~inside, ~inside)]
     accuracy, in_accuracy, oos_accuracy, oos_recall = (np.stack(pair, -1).astype(np.float32) for pair in pairs)
     return [
-        Outcome("out-of-scope", dataset, setting, "Accuracy", accuracy[..., 0]),
-        Outcome("out-of-scope", dataset, setting, "In-Accuracy", in_accuracy, "ratio"),
-        Outcome("out-of-scope", dataset, setting, "OOS-Accuracy", oos_accuracy[..., 0]),
-        Outcome("out-of-scope", dataset, setting, "OOS-Recall", oos_recall, "ratio"),
+        Outcome(task, dataset, setting, "Accuracy", accuracy[..., 0]),
+        Outcome(task, dataset, setting, "In-Accuracy", in_accuracy, "ratio"),
+        Outcome(task, dataset, setting, "OOS-Accuracy", oos_accuracy[..., 0]),
+        Outcome(task, dataset, setting, "OOS-Recall", oos_recall, "ratio"),
         Outcome(
-            "out-of-scope",
+            task,
             dataset,
             setting,
             "Ave.",
@@ -146,13 +146,13 @@ def _decisions(dataset: str, setting: str, nearest: Flags, rejected: Flags) -> l
 
 
 def _scores(dataset: str, setting: str, maxima: npt.NDArray[np.float32], in_scope: int) -> list[Outcome]:
-    evidence = np.stack([maxima, _inside(maxima, in_scope)], -1)
+    evidence = np.stack([maxima, within(maxima, in_scope)], -1)
     return [
         Outcome("out-of-scope", dataset, setting, "AUROC", evidence, "auroc"),
         Outcome("out-of-scope", dataset, setting, "FPR95", evidence, "fpr95"),
     ]
 
 
-def _inside(like: npt.NDArray[Any], in_scope: int) -> Flags:
+def within(like: npt.NDArray[Any], in_scope: int) -> Flags:
     """Which utterances are in scope: the first so many of every run."""
     return np.broadcast_to(np.arange(like.shape[1]) < in_scope, like.shape)

@@ -15,7 +15,7 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.selector import Selector
+from turnwise.assist.responses.selector import Selector
 from turnwise.corpus.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import MILLISECONDS, Outcome

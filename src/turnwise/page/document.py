@@ -1,13 +1,13 @@
 """What every report's page is made of, whatever it reports: its shell, sections, lists, pictures and facts."""
 
+import json
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
-from turnwise.evaluation.reporting.cells import plain
-from turnwise.evaluation.reporting.elements import Markup, element
+from turnwise.page.elements import Markup, element
 
 
 def document(title: str, header: Markup, sections: Iterable[Markup], style: str = "", script: str = "") -> str:
@@ -20,7 +20,7 @@ def document(title: str, header: Markup, sections: Iterable[Markup], style: str 
         style: rules besides those that all pages have.
         script: the name of a script beside this file; empty for a page without one.
     """
-    rules = Markup(_resource("report.css") + style)
+    rules = Markup(_resource("page.css") + style)
     code = Markup(_resource(script)) if script else Markup()
     # a policy that lets nothing through but this style, this script and the pictures within
     allowed = ["default-src 'none'", "img-src data:", f"style-src '{_digest(rules)}'"]
@@ -38,7 +38,7 @@ def document(title: str, header: Markup, sections: Iterable[Markup], style: str 
 
 
 def _resource(name: str) -> str:
-    return files("turnwise.evaluation.reporting").joinpath(name).read_text(encoding="utf-8")
+    return files("turnwise.page").joinpath(name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:
@@ -76,6 +76,11 @@ def listing(title: str, columns: Sequence[tuple[str, str | None]], body: Iterabl
 def image(picture: str, title: str) -> Markup:
     """An SVG as an image, not as elements: what it defines cannot touch another or the page, and it stays light on a dark one."""
     return element("img", src=f"data:image/svg+xml;base64,{b64encode(picture.encode()).decode()}", alt=title)
+
+
+def plain(value: Any) -> str:
+    """A fact as text."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def facts(known: dict[str, Any]) -> Markup:

@@ -1,0 +1,1 @@
+"""Whole conversations: a vector each, the ones alike, clusters."""

@@ -1,0 +1,1 @@
+"""Intents that abstain: from a few examples of each to decisions with their reasons."""

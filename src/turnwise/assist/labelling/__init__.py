@@ -1,0 +1,1 @@
+"""From a map to labels: groups that people name, merge, split and correct."""

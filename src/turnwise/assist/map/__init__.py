@@ -1,0 +1,1 @@
+"""A map of what is said: fewer dimensions, clusters with names, a page and a picture."""

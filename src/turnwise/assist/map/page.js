@@ -1,0 +1,233 @@
+// The page around a map: search, legend, and what is said of the cluster or the utterance that is chosen. Stands behind map.js.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const find = (id) => document.getElementById(id);
+const [canvas, tip, panel, search, told] = ["canvas", "tip", "panel", "search", "told"].map(find);
+const LISTED = 100;                                     // entries that are listed before one asks for more
+const clusters = new Map(data.clusters.map((cluster) => [cluster.number, cluster]));
+const members = new Map();
+data.groups.forEach((group, row) => {
+  if (!members.has(group)) members.set(group, []);
+  members.get(group).push(row);
+});
+const folded = data.texts.map((text) => text.toLowerCase());
+const said = data.counts.reduce((sum, count) => sum + count, 0);
+const format = new Intl.NumberFormat("en-GB");
+let query = [], onlyNew = false, order = "size";
+
+const map = new UtteranceMap(canvas, data, { onhover: showTip, onselect: (row) => (row === null ? showLegend() : showUtterance(row)) });
+
+// ---- elements
+
+function make(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "onclick") element.addEventListener("click", value);
+    else if (value !== null) element.setAttribute(key, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+function swatch(group) {
+  const element = make("span", { class: "swatch", "aria-hidden": "true", "data-group": group });
+  element.style.background = map.colour(group);
+  return element;
+}
+
+const nameOf = (group) => clusters.get(group)?.name ?? "in no cluster";
+const times = (count, what) => `${format.format(count)} ${what}${count === 1 ? "" : "s"}`;
+
+/** Replaces what the panel shows, and moves the focus there where somebody went to it by a button. */
+function show(...children) {
+  const within = panel.contains(document.activeElement);
+  panel.replaceChildren(...children);
+  panel.scrollTop = 0;
+  if (within) panel.querySelector("h2")?.focus();
+}
+
+const heading = (text) => make("h2", { tabindex: -1 }, text);
+const back = (label, action) => make("button", { class: "back", type: "button", onclick: action }, `← ${label}`);
+
+/** A list of rows, the first of them at first. */
+function entries(rows, entry) {
+  const list = make("ul", { class: "entries" });
+  const more = make("button", { class: "more", type: "button", onclick: () => extend(true) });
+  let shown = 0;
+  function extend(moving) {
+    const fresh = rows.slice(shown, shown + LISTED).map((row) => make("li", {}, entry(row)));
+    list.append(...fresh);
+    shown += fresh.length;
+    more.hidden = shown >= rows.length;
+    more.textContent = `Show more (${format.format(rows.length - shown)} left)`;
+    if (moving) fresh[0]?.firstChild.focus();
+  }
+  extend(false);
+  return [list, more];
+}
+
+function utteranceEntry(row) {
+  const count = data.counts[row];
+  return make(
+    "button", { type: "button", onclick: () => { map.select(row); showUtterance(row); } },
+    swatch(data.groups[row]),
+    make("span", {}, ...marked(data.texts[row]), ...(data.new?.[row] ? [badge("new")] : [])),
+    make("span", { class: "number" }, count > 1 ? `×${format.format(count)}` : ""),
+  );
+}
+
+const badge = (text) => make("span", { class: "badge" }, text);
+
+/** A text with the words of the search marked. */
+function marked(text) {
+  if (!query.length) return [text];
+  const words = query.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  return text.split(new RegExp(`(${words.join("|")})`, "gi")).map((part, place) => (place % 2 ? make("mark", {}, part) : part));
+}
+
+// ---- the pointer's box
+
+function showTip(row, x, y) {
+  tip.hidden = row === null;
+  if (row === null) return;
+  const count = data.counts[row];
+  tip.replaceChildren(
+    make("p", {}, data.texts[row]),
+    make("small", {}, swatch(data.groups[row]), `${nameOf(data.groups[row])}${count > 1 ? ` · said ${format.format(count)} times` : ""}`),
+  );
+  const { clientWidth: width, clientHeight: height } = canvas;
+  tip.style.left = `${Math.max(8, Math.min(x + 16, width - tip.offsetWidth - 8))}px`;
+  tip.style.top = `${y + 20 + tip.offsetHeight > height ? Math.max(8, y - tip.offsetHeight - 14) : y + 20}px`;
+}
+
+// ---- what the panel shows
+
+function showLegend() {
+  map.select(null);
+  if (query.length || onlyNew) return showMatches();
+  map.emphasise(null);
+  const sorted = [...clusters.values()];
+  const growth = (cluster) => cluster.utterances / said - (cluster.before ?? 0) / Math.max(1, data.before);
+  const orders = { size: (a, b) => b.utterances - a.utterances, name: (a, b) => a.name.localeCompare(b.name), new: (a, b) => b.new / b.size - a.new / a.size,
+    grown: (a, b) => growth(b) - growth(a) };
+  sorted.sort((a, b) => orders[order](a, b) || a.number - b.number);
+  const choices = Object.entries({ size: "largest first", name: "by name", ...(data.new ? { new: "newest first", grown: "most grown first" } : {}) });
+  const select = make("select", { class: "order", "aria-label": "Order of clusters" }, ...choices.map(([value, label]) =>
+    make("option", { value, ...(value === order ? { selected: "" } : {}) }, label)));
+  select.addEventListener("change", () => { order = select.value; showLegend(); panel.querySelector("select").focus(); });
+  const most = Math.max(1, ...sorted.map((cluster) => cluster.utterances));
+  const [list, more] = entries(sorted, (cluster) => legendEntry(cluster.number, cluster.utterances, most, newest(cluster)));
+  const none = members.get(-1) ?? [];
+  const outside = none.reduce((sum, row) => sum + data.counts[row], 0);
+  if (none.length) list.append(make("li", {}, legendEntry(-1, outside, most, "")));
+  show(make("div", { class: "head" }, heading("Clusters"), select), list, more);
+}
+
+function newest(cluster) {
+  if (!data.new || !cluster.new) return "";
+  return cluster.new * 2 > cluster.size ? "new" : `${Math.max(1, Math.round((100 * cluster.new) / cluster.size))}% new`;
+}
+
+function legendEntry(group, utterances, most, note) {
+  const bar = make("i");
+  bar.style.width = `${(100 * utterances) / most}%`;
+  bar.style.color = map.colour(group);
+  const button = make(
+    "button", { type: "button", onclick: () => showCluster(group, true) },
+    swatch(group),
+    make("span", {}, nameOf(group), ...(note ? [badge(note)] : [])),
+    make("span", { class: "number" }, format.format(utterances)),
+    make("span", { class: "bar", "aria-hidden": "true" }, bar),
+  );
+  button.addEventListener("pointerenter", () => map.emphasise(members.get(group)));
+  button.addEventListener("pointerleave", () => { if (panel.querySelector(".order")) map.emphasise(null); });
+  return button;
+}
+
+function showCluster(group, zoom) {
+  const rows = members.get(group) ?? [];
+  const cluster = clusters.get(group);
+  map.select(null);
+  map.emphasise(rows);
+  if (zoom) map.zoomTo(group === -1 ? null : rows);
+  const utterances = rows.reduce((sum, row) => sum + data.counts[row], 0);
+  const share = ((100 * utterances) / said).toFixed(1);
+  const facts = [times(rows.length, "text"), `said ${times(utterances, "time")}`, `${share}%`];
+  if (cluster && data.new) facts.push(`${format.format(cluster.new)} new`, `${((100 * cluster.before) / Math.max(1, data.before)).toFixed(1)}% before`);
+  const representatives = cluster?.representatives ?? [];
+  const chosen = new Set(representatives);
+  const rest = rows.filter((row) => !chosen.has(row)).sort((a, b) => data.counts[b] - data.counts[a] || a - b);
+  show(
+    back("All clusters", () => { showLegend(); map.zoomTo(null); }),
+    heading(nameOf(group)),
+    make("p", { class: "facts" }, facts.join(" · ")),
+    ...(cluster?.words.length ? [make("ul", { class: "words", "aria-label": "Characteristic words" }, ...cluster.words.map((word) => make("li", {}, word)))] : []),
+    ...(representatives.length ? [make("h3", {}, "Representatives"), ...entries(representatives, utteranceEntry)] : []),
+    ...(rest.length ? [make("h3", {}, representatives.length ? "Others" : "Texts"), ...entries(rest, utteranceEntry)] : []),
+  );
+}
+
+function showUtterance(row) {
+  const group = data.groups[row];
+  const place = data.dialogues[row] === null ? "" : `${data.dialogues[row]}, turn ${data.turns[row] + 1}`;
+  const where = make("button", { type: "button", onclick: () => showCluster(group, true) }, swatch(group), make("span", {}, nameOf(group)),
+    make("span", { class: "number" }, format.format((members.get(group) ?? []).length)));
+  show(
+    back(query.length || onlyNew ? "What was found" : "All clusters", () => { showLegend(); }),
+    heading("Utterance"),
+    make("blockquote", {}, data.texts[row]),
+    make("p", { class: "facts" }, [`said ${times(data.counts[row], "time")}`, data.speakers[row], place ? `first in ${place}` : "", data.new?.[row] ? "new" : ""].filter(Boolean).join(" · ")),
+    make("h3", {}, "Cluster"),
+    make("ul", { class: "entries" }, make("li", {}, where)),
+    make("h3", {}, "Near it on the map"),
+    ...entries(map.near(row, 8), utteranceEntry),
+  );
+  told.textContent = `${data.texts[row]}. Cluster: ${nameOf(group)}`;
+}
+
+function showMatches() {
+  const rows = [];
+  folded.forEach((text, row) => {
+    if ((!onlyNew || data.new[row]) && query.every((word) => text.includes(word))) rows.push(row);
+  });
+  rows.sort((a, b) => data.counts[b] - data.counts[a] || a - b);
+  map.emphasise(rows);
+  told.textContent = `${times(rows.length, "text")} found`;
+  show(heading(`${times(rows.length, "text")} found`), ...(rows.length ? entries(rows, utteranceEntry) : [make("p", { class: "facts" }, "No text holds all of these words.")]));
+}
+
+// ---- controls
+
+function searched() {
+  query = [...new Set(search.value.toLowerCase().split(/\s+/).filter(Boolean))];
+  onlyNew = find("only-new")?.checked ?? false;
+  if (!query.length && !onlyNew) told.textContent = "";
+  map.zoomTo(null);
+  showLegend();
+}
+
+let waiting = 0;
+search.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(searched, 150); });
+find("only-new")?.addEventListener("change", searched);
+find("closer").addEventListener("click", () => map.zoom(1.6));
+find("farther").addEventListener("click", () => map.zoom(1 / 1.6));
+find("whole").addEventListener("click", () => map.zoomTo(null));
+document.addEventListener("keydown", (event) => {
+  if (event.key === "/" && document.activeElement !== search && !event.ctrlKey && !event.metaKey) {
+    event.preventDefault();
+    search.focus();
+  } else if (event.key === "Escape" && document.activeElement === search && search.value) {
+    search.value = "";
+    searched();
+  }
+});
+for (const button of document.querySelectorAll("table button[data-group]")) {
+  button.addEventListener("click", () => { showCluster(Number(button.dataset.group), true); scrollTo({ top: 0 }); panel.querySelector("h2").focus(); });
+}
+function recolour() {
+  for (const element of document.querySelectorAll(".swatch[data-group]")) element.style.background = map.colour(Number(element.dataset.group));
+  for (const bar of document.querySelectorAll(".bar i")) bar.style.color = bar.closest("button").querySelector(".swatch").style.background;
+}
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => requestAnimationFrame(recolour));
+showLegend();
+recolour();

@@ -1,0 +1,1 @@
+"""What may be said next: selected in memory, or suggested from a table."""

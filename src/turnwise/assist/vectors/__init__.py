@@ -1,0 +1,1 @@
+"""Tables of vectors on disk or object storage, and what searches them."""

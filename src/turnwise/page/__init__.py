@@ -1,0 +1,1 @@
+"""Pages that ask nothing of the network: elements, and what every page is made of."""

@@ -1,0 +1,43 @@
+"""A small map of texts that nobody said: topics with words of their own, and vectors to go with them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from turnwise.assist.map.clustering import describe
+from turnwise.assist.map.map import Map, Utterance
+
+TOPICS = ("boat", "garden", "clock", "bread")
+
+
+def texts_and_vectors(rows: int, seed: int = 0, spread: float = 0.4) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Texts, their vectors of length 1, and the topic of each."""
+    random = np.random.default_rng(seed)
+    topics = np.arange(rows) % len(TOPICS)
+    texts = [f"please see to the {TOPICS[topic]} number {row}" for row, topic in enumerate(topics)]
+    vectors = np.eye(len(TOPICS), 8)[topics] + spread * random.normal(size=(rows, 8))
+    return texts, (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32), topics
+
+
+def made_up_map(rows: int = 24, seed: int = 0) -> Map:
+    """A map in which every sixth text is in no cluster."""
+    texts, vectors, topics = texts_and_vectors(rows, seed)
+    labels = np.where(np.arange(rows) % 6 == 5, -1, topics).astype(np.int32)
+    counts = 1 + np.arange(rows) % 3
+    return Map(
+        [
+            Utterance(text, f"dialogue {row}", row, "user", int(count))
+            for row, (text, count) in enumerate(zip(texts, counts, strict=True))
+        ],
+        vectors,
+        vectors[:, :2].copy(),
+        labels,
+        describe(texts, labels, vectors, counts),
+        "made-up",
+    )
+
+
+def saved(folder: Path, rows: int = 24, seed: int = 0) -> Path:
+    """The folder of such a map."""
+    made_up_map(rows, seed).save(folder)
+    return folder

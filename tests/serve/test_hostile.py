@@ -1,0 +1,195 @@
+"""Clients that mean harm, or know no better, against `turnwise serve` as it runs: each is refused, and the service lives on."""
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+import httpx
+import psutil
+import pytest
+from trial import Running, build, running
+
+#: The service's own limit; bodies of 10 MB are far beyond it.
+BODY = 2_000_000
+
+_HEAD = "POST {} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+
+JSON = {"content-type": "application/json"}
+
+#: Routes that take a body, each with a part of it that holds what was said.
+ROUTES = {
+    "/embed": "inputs",
+    "/v1/embeddings": "input",
+    "/intents/predict": "texts",
+    "/intents/examples": "examples",
+    "/intents/examples/remove": "examples",
+    "/respond": "conversation",
+    "/respond/answers": "answers",
+    "/conversations/similar": "conversation",
+    "/map/label": "rows",
+    "/map/merge": "groups",
+}
+
+#: Bodies that are not JSON, or not the JSON that is asked for; %s stands for the part.
+BODIES = {
+    "nothing": b"",
+    "a number": b"1",
+    "null": b"null",
+    "a text": b'"%s"',
+    "a list": b"[]",
+    "no texts": b'{"%s": []}',
+    "a text of blanks": b'{"%s": [" \\t "]}',
+    "wrong types": b'{"%s": [{}, 1.5, null, true]}',
+    "a wrong type deep inside": b'{"%s": [[["a"]]]}',
+    "an object for a list": b'{"%s": {"0": "a"}}',
+    "broken off": b'{"%s": ["a"',
+    "invalid UTF-8": b'{"%s": ["\xff\xfe\xc3"]}',
+    "UTF-8 of a surrogate": b'{"%s": ["\xed\xa0\x80"]}',
+    "a lone surrogate": b'{"%s": ["\\ud800"]}',
+    "NUL as it is": b'{"%s": ["a\0b"]}',
+    "NUL by its number": b'{"%s": ["a\\u0000b"]}',
+    "not a number": b'{"%s": [NaN]}',
+    "infinity": b'{"%s": [Infinity, -Infinity]}',
+    "a number beyond all bounds": b'{"%s": [1e999]}',
+    "a huge integer": b'{"%s": [' + b"9" * 5_000 + b"]}",
+    "a negative integer": b'{"%s": [-1]}',
+    "100,000 brackets": b'{"%s": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "100,000 braces": b'{"%s":' * 100_000 + b"1" + b"}" * 100_000,
+    "100,000 brackets that do not close": b"[" * 100_000,
+    "100,000 texts": b'{"%s": [' + b'"a",' * 99_999 + b'"a"]}',
+    "100,000 fields": b'{"%s": ["a"], ' + b",".join(b'"%d": 1' % number for number in range(100_000)) + b"}",
+    "100,000 fields of a turn": b'{"%s": [{' + b",".join(b'"%d": 1' % number for number in range(100_000)) + b"}]}",
+    "100,000 objects": b'{"%s": [' + b"{}," * 99_999 + b"{}]}",
+    "10 MB": b'{"%s": ["' + b"a" * 10_000_000 + b'"]}',
+    "zeros": b"\0" * 1_000,
+}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, tiny_folder) -> Iterator[Running]:
+    place = tmp_path_factory.mktemp("hostile")
+    with running(build(place, tiny_folder("bert")), place / "log") as service:
+        yield service
+
+
+@pytest.fixture
+def client(service: Running) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=service.address, timeout=120) as client:
+        yield client
+        assert service.process.poll() is None
+        assert client.get("/ready").status_code == 200
+        assert len(client.post("/embed", json={"inputs": ["find a taxi"]}).json()["vectors"]) == 1
+
+
+def refused(answer: httpx.Response) -> bool:
+    """Whether a client was told what it did wrong."""
+    error = answer.json()["error"]
+    assert error["message"] and error["code"], answer.text
+    return 400 <= answer.status_code < 500
+
+
+def body_for(kind: str, part: str) -> bytes:
+    return BODIES[kind].replace(b"%s", part.encode())
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_whatever_a_body_is_it_is_refused_and_the_service_lives(client: httpx.Client, kind: str) -> None:
+    routes = ROUTES if len(BODIES[kind]) < 10_000 else dict(list(ROUTES.items())[:3])
+    for route, part in routes.items():
+        answer = client.post(route, content=body_for(kind, part), headers=JSON)
+        assert refused(answer), (route, answer.status_code, answer.text[:500])
+        assert kind != "10 MB" or answer.status_code == 413
+
+
+def test_bodies_that_never_end_are_cut_off(client: httpx.Client, service: Running) -> None:
+    chunk = b"10000\r\n" + b"[" * 0x10000 + b"\r\n"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection:
+        sent = 0
+        with contextlib.suppress(OSError):
+            connection.sendall(_HEAD.format("/embed").encode() + b"transfer-encoding: chunked\r\n\r\n")
+            while sent < 100 * BODY:  # it is not taken for as long as one likes to send
+                connection.sendall(chunk)
+                sent += len(chunk)
+        assert sent < 100 * BODY
+        answer = heard(connection)
+    # where the client still sends when the connection ends, it may not get to see the answer
+    assert answer == b"" or told(answer) == (413, "body_too_large")
+
+
+def test_slow_clients_are_cut_off_while_others_are_served(client: httpx.Client, service: Running) -> None:
+    """A byte a second, in the head or in the body; and heads that stop in the middle."""
+    head = _HEAD.format("/embed")
+    beginnings = {
+        "a head a byte a second": b"",
+        "a head that never ends": head.encode() + b"x-a: ",
+        "a body a byte a second": head.encode() + b"content-length: 1000\r\n\r\n",
+        "chunks a byte a second": head.encode() + b"transfer-encoding: chunked\r\n\r\n",
+    }
+    drips = {"a head a byte a second": b"G", "a body a byte a second": b"[", "chunks a byte a second": b"1\r\n[\r\n"}
+    with contextlib.ExitStack() as opened:
+        connections = {name: opened.enter_context(socket.create_connection(("127.0.0.1", service.port), 60)) for name in beginnings}
+        for name, connection in connections.items():
+            connection.sendall(beginnings[name])
+        waiting = set(connections)
+        for _ in range(60):
+            for name in sorted(waiting):
+                connections[name].setblocking(False)
+                try:
+                    is_over = connections[name].recv(1, socket.MSG_PEEK) is not None
+                except BlockingIOError:
+                    is_over = False
+                except ConnectionError:
+                    is_over = True
+                connections[name].settimeout(60)
+                if is_over:
+                    waiting.remove(name)
+                    continue
+                with contextlib.suppress(OSError):
+                    connections[name].sendall(drips.get(name, b""))
+            if not waiting:
+                break
+            assert client.post("/embed", json={"inputs": ["find a taxi"]}).status_code == 200
+            time.sleep(1)
+        assert not waiting
+        for name, connection in connections.items():
+            code = "slow_head" if "head" in name else "slow_body"
+            assert told(heard(connection)) == (408, code), name
+
+
+def heard(connection: socket.socket) -> bytes:
+    """What comes until the connection ends."""
+    answer = b""
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(65_536):
+            answer += part
+    return answer
+
+
+def told(answer: bytes) -> tuple[int, str]:
+    """The status and the error code of an answer."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split(b" ")[1]), json.loads(body)["error"]["code"]
+
+
+def test_memory_stays_flat_whatever_is_sent(client: httpx.Client, service: Running) -> None:
+    """Rounds of everything above: after the first ones, which fill buffers and caches, hardly anything is added."""
+    process = psutil.Process(service.process.pid)
+    bodies = [body_for(kind, "inputs") for kind in BODIES]
+
+    def once() -> None:
+        for body in bodies:
+            assert refused(client.post("/embed", content=body, headers=JSON)), body[:100]
+        for _ in range(10):
+            with socket.create_connection(("127.0.0.1", service.port)) as gone:
+                gone.sendall(_HEAD.format("/embed").encode() + b"content-length: 1000000\r\n\r\n" + b"[" * 100_000)
+
+    sizes = []
+    for _ in range(9):
+        once()
+        sizes.append(process.memory_info().rss)
+    # had a round's bodies been kept even once in the last five rounds, there would be more
+    assert min(sizes[7:]) - max(sizes[2:4]) < sum(map(len, bodies)) / 2, sizes
+    assert len(process.open_files()) < 100
+    assert len(process.net_connections()) < 50

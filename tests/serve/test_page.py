@@ -1,0 +1,549 @@
+"""The page in a real browser: every view is used as somebody would, by pointer and by keyboard, in the dark and on a phone."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service is not installed")
+
+import httpx
+from page_visit import BROWSER, FAINT, NAMELESS, Visit
+from page_world import ANSWERS, ARABIC, CONVERSATION, EVIL, INTENTS, LONG, REPORT, build, serving
+
+import turnwise.serve
+from turnwise.serve.keys import add_key
+from turnwise.serve.settings import Settings
+
+PAGE = Path(turnwise.serve.__file__).parent / "page"
+VIEWS = ("utterance", "conversation", "map", "report")
+#: Where a bar ends, and where the threshold crosses it, in pixels from its left.
+END = "(bar) => { const f = bar.querySelector('.fill'); return f.offsetLeft + (f.matches('.negative') ? 0 : f.offsetWidth); }"
+LINE = "(bar) => { const line = bar.querySelector('.threshold'); return line.offsetLeft + line.offsetWidth / 2; }"
+
+#: What has the focus, by its id or its words, and its outline; nothing behind the end of the page.
+FOCUS = """() => {
+  const node = document.activeElement, style = getComputedStyle(node.closest(".theme label") ?? node);
+  const name = node === document.body ? "" : node.id || (node.closest("label") ?? node).textContent.trim();
+  return [name, style.outlineStyle, parseFloat(style.outlineWidth)];
+}"""
+
+ODD = "Purple elephants dream of quantum algebra."
+
+# ---- what can be told without a browser
+
+
+class Markup(HTMLParser):
+    """The tags of a page, and the texts within them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.inline: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1][0] in ("script", "style") and data.strip():
+            self.inline.append(data)
+
+
+def scripts() -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in PAGE.glob("*.js")}
+
+
+def test_the_page_has_nothing_inline_and_loads_only_what_is_there() -> None:
+    page = Markup((PAGE / "index.html").read_text(encoding="utf-8"))
+    assert page.inline == []
+    named = [value for _, attributes in page.tags for name, value in attributes.items() if name in ("src", "href")]
+    files = [value for value in named if value is not None and not value.startswith("#")]
+    assert files
+    assert all((PAGE.parent / value).is_file() for value in files)
+    for _, attributes in page.tags:
+        assert not [name for name in attributes if name == "style" or name.startswith("on")]
+
+
+def test_scripts_never_read_texts_as_markup_and_name_no_other_host() -> None:
+    assert len(scripts()) > 10
+    for name, text in scripts().items():
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\(|new Function|srcdoc", text
+        ), name
+        assert not re.search(r"https?:|[\"'`]//", text), name
+    for style in PAGE.glob("*.css"):
+        assert not re.search(r"url\(|@import|https?:", style.read_text(encoding="utf-8")), style.name
+
+
+def test_every_command_that_the_page_names_exists() -> None:
+    from typer.main import get_command
+
+    from turnwise.cli import app
+
+    told = {command for text in scripts().values() for command in re.findall(r'"turnwise ([a-z][^"]*)"', text)}
+    assert len(told) >= 8
+    for line in told:
+        command: Any = get_command(app)
+        words = line.split()
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, line
+
+
+# ---- in a browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if BROWSER is None:
+        pytest.skip("there is no Chromium on this machine")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as running:
+        opened = running.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def world(browser: Any, tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path]) -> Settings:
+    return build(tmp_path_factory.mktemp("page"), tiny_folder("bert"))
+
+
+@pytest.fixture(scope="module")
+def site(world: Settings) -> Iterator[str]:
+    with serving(world) as address:
+        yield address
+
+
+def predicted(site: str, text: str) -> dict[str, Any]:
+    return httpx.post(f"{site}/intents/predict", json={"texts": [text]}).json()["predictions"][0]  # type: ignore[no-any-return]
+
+
+def examples(site: str, intent: str) -> list[str]:
+    answer = httpx.get(f"{site}/intents/{intent}/examples")
+    return answer.json()["examples"] if answer.status_code == 200 else []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_every_view_fits_and_can_be_read(browser: Any, site: str, width: int, scheme: str) -> None:
+    visit = Visit(browser, site, width=width, color_scheme=scheme, reduced_motion="reduce")
+    visit.ask(LONG)
+    visit.locator(".known > summary").click()
+    fits = []
+    for view in VIEWS:
+        visit.page.evaluate(f"location.hash = '#{view}'")
+        visit.locator(f"#view-{view}").wait_for()
+        if view == "conversation":
+            visit.read(f"{CONVERSATION}\nagent: {LONG}\nuser: {ARABIC}")
+            visit.locator(".decision summary").first.click()
+            visit.locator(".similar summary").first.click()
+        if view == "map":
+            visit.locator(".group-name").first.click()
+        if view == "report":
+            visit.frame_locator("iframe").locator("h1").wait_for()
+        fits.append(visit.evaluate("document.scrollingElement.scrollWidth <= innerWidth"))
+        assert visit.evaluate(FAINT) == [], view
+        assert visit.evaluate(NAMELESS) == [], view
+        assert visit.evaluate("document.querySelectorAll('main > section:not([hidden]) h1').length") == 1
+    assert fits == [True] * 4
+    lightness = visit.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert (sum(lightness) / 3 > 128) == (scheme == "light")
+    assert visit.evaluate("document.getAnimations().length") == 0, "nothing moves where that is asked for"
+    visit.close()
+
+
+def test_an_utterance_has_its_intent_with_bars_examples_and_answers(browser: Any, site: str) -> None:
+    text = "Has my parcel arrived?"
+    decision = predicted(site, text)
+    assert decision["intent"] == "track_order"
+    visit = Visit(browser, site)
+    visit.ask(text)
+    assert visit.locator(".verdict").inner_text() == "track_order"
+    assert visit.locator("#view-utterance .reason").inner_text() == decision["reason"]
+    names = visit.locator(".bars .name bdi").all_inner_texts()
+    assert names == [each["intent"] for each in decision["ranked"]]
+    assert visit.locator(".bars .value").all_inner_texts() == [
+        f"{each['score']:.2f}".replace("-", "−") for each in decision["ranked"]
+    ]
+    assert visit.locator(".bars .role").all_inner_texts() == ["taken", "runner-up"]
+    places = [box.evaluate(END) for box in visit.locator(".bar").all()]
+    assert places == sorted(places, reverse=True)
+    assert visit.locator(".bar").first.evaluate(LINE) < places[0]
+    assert visit.locator(".threshold").count() == 1
+    assert visit.locator(".nearest .text").first.inner_text() == decision["nearest"][0]["text"]
+    assert ANSWERS["track_order"] in visit.locator(".answers .text").all_inner_texts()
+    visit.locator("#announcer", has_text="Intent: track_order").wait_for(state="attached")
+    visit.close()
+
+
+def test_an_abstention_is_explained(browser: Any, site: str) -> None:
+    decision = predicted(site, ODD)
+    assert decision["abstained"]
+    visit = Visit(browser, site)
+    visit.ask(ODD)
+    assert visit.locator(".verdict").inner_text() == "No intent: it abstains"
+    assert visit.locator("#view-utterance .reason").inner_text() == decision["reason"]
+    assert visit.locator(".taken").count() == 0
+    bar = visit.locator(".bar").first
+    assert bar.evaluate(END) < bar.evaluate(LINE), "the bar ends before the line"
+    assert f"{decision['threshold']:.2f}" in visit.locator("#utterance-intents .help").first.inner_text()
+    visit.close()
+
+
+def test_an_example_is_added_by_one_click_and_taken_back_by_another(browser: Any, site: str) -> None:
+    text = "Do you have anything for six people?"
+    visit = Visit(browser, site)
+    visit.ask(text)
+    visit.page.get_by_role("button", name="Add the text as an example of book_table").click()
+    visit.toast("Added as an example of book_table")
+    assert text in examples(site, "book_table")
+    visit.page.locator(".nearest .text").get_by_text(text, exact=True).wait_for()
+    assert visit.locator(".verdict").inner_text() == "book_table", "the text is asked again"
+    visit.press("Undo")
+    visit.toast("1 example of book_table removed.")
+    assert text not in examples(site, "book_table")
+    visit.close()
+
+
+def test_a_new_intent_is_typed_and_its_example_removed_from_the_list(browser: Any, site: str) -> None:
+    visit = Visit(browser, site)
+    visit.ask(EVIL + " again")
+    visit.fill("#other-intent", "odd <b>things")
+    visit.keyboard.press("Enter")
+    visit.toast("Added as an example of odd <b>things")
+    visit.locator(".known > summary", has_text="What it knows: 5 intents, 19 examples").click()
+    entry = visit.locator(".intent", has_text="odd <b>things")
+    entry.locator("summary").click()
+    entry.locator("li .text").wait_for()
+    assert entry.locator("li .text").all_inner_texts() == [EVIL + " again"]
+    entry.get_by_role("button", name="Remove").click()
+    visit.toast("1 example of odd <b>things removed.")
+    visit.page.locator(".known > summary", has_text="4 intents, 18 examples").wait_for()
+    assert visit.locator(".known").evaluate("(known) => known.open"), "what was unfolded stays so"
+    assert visit.title() == "Utterance · turnwise"
+    visit.close()
+
+
+def test_a_conversation_is_read(browser: Any, site: str) -> None:
+    visit = Visit(browser, site, "conversation")
+    visit.read(CONVERSATION)
+    turns = visit.locator("#conversation-turns .turn")
+    spoken = [line.split(": ", 1) for line in CONVERSATION.splitlines()]
+    assert turns.locator("> .text").all_inner_texts() == [text for _, text in spoken]
+    assert [each.lower() for each in turns.locator(".speaker").all_inner_texts()] == [speaker for speaker, _ in spoken]
+    expected = [predicted(site, text)["intent"] or "no intent" for speaker, text in spoken if speaker == "user"]
+    assert expected[0] == "track_order"
+    assert expected[2] == "no intent"
+    assert turns.locator("summary .chip").all_inner_texts() == expected
+    sent = [{"speaker": "user" if speaker == "user" else "system", "text": text} for speaker, text in spoken]
+    told = httpx.post(f"{site}/coherence", json={"conversation": sent}).json()
+    marked = turns.nth(told["index"]).locator(".misfit")
+    assert f"{told['scores'][told['index']]:.2f}" in marked.inner_text()
+    assert (turns.nth(told["index"]).get_attribute("class") or "").endswith("foreign") == (told["scores"][told["index"]] >= 0.5)
+    alike = httpx.post(f"{site}/conversations/similar", json={"conversation": sent}).json()["conversations"]
+    assert visit.locator(".similar > summary > bdi").all_inner_texts() == [each["turns"][0]["text"] for each in alike]
+    suggested = visit.locator("#conversation-answers .answers .text").first.inner_text()
+    visit.press("Say it: " + suggested)
+    visit.page.locator("#conversation-turns .turn").nth(5).wait_for()
+    assert visit.input_value("#conversation-text").endswith(f"\nagent: {suggested}")
+    visit.press("Swap the speakers")
+    assert visit.input_value("#conversation-text").startswith("agent: Where is my parcel?\nuser: May I")
+    visit.press("Clear")
+    assert visit.locator("#conversation-turns").inner_text() == ""
+    visit.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "turns"),
+    [
+        ("", []),
+        (" \n\r\n", []),
+        ("one", ["user one"]),
+        ("one\ntwo", ["system one", "user two"]),
+        ("one\n\n two \r\nthree", ["user one", "system two", "user three"]),
+        ("user: a\nagent: b", ["user a", "system b"]),
+        ("Customer : a\nBOT:b\nhuman: c", ["user a", "system b", "user c"]),
+        ("user: a\nand b\nagent:\nc: d", ["user a\nand b", "system c: d"]),
+        ("before\nagent: b", ["user before", "system b"]),
+        ("before\nuser: b", ["system before", "user b"]),
+        ("user:\nagent: b", ["system b"]),
+        ("usera: x\nnote: y", ["system usera: x", "user note: y"]),
+        ("user: a: b", ["user a: b"]),
+    ],
+)
+def test_what_is_pasted_is_split_into_turns(browser: Any, site: str, text: str, turns: list[str]) -> None:
+    page = _parsing(browser, site)
+    read = page.evaluate("(text) => parsing.parse(text)", text)
+    assert [f"{turn['speaker']} {turn['text']}" for turn in read] == turns
+    again = page.evaluate("(turns) => parsing.parse(parsing.written(turns))", read)
+    assert again == read, "what is written out is read back"
+
+
+_opened: dict[str, Any] = {}
+
+
+def _parsing(browser: Any, site: str) -> Any:
+    """A page with the module at hand; one for all."""
+    if site not in _opened:
+        _opened[site] = browser.new_page()
+        _opened[site].goto(site)
+        _opened[site].evaluate("async () => { window.parsing = await import('/page/parsing.js'); }")
+    return _opened[site]
+
+
+def test_a_map_becomes_labels_and_intents(browser: Any, world: Settings, tmp_path: Path) -> None:
+    assert world.map is not None
+    shutil.copytree(world.map, tmp_path / "map")
+    with serving(Settings(map=tmp_path / "map")) as site:
+        visit = Visit(browser, site, "map")
+        total = sum(len(each) for each in INTENTS.values())
+
+        def state() -> dict[str, Any]:
+            return httpx.get(f"{site}/map").json()  # type: ignore[no-any-return]
+
+        def named() -> set[str]:
+            return {each["name"] for each in state()["clusters"] if each["name"]}
+
+        def row(text: str) -> int:
+            return state()["texts"].index(text)  # type: ignore[no-any-return]
+
+        assert visit.locator(".groups tbody tr").count() == 4
+        assert visit.get_by_role("button", name="Fit the classifier").is_disabled()
+        visit.locator(".group-name").first.click()
+        assert visit.evaluate("document.activeElement.dataset.key") == "panel"
+        visit.fill("#group-name", "parcels")
+        visit.keyboard.press("Enter")
+        visit.toast("The group is called “parcels”")
+        assert named() == {"parcels"}
+        visit.press("← All groups")
+        assert visit.evaluate("document.activeElement.textContent") == "parcels", "the focus is back where it came from"
+
+        others = visit.locator(".groups input")
+        others.nth(1).check()
+        others.nth(2).check()
+        visit.fill("#merge-name", "both")
+        visit.press("Merge")
+        visit.toast("2 groups are one now.")
+        assert named() == {"parcels", "both"}
+        assert len(state()["clusters"]) == 3
+        visit.press("Split")
+        visit.toast("The group is 2 groups now.")
+        assert len(state()["clusters"]) == 4
+        visit.press("Undo")
+        visit.toast("Undone.")
+        assert len(state()["clusters"]) == 3
+        visit.keyboard.press("Control+Shift+Z")
+        visit.toast("Done again.")
+        visit.keyboard.press("Control+z")
+        visit.toast("Undone.")
+
+        visit.fill("#map-find", "money BACK")
+        assert visit.locator(".found li").count() == 1
+        visit.locator(".found button").click()
+        visit.fill("#row-label", "refunds")
+        visit.keyboard.press("Enter")
+        visit.toast("1 text is “refunds” now.")
+        assert state()["labels"][row("I want my money back.")] == "refunds"
+        visit.fill("#map-find", "")
+
+        visit.press("Ask me")
+        visit.locator("#question-label").wait_for()
+        asked = visit.locator(".quote").last.inner_text()
+        visit.fill("#question-label", "asked")
+        visit.keyboard.press("Enter")
+        visit.toast("It is “asked”.")
+        assert state()["labels"][row(asked)] == "asked"
+
+        with visit.page.expect_download() as saved:
+            visit.press("Save labels as CSV")
+        assert saved.value.suggested_filename == "labels.csv"
+        assert saved.value.path().read_bytes() == httpx.get(f"{site}/map/labels.csv").content
+        labelled, words = visit.locator(".share").inner_text().split(" of ", 1)
+        assert int(labelled) == sum(count for count, label in zip(state()["counts"], state()["labels"], strict=True) if label)
+        assert words.startswith(str(sum(1 + place % 3 for place in range(total))))
+
+        visit.press("Fit the classifier")
+        visit.toast("Fitted on")
+        visit.press("Try it")
+        visit.ask("Where is my parcel?")
+        assert visit.locator(".verdict").inner_text() == "parcels"
+        visit.close()
+    with serving(Settings(map=tmp_path / "map")) as site:
+        assert {"both", "refunds", "asked"} <= {each["name"] for each in httpx.get(f"{site}/map").json()["clusters"]}, (
+            "it is on disk"
+        )
+
+
+def test_the_map_is_walked_by_the_keyboard(browser: Any, site: str) -> None:
+    visit = Visit(browser, site, "map")
+    canvas = visit.locator("canvas")
+    canvas.focus()
+    visit.keyboard.press("ArrowRight")
+    chosen = visit.locator(".quote").inner_text()
+    assert any(chosen == text for texts in INTENTS.values() for text in texts)
+    visit.page.wait_for_function("(text) => document.querySelector('#announcer').textContent.startsWith(text)", arg=chosen)
+    assert visit.evaluate("document.activeElement.tagName") == "CANVAS", "the next arrow goes on"
+    visit.keyboard.press("Escape")
+    assert visit.locator(".groups").is_visible()
+    assert visit.locator("label", has_text="only what is new (4)").is_visible()
+    visit.check("#map-new")
+    assert visit.locator(".found li").all_inner_texts() == INTENTS["book_table"]
+    visit.close()
+
+
+def test_the_whole_page_is_used_by_keyboard_alone(browser: Any, site: str) -> None:
+    visit = Visit(browser, site)
+    seen = []
+    for _ in range(60):
+        visit.keyboard.press("Tab")
+        where = visit.evaluate(FOCUS)
+        if where[0] in ("", seen[0][0] if seen else None):
+            break
+        seen.append(where)
+        if where[0] == "utterance-text":
+            visit.keyboard.type("Where is my parcel?")
+            visit.keyboard.press("Enter")
+            visit.page.wait_for_selector(".answers")
+            visit.page.wait_for_function("() => !document.querySelector('[aria-busy]')")
+    names = [name for name, _, _ in seen]
+    assert names[0] == "To the content"
+    assert {"Utterance", "Report", "utterance-text", "Ask", "utterance-several", "Add example", "other-intent", "Copy"} <= set(
+        names
+    )
+    assert [each for each in seen if each[1] == "none" or each[2] < 2] == [], "where the focus is can be seen"
+    visit.page.locator("nav a", has_text="Conversation").focus()
+    visit.keyboard.press("Enter")
+    visit.page.locator("#conversation-heading:focus").wait_for()
+    assert visit.locator("nav a[aria-current=page]").inner_text() == "Conversation"
+    visit.close()
+
+
+def test_the_report_is_shown_with_its_own_style(browser: Any, site: str) -> None:
+    visit = Visit(browser, site, "report")
+    heading = visit.frame_locator("iframe").locator("h1")
+    assert heading.inner_text() == "How well it does"
+    assert heading.evaluate("(heading) => getComputedStyle(heading).color") == "rgb(1, 2, 3)"
+    visit.close()
+
+
+def test_texts_are_shown_as_they_were_written(browser: Any, site: str) -> None:
+    visit = Visit(browser, site)
+    visit.ask(EVIL)
+    assert visit.locator(".nearest .text").first.inner_text() == EVIL
+    visit.ask(ARABIC)
+    assert visit.locator("#utterance-text").evaluate("(field) => field.matches(':dir(rtl)')")
+    assert visit.locator(".nearest bdi").get_by_text(ARABIC).evaluate("(text) => text.matches(':dir(rtl)')")
+    visit.page.evaluate("location.hash = '#conversation'")
+    visit.read(f"{ARABIC}\n{EVIL}")
+    assert visit.locator("#conversation-turns .turn > .text").all_inner_texts() == [ARABIC, EVIL]
+    assert visit.locator("main img").count() == 0
+    assert visit.title() == "Conversation · turnwise"
+    visit.close()
+
+
+def test_the_scheme_can_be_chosen_and_stays(browser: Any, site: str) -> None:
+    visit = Visit(browser, site, color_scheme="light")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = visit.evaluate(paper)
+    visit.page.get_by_label("Dark", exact=True).check()
+    dark = visit.evaluate(paper)
+    assert dark != light
+    visit.page.reload()
+    assert visit.evaluate(paper) == dark
+    visit.page.get_by_label("As the system has it").check()
+    assert visit.evaluate(paper) == light
+    visit.close()
+
+
+# ---- what is missing, and what goes wrong
+
+
+def test_what_is_not_configured_is_told_with_its_option(browser: Any) -> None:
+    with serving(Settings()) as site:
+        visit = Visit(browser, site)
+        assert "--intents" in visit.locator("#utterance-intents").inner_text()
+        assert "--responses" in visit.locator("#utterance-answers").inner_text()
+        visit.page.evaluate("location.hash = '#conversation'")
+        visit.read("hello\nyes?\nwell")
+        told = visit.locator("#view-conversation").inner_text()
+        assert all(option in told for option in ("--intents", "--responses", "--conversations", "--reranker"))
+        for view in ("map", "report"):
+            visit.page.evaluate(f"location.hash = '#{view}'")
+            assert f"--{view}" in visit.locator(f"#view-{view} .notice").inner_text()
+        visit.close()
+
+
+def error(message: str) -> str:
+    return json.dumps({"error": {"message": message, "type": "server_error", "param": None, "code": None}})
+
+
+def test_a_busy_service_is_told_and_asked_again(browser: Any, site: str) -> None:
+    visit = Visit(browser, site)
+    full = {
+        "status": 503,
+        "headers": {"Retry-After": "7", "Content-Type": "application/json"},
+        "body": error("too many texts wait"),
+    }
+    visit.page.route("**/respond", lambda route: route.fulfill(**full))
+    visit.ask("Where is my parcel?")
+    assert visit.locator("#utterance-answers [role=alert]").inner_text().split("\n")[:1] == ["The service is busy"]
+    assert "Too many texts wait. It asks to wait 7 s." in visit.locator("#utterance-answers").inner_text()
+    assert visit.locator(".verdict").inner_text() == "track_order", "what did not fail is shown"
+    visit.page.unroute("**/respond")
+    visit.press("Try again")
+    visit.locator(".answers").wait_for()
+    visit.close(expected="503")
+
+
+def test_a_service_that_is_gone_is_told(browser: Any, site: str) -> None:
+    visit = Visit(browser, site)
+    visit.context.set_offline(True)
+    visit.ask("Where is my parcel?")
+    assert visit.locator(".notice.bad").count() == 2
+    assert "The service does not answer." in visit.locator(".notice.bad").first.inner_text()
+    visit.context.set_offline(False)
+    visit.locator("#utterance-intents").get_by_role("button", name="Try again").click()
+    visit.locator(".verdict", has_text="track_order").wait_for()
+    visit.page.route("**/ready", lambda route: route.fulfill(status=502, body="<h1>Bad gateway</h1>"))
+    visit.page.reload()
+    assert "The service answered with status 502 and no explanation." in visit.locator("#trouble [role=alert]").inner_text()
+    visit.page.unroute("**/ready")
+    visit.press("Try again")
+    visit.locator("#view-utterance").wait_for()
+    visit.close(expected="Failed to load resource")
+
+
+def test_a_key_is_asked_for_and_kept_in_the_tab(browser: Any, world: Settings, tmp_path: Path) -> None:
+    key = add_key(tmp_path / "keys", "somebody")
+    assert world.report is not None
+    with serving(replace(Settings(), keys=tmp_path / "keys", report=world.report)) as site:
+        visit = Visit(browser, site, "report")
+        visit.press("Save the report")
+        visit.locator("#key-dialog[open]").wait_for()
+        assert visit.evaluate("document.activeElement.id") == "key-input"
+        visit.keyboard.type("guessed")
+        visit.keyboard.press("Enter")
+        visit.locator("#key-message", has_text="does not know this key").wait_for()
+        visit.keyboard.type(key)
+        with visit.page.expect_download() as saved:
+            visit.keyboard.press("Enter")
+        assert saved.value.path().read_text(encoding="utf-8") == REPORT
+        assert visit.evaluate("Object.values(sessionStorage)") == [key]
+        assert key not in visit.evaluate("JSON.stringify(localStorage) + document.cookie + location.href")
+        visit.press("API key")
+        visit.press("Forget it")
+        assert visit.evaluate("sessionStorage.length") == 0
+        visit.press("Save the report")
+        visit.locator("#key-dialog[open]").wait_for()
+        visit.keyboard.press("Escape")
+        visit.locator(".toast.bad").wait_for()
+        visit.close(expected="401")

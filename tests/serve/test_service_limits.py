@@ -1,0 +1,180 @@
+"""Whatever is sent, the service answers with an error of one shape and goes on."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from served import is_error, served
+from starlette.testclient import TestClient
+
+from turnwise.serve.limits import _host_name
+from turnwise.serve.settings import Limits, Settings
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def client(tiny_folder) -> TestClient:
+    with served(Settings(model=str(tiny_folder("bert")), limits=Limits(body=100_000))) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b'{"inputs": ["a"]} x',
+        b"\xff\xfe",
+        b'{"inputs": ["\xff"]}',
+        '{"inputs": ["a"]}'.encode("utf-16"),
+        b'{"inputs": ["\\ud800"]}',
+        b'{"inputs": [NaN]}',
+        b'{"inputs": [Infinity]}',
+        b'{"inputs": ["a\x00"]}',
+        b"\0" * 100,
+        b"[" * 50_000 + b"]" * 50_000,
+        b'{"inputs":' * 9_000 + b"1" + b"}" * 9_000,
+        b'{"inputs": ' + b"[" * 300 + b"]" * 300 + b"}",
+    ],
+    ids=lambda body: repr(body[:25]),
+)
+def test_what_is_not_json_is_400(client: TestClient, body: bytes) -> None:
+    assert is_error(client.post("/embed", content=body, headers=JSON), 400, "not_json")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=200))
+def test_no_body_makes_the_service_fail(client: TestClient, body: bytes) -> None:
+    answer = client.post("/embed", content=body, headers=JSON)
+    assert answer.status_code in (400, 422)
+    assert is_error(answer, answer.status_code)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["inputs", "speaker", "text"]), inner),
+    )
+)
+def test_no_json_makes_the_service_fail(client: TestClient, value: object) -> None:
+    content = json.dumps({"inputs": value}).encode()
+    answer = client.post("/embed", content=content, headers=JSON)
+    assert answer.status_code in (200, 400, 422)
+    assert answer.status_code == 200 or is_error(answer, answer.status_code)
+
+
+def test_a_body_over_the_limit_is_413_at_any_speed(client: TestClient) -> None:
+    large = b'{"inputs": ["' + b"a" * 100_000 + b'"]}'
+    assert is_error(client.post("/embed", content=large, headers=JSON), 413, "body_too_large")
+
+    def in_parts():
+        for _ in range(400):
+            yield b"a" * 1_000
+
+    assert is_error(client.post("/embed", content=in_parts(), headers=JSON), 413, "body_too_large")
+    assert is_error(client.post("/embed", content=large, headers={**JSON, "expect": "100-continue"}), 413, "body_too_large")
+    assert client.post("/embed", json={"inputs": ["still there"]}).status_code == 200
+
+
+def test_only_json_is_taken(client: TestClient) -> None:
+    body = b'{"inputs": ["a"]}'
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "application/jsonx"):
+        assert is_error(client.post("/embed", content=body, headers={"content-type": kind}), 415, "not_json")
+    assert is_error(client.post("/embed", content=body, headers={**JSON, "content-encoding": "gzip"}), 415, "not_json")
+    for kind in ("application/json; charset=utf-8", "Application/JSON"):
+        assert client.post("/embed", content=body, headers={"content-type": kind}).status_code == 200
+
+
+def test_what_is_not_there(client: TestClient) -> None:
+    assert is_error(client.get("/nowhere"), 404, "not_found")
+    assert is_error(client.get("/embed"), 405, "method_not_allowed")
+    assert is_error(client.request("BREW", "/embed"), 405)
+    assert is_error(client.get("/page/nothing.js"), 404)
+    assert is_error(client.get("/page/../../settings.py"), 404)
+    assert is_error(client.post("/embed"), 422)
+    for path, option in (
+        ("/intents", "--intents"),
+        ("/map", "--map"),
+        ("/report", "--report"),
+        ("/conversations/clusters", "--conv"),
+    ):
+        answer = client.get(path)
+        assert is_error(answer, 404, "not_configured")
+        assert option in answer.json()["error"]["message"]
+    talk = {"conversation": ["hello", "there"]}
+    for path, option in (("/respond", "--responses"), ("/conversations/similar", "--conv"), ("/coherence", "--reranker")):
+        answer = client.post(path, json=talk)
+        assert is_error(answer, 404, "not_configured")
+        assert option in answer.json()["error"]["message"]
+
+
+def test_a_request_id_is_kept_if_it_is_one(client: TestClient) -> None:
+    assert client.get("/health", headers={"x-request-id": "abc-1.2_3"}).headers["x-request-id"] == "abc-1.2_3"
+    for odd in ("a b", "x" * 65, "a\tb", ""):
+        assert client.get("/health", headers={"x-request-id": odd}).headers["x-request-id"] != odd
+
+
+def test_browsers_are_told_to_load_nothing_from_elsewhere(client: TestClient) -> None:
+    page = client.get("/")
+    assert page.status_code == 200
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    assert page.headers["x-content-type-options"] == "nosniff"
+    script = client.get("/page/app.js", headers={"accept-encoding": "gzip"})
+    assert script.headers["content-type"].startswith("text/javascript")
+    assert client.get("/page/app.js", headers={"if-none-match": script.headers["etag"]}).status_code == 304
+
+
+def test_other_origins_are_not_let_in_unless_told(tiny_folder, client: TestClient) -> None:
+    origin = {"origin": "https://example.org"}
+    preflight = {**origin, "access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+    assert "access-control-allow-origin" not in client.get("/about", headers=origin).headers
+    assert client.options("/embed", headers=preflight).status_code == 405
+    with served(Settings(model=str(tiny_folder("bert")), cors=("https://example.org",))) as open_one:
+        assert open_one.get("/about", headers=origin).headers["access-control-allow-origin"] == "https://example.org"
+        assert open_one.options("/embed", headers=preflight).status_code == 200
+        refused = open_one.options("/embed", headers={**preflight, "origin": "https://example.com"})
+        assert "access-control-allow-origin" not in refused.headers
+
+
+def test_a_service_on_localhost_goes_by_no_other_name(tiny_folder) -> None:
+    with served(Settings(model=str(tiny_folder("bert")), hosts=("localhost", "::1", "testserver"))) as client:
+        for host in ("localhost", "localhost:8000", "LOCALHOST:1", "[::1]:8000"):
+            assert client.get("/health", headers={"host": host}).status_code == 200
+        for host in ("example.org", "localhost.example.org:8000", "", "[::2]"):
+            assert is_error(client.get("/health", headers={"host": host}), 421, "unknown_host")
+
+
+@pytest.mark.parametrize(
+    ("host", "name"), [("a.b", "a.b"), ("a.b:80", "a.b"), ("[::1]:80", "::1"), ("[::1]", "::1"), ("", ""), (":80", "")]
+)
+def test_the_name_of_a_host(host: str, name: str) -> None:
+    assert _host_name(host) == name
+
+
+def test_an_answer_that_takes_too_long_is_504(tiny_folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    from turnwise.encoder import Encoder
+
+    held = threading.Event()
+    encode = Encoder.encode_sequences
+    monkeypatch.setattr(Encoder, "encode_sequences", lambda *given, **named: held.wait(10) and encode(*given, **named))
+    with served(Settings(model=str(tiny_folder("bert")), limits=Limits(seconds=0.05))) as client:
+        assert is_error(client.post("/embed", json={"inputs": ["a"]}), 504, "timeout")
+        held.set()
+
+
+def test_a_full_queue_is_503_and_says_when_to_come_back(tiny_folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    from turnwise.serve.batching import Batcher, QueueFullError
+
+    async def full(*_, **__):
+        raise QueueFullError(7)
+
+    with served(Settings(model=str(tiny_folder("bert")))) as client:
+        monkeypatch.setattr(Batcher, "encode", full)
+        answer = client.post("/embed", json={"inputs": ["a"]})
+        assert is_error(answer, 503, "queue_full")
+        assert answer.headers["retry-after"] == "7"
+        assert "turnwise_refused_total 1.0" in client.get("/metrics").text

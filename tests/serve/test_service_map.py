@@ -1,0 +1,151 @@
+"""The map over HTTP: changes are on disk before they are acknowledged, and end in intents that are in use."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from served import is_error, served
+from starlette.testclient import TestClient
+
+from turnwise import Encoder
+from turnwise.assist.labelling.labelling import Labelling
+from turnwise.assist.map.clustering import describe
+from turnwise.assist.map.map import Map, Utterance
+from turnwise.serve.loading import newest_intents, unused_intents
+from turnwise.serve.settings import Settings
+
+ENDS = ("now", "tomorrow please", "to the city", "you want", "i need it", "which one is good")
+TEXTS = [f"{what} {end}" for what in ("find the taxi", "cancel a hotel room", "change train two") for end in ENDS]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_folder) -> Path:
+    encoder = Encoder.load(tiny_folder("bert"))
+    vectors = encoder.encode(TEXTS, normalise=True)
+    labels = np.repeat([0, 1, -1], 6).astype(np.int32)
+    points = np.random.default_rng(1).normal(size=(len(TEXTS), 2)).astype(np.float32)
+    utterances = [Utterance(text, count=number + 1) for number, text in enumerate(TEXTS)]
+    clusters = describe(TEXTS, labels, vectors)
+    Map(utterances, vectors, points, labels, clusters, str(tiny_folder("bert"))).save(tmp_path / "map")
+    return tmp_path / "map"
+
+
+@pytest.fixture
+def client(folder: Path, tiny_folder) -> TestClient:
+    with served(Settings(model=str(tiny_folder("bert")), map=folder)) as client:
+        yield client
+
+
+def test_the_map_as_it_was_made(client: TestClient, folder: Path) -> None:
+    drawn = Map.load(folder)
+    for headers in ({"accept-encoding": "gzip"}, {"accept-encoding": "identity"}):
+        answer = client.get("/map", headers=headers)
+        assert ("content-encoding" in answer.headers) == (headers["accept-encoding"] == "gzip")
+        told = answer.json()
+        assert told["texts"] == TEXTS
+        np.testing.assert_allclose(told["points"], drawn.points, atol=1e-4)
+        assert told["counts"] == drawn.counts.tolist()
+        assert told["groups"] == drawn.labels.tolist()
+        assert told["labels"] == [None] * len(TEXTS)
+        assert told["new"] is None
+        assert (told["changes"], told["can_undo"], told["can_redo"]) == (0, False, False)
+        assert sorted(each["number"] for each in told["clusters"]) == [0, 1]
+        assert all(each["name"] is None and each["suggested"] and each["words"] for each in told["clusters"])
+
+
+def test_changes_are_told_and_on_disk_before_they_are(client: TestClient, folder: Path, tmp_path: Path) -> None:
+    def state(path: str, body: object) -> dict:
+        answer = client.post(f"/map/{path}", json=body)
+        assert answer.status_code == 200, answer.text
+        told = answer.json()
+        # what a process that is killed now would leave behind
+        copy = tmp_path / f"copy-{told['changes']}-{path}"
+        copy.mkdir()
+        for each in folder.iterdir():
+            (copy / each.name).write_bytes(each.read_bytes())
+        with Labelling.open(copy) as kept:
+            assert kept.labels() == told["labels"]
+            assert kept.rows.tolist() == told["groups"]
+        return told
+
+    assert state("name", {"group": 0, "name": "track"})["labels"] == ["track"] * 6 + [None] * 12
+    assert state("label", {"rows": [12, 13], "name": "pay"})["labels"][12:14] == ["pay", "pay"]
+    split = state("split", {"group": 1, "parts": 2})
+    assert len(split["clusters"]) == 4
+    merged = state("merge", {"groups": [each["number"] for each in split["clusters"] if each["name"] is None], "name": "return"})
+    assert merged["labels"][6:12] == ["return"] * 6
+    assert state("undo", {})["can_redo"] is True
+    assert state("redo", {})["labels"] == merged["labels"]
+    assert state("label", {"rows": [0], "name": None})["labels"][0] is None
+    text = client.get("/map/labels.csv")
+    assert text.headers["content-type"].startswith("text/csv")
+    assert TEXTS[0] in text.text
+
+
+def test_what_does_not_fit_the_labels_is_409(client: TestClient) -> None:
+    for path, body in (
+        ("name", {"group": 77, "name": "x"}),
+        ("name", {"group": 0, "name": "two\nlines"}),
+        ("merge", {"groups": [0, 0]}),
+        ("merge", {"groups": [0, 77]}),
+        ("split", {"group": 0, "parts": 50}),
+        ("label", {"rows": [99], "name": "x"}),
+        ("undo", {}),
+        ("redo", {}),
+        ("fit", {}),
+    ):
+        assert is_error(client.post(f"/map/{path}", json=body), 409, "refused"), path
+
+
+def test_what_is_not_as_documented_is_refused(client: TestClient) -> None:
+    for path, body in (
+        ("name", {"group": 0}),
+        ("name", {"group": -1, "name": "x"}),
+        ("name", {"group": "0", "name": "x"}),
+        ("name", {"group": 0, "name": " "}),
+        ("merge", {"groups": [0]}),
+        ("split", {"group": 0, "parts": 1}),
+        ("label", {"rows": [], "name": "x"}),
+        ("label", {"rows": [0]}),
+        ("undo", {"steps": 2}),
+        ("fit", []),
+    ):
+        assert is_error(client.post(f"/map/{path}", json=body), 422), (path, body)
+    assert is_error(client.get("/map/next?count=0"), 422)
+    assert is_error(client.get("/map/next?count=many"), 422)
+
+
+def test_questions(client: TestClient) -> None:
+    client.post("/map/name", json={"group": 0, "name": "track"})
+    asked = client.get("/map/next?count=3").json()["questions"]
+    assert len({each["row"] for each in asked}) == 3
+    assert all(each["text"] == TEXTS[each["row"]] and each["reason"] for each in asked)
+
+
+def test_labels_become_intents_that_are_in_use_and_stay(client: TestClient, folder: Path, tiny_folder) -> None:
+    assert client.get("/about").json()["intents"] is False
+    for group, name in ((0, "track"), (1, "return")):
+        client.post("/map/name", json={"group": group, "name": name})
+    fitted = client.post("/map/fit", json={}).json()
+    assert fitted == {"intents": 2, "examples": 12, "folder": str(folder / "intents")}
+    assert client.get("/about").json()["intents"] is True
+    assert client.post("/intents/predict", json={"texts": [TEXTS[0]]}).json()["predictions"][0]["intent"] == "track"
+    assert not (folder / "intents" / "encoder").exists()
+    example = {"examples": [{"text": "good morning", "intent": "greet"}]}
+    assert client.post("/intents/examples", json=example).json()["intents"] == 3
+    # fitted once more: the first one stays as it is, the second is in use, also after a reload
+    assert client.post("/map/fit", json={}).json()["folder"] == str(folder / "intents-2")
+    assert client.post("/reload", json={}).status_code == 200
+    assert [each["intent"] for each in client.get("/intents").json()["intents"]] == ["return", "track"]
+    with served(Settings(model=str(tiny_folder("bert")), intents=folder / "intents")) as other:
+        assert "greet" in [each["intent"] for each in other.get("/intents").json()["intents"]]
+
+
+def test_the_newest_classifier_is_found_by_its_number(tmp_path: Path) -> None:
+    assert newest_intents(tmp_path) is None
+    assert unused_intents(tmp_path) == tmp_path / "intents"
+    for name in ("intents", "intents-2", "intents-10", "intents-x", "intents-03", ".writing-intents-11", "intentsabc"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "intents-12").write_text("a file")
+    assert newest_intents(tmp_path) == tmp_path / "intents-10"
+    assert unused_intents(tmp_path) == tmp_path / "intents-11"

@@ -1,0 +1,94 @@
+"""Logs without what people write, and counters."""
+
+import json
+import logging
+
+import pytest
+from served import is_error, served
+
+from turnwise.encoder import Encoder
+from turnwise.serve.observing import JsonLines
+from turnwise.serve.settings import Settings
+
+
+@pytest.fixture
+def lines():
+    """The lines of the log, as they are written."""
+    kept: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            kept.append(JsonLines().format(record))
+
+    logger, handler = logging.getLogger("turnwise.serve"), Keep()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield kept
+    logger.removeHandler(handler)
+
+
+def test_a_line_a_request_without_its_texts(tiny_folder, lines: list[str]) -> None:
+    with served(Settings(model=str(tiny_folder("bert")))) as client:
+        lines.clear()
+        tokens = len(Encoder.load(tiny_folder("bert")).sequences(["a very secret thing"])[0])
+        client.post("/embed", json={"inputs": ["a very secret thing", "b"]}, headers={"x-request-id": "r1"})
+        client.post("/embed", json={"inputs": ["a very secret thing", 7]})
+        client.get("/intents/secret/examples?secret=1")
+        client.get("/secret")
+    told = [json.loads(line) for line in lines]
+    assert [(each["method"], each["path"], each["status"]) for each in told] == [
+        ("POST", "/embed", 200),
+        ("POST", "/embed", 422),
+        ("GET", "/intents/{intent}/examples", 404),
+        ("GET", "unknown", 404),
+    ]
+    assert told[0]["request_id"] == "r1"
+    assert (told[0]["texts"], told[0]["tokens"] >= tokens) == (2, True)
+    assert all(each["milliseconds"] > 0 and each["time"] for each in told)
+    assert "secret" not in "".join(lines)
+
+
+def test_texts_are_logged_where_that_is_asked_for(tiny_folder, lines: list[str]) -> None:
+    with served(Settings(model=str(tiny_folder("bert")), log_texts=True)) as client:
+        lines.clear()
+        client.post("/embed", json={"inputs": ["a very secret thing"]})
+    assert json.loads(json.loads(lines[0])["body"]) == {"inputs": ["a very secret thing"]}
+
+
+def test_a_failure_of_the_service_is_500_and_logged_without_what_it_says(
+    tiny_folder, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_, **__):
+        raise RuntimeError("the secret made it fail")
+
+    with served(Settings(model=str(tiny_folder("bert")))) as client:
+        monkeypatch.setattr(Encoder, "encode_sequences", failing)
+        answer = client.post("/embed", json={"inputs": ["a secret"]})
+        monkeypatch.undo()
+        assert is_error(answer, 500, "failed")
+        assert "secret" not in answer.text
+        assert client.post("/embed", json={"inputs": ["a secret"]}).status_code == 200
+    told = next(json.loads(line) for line in lines if '"failure"' in line)
+    assert (told["level"], told["failure"], told["status"]) == ("error", "RuntimeError", 500)
+    assert any("failing" in frame for frame in told["where"])
+    assert told["request_id"] in answer.json()["error"]["message"]
+    assert "secret" not in "".join(lines)
+
+
+def test_counters(tiny_folder) -> None:
+    with served(Settings(model=str(tiny_folder("bert")))) as client:
+        for _ in range(3):
+            client.post("/embed", json={"inputs": ["one", "two"]})
+        client.request("BREW", "/embed")
+        client.get("/made/up")
+        text = client.get("/metrics").text
+    counted = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(counted['turnwise_requests_total{method="POST",path="/embed",status="200"}']) == 3
+    assert float(counted['turnwise_requests_total{method="other",path="/embed",status="405"}']) == 1
+    assert float(counted['turnwise_requests_total{method="GET",path="unknown",status="404"}']) == 1
+    assert float(counted["turnwise_texts_total"]) == 6
+    assert float(counted["turnwise_tokens_total"]) > 6
+    assert float(counted["turnwise_pass_texts_sum"]) == 6
+    assert float(counted["turnwise_waiting_texts"]) == 0
+    assert float(counted["turnwise_ready"]) == 1
+    assert "made" not in text

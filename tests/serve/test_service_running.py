@@ -1,0 +1,256 @@
+"""A service on a port: slow and broken clients, reloads and stops under load."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from served import served
+
+from turnwise import Encoder
+from turnwise.serve.app import create_app
+from turnwise.serve.running import Server, _listen
+from turnwise.serve.settings import Limits, ServeError, Settings
+
+TEXTS = ["find a taxi", "a cheap hotel room", "when is the train", "yes please"]
+
+
+@contextlib.contextmanager
+def listening(settings: Settings) -> Iterator[int]:
+    """The port of a server in a thread, once it is ready."""
+    with contextlib.closing(_listen("127.0.0.1", 0)) as place:
+        port = place.getsockname()[1]
+        server = Server(settings)
+        thread = threading.Thread(target=server.run, args=([place],))
+        thread.start()
+        try:
+            wait_for(lambda: httpx.get(f"http://127.0.0.1:{port}/ready").status_code == 200)
+            yield port
+        finally:
+            server.should_exit = True
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def wait_for(happens: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.TransportError):
+            if happens():
+                return
+        time.sleep(0.02)
+    raise AssertionError("this did not happen in time")
+
+
+@pytest.fixture(scope="module")
+def port(tiny_folder) -> Iterator[int]:
+    limits = Limits(body=100_000, header_seconds=0.3, body_seconds=0.3, connections=20)
+    with listening(Settings(model=str(tiny_folder("bert")), limits=limits)) as port:
+        yield port
+
+
+def talk(port: int, *parts: bytes, pause: float = 0.0) -> bytes:
+    """Sends parts one after the other, and gives all that is answered until the connection ends."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        with contextlib.suppress(OSError):
+            for part in parts:
+                connection.sendall(part)
+                time.sleep(pause)
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := connection.recv(65_536):
+                answer += part
+        return answer
+
+
+def told(answer: bytes) -> tuple[int, str]:
+    """The status and the error code of an answer."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split(b" ")[1]), json.loads(body)["error"]["code"]
+
+
+HEAD = b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+
+
+def test_clients_that_do_not_finish_are_told_so(port: int) -> None:
+    assert told(talk(port, b"POST /embed HTTP/1.1\r\nhost:")) == (408, "slow_head")
+    assert told(talk(port, *[b"a"] * 40, pause=0.02)) == (408, "slow_head")
+    assert talk(port) == b""
+    assert told(talk(port, HEAD + b"content-length: 100\r\n\r\n{")) == (408, "slow_body")
+    assert told(talk(port, HEAD + b"transfer-encoding: chunked\r\n\r\n", *[b"1\r\n[\r\n"] * 40, pause=0.02)) == (408, "slow_body")
+
+
+def test_what_is_not_http_is_told_so(port: int) -> None:
+    assert told(talk(port, b"\0\1\2\3\r\n\r\n")) == (400, "not_http")
+    assert told(talk(port, b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n")) == (400, "not_http")
+    assert told(talk(port, HEAD + b"content-length: -5\r\n\r\n")) == (400, "not_http")
+    assert told(talk(port, HEAD + b"content-length: 5\r\ncontent-length: 6\r\n\r\n")) == (400, "not_http")
+
+
+def test_a_body_of_10_megabytes_is_answered_while_it_is_sent(port: int) -> None:
+    body = b'{"inputs": ["' + b"a" * 1_500_000 + b'"]}'
+    answer = httpx.post(f"http://127.0.0.1:{port}/embed", content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+    # one that never ends is cut off
+    endless = talk(port, HEAD + b"transfer-encoding: chunked\r\n\r\n", *[b"20000\r\n" + b"a" * 0x20000 + b"\r\n"] * 40)
+    assert endless == b"" or told(endless)[0] == 413
+    assert httpx.post(f"http://127.0.0.1:{port}/embed", json={"inputs": ["hello"]}).status_code == 200
+
+
+def test_connections_that_say_nothing_do_not_shut_others_out_for_long(port: int) -> None:
+    with contextlib.ExitStack() as opened:
+        for _ in range(20):
+            opened.enter_context(contextlib.closing(socket.create_connection(("127.0.0.1", port))))
+        wait_for(lambda: httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200, 20)
+
+
+def batchers() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "batcher"}
+
+
+def test_a_reload_under_load_drops_no_request(tmp_path: Path, tiny_folder) -> None:
+    """Every request is answered with vectors of the old model or of the new one, and of the new one at last."""
+    models = [Encoder.load(tiny_folder(family)) for family in ("bert", "electra")]
+    link = tmp_path / "model"
+    link.symlink_to(tiny_folder("bert"))
+    right = [np.asarray(model.encode(TEXTS, normalise=True)) for model in models]
+    app = create_app(Settings(model=str(link)))
+    reloads, threads = 4, batchers()
+
+    async def run() -> tuple[list[int], list[int]]:
+        seen: list[int] = []
+        transport = httpx.ASGITransport(app)
+        done = asyncio.Event()
+        async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            while (await client.get("/ready")).status_code != 200:
+                await asyncio.sleep(0.01)
+
+            async def ask() -> None:
+                while not done.is_set():
+                    answer = await client.post("/embed", json={"inputs": TEXTS})
+                    assert answer.status_code == 200, answer.text
+                    vectors = np.array(answer.json()["vectors"])
+                    fits = [each.shape == vectors.shape and np.abs(each - vectors).max() < 1e-5 for each in right]
+                    assert sum(fits) == 1
+                    seen.append(fits.index(True))
+
+            askers = [asyncio.create_task(ask()) for _ in range(8)]
+            at_last = []
+            for number in range(1, reloads + 1):
+                link.unlink()
+                link.symlink_to(tiny_folder(("bert", "electra")[number % 2]))
+                answer = await client.post("/reload", json={})
+                assert answer.status_code == 200, answer.text
+                vectors = np.array((await client.post("/embed", json={"inputs": TEXTS})).json()["vectors"])
+                at_last.append(int(np.abs(right[1] - vectors).max() < 1e-5))
+            # what cannot be loaded leaves everything as it was
+            link.unlink()
+            answer = await client.post("/reload", json={})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_reloaded")
+            assert (await client.post("/embed", json={"inputs": TEXTS})).status_code == 200
+            done.set()
+            await asyncio.gather(*askers)
+        return seen, at_last
+
+    seen, at_last = asyncio.run(run())
+    assert at_last == [1, 0, 1, 0]
+    assert {0, 1} == set(seen)
+    # the threads of models that were replaced are gone
+    assert batchers() == threads
+
+
+def test_a_port_that_is_taken_is_told(port: int) -> None:
+    with pytest.raises(ServeError, match=f"port {port}.*--port"):
+        _listen("127.0.0.1", port)
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory, tiny_folder) -> Iterator[tuple[subprocess.Popen, str, Path]]:
+    log = tmp_path_factory.mktemp("log") / "log.jsonl"
+    run = "from turnwise.cli import main; main()"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", run, "serve", "--model", str(tiny_folder("bert")), "--port", "0"],
+            stderr=errors,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        try:
+            wait_for(lambda: log.read_text().endswith("\n"), 120)
+            address = json.loads(log.read_text().splitlines()[0])["address"]
+            wait_for(lambda: httpx.get(address + "ready").status_code == 200, 120)
+            yield process, address, log
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_the_command_serves_reloads_and_finishes_what_it_accepted(command: tuple[subprocess.Popen, str, Path]) -> None:
+    process, address, log = command
+    assert address.startswith("http://127.0.0.1:")
+    assert httpx.post(address + "embed", json={"inputs": TEXTS}).status_code == 200
+    assert httpx.get(address + "health", headers={"host": "example.org"}).status_code == 421
+    process.send_signal(signal.SIGHUP)
+    wait_for(lambda: '"reloaded"' in log.read_text())
+
+    answers: list[int] = []
+    is_sent = threading.Semaphore(0)
+
+    def ask() -> None:
+        with httpx.Client(timeout=60) as client:
+            client.get(address + "health")  # the connection is there
+            is_sent.release()
+            answers.append(client.post(address + "embed", json={"inputs": [" ".join(TEXTS * 40)] * 200}).status_code)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        is_sent.acquire()
+    # until all four are being answered
+    wait_for(lambda: accepted(address) >= 4 * 200)
+    process.send_signal(signal.SIGTERM)
+    for thread in threads:
+        thread.join()
+    assert answers == [200] * 4
+    assert process.wait(60) == 0
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert lines[-1]["event"] == "stopped"
+    assert not [line for line in lines if line["level"] == "error"]
+
+
+def accepted(address: str) -> float:
+    """Texts that wait to be encoded."""
+    for line in httpx.get(address + "metrics").text.splitlines():
+        if line.startswith("turnwise_waiting_texts "):
+            return float(line.split()[1])
+    return 0
+
+
+def test_what_cannot_be_loaded_is_told_in_a_line(tmp_path: Path) -> None:
+    run = [sys.executable, "-c", "from turnwise.cli import main; main()", "serve", "--port", "0"]
+    done = subprocess.run([*run, "--model", str(tmp_path / "nothing")], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 1
+    assert "error: " in done.stderr and "nothing" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_is_missing_is_told(tmp_path: Path, tiny_folder) -> None:
+    for settings, message in (
+        (Settings(map=tmp_path / "none"), "there is no folder"),
+        (Settings(report=tmp_path), "has no report.html"),
+        (Settings(model=str(tiny_folder("bert")), intents=tmp_path), "holds no classifier"),
+        (Settings(model=str(tiny_folder("bert")), map=tmp_path), "is not a map"),
+    ):
+        with pytest.raises(AssertionError, match=message), served(settings):
+            pass
