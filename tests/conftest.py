@@ -10,6 +10,10 @@ import pytest
 # read by huggingface_hub when it is imported, so before any test is
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+# read by torch when it is imported: workers that run side by side have a core each, and would otherwise fight for all of them
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # families.py stands beside the tests that need it most
 sys.path.append(str(Path(__file__).parent / "backbone"))
 

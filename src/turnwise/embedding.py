@@ -77,7 +77,7 @@ def embed(
 
     Raises:
         EmbeddingError: if the model gives no vectors, there are no texts, or the file cannot be of that kind.
-        TextsError: if the texts cannot be read.
+        TableFileError: if the texts cannot be read.
     """
     _expect_writable(out)
     if model.encoder is None:

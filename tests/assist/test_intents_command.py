@@ -16,6 +16,7 @@ from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import IntentError
 from turnwise.assist.intents.labelled_texts import read_labelled, read_texts
 from turnwise.cli import main
+from turnwise.tables import TableFileError
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_what_cannot_be_done_is_told_in_a_line(table, tmp_path, run):
     out = tmp_path / "intents"
     for arguments, message in (
         (("fit", tmp_path / "nowhere.csv", "--out", out), "cannot be read: No such file"),
-        (("fit", table, "--out", out, "--text", "message"), "no column 'message', but text, intent, remark"),
+        (("fit", table, "--out", out, "--text", "message"), "no column 'message'; it has 'text', 'intent', 'remark'"),
         (("fit", table, "--out", tmp_path), "something that is no classifier"),
         (("predict", tmp_path, "hello"), "holds no classifier of intents"),
         (("examples", "add", tmp_path, "x", "hello"), "holds no classifier of intents"),
@@ -142,25 +143,17 @@ def test_tables_of_every_kind_are_read_alike(table, tmp_path):
         read_labelled(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.jsonl", b"{\n", "line 1 is not JSON"),
-        ("a.jsonl", b"[1]\n", "line 1 is not an object"),
-        ("a.jsonl", b'{"text": 3, "intent": "x"}\n', "line 1 has 3 where a text should be"),
-        ("a.jsonl", b'{"intent": "x"}\n', "line 1 has no column 'text'"),
-        ("a.csv", b"text,intent\n\xff,x\n", "not UTF-8"),
-        ("a.csv", b'text,intent\n"a\n', "is no table"),
-        ("a.csv", b"", "no column 'text', but none"),
-        ("a.csv", b"text,intent\n,\n", "no text with an intent"),
-        ("a.parquet", b"nonsense", "cannot be read"),
-        ("a.xlsx", b"", "neither .csv, .tsv, .jsonl nor .parquet"),
-    ],
-)
-def test_tables_that_cannot_be_read_say_where(name, content, message, tmp_path):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(IntentError, match=message):
-        read_labelled(tmp_path / name)
+def test_a_table_without_a_labelled_text_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("text,intent\n,\nhello,\n,greeting\n")
+    with pytest.raises(IntentError, match="no text with an intent"):
+        read_labelled(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("text\nhello\n")
+    with pytest.raises(TableFileError, match=r"no column 'intent'; it has 'text'.*--intent"):
+        read_labelled(tmp_path / "a.csv")
+    (tmp_path / "a.txt").write_text("hello\n\n there\n")
+    with pytest.raises(TableFileError, match=r"none of \.csv"):
+        read_labelled(tmp_path / "a.txt")
+    assert read_texts(tmp_path / "a.txt") == ["hello", " there"]
 
 
 def test_a_store_gives_the_turns_that_have_an_intent(sample_world):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from turnwise.assist.intents.examples import IntentError
 from turnwise.cli import app
+from turnwise.errors import TurnwiseError
 
 WORDS = {"hotel": "hotel", "taxi": "taxi", "please": "please"}
 
@@ -90,5 +90,5 @@ def test_a_classifiers_folder_is_reported_on_by_its_own_settings(
 def test_what_cannot_be_reported_on_is_said(arguments: list[str], code: int, message: str, table: Path, tmp_path: Path) -> None:
     found = run(*(argument.format(table=table, place=tmp_path) for argument in arguments))
     assert found.exit_code == code
-    said = str(found.exception) if isinstance(found.exception, IntentError) else " ".join(found.output.replace("│", " ").split())
+    said = str(found.exception) if isinstance(found.exception, TurnwiseError) else " ".join(found.output.replace("│", " ").split())
     assert message in said

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from bag_of_words import BagOfWords
 from hypothesis import given, settings
@@ -29,6 +31,7 @@ from turnwise.assist.vectors.filters import FilterError
 from turnwise.assist.vectors.schema import TableError
 from turnwise.cli import app
 from turnwise.dialogue import same_text
+from turnwise.tables import TableFileError
 
 PLACES = ("Bremen", "Kiel", "Ulm", "Trier", "Jena", "Hof")
 
@@ -265,27 +268,25 @@ def test_answers_from_files(tmp_path: Path) -> None:
     lines = tmp_path / "a.jsonl"
     lines.write_text('{"text": "one", "after": ["a", "b"], "intent": "x"}\n\n{"text": "two"}\n', encoding="utf-8")
     assert read_answers(lines) == [Answer("one", ("a", "b"), intent="x"), Answer("two")]
+    parquet = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["one", "two"], "after": [["a", "b"], None], "intent": ["x", None]}), parquet)
+    assert read_answers(parquet) == read_answers(lines)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("a.doc", b"", "none of"),
-        ("a.txt", b"\xff\xfe\x00", "not UTF-8"),
-        ("a.csv", b"answer\nhello\n", "line 2: an answer needs a field 'text'"),
+        ("a.csv", b"answer\nhello\n", "no column 'text'; it has 'answer'"),
         ("a.csv", b"text\n' '\n \n", "line 3: the text is empty"),
-        ("a.jsonl", b'{"text": "x"}\n{"text"', "line 2 is not JSON"),
-        ("a.jsonl", b"[1]\n", "needs a field"),
-        ("a.jsonl", b'{"text": 3}\n', "needs a field"),
         ("a.jsonl", b'{"text": "x", "after": 3}\n', "neither a text nor a list"),
         ("a.jsonl", b'{"text": "x", "after": [3]}\n', "not a string"),
         ("a.jsonl", b'{"text": "x", "source": ["s"]}\n', "the source is a list"),
-        ("a.jsonl", b'{"text": "\\ud800"}\n', "half a character"),
+        ("a.jsonl", b'{"text": "x", "after": "\\ud800"}\n', "half a character"),
     ],
 )
 def test_answers_that_cannot_be_read(tmp_path: Path, name: str, content: bytes, told: str) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(AnswersError, match=told):
+    with pytest.raises((AnswersError, TableFileError), match=told):
         read_answers(tmp_path / name)
 
 

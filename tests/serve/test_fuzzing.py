@@ -13,7 +13,7 @@ from trial import build, listening
 from turnwise.serve.settings import Limits
 
 #: Small, so that what lies beyond them is tried too.
-LIMITS = Limits(body=20_000, texts=6, characters=80)
+LIMITS = Limits(texts=6, characters=80)
 
 
 @pytest.fixture(scope="module")

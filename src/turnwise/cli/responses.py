@@ -22,7 +22,7 @@ Model = Annotated[str, typer.Option(help="The encoder that finds answers: 'minil
 def index_command(
     sources: Annotated[
         list[Path],
-        typer.Argument(help="Stores; or files of canned answers: .txt (a line an answer), .csv or .jsonl with a field 'text'."),
+        typer.Argument(help="Stores; or canned answers: .txt (one a line), .csv, .tsv, .jsonl or .parquet with a field 'text'."),
     ],
     out: Annotated[str, typer.Option(help="The table's folder, or its place on object storage (s3://…, gs://…).")],
     model: Model = "minilm",
@@ -32,7 +32,7 @@ def index_command(
 ) -> None:
     """Puts agent turns and canned answers into a table. What is there already is passed over: a run that was stopped goes on.
 
-    A .csv or .jsonl of canned answers may also have the fields 'after' (what the answer answers), 'source', 'split' and 'intent'.
+    A table of canned answers may also have the fields 'after' (what the answer answers), 'source', 'split' and 'intent'.
 
     Example: `turnwise responses index stores/our-logs answers.csv --out responses`
     """

@@ -1,7 +1,7 @@
 """Intents that abstain: a few examples of each in, decisions with their reasons out."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
@@ -16,6 +16,7 @@ from turnwise.assist.intents.examples import Examples, IntentError, Pair, checke
 from turnwise.assist.intents.fitted import FittedIntents, HeadName, Settings
 from turnwise.assist.intents.likeness import Vectors
 from turnwise.assist.intents.segments import best_cut, parts_of
+from turnwise.assist.intents.storage import Stored, check_encoder, read, write
 from turnwise.progress import Progress, silent
 from turnwise.supports import SupportsEncode
 
@@ -274,10 +275,7 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             IntentError: if the encoder has no name and cannot be saved.
         """
-        from turnwise.assist.intents.storage import write
-
-        self._known()
-        write(self, Path(folder))
+        write(Stored(self.encoder, self.max_length, self.tuning, self._known()), self.encoder_, Path(folder))
 
     @classmethod
     def load(cls, folder: Path | str, *, encoder: SupportsEncode | None = None) -> "IntentClassifier":
@@ -290,9 +288,12 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             IntentError: if the folder holds no classifier, or the encoder gives other vectors.
         """
-        from turnwise.assist.intents.storage import read
-
-        return read(Path(folder), encoder)
+        stored = read(Path(folder))
+        loaded = cls(stored.encoder, max_length=stored.max_length, tuning=stored.tuning, **asdict(stored.fitted.settings))
+        loaded.encoder_ = loaded._loaded() if encoder is None else encoder
+        check_encoder(loaded.encoder_, stored, Path(folder))
+        loaded.fitted_ = stored.fitted
+        return loaded
 
     # ---- within
 

@@ -12,22 +12,24 @@ FOLDER/encoder/                         the encoder, where it was tuned or given
 import hashlib
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from turnwise.assist.intents.calibration import Calibration, Reliability
-from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import Examples, IntentError, checked_vectors
-from turnwise.assist.intents.fitted import FittedIntents, Model
+from turnwise.assist.intents.fitted import FittedIntents, Model, Settings
 from turnwise.assist.intents.logistic import Logistic
 from turnwise.files import read_json, sync, write_whole
 from turnwise.supports import SupportsEncode
 from turnwise.version import __version__
+
+if TYPE_CHECKING:
+    from turnwise.assist.intents.tuning import Tuning
 
 _DESCRIPTION = "intents.json"
 _ENCODER = "encoder"
@@ -36,6 +38,23 @@ _ENCODER = "encoder"
 #: model of eight-bit numbers is the same one, another model is not.
 _PROBES = 4
 _SAME = 0.97
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What is kept of a classifier.
+
+    Attributes:
+        encoder: the encoder, its name or its folder, as it was given.
+        max_length: tokens of a text.
+        tuning: how the encoder was tuned; None: it was not.
+        fitted: what was learnt.
+    """
+
+    encoder: SupportsEncode | str | Path
+    max_length: int
+    tuning: "Tuning | None"
+    fitted: FittedIntents
 
 
 def is_classifier(folder: Path) -> bool:
@@ -48,17 +67,22 @@ def own_encoder(folder: Path) -> Path | None:
     return folder / _ENCODER if read_json(folder / _DESCRIPTION)["encoder"] is None else None
 
 
-def write(classifier: IntentClassifier, folder: Path) -> None:
+def write(stored: Stored, encoder: SupportsEncode, folder: Path) -> None:
     """Writes a fitted classifier; when this comes back, it is on disk.
+
+    Args:
+        stored: the classifier.
+        encoder: what it encodes with, which is written too where it has no name.
+        folder: where to.
 
     Raises:
         IntentError: if its encoder has no name and cannot be saved.
     """
-    fitted = classifier.fitted_
+    fitted = stored.fitted
     folder.mkdir(parents=True, exist_ok=True)
-    named = _name(classifier, folder)
-    if named is None and not _lies_in(classifier, folder):
-        _write_encoder(classifier.encoder_, folder / _ENCODER)
+    named = _name(stored, folder)
+    if named is None and not _lies_in(stored, folder):
+        _write_encoder(encoder, folder / _ENCODER)
     tensors = {"vectors": fitted.examples.vectors}
     if fitted.model.logistic is not None:
         tensors |= {"weights": fitted.model.logistic.weights, "bias": fitted.model.logistic.bias}
@@ -69,8 +93,8 @@ def write(classifier: IntentClassifier, folder: Path) -> None:
     described = {
         "turnwise": __version__,
         "encoder": named,
-        "max_length": classifier.max_length,
-        "tuning": None if classifier.tuning is None else asdict(classifier.tuning),
+        "max_length": stored.max_length,
+        "tuning": None if stored.tuning is None else asdict(stored.tuning),
         **asdict(fitted.settings),
         "vectors": numbers.name,
         "calibration": calibration_as_json(fitted.calibration),
@@ -86,46 +110,65 @@ def write(classifier: IntentClassifier, folder: Path) -> None:
         shutil.rmtree(folder / _ENCODER, ignore_errors=True)
 
 
-def read(folder: Path, encoder: SupportsEncode | None) -> IntentClassifier:
-    """Reads a classifier.
+def read(folder: Path) -> Stored:
+    """Reads a classifier, but for its encoder.
 
     Raises:
-        IntentError: if there is none, it is damaged, or the encoder gives other vectors than the one it was fitted with.
+        IntentError: if there is none, or it is damaged.
     """
     if not is_classifier(folder):
         raise IntentError(f"{folder} holds no classifier of intents: it has no {_DESCRIPTION}; make one by `turnwise intents fit`")
     try:
         described = read_json(folder / _DESCRIPTION)
         tensors = load_file(folder / described["vectors"])
-        classifier = _classifier(described, folder)
         examples = Examples(
             tuple((each["text"], each["intent"]) for each in described["examples"]),
             checked_vectors(tensors["vectors"], len(described["examples"])),
         )
         calibration = _calibration(described["calibration"])
-        settings = classifier._settings()
+        settings = Settings(**{field.name: described[field.name] for field in fields(Settings)})
         model = Model.of(examples, replace(settings, head="neighbours") if "weights" in tensors else settings)
         if "weights" in tensors:
             model = replace(model, logistic=Logistic(tensors["weights"], tensors["bias"]))
+        named = described["encoder"]
+        return Stored(
+            str(folder / _ENCODER) if named is None else named,
+            described["max_length"],
+            _tuning(described["tuning"]),
+            FittedIntents(settings, examples, model, calibration),
+        )
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise IntentError(f"{folder} is damaged ({type(error).__name__}: {error}): fit the classifier again") from error
-    classifier.encoder_ = classifier._loaded() if encoder is None else encoder
-    classifier.fitted_ = FittedIntents(settings, examples, model, calibration)
-    _check_encoder(classifier, examples, folder)
-    return classifier
 
 
-def _name(classifier: IntentClassifier, folder: Path) -> str | None:
+def check_encoder(encoder: SupportsEncode, stored: Stored, folder: Path) -> None:
+    """Makes sure that an encoder is the one that a classifier was fitted with: vectors of different models cannot be compared.
+
+    Raises:
+        IntentError: if it gives other vectors of the examples.
+    """
+    examples = stored.fitted.examples
+    probes = [text for text, _ in examples.pairs[:_PROBES]]
+    encoded = encoder.encode(probes, normalise=True, max_length=stored.max_length)
+    known = examples.vectors[:_PROBES]
+    if encoded.shape != known.shape or float((encoded * known).sum(1).min()) < _SAME:
+        raise IntentError(
+            f"the classifier in {folder} was fitted with another encoder, whose vectors of its examples are not this one's: load it"
+            " with the one that it names, or fit it again"
+        )
+
+
+def _name(stored: Stored, folder: Path) -> str | None:
     """What the encoder is found by; None: it lies in the classifier's own folder."""
-    if classifier.tuning is not None or not isinstance(classifier.encoder, str | Path) or _lies_in(classifier, folder):
+    if stored.tuning is not None or not isinstance(stored.encoder, str | Path) or _lies_in(stored, folder):
         return None
-    place = Path(classifier.encoder)
-    return str(place.resolve()) if place.is_dir() else str(classifier.encoder)
+    place = Path(stored.encoder)
+    return str(place.resolve()) if place.is_dir() else str(stored.encoder)
 
 
-def _lies_in(classifier: IntentClassifier, folder: Path) -> bool:
+def _lies_in(stored: Stored, folder: Path) -> bool:
     """Whether the encoder is the one in this folder."""
-    given = classifier.encoder
+    given = stored.encoder
     return isinstance(given, str | Path) and Path(given).resolve() == (folder / _ENCODER).resolve()
 
 
@@ -140,29 +183,12 @@ def _write_encoder(encoder: Any, folder: Path) -> None:
         sync(each)
 
 
-def _classifier(described: dict[str, Any], folder: Path) -> IntentClassifier:
-    encoder = described["encoder"]
-    tuning = None
-    if described["tuning"] is not None:
-        from turnwise.assist.intents.tuning import Tuning
+def _tuning(described: dict[str, Any] | None) -> "Tuning | None":
+    if described is None:
+        return None
+    from turnwise.assist.intents.tuning import Tuning
 
-        tuning = Tuning(**described["tuning"])
-    names = ("head", "neighbours", "false_rejection", "per_intent", "max_length", "seed")
-    return IntentClassifier(
-        str(folder / _ENCODER) if encoder is None else encoder, **{name: described[name] for name in names}, tuning=tuning
-    )
-
-
-def _check_encoder(classifier: IntentClassifier, examples: Examples, folder: Path) -> None:
-    """Vectors of different models cannot be compared."""
-    probes = [text for text, _ in examples.pairs[:_PROBES]]
-    encoded = classifier.encoder_.encode(probes, normalise=True, max_length=classifier.max_length)
-    known = examples.vectors[:_PROBES]
-    if encoded.shape != known.shape or float((encoded * known).sum(1).min()) < _SAME:
-        raise IntentError(
-            f"the classifier in {folder} was fitted with another encoder, whose vectors of its examples are not this one's: load it"
-            " with the one that it names, or fit it again"
-        )
+    return Tuning(**described)
 
 
 def calibration_as_json(calibration: Calibration) -> dict[str, Any]:
