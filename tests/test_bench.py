@@ -32,6 +32,7 @@ def words(item: Any) -> tuple[str, ...]:
     return tuple(word for turn in turns for word in turn.replace("[SEP]", " ").split())
 
 
+@pytest.mark.full
 def test_sentence_transformers_encodes_what_the_suite_encoded(
     world: Path, tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,6 +169,7 @@ def _of_parquet(path: Path, columns: Sequence[str], optional: Sequence[str], adv
 
 def _of_delimited(path: Path, delimiter: str, columns: Sequence[str], optional: Sequence[str], advice: str) -> Iterator[Row]:
     with path.open(encoding="utf-8-sig", newline="") as file:
+        csv.field_size_limit(sys.maxsize)  # a text is as long as it is
         rows = csv.DictReader(file, delimiter=delimiter, strict=True)
         try:
             known = rows.fieldnames or []

@@ -159,7 +159,7 @@ def test_a_classifier_that_tunes_its_encoder_is_tuned_in_every_fold(monkeypatch:
         seen.append(encoder)
         return cross_validate(IntentClassifier(encoder), encoder, told, folds=4)
 
-    monkeypatch.setattr("turnwise.assist.intent_report.cross_validate", judged)
+    monkeypatch.setattr("turnwise.assist.intents.report.cross_validate", judged)
     encoder = Bag()
     found = report(*examples(4), IntentClassifier(encoder, tuning=Tuning(epochs=3)), folds=4)
     assert seen == [encoder]

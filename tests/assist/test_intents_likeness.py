@@ -93,7 +93,7 @@ def test_a_block_at_a_time_comes_to_the_same(monkeypatch):
     rows = np.arange(len(labels))
     whole = [Likeness.of(vectors, labels, k) for k in (None, 3)]
     expected = [(each.scores(vectors), each.left_out(rows)) for each in whole]
-    monkeypatch.setattr("turnwise.assist.likeness._BLOCK", 10)
+    monkeypatch.setattr("turnwise.assist.intents.likeness._BLOCK", 10)
     for k, (scores, left) in zip((None, 3), expected, strict=True):
         small = Likeness.of(vectors, labels, k)
         np.testing.assert_allclose(small.scores(vectors), scores, atol=1e-6)

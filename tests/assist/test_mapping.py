@@ -111,7 +111,7 @@ def test_a_map_comes_back_from_disk_as_it_was(earlier: Map, later: Map, tmp_path
 def test_a_folder_is_a_map_only_when_it_is_whole(earlier: Map, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     earlier.save(tmp_path / "map")
     with monkeypatch.context() as patched:
-        patched.setattr("turnwise.assist.mapping.save_file", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
+        patched.setattr("turnwise.assist.map.map.save_file", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
         with pytest.raises(OSError, match="no space"):
             earlier.save(tmp_path / "map")
     with pytest.raises(MapError, match="is not a map: make one"):

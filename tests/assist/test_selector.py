@@ -167,7 +167,7 @@ def test_a_search_in_blocks_is_the_search_at_once(monkeypatch: pytest.MonkeyPatc
     at_once = nearest(queries, vectors, 7)
     products = vectors.astype(np.float64) @ queries.astype(np.float64).T
     np.testing.assert_array_equal(at_once.rows, np.argsort(-products, 0, kind="stable")[:7].T)
-    monkeypatch.setattr("turnwise.assist.selector._BLOCK", 80)
+    monkeypatch.setattr("turnwise.assist.responses.selector._BLOCK", 80)
     np.testing.assert_array_equal(nearest(queries, vectors, 7).rows, at_once.rows)
 
 

@@ -185,7 +185,7 @@ def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_many_small_commits_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnwise.assist.table._COMMITS", 5)
+    monkeypatch.setattr("turnwise.assist.vectors.table._COMMITS", 5)
     table = opened(tmp_path)
     for place in range(42):
         assert add(table, [str(place)], seed=place) == 1

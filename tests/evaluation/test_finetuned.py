@@ -103,6 +103,7 @@ def test_nothing_to_validate_with_is_said(encoder: Encoder) -> None:
         fine_tuned_intents(encoder, data, seeds=1)
 
 
+@pytest.mark.full
 def test_responses_improve(encoder: Encoder) -> None:
     """Question and answer share a word of eight: an encoder that has learnt to look for it finds the answer."""
     random = np.random.default_rng(0)

@@ -137,7 +137,7 @@ def examples(site: str, intent: str) -> list[str]:
 def test_every_view_fits_and_can_be_read(browser: Any, site: str, width: int, scheme: str) -> None:
     visit = Visit(browser, site, width=width, color_scheme=scheme, reduced_motion="reduce")
     visit.ask(LONG)
-    visit.locator(".known > summary").click()
+    visit.locator("#utterance-known .known > summary").click()
     fits = []
     for view in VIEWS:
         visit.page.evaluate(f"location.hash = '#{view}'")
@@ -220,15 +220,15 @@ def test_a_new_intent_is_typed_and_its_example_removed_from_the_list(browser: An
     visit.fill("#other-intent", "odd <b>things")
     visit.keyboard.press("Enter")
     visit.toast("Added as an example of odd <b>things")
-    visit.locator(".known > summary", has_text="What it knows: 5 intents, 19 examples").click()
+    visit.locator("#utterance-known .known > summary", has_text="What it knows: 5 intents, 19 examples").click()
     entry = visit.locator(".intent", has_text="odd <b>things")
     entry.locator("summary").click()
     entry.locator("li .text").wait_for()
     assert entry.locator("li .text").all_inner_texts() == [EVIL + " again"]
     entry.get_by_role("button", name="Remove").click()
     visit.toast("1 example of odd <b>things removed.")
-    visit.page.locator(".known > summary", has_text="4 intents, 18 examples").wait_for()
-    assert visit.locator(".known").evaluate("(known) => known.open"), "what was unfolded stays so"
+    visit.page.locator("#utterance-known .known > summary", has_text="4 intents, 18 examples").wait_for()
+    assert visit.locator("#utterance-known .known").evaluate("(known) => known.open"), "what was unfolded stays so"
     assert visit.title() == "Utterance · turnwise"
     visit.close()
 
@@ -259,6 +259,22 @@ def test_a_conversation_is_read(browser: Any, site: str) -> None:
     assert visit.input_value("#conversation-text").startswith("agent: Where is my parcel?\nuser: May I")
     visit.press("Clear")
     assert visit.locator("#conversation-turns").inner_text() == ""
+    visit.close()
+
+
+def test_clusters_of_conversations_are_listed_and_one_is_read(browser: Any, site: str) -> None:
+    visit = Visit(browser, site, "conversation")
+    visit.locator("#conversation-clusters summary").first.click()
+    told = httpx.get(f"{site}/conversations/clusters", timeout=120).json()["clusters"]
+    listed = visit.page.locator("#conversation-clusters .similar")
+    (listed.first if told else visit.page.locator("#conversation-clusters", has_text="No clusters")).wait_for(timeout=120_000)
+    assert listed.locator("> summary > bdi").all_inner_texts() == [each["name"] for each in told]
+    if told:
+        listed.first.locator("summary").click()
+        listed.first.locator("button").first.click()
+        visit.page.locator("#conversation-turns .turn").first.wait_for()
+        known = httpx.get(f"{site}/conversations/dialogue", params={"id": told[0]["examples"][0]}).json()["turns"]
+        assert visit.locator("#conversation-turns .turn > .text").all_inner_texts() == [turn["text"] for turn in known]
     visit.close()
 
 
@@ -316,6 +332,7 @@ def test_a_map_becomes_labels_and_intents(browser: Any, world: Settings, tmp_pat
         def row(text: str) -> int:
             return state()["texts"].index(text)  # type: ignore[no-any-return]
 
+        visit.page.locator(".groups tbody tr").nth(3).wait_for()
         assert visit.locator(".groups tbody tr").count() == 4
         assert visit.get_by_role("button", name="Fit the classifier").is_disabled()
         visit.locator(".group-name").first.click()

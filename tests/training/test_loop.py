@@ -57,7 +57,7 @@ OBJECTIVES = [
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-@pytest.mark.parametrize("budget", [30, 100])
+@pytest.mark.parametrize("budget", [30, pytest.param(100, marks=pytest.mark.full)])
 def test_cached_gradients_equal_plain_ones(name: str, budget: int, tmp_path: Path) -> None:
     """A batch cut into chunks of a few tokens gives the loss and the gradients of one that is not, up to rounding."""
     changes = ["frozen_layers=0", "frozen_embeddings=false"]
@@ -269,9 +269,9 @@ def finish(wanted: Path, place: Path) -> None:
         *(pytest.param("dse", seed, marks=pytest.mark.full) for seed in (1, 2)),
         pytest.param("dialoguecse", 3, marks=pytest.mark.full),
         ("wmdc", 4),
-        ("tadse", 5),
+        pytest.param("tadse", 5, marks=pytest.mark.full),
         pytest.param("combined", 6, marks=pytest.mark.full),
-        ("ums", 7),
+        pytest.param("ums", 7, marks=pytest.mark.full),
     ],
 )
 def test_killed_at_any_step_and_resumed_the_weights_are_bit_identical(name: str, seed: int, tmp_path: Path) -> None:
