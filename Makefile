@@ -29,7 +29,7 @@ demo: setup
 	$(BIN)/turnwise intents predict demo/intents "how do I pay my phone bill?" "what is the capital of France?"
 	$(BIN)/turnwise responses index demo/sample --model demo/model --out demo/responses
 	$(BIN)/turnwise conversations index demo/sample --model demo/model --out demo/conversations
-	$(BIN)/turnwise map demo/sample --model demo/model --speaker user --out demo/map --top 5
+	test -d demo/map || $(BIN)/turnwise map demo/sample --model demo/model --speaker user --out demo/map --top 5
 	@echo
 	@echo 'Try it in a browser at http://127.0.0.1:8000 after:'
 	@echo '  $(BIN)/turnwise serve --model demo/model --intents demo/intents --responses demo/responses \\'
@@ -46,13 +46,15 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# TURNWISE_DATA names the folder that holds schema_guided_dialogue, ubuntu_v2_slices and the data sets of the DSE suite.
+# TURNWISE_DATA names the folder that holds schema_guided_dialogue, ubuntu_v2_slices and the data sets of the DSE suite; the last one
+# needs wrk.
 bench: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[compare]'
 	$(BIN)/turnwise bench import
 	$(BIN)/turnwise bench train
 	$(BIN)/turnwise bench evaluate
 	$(BIN)/turnwise bench rerank
+	$(BIN)/turnwise bench serve
 
 docs: setup
 	$(BIN)/mkdocs build --strict
