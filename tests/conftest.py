@@ -6,6 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# how fast an example is made or tried tells of the machine, and of what else runs on it
+settings.register_profile("turnwise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("turnwise")
 
 # read by huggingface_hub when it is imported, so before any test is
 os.environ["HF_HUB_OFFLINE"] = "1"
