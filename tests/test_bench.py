@@ -11,7 +11,10 @@ import pytest
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from typer.testing import CliRunner
 
-from turnwise.bench import evaluate_benchmark, rerank_benchmark
+from turnwise.bench import encoding
+from turnwise.bench.encoding import encode_benchmark
+from turnwise.bench.evaluating import evaluate_benchmark
+from turnwise.bench.reranking import rerank_benchmark
 from turnwise.cli import app
 from turnwise.corpus.sample_folder import write_sample
 from turnwise.encoder import Encoder
@@ -143,3 +146,75 @@ def test_the_command_reranks_ubuntu_where_it_is(tiny_folder: Callable[[str], Pat
         "ratio, a call a context",
         "greatest difference of a score",
     ]
+
+
+# ---- encoding
+
+
+def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once before anything is timed and once a round, whatever the tier; figures by another way than the benchmark's."""
+    ours: dict[str, list[list[str]]] = {}
+    theirs: list[list[str]] = []
+    vectors: dict[str, np.ndarray] = {}
+    encode, peer = Encoder.encode, SentenceTransformer.encode
+
+    def our_encode(self: Encoder, inputs: Sequence[Any], **options: Any) -> np.ndarray:
+        assert not options
+        kind = type(self.backbone).__name__
+        name = f"{kind} {self.backbone.place.name}" if kind == "OnnxBackbone" else kind
+        ours.setdefault(name, []).append(list(inputs))
+        vectors[name] = encode(self, inputs)
+        return vectors[name]
+
+    def their_encode(self: SentenceTransformer, inputs: list[str], **options: Any) -> np.ndarray:
+        assert options == {"show_progress_bar": False}
+        theirs.append(list(inputs))
+        vectors["theirs"] = peer(self, inputs, **options)
+        return vectors["theirs"]
+
+    monkeypatch.setattr(Encoder, "encode", our_encode)
+    monkeypatch.setattr(SentenceTransformer, "encode", their_encode)
+    monkeypatch.setattr(encoding, "_PASSES", 2)
+    result = encode_benchmark(None, 30, 2, str(tiny_folder("bert")))
+
+    tiers = {tier["tier"]: tier for tier in result["tiers"]}
+    assert list(tiers) == ["sentence_transformers", "turnwise", "onnx", "onnx-int8", "static"]
+    (said,) = {tuple(texts) for texts in theirs}
+    assert len(said) == result["texts"] == 30
+    assert {name: len(calls) for name, calls in ours.items()} == {
+        "Backbone": 3,
+        "OnnxBackbone onnx": 3,
+        "OnnxBackbone onnx-int8": 3,
+        "StaticBackbone": 6,
+    }
+    assert all(tuple(texts) == said for calls in ours.values() for texts in calls)
+    assert result["ratio"] == tiers["turnwise"]["ratio"] > 0
+    for tier in tiers.values():
+        assert tier["ratio"] == pytest.approx(tier["texts_per_second"] / tiers["sentence_transformers"]["texts_per_second"])
+
+    first, second = (
+        each / np.linalg.norm(each, axis=1, keepdims=True) for each in (vectors["OnnxBackbone onnx-int8"], vectors["theirs"])
+    )
+    cosines = np.array([one @ other for one, other in zip(first, second, strict=True)])
+    assert tiers["onnx-int8"]["cosine_mean"] == pytest.approx(cosines.mean(), abs=1e-6)
+    assert tiers["onnx-int8"]["cosine_lowest"] == pytest.approx(cosines.min(), abs=1e-6)
+    assert tiers["onnx-int8"]["greatest_difference"] == pytest.approx(np.abs(first - second).max(), abs=1e-6)
+    assert max(tiers[name]["greatest_difference"] for name in ("turnwise", "onnx")) < 1e-5
+    assert tiers["static"]["cosine_mean"] is None and -1 <= tiers["static"]["agreement"] < tiers["onnx"]["agreement"] <= 1
+    assert result["left_out"] == {} and result["dataset"] == "sample" and result["environment"]["model2vec"]
+    assert 5 < result["tokens_of_a_text"] <= 64
+
+
+def test_what_is_left_out_is_said(tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert {tier: "CPU alone" in why for tier, why in encoding._left_out("cuda").items()} == {"onnx": True, "onnx-int8": True}
+    monkeypatch.setattr(encoding.importlib.util, "find_spec", lambda name: None)
+    command = ["bench", "encode", "--texts", "5", "--repeats", "1", "--model", str(tiny_folder("bert"))]
+    text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
+    assert text.startswith("Encoding 5 texts of sample on cpu")
+    assert re.findall(r"^left out: (\S+) +(\S+) is not installed", text, re.MULTILINE) == [
+        ("onnx", "onnx"),
+        ("onnx-int8", "onnx"),
+        ("static", "model2vec"),
+    ]
+    with pytest.raises(TurnwiseError, match="schema_guided_dialogue is not there"):
+        encode_benchmark(tmp_path, 5)

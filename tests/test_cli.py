@@ -46,7 +46,7 @@ def test_version() -> None:
         ["annotate"],
         *(["annotate", verb] for verb in ("export", "collect")),
         ["bench"],
-        *(["bench", verb] for verb in ("import", "train", "evaluate")),
+        *(["bench", verb] for verb in ("import", "train", "encode", "evaluate")),
     ],
 )
 def test_every_command_has_help(command: list[str]) -> None:

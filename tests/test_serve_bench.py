@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from turnwise.bench.serving import ASYNC, SYNC, TURNWISE, Load, _ratio, _texts, serve_benchmark
 from turnwise.cli import app
 from turnwise.errors import TurnwiseError
-from turnwise.serve_bench import ASYNC, SYNC, TURNWISE, Load, _ratio, _texts, serve_benchmark
 
 
 @pytest.mark.full

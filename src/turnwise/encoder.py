@@ -14,12 +14,14 @@ from torch.nn.functional import normalize
 from turnwise.backbone.backbone import Backbone
 from turnwise.backbone.compose import Composer, TurnStyle, tokenise
 from turnwise.backbone.onnx import OnnxBackbone
+from turnwise.backbone.pooled import PooledBackbone
 from turnwise.backbone.pooling import PoolerLayer, Pooling, pool
 from turnwise.backbone.source import BackboneError, locate
+from turnwise.backbone.static import StaticBackbone
 from turnwise.backbone.stream import Tokens, TokenStream, chunks
 from turnwise.compression import Compression, Source, behind_layer, mixed
 from turnwise.dialogue import USER, Turn
-from turnwise.encoder_folder import DESCRIPTION, EXPORTED, Saved, read_saved
+from turnwise.encoder_folder import DESCRIPTION, Saved, read_saved
 from turnwise.files import write_json
 from turnwise.progress import Progress, silent
 from turnwise.template import ONE_MARK, SlotMarks
@@ -32,6 +34,9 @@ Input = str | Sequence[str] | Sequence[Turn]
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
 TOKENISED = 16_384
 
+#: What backbones are read by, by how a model was exported; None: it was not.
+_KINDS: dict[str | None, type[Backbone]] = {None: Backbone, OnnxBackbone.kind: OnnxBackbone, StaticBackbone.kind: StaticBackbone}
+
 #: In a model's folder: what it takes to draw its vectors towards templates.
 COMPRESSION = "compression"
 
@@ -40,7 +45,7 @@ class Encoder(nn.Module):
     """Encodes texts and conversations.
 
     Attributes:
-        backbone: the transformer; an `OnnxBackbone` where the model was exported: it can be run, not trained.
+        backbone: the transformer; a `PooledBackbone` where the model was exported: it can be run, not trained.
         pooling: how token states become a vector.
         max_length: tokens of an input, special ones included.
         normalise: whether vectors have length 1 unless asked otherwise.
@@ -67,7 +72,7 @@ class Encoder(nn.Module):
         self.style: TurnStyle = style
         self.marks = marks
         self.compression: Compression | None = None
-        exported = isinstance(backbone, OnnxBackbone)  # which has that layer inside
+        exported = isinstance(backbone, PooledBackbone)  # which has that layer inside
         self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" and not exported else None
 
     @property
@@ -84,7 +89,7 @@ class Encoder(nn.Module):
 
     def forward(self, stream: TokenStream) -> torch.Tensor:
         """Vectors (sequences, hidden) in the order in which the sequences were given."""
-        if isinstance(self.backbone, OnnxBackbone):
+        if isinstance(self.backbone, PooledBackbone):
             return self.backbone.vectors(stream)
         states = self.backbone(stream, "first-last" if self.pooling == "first-last" else "last")
         vectors = pool(states, stream, self.pooling)
@@ -102,8 +107,9 @@ class Encoder(nn.Module):
         """Vectors (inputs, hidden), float32, in the order of the inputs.
 
         An input is a text, or a conversation so far: a list of turns, newest last, as strings or `Turn`s. What is too long
-        loses its end if it is a text, its beginning if it is a conversation. The same input gives the same vector whatever
-        else is encoded with it, up to rounding. Where `compression` is on, vectors are drawn towards those of templates.
+        loses its end if it is a text, its beginning if it is a conversation; what has no token at all is a row of zeros. The same
+        input gives the same vector whatever else is encoded with it, up to rounding. Where `compression` is on, vectors are drawn
+        towards those of templates.
 
         Args:
             inputs: what to encode; a single text counts as a list of one.
@@ -193,20 +199,22 @@ class Encoder(nn.Module):
             batch_tokens: as in `encode`.
             progress: told how many are done.
         """
-        vectors = np.empty((len(sequences), self.hidden), np.float32)
+        vectors = np.zeros((len(sequences), self.hidden), np.float32)
         budget = batch_tokens or BATCH_TOKENS.get(self.backbone.device.type, BATCH_TOKENS["cuda"])
         scaled = self.normalise if normalise is None else normalise
         # by token length: neighbours in a pass are alike, and the longest go last, when memory is warm
-        order = np.argsort([len(sequence) for sequence in sequences], kind="stable")
+        lengths = np.fromiter((len(sequence) for sequence in sequences), np.int64, len(sequences))
+        order = np.argsort(lengths, kind="stable")
+        order = order[lengths[order] > 0]  # nothing was said: zeros (where a tokenizer adds no special tokens)
         was_training = self.training
         self.eval()
         try:
-            for start, end in chunks([len(sequences[index]) for index in order], budget):
+            for start, end in chunks(lengths[order].tolist(), budget):
                 rows = order[start:end]
                 with torch.inference_mode():
                     encoded = self(TokenStream.of([sequences[row] for row in rows])).float()
                     vectors[rows] = (normalize(encoded, dim=1) if scaled else encoded).cpu().numpy()
-                progress("encoding", end, len(sequences))
+                progress("encoding", len(sequences) - len(order) + end, len(sequences))
         finally:
             self.train(was_training)
         return vectors
@@ -233,7 +241,8 @@ class Encoder(nn.Module):
         """Loads an encoder: 'minilm', a folder, or a Hugging Face id.
 
         A sentence-transformers folder keeps its pooling; a plain backbone is pooled by the mean. A folder that `turnwise export`
-        wrote is run by onnxruntime, on the CPU, with as many threads as torch has.
+        wrote is run by onnxruntime, on the CPU, with as many threads as torch has, or is a table of token vectors, as model2vec
+        writes them, too.
 
         Args:
             name: which one.
@@ -251,7 +260,7 @@ class Encoder(nn.Module):
             _expect_as_exported(place, saved, device, pooling)
         encoder = cls(
             # an older sentence-transformers folder has it a level below
-            OnnxBackbone.load(place) if saved.exported else Backbone.load(place / saved.path),
+            _KINDS[saved.exported].load(place / saved.path),
             pooling or saved.pooling,
             saved.max_length,
             saved.normalise,
@@ -263,8 +272,8 @@ class Encoder(nn.Module):
             encoder.pooler.linear.load_state_dict({key.removeprefix("linear."): value for key, value in weights.items()})
         if compressed:
             encoder.compression = Compression.load(place / COMPRESSION)
-        if saved.exported:
-            return encoder.eval()
+        if saved.exported:  # summing rows of a table takes less time than carrying tokens to a GPU: there if asked alone
+            return encoder.to(device or "cpu").eval()
         chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if chosen.type == "cpu":
             encoder.backbone.lay_out_for_cpu()
@@ -273,8 +282,8 @@ class Encoder(nn.Module):
     def save(self, folder: Path | str, card: str | None = None) -> None:
         """Writes a sentence-transformers folder, which `SentenceTransformer(folder)` and `Encoder.load` both read.
 
-        An exported model is written as an exported one, which `Encoder.load` alone reads. Semantic compression is written where it
-        is on; one that the folder had before is removed.
+        An exported model is written as an exported one: a graph is read by `Encoder.load` alone, a table of token vectors by both.
+        Semantic compression is written where it is on; one that the folder had before is removed.
 
         Args:
             folder: where to.
@@ -283,14 +292,14 @@ class Encoder(nn.Module):
         Raises:
             BackboneError: if the pooling is 'first-last', which sentence-transformers does not have.
         """
-        if self.pooling == "first-last" and not isinstance(self.backbone, OnnxBackbone):
+        if self.pooling == "first-last" and not isinstance(self.backbone, PooledBackbone):
             raise BackboneError(
                 "an encoder pooled by 'first-last' cannot be saved: sentence-transformers has no such pooling; save it with another"
                 " one, and ask for 'first-last' when it is loaded"
             )
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        if isinstance(self.backbone, OnnxBackbone):
+        if isinstance(self.backbone, PooledBackbone):
             self._save_exported(self.backbone, folder)
         else:
             self._save_modules(folder)
@@ -301,10 +310,10 @@ class Encoder(nn.Module):
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
 
-    def _save_exported(self, backbone: OnnxBackbone, folder: Path) -> None:
-        backbone.save(folder)
+    def _save_exported(self, backbone: PooledBackbone, folder: Path) -> None:
+        backbone.save(folder, self.normalise)
         described = {"pooling": self.pooling, "max_length": self.max_length, "normalise": self.normalise}
-        kind = {"turnwise": __version__, "kind": EXPORTED, "style": self.style, "slots": self.marks.names}
+        kind = {"turnwise": __version__, "kind": backbone.kind, "style": self.style, "slots": self.marks.names}
         write_json(folder / DESCRIPTION, {**kind, **described})
 
     def _save_modules(self, folder: Path) -> None:
@@ -365,11 +374,13 @@ def _turns(item: Input, style: TurnStyle) -> list[tuple[str, str]]:
 def _expect_as_exported(folder: Path, saved: Saved, device: str | torch.device | None, pooling: Pooling | None) -> None:
     """Pooling and device are settled when a model is exported."""
     if pooling not in (None, saved.pooling):
+        if saved.exported == StaticBackbone.kind:
+            raise BackboneError(f"{folder} is a table of token vectors, whose pooling is their mean: leave {pooling!r} out")
         raise BackboneError(
             f"{folder} was exported with the pooling {saved.pooling!r}, which is part of its graph: export the model again with"
             f" --pooling {pooling}"
         )
-    if device is not None and torch.device(device).type != "cpu":
+    if saved.exported == OnnxBackbone.kind and device is not None and torch.device(device).type != "cpu":
         raise BackboneError(
             f"{folder} is an ONNX model, which runs on the CPU alone: on {device} use the one that it was exported from"
         )

@@ -1,7 +1,7 @@
 """What a model's folder says of an encoder besides its weights."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from turnwise.backbone.compose import TurnStyle
 from turnwise.backbone.pooling import Pooling
@@ -9,9 +9,12 @@ from turnwise.backbone.source import BackboneError
 from turnwise.files import read_json
 from turnwise.template import ONE_MARK, SlotMarks
 
-#: The file of it that is turnwise's own, and what that calls an exported model.
+#: The file of it that is turnwise's own.
 DESCRIPTION = "turnwise.json"
-EXPORTED = "onnx"
+
+#: What that, or the way in which the folder is made, says of a model that was exported: an ONNX graph, a table of token vectors.
+Exported = Literal["onnx", "static"]
+EXPORTED: tuple[str, ...] = get_args(Exported)
 
 
 class Saved:
@@ -25,11 +28,11 @@ class Saved:
         self.style: TurnStyle = "separator"
         self.marks = ONE_MARK
         self.dense = ""
-        self.exported = False
+        self.exported: Exported | None = None
 
 
 def read_saved(folder: Path) -> Saved:
-    """What a folder says, whether `Encoder.save`, `turnwise export`, sentence-transformers or transformers wrote it.
+    """What a folder says, whether `Encoder.save`, `turnwise export`, model2vec, sentence-transformers or transformers wrote it.
 
     Raises:
         BackboneError: if it is a re-ranker's, or has parts that turnwise does not know.
@@ -40,8 +43,8 @@ def read_saved(folder: Path) -> Saved:
         if description.get("kind") == "reranker":
             raise BackboneError(f"{folder} is a re-ranker, and this takes an encoder; Reranker.load reads it")
         saved.style, saved.marks = description["style"], SlotMarks(tuple(description.get("slots", ())))
-        if description.get("kind") == EXPORTED:
-            saved.exported, saved.pooling = True, description["pooling"]
+        if description.get("kind") in EXPORTED:
+            saved.exported, saved.pooling = description["kind"], description["pooling"]
             saved.max_length, saved.normalise = description["max_length"], description["normalise"]
             return saved
     if not (folder / "modules.json").is_file():
@@ -56,6 +59,8 @@ def read_saved(folder: Path) -> Saved:
             saved.pooling = _pooling(folder, read_json(folder / path / "config.json"))
         elif kind == "Dense" and saved.pooling == "cls" and _is_pooler(folder / path):
             saved.pooling, saved.dense = "cls-mlp", path
+        elif kind == "StaticEmbedding":
+            saved.path, saved.exported = path, "static"
         elif kind == "Normalize":
             saved.normalise = True
         else:

@@ -1,4 +1,6 @@
-"""Exporting an encoder: one ONNX graph from token ids to vectors, pooling inside, that onnxruntime runs without torch's model code.
+"""Exporting an encoder: as one ONNX graph from token ids to vectors, or distilled into a table of token vectors.
+
+The graph has the pooling inside; onnxruntime runs it without torch's model code.
 
 Eight-bit numbers (`onnx-int8`) are made in blocks of 64 of a weight's inputs, each with its own scale; what comes in is quantised
 in the same blocks while the graph runs, row by row. So a vector does not depend on what else is in the batch, as it would with the
@@ -9,7 +11,7 @@ import copy
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +23,17 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from turnwise.backbone.onnx import GRAPH, INPUTS, POOLED, VECTOR, Graph, OnnxBackbone
+from turnwise.backbone.pooled import PooledBackbone
 from turnwise.backbone.pooling import PoolerLayer, Pooling
+from turnwise.backbone.static import TABLE
+from turnwise.distilling import DIMENSIONS, distil
 from turnwise.encoder import Encoder
-from turnwise.encoder_folder import DESCRIPTION, EXPORTED
+from turnwise.encoder_folder import DESCRIPTION
 from turnwise.errors import TurnwiseError
 from turnwise.files import read_json
 from turnwise.progress import Progress, silent
 
-Format = Literal["onnx", "onnx-int8"]
+Format = Literal["onnx", "onnx-int8", "static"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
 #: The operators that the graph is made of: 20 is the first that has GELU as one.
@@ -63,24 +68,39 @@ class Exported:
 
     Attributes:
         folder: where it lies.
-        size: bytes of the graph.
-        difference: how far a number of a vector is from the model's at most, of vectors of length 1, on a few texts.
-        cosine: the least cosine of a vector to the model's, on the same texts.
+        size: bytes of the graph or the table.
+        difference: how far a number of a vector is from the model's at most, of vectors of length 1, on a few texts; None for a
+            table, whose vectors lie in another space.
+        cosine: the least cosine of a vector to the model's, on the same texts; None for a table.
+        tokens: rows of a table; None for a graph.
     """
 
     folder: Path
     size: int
-    difference: float
-    cosine: float
+    difference: float | None
+    cosine: float | None
+    tokens: int | None = None
 
 
-def export(encoder: Encoder, folder: Path | str, kind: Format = "onnx", *, progress: Progress = silent) -> Exported:
-    """Writes an encoder as a folder that `Encoder.load` reads and onnxruntime runs; equal to the model up to rounding.
+def export(
+    encoder: Encoder,
+    folder: Path | str,
+    kind: Format = "onnx",
+    *,
+    dimensions: int = DIMENSIONS,
+    words: Sequence[str] = (),
+    texts: Sequence[str] = (),
+    progress: Progress = silent,
+) -> Exported:
+    """Writes an encoder as a folder that `Encoder.load` reads: a graph equal to the model up to rounding, or a table.
 
     Args:
         encoder: what to export; it is left as it is.
-        folder: a new or empty one, or that of an earlier export.
-        kind: 'onnx' for numbers of 32 bits, 'onnx-int8' for weights of eight.
+        folder: a new or empty one, or that of an earlier export of the same kind.
+        kind: 'onnx' for numbers of 32 bits, 'onnx-int8' for weights of eight, 'static' for a table of token vectors.
+        dimensions: the size of a vector of a table, at most the encoder's own.
+        words: to be tokens of their own in a table.
+        texts: what a table is fitted to; none: it is not.
         progress: told of the steps.
 
     Raises:
@@ -88,7 +108,18 @@ def export(encoder: Encoder, folder: Path | str, kind: Format = "onnx", *, progr
             graph does not give the model's vectors.
     """
     folder = Path(folder)
-    _expect_exportable(encoder, folder)
+    _expect_exportable(encoder, folder, kind)
+    if kind == "static":
+        if encoder.compression is not None:
+            raise ExportError("semantic compression is made for the model's own vectors, and a table has others: leave it out")
+        table = distil(encoder, dimensions=dimensions, words=words, texts=texts, progress=progress)
+        table.save(folder)
+        return Exported(folder, (folder / TABLE).stat().st_size, None, None, len(table.backbone.tokenizer))
+    return _export_graph(encoder, folder, kind, progress)
+
+
+def _export_graph(encoder: Encoder, folder: Path, kind: Format, progress: Progress) -> Exported:
+    _expect_onnx(encoder)
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary) / GRAPH
         progress(f"exporting: {kind}", 0, 3)
@@ -113,11 +144,14 @@ def export(encoder: Encoder, folder: Path | str, kind: Format = "onnx", *, progr
         return Exported(folder, place.stat().st_size, difference, cosine)
 
 
-def _expect_exportable(encoder: Encoder, folder: Path) -> None:
-    if isinstance(encoder.backbone, OnnxBackbone):
-        raise ExportError(f"{encoder.backbone.graph.path.parent} is exported already: export the model that it was made of")
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not is_exported(folder))):
-        raise ExportError(f"{folder} holds something else: choose a new or empty folder, or that of an earlier export")
+def _expect_exportable(encoder: Encoder, folder: Path, kind: Format) -> None:
+    if isinstance(encoder.backbone, PooledBackbone):
+        raise ExportError(f"{encoder.backbone.place} is exported already: export the model that it was made of")
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not _holds(folder, kind))):
+        raise ExportError(f"{folder} holds something else: choose a new or empty folder, or that of an earlier export of this kind")
+
+
+def _expect_onnx(encoder: Encoder) -> None:
     size = sum(weight.numel() for weight in encoder.parameters()) * 4
     if size > _LARGEST:
         raise ExportError(f"the model has {size / 2**30:.1f} GiB of weights, and one ONNX file holds 2: it cannot be exported")
@@ -129,10 +163,10 @@ def _expect_exportable(encoder: Encoder, folder: Path) -> None:
         raise ExportError(f"{error.name} is not installed: pip install 'turnwise[onnx]'") from None
 
 
-def is_exported(folder: Path) -> bool:
-    """Whether a folder holds an exported model."""
+def _holds(folder: Path, kind: Format) -> bool:
+    """Whether a folder holds a model that was exported in this way: files of another would be taken for this one's."""
     place = folder / DESCRIPTION
-    return place.is_file() and read_json(place).get("kind") == EXPORTED
+    return place.is_file() and read_json(place).get("kind") == kind.partition("-")[0]
 
 
 class _Padded(nn.Module):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
-from turnwise.backbone.backbone import Backbone, Layers
+from turnwise.backbone.pooled import PooledBackbone
 from turnwise.backbone.source import BackboneError
 from turnwise.backbone.stream import TokenStream
 
@@ -29,19 +29,19 @@ POOLED = "pooled"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
-class OnnxBackbone(Backbone):
-    """An exported model: `vectors` instead of token states, and no weights to train.
+class OnnxBackbone(PooledBackbone):
+    """A graph that computes vectors.
 
     Attributes:
-        tokenizer: its tokenizer.
         graph: what computes the vectors.
     """
 
+    kind = "onnx"
+    described = "an ONNX model"
+
     def __init__(self, config: Any, tokenizer: PreTrainedTokenizerBase, graph: "Graph"):
-        torch.nn.Module.__init__(self)  # not Backbone's own, which takes a transformers model
-        self.tokenizer = tokenizer
+        super().__init__(config, tokenizer)
         self.graph = graph
-        self._config = config
         # in the state, so that two graphs have two fingerprints
         self.register_buffer("digest", torch.frombuffer(bytearray(graph.digest), dtype=torch.uint8))
 
@@ -59,8 +59,8 @@ class OnnxBackbone(Backbone):
         except (OSError, ValueError) as error:
             raise BackboneError(f"cannot load the model {folder}: {str(error).strip().splitlines()[0]}") from error
 
-    def save(self, folder: Path) -> None:
-        """Writes the graph, the configuration and the tokenizer into a folder that is there."""
+    def save(self, folder: Path, normalise: bool) -> None:
+        """Writes the graph, which scales by itself, the configuration and the tokenizer into a folder that is there."""
         unfinished = folder / f".writing-{GRAPH}"
         shutil.copyfile(self.graph.path, unfinished)
         unfinished.replace(folder / GRAPH)
@@ -68,31 +68,14 @@ class OnnxBackbone(Backbone):
         self.tokenizer.save_pretrained(folder)
 
     @property
-    def config(self) -> Any:
-        """The transformers configuration of the model that was exported."""
-        return self._config
-
-    @property
-    def layers(self) -> int:
-        """How many transformer layers there are."""
-        return int(self.config.num_hidden_layers)
+    def place(self) -> Path:
+        """The folder of its graph."""
+        return self.graph.path.parent
 
     @property
     def device(self) -> torch.device:
         """Where it runs."""
         return torch.device("cpu")
-
-    @property
-    def model(self) -> Any:  # type: ignore[override]
-        """There is none: whoever asks for it wants to train it, or to change it.
-
-        Raises:
-            BackboneError: always.
-        """
-        raise BackboneError(
-            f"{self.graph.path.parent} is an ONNX model, which runs but cannot be trained or changed: take the one that it was"
-            " exported from"
-        )
 
     def vectors(self, stream: TokenStream) -> torch.Tensor:
         """Pooled vectors (sequences, hidden), not scaled, in the order in which the sequences were given."""
@@ -101,17 +84,6 @@ class OnnxBackbone(Backbone):
             rows = stream.ids[group.start : group.end].view(group.count, group.length).numpy()
             pieces.append(torch.from_numpy(self.graph.pooled(rows)))
         return stream.restore(torch.cat(pieces))
-
-    def forward(self, stream: TokenStream, layers: Layers = "last") -> torch.Tensor:
-        """There are no token states: the graph pools them.
-
-        Raises:
-            BackboneError: always.
-        """
-        raise BackboneError(
-            f"{self.graph.path.parent} is an ONNX model, which gives a vector a text and no token states: take the one that it was"
-            " exported from"
-        )
 
 
 class Graph:

@@ -7,6 +7,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
 
 from turnwise.errors import TurnwiseError
+from turnwise.files import read_json
 
 #: The packaged default, by the name that users say.
 MINILM = "minilm"
@@ -17,6 +18,10 @@ _TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
 
 #: What is fetched of a Hugging Face repository: configuration, tokenizer, safetensors; no pickles, no other formats.
 _FETCHED = ("*.json", "*.txt", "*.model", "*.safetensors")
+
+
+#: What `config.json` calls a table of token vectors, as model2vec does.
+STATIC = "model2vec"
 
 
 class BackboneError(TurnwiseError):
@@ -61,6 +66,11 @@ def check(folder: Path) -> None:
     """
     if not (folder / "config.json").is_file():
         raise BackboneError(f"{folder} is no model folder: it has no config.json")
+    if _kind(folder) == STATIC:
+        raise BackboneError(
+            f"{folder} holds a static model (a table of token vectors), which runs but cannot be trained: take the one that it was"
+            " exported from"
+        )
     if any(folder.glob("*.safetensors")):
         if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
             raise BackboneError(f"{folder} holds no tokenizer (tokenizer.json)")
@@ -77,3 +87,10 @@ def check(folder: Path) -> None:
             f"{folder} holds an ONNX model, which runs but cannot be trained: take the one that it was exported from"
         )
     raise BackboneError(f"{folder} holds no weights (*.safetensors)")
+
+
+def _kind(folder: Path) -> str:
+    try:
+        return str(read_json(folder / "config.json").get("model_type"))
+    except (ValueError, AttributeError):
+        return ""  # damaged, which transformers tells

@@ -17,7 +17,7 @@ def bench_import(
     as_json: AsJson = False,
 ) -> None:
     """Importing Schema-Guided, beside `json.load` alone over the same files."""
-    from turnwise.bench import import_benchmark
+    from turnwise.bench.importing import import_benchmark
 
     with bar() as progress:
         result = import_benchmark(data, repeats, progress)
@@ -40,14 +40,30 @@ def bench_train(
     steps: Annotated[int, typer.Option(help="Optimiser steps of each.", min=1)] = 8,
     batch_size: Annotated[int, typer.Option(help="Pairs of a step.", min=2)] = 128,
     max_length: Annotated[int, typer.Option(help="Tokens of a text.", min=8)] = 64,
+    model: Annotated[str, typer.Option(help="minilm, a model folder or a Hugging Face id.")] = "minilm",
+    shape: Annotated[
+        str | None, typer.Option(help="bert-base or minilm: a backbone of that shape drawn at random, with the model's tokenizer.")
+    ] = None,
+    corpus: Annotated[Path | None, typer.Option(help="A store to take pairs of, instead of Schema-Guided.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value of our recipe; may be repeated.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Training on pairs of Schema-Guided, beside sentence-transformers' trainer on the same pairs."""
+    """Training on pairs of Schema-Guided, beside sentence-transformers' trainer on the same pairs; on a GPU where there is one."""
     quiet()
-    from turnwise.bench import train_benchmark
+    from turnwise.bench.training import train_benchmark
 
     with bar() as progress:
-        result = train_benchmark(data, steps, batch_size, max_length, progress)
+        result = train_benchmark(
+            data,
+            steps,
+            batch_size,
+            max_length,
+            model=model,
+            shape=shape,
+            corpus=corpus,
+            overrides=tuple(set_ or ()),
+            progress=progress,
+        )
     if as_json:
         print_json(result)
     else:
@@ -57,9 +73,44 @@ def bench_train(
                 ("sentence-transformers", f"{result['sentence_transformers_pairs_per_second']:.1f} pairs/s"),
                 ("turnwise", f"{result['turnwise_pairs_per_second']:.1f} pairs/s"),
                 ("ratio", f"{result['ratio']:.2f}"),
+                ("sentence-transformers, under way", f"{result['sentence_transformers_pairs_per_second_under_way']:.1f} pairs/s"),
+                ("turnwise, under way", f"{result['turnwise_pairs_per_second_under_way']:.1f} pairs/s"),
+                ("ratio, under way", f"{result['ratio_under_way']:.2f}"),
                 ("padding avoided", f"{result['padding_avoided']:.0%}"),
             ],
         )
+
+
+@bench_app.command("encode")
+def bench_encode(
+    data: Annotated[
+        Path | None, typer.Option(envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue; without it: the sample world.")
+    ] = None,
+    texts: Annotated[int, typer.Option(help="Texts to encode.", min=3)] = 512,
+    repeats: Annotated[int, typer.Option(help="How often each is run; the best counts.", min=1)] = 3,
+    model: Annotated[str, typer.Option(help="minilm, a model folder or a Hugging Face id.")] = "minilm",
+    as_json: AsJson = False,
+) -> None:
+    """Encoding by torch, ONNX in 32 and eight bits, and a static table, beside sentence-transformers on the same texts."""
+    quiet()
+    from turnwise.bench.encoding import encode_benchmark
+
+    with bar() as progress:
+        result = encode_benchmark(data, texts, repeats, model, progress)
+    if as_json:
+        print_json(result)
+        return
+
+    rows = []
+    for tier in result["tiers"]:
+        rows.append((tier["tier"], f"{tier['texts_per_second']:,.1f} texts/s, ratio {tier['ratio']:.2f}"))
+        if tier["cosine_mean"] is not None:
+            close = f"{tier['cosine_mean']:.5f}, lowest {tier['cosine_lowest']:.5f}"
+            rows.append(("  cosine", f"{close}, greatest difference {tier['greatest_difference']:.1e}"))
+        rows.append(("  order of cosines", f"{tier['agreement']:.4f}"))
+    rows += [(f"left out: {tier}", why) for tier, why in result["left_out"].items()]
+    rows += [("tokens of a text", f"{result['tokens_of_a_text']:.1f}"), ("threads", str(result["threads"]))]
+    print_table(f"[bold]Encoding {result['texts']:,} texts of {result['dataset']} on {result['device']}", rows)
 
 
 @bench_app.command("evaluate")
@@ -71,7 +122,7 @@ def bench_evaluate(
 ) -> None:
     """The DSE suite without fine-tuning, beside encoding its texts once with sentence-transformers."""
     quiet()
-    from turnwise.bench import evaluate_benchmark
+    from turnwise.bench.evaluating import evaluate_benchmark
 
     with bar() as progress:
         result = evaluate_benchmark(data, model, dataset or (), progress)
@@ -102,7 +153,7 @@ def bench_rerank(
 ) -> None:
     """Scoring candidates, beside sentence-transformers' CrossEncoder with the same weights."""
     quiet()
-    from turnwise.bench import rerank_benchmark
+    from turnwise.bench.reranking import rerank_benchmark
 
     with bar() as progress:
         result = rerank_benchmark(data, contexts, repeats, model, progress)
@@ -142,7 +193,7 @@ def bench_serve(
 ) -> None:
     """The service under load, beside a plain FastAPI handler that calls sentence-transformers; needs wrk."""
     quiet()
-    from turnwise.serve_bench import CLIENTS, serve_benchmark
+    from turnwise.bench.serving import CLIENTS, serve_benchmark
 
     with bar() as progress:
         result = serve_benchmark(

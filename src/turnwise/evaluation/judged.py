@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.backbone.backbone import Backbone
-from turnwise.backbone.onnx import OnnxBackbone
+from turnwise.backbone.pooled import PooledBackbone
 from turnwise.backbone.pooling import Pooling
 from turnwise.backbone.source import locate
 from turnwise.compression import Compression, Source
@@ -149,7 +149,7 @@ def judged(model: Any, name: str = "") -> Judged:
         return model
     name = name or type(model).__name__
     if isinstance(model, Encoder):
-        trainable = None if isinstance(model.backbone, OnnxBackbone) else model
+        trainable = None if isinstance(model.backbone, PooledBackbone) else model
         return Judged(name, model, None, trainable, fingerprint(model), _remark(model.backbone), marks=model.marks)
     if isinstance(model, Reranker):
         return Judged(name, None, model, None, reranker_fingerprint(model), _remark(model.backbone))

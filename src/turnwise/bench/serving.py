@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from turnwise.bench.shared import NO_PEER
 from turnwise.corpus.sample import sample_dialogues
 from turnwise.environment import environment
 from turnwise.errors import TurnwiseError
@@ -107,7 +108,7 @@ def serve_benchmark(
     from turnwise.backbone.source import locate
 
     texts = _texts()
-    peer = [sys.executable, "-m", "turnwise.serve_peer", str(locate(model))]
+    peer = [sys.executable, "-m", "turnwise.bench.serving_peer", str(locate(model))]
     commands = {SYNC: [*peer, "sync"], ASYNC: [*peer, "async"], TURNWISE: _serve(model)}
     commands |= {f"{TURNWISE} {Path(each).name}": _serve(each) for each in also}
     loads: dict[tuple[str, int], list[Load]] = {}
@@ -155,7 +156,7 @@ def _check_installed() -> None:
     if shutil.which("wrk") is None:
         raise TurnwiseError("wrk is not installed, by which both are driven: install it, for instance by `apt install wrk`")
     if importlib.util.find_spec("sentence_transformers") is None:
-        raise TurnwiseError("the peer is not installed: pip install 'turnwise[compare]'")
+        raise TurnwiseError(NO_PEER)
 
 
 def _texts() -> list[str]:

@@ -1,6 +1,6 @@
 """What `turnwise bench serve` measures beside: sentence-transformers behind a FastAPI handler, as it is usually written.
 
-Run as `python -m turnwise.serve_peer MODEL sync|async`; the address is the first line on standard error.
+Run as `python -m turnwise.bench.serving_peer MODEL sync|async`; the address is the first line on standard error.
 """
 
 import json
