@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import turnwise.embedding
+import turnwise.embedding.local
 from turnwise.corpus.store import StoreWriter
 from turnwise.dialogue import Dialogue, Turn
-from turnwise.embedding import EmbeddingError, embed
+from turnwise.embedding.embedded import EmbeddingError
+from turnwise.embedding.local import embed
 from turnwise.encoder import Encoder
 from turnwise.evaluation.judged import judged
 from turnwise.tables import TableFileError
@@ -133,7 +134,7 @@ def test_whatever_the_parts_order_and_texts_are_kept(texts: list[str], part: int
     place = tmp_path_factory.mktemp("parts")
     source = table(place / "in.parquet", texts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turnwise.embedding, "PART", part)
+        patch.setattr(turnwise.embedding.local, "PART", part)
         for kind in (".npy", ".parquet", ".jsonl"):
             embed(judged(Letters()), read_texts(source), place / f"out{kind}")
             found, vectors = written(place / f"out{kind}")
@@ -152,7 +153,7 @@ def test_what_repeats_is_encoded_once(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turnwise.embedding, "PART", 4)
+    monkeypatch.setattr(turnwise.embedding.local, "PART", 4)
 
 
 def numbered(path: Path, count: int = 18) -> list[str]:

@@ -1,6 +1,6 @@
 """Texts to be encoded, out of whatever holds them: the turns of a store, the lines of a file, the rows of a table."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from turnwise.corpus.store import Store, is_store, read_corpus
-from turnwise.dialogue import Turn
+from turnwise.dialogue import Dialogue, Turn
 from turnwise.errors import TurnwiseError
 from turnwise.files import sha256
 from turnwise.tables import KINDS, check_kind, read_rows
@@ -18,6 +18,10 @@ Item = str | tuple[Turn]
 
 #: An item, and what tells where it is from, the text last.
 Row = tuple[Item, tuple[Any, ...]]
+
+
+#: What goes with each turn of a store.
+TURNS = pa.schema([("dialogue", pa.string()), ("turn", pa.int32()), ("speaker", pa.string()), ("text", pa.string())])
 
 
 class TextsError(TurnwiseError):
@@ -74,10 +78,15 @@ def _turns(folder: Path, splits: Sequence[str], speakers: Sequence[str]) -> Text
     store = Store(folder)
 
     def rows() -> Iterator[Row]:
-        for dialogue in read_corpus(folder, splits=splits or None):
-            for number, turn in enumerate(dialogue.turns):
-                if not speakers or turn.speaker in speakers:
-                    yield (turn,), (dialogue.id, number, turn.speaker, turn.text)
+        for row in turn_rows(read_corpus(folder, splits=splits or None)):
+            if not speakers or row[0][0].speaker in speakers:
+                yield row
 
-    schema = pa.schema([("dialogue", pa.string()), ("turn", pa.int32()), ("speaker", pa.string()), ("text", pa.string())])
-    return Texts(schema, f"{store.manifest['generation']} {sorted(splits)} {sorted(speakers)}", rows)
+    return Texts(TURNS, f"{store.manifest['generation']} {sorted(splits)} {sorted(speakers)}", rows)
+
+
+def turn_rows(dialogues: Iterable[Dialogue]) -> Iterator[tuple[tuple[Turn], tuple[str, int, str, str]]]:
+    """The turns of dialogues, each with what `TURNS` names."""
+    for dialogue in dialogues:
+        for number, turn in enumerate(dialogue.turns):
+            yield (turn,), (dialogue.id, number, turn.speaker, turn.text)

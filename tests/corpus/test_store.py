@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from strategies import corpora
 
 from turnwise import Dialogue, Turn, import_corpus, read_corpus
+from turnwise.corpus import rows as rows_module
 from turnwise.corpus import store as store_module
 from turnwise.corpus.intake import CorpusError, Rejection
 from turnwise.corpus.readers.jsonl import to_json
@@ -44,7 +45,7 @@ def test_round_trip(dialogues: list[Dialogue]) -> None:
 
 
 def test_round_trip_over_many_row_groups_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "GROUP_TURNS", 7)
+    monkeypatch.setattr(rows_module, "GROUP_TURNS", 7)
     monkeypatch.setattr(store_module, "FILE_GROUPS", 3)
     dialogues = some(100)
     store = write(tmp_path / "store", dialogues)
@@ -54,7 +55,7 @@ def test_round_trip_over_many_row_groups_and_files(tmp_path: Path, monkeypatch: 
 
 
 def test_a_long_text_closes_its_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "GROUP_CHARACTERS", 1000)
+    monkeypatch.setattr(rows_module, "GROUP_CHARACTERS", 1000)
     dialogues = [Dialogue(str(number), (Turn("user", "x" * 600),)) for number in range(4)]
     store = write(tmp_path / "store", dialogues)
     assert [batch.num_rows for batch in store.batches()] == [2, 2]

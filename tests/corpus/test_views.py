@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import corpora
 
 from turnwise import Dialogue, Slot, Turn
-from turnwise.corpus import store as store_module
+from turnwise.corpus import rows as rows_module
 from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.store import Corpus, Store, StoreWriter
 
@@ -107,7 +107,7 @@ def test_views_of_views(tmp_path: Path) -> None:
 
 def test_counting_goes_over_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A speaker that ends one dialogue and begins the next is counted in both, wherever a group ends."""
-    monkeypatch.setattr(store_module, "GROUP_TURNS", 5)
+    monkeypatch.setattr(rows_module, "GROUP_TURNS", 5)
     whole = stored(
         tmp_path / "store", [said(speakers, f"d{number}") for number, speakers in enumerate(["us", "su", "ss", "usu"] * 5)]
     )

@@ -14,7 +14,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ import pyarrow.parquet as pq
 
 from turnwise.corpus.hygiene import MergeSpeakers
 from turnwise.corpus.intake import CorpusError, Counts, Rejection
-from turnwise.dialogue import Dialogue, Slot, Turn
+from turnwise.corpus.rows import SCHEMA, RowGroup, dialogues_of
+from turnwise.dialogue import Dialogue
 from turnwise.files import sha256, sync
 
 FORMAT = 1
@@ -33,27 +34,8 @@ MANIFEST = "manifest.json"
 REJECTED = "rejected.jsonl"
 _WRITING = ".writing-"
 
-#: A row group is closed at so many turns or characters, whichever comes first: what a writer or reader holds at once.
-GROUP_TURNS = 32_768
-GROUP_CHARACTERS = 8_000_000
 #: A file is closed at so many row groups.
 FILE_GROUPS = 64
-
-_SPEAKER = pa.dictionary(pa.int16(), pa.string())
-_LABEL = pa.dictionary(pa.int32(), pa.string())
-_SLOT = pa.struct([("name", _LABEL), ("start", pa.int32()), ("end", pa.int32())])
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("source", _LABEL),
-        pa.field("split", _LABEL),
-        pa.field("speakers", pa.list_(_SPEAKER), nullable=False),
-        pa.field("texts", pa.list_(pa.string()), nullable=False),
-        pa.field("intents", pa.list_(_LABEL), nullable=False),
-        pa.field("acts", pa.list_(pa.list_(_LABEL)), nullable=False),
-        pa.field("slots", pa.list_(pa.list_(_SLOT)), nullable=False),
-    ]
-)
 
 
 class StoreWriter:
@@ -72,7 +54,7 @@ class StoreWriter:
         self._lock = _lock(folder)
         for leftover in folder.glob(f"{_WRITING}*"):
             leftover.unlink()
-        self._group = _RowGroup()
+        self._group = RowGroup()
         self._writer: pq.ParquetWriter | None = None
         self._groups = 0
         self._parts: list[tuple[Path, int]] = []
@@ -104,7 +86,7 @@ class StoreWriter:
         path, dialogues = self._parts[-1]
         self._parts[-1] = (path, dialogues + len(self._group.ids))
         self._groups += 1
-        self._group = _RowGroup()
+        self._group = RowGroup()
         if self._groups % FILE_GROUPS == 0:
             self._close_part()
 
@@ -182,7 +164,7 @@ class Store:
 
     def __iter__(self) -> Iterator[Dialogue]:
         for batch in self.batches():
-            yield from _dialogues(batch)
+            yield from dialogues_of(batch)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow record batches, of all columns or those named: for counting without making objects."""
@@ -316,104 +298,6 @@ def read_corpus(*stores: Path | str, splits: Sequence[str] | None = None) -> Cor
 def is_store(folder: Path) -> bool:
     """Whether a folder holds a store."""
     return (folder / MANIFEST).is_file()
-
-
-class _RowGroup:
-    """Dialogues on their way into a row group, as flat columns with offsets: what Arrow takes fastest."""
-
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-        self.sources: list[str | None] = []
-        self.splits: list[str | None] = []
-        self.turn_ends = [0]
-        self.speakers: list[str] = []
-        self.texts: list[str] = []
-        self.intents: list[str | None] = []
-        self.act_ends = [0]
-        self.acts: list[str] = []
-        self.slot_ends = [0]
-        self.slots: list[Slot] = []
-        self.characters = 0
-
-    @property
-    def full(self) -> bool:
-        return len(self.texts) >= GROUP_TURNS or self.characters >= GROUP_CHARACTERS
-
-    def add(self, dialogue: Dialogue) -> None:
-        self.ids.append(dialogue.id)
-        self.sources.append(dialogue.source)
-        self.splits.append(dialogue.split)
-        for turn in dialogue.turns:
-            self.speakers.append(turn.speaker)
-            self.texts.append(turn.text)
-            self.intents.append(turn.intent)
-            self.acts.extend(turn.acts)
-            self.act_ends.append(len(self.acts))
-            self.slots.extend(turn.slots)
-            self.slot_ends.append(len(self.slots))
-            self.characters += len(turn.text)
-        self.turn_ends.append(len(self.texts))
-
-    def table(self) -> pa.Table:
-        slots = pa.StructArray.from_arrays(
-            [
-                pa.array([slot.name for slot in self.slots], _LABEL),
-                pa.array([slot.start for slot in self.slots], pa.int32()),
-                pa.array([slot.end for slot in self.slots], pa.int32()),
-            ],
-            fields=list(_SLOT),
-        )
-        turns = pa.array(self.turn_ends, pa.int32())
-
-        def per_turn(values: pa.Array) -> pa.Array:
-            return pa.ListArray.from_arrays(turns, values)
-
-        return pa.Table.from_arrays(
-            [
-                pa.array(self.ids, pa.string()),
-                pa.array(self.sources, _LABEL),
-                pa.array(self.splits, _LABEL),
-                per_turn(pa.array(self.speakers, _SPEAKER)),
-                per_turn(pa.array(self.texts, pa.string())),
-                per_turn(pa.array(self.intents, _LABEL)),
-                per_turn(pa.ListArray.from_arrays(pa.array(self.act_ends, pa.int32()), pa.array(self.acts, _LABEL))),
-                per_turn(pa.ListArray.from_arrays(pa.array(self.slot_ends, pa.int32()), slots)),
-            ],
-            schema=SCHEMA,
-        )
-
-
-def _dialogues(batch: pa.RecordBatch) -> Iterator[Dialogue]:
-    """Dialogues out of a record batch, column by column: several times faster than a Python dict per row."""
-    columns = {name: batch.column(name) for name in batch.schema.names}
-    ends = columns["texts"].offsets.to_pylist()
-    texts = columns["texts"].values.to_pylist()
-    speakers = columns["speakers"].values.to_pylist()
-    intents = columns["intents"].values.to_pylist()
-    acts = columns["acts"].values
-    act_ends, act_values = acts.offsets.to_pylist(), acts.values.to_pylist()
-    slots = columns["slots"].values
-    slot_ends = slots.offsets.to_pylist()
-    names, starts, stops = (slots.values.field(name).to_pylist() for name in ("name", "start", "end"))
-
-    def turn(index: int) -> Turn:
-        text = texts[index]
-        return Turn(
-            speakers[index],
-            text,
-            intents[index],
-            tuple(act_values[act_ends[index] : act_ends[index + 1]]),
-            tuple(
-                Slot(names[slot], text[starts[slot] : stops[slot]], starts[slot], stops[slot])
-                for slot in range(slot_ends[index], slot_ends[index + 1])
-            ),
-        )
-
-    rows: Iterable[tuple[str, str | None, str | None]] = zip(
-        *(columns[name].to_pylist() for name in ("id", "source", "split")), strict=True
-    )
-    for row, (identity, source, split) in enumerate(rows):
-        yield Dialogue(identity, tuple(turn(index) for index in range(ends[row], ends[row + 1])), source, split)
 
 
 def _load_manifest(folder: Path) -> dict[str, Any]:

@@ -8,20 +8,18 @@ import itertools
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from turnwise.errors import TurnwiseError
+from turnwise.embedding.embedded import Embedded, EmbeddingError, Vectors, encoded, encoder_of
 from turnwise.evaluation.judged import Judged
 from turnwise.files import read_json, sync, write_whole
 from turnwise.progress import Progress, silent
-from turnwise.texts import Item, Row, Texts
+from turnwise.texts import Row, Texts
 from turnwise.version import __version__
 
 #: What vectors can be written as.
@@ -31,27 +29,6 @@ FORMATS = (".npy", ".parquet", ".jsonl")
 PART = 4_096
 
 _RUN = "run.json"
-
-Vectors = npt.NDArray[np.float32]
-
-
-class EmbeddingError(TurnwiseError):
-    """Texts cannot be embedded as asked; the message says why and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Embedded:
-    """What was written.
-
-    Attributes:
-        texts: how many.
-        size: of a vector.
-        resumed: how many of them an earlier run had encoded.
-    """
-
-    texts: int
-    size: int
-    resumed: int
 
 
 def embed(
@@ -80,8 +57,7 @@ def embed(
         TableFileError: if the texts cannot be read.
     """
     _expect_writable(out)
-    if model.encoder is None:
-        raise EmbeddingError(f"{model.name} is a re-ranker, which gives no vectors: name an encoder")
+    encoder = encoder_of(model)
     total = sum(1 for _ in texts.rows())
     if not total:
         raise EmbeddingError("there are no texts to encode")
@@ -92,7 +68,7 @@ def embed(
         if parts.holds(number, len(rows)):
             resumed += len(rows)
         else:
-            parts.keep(number, _encoded(model, [item for item, _ in rows], normalise, max_length))
+            parts.keep(number, encoded(encoder, [item for item, _ in rows], normalise, max_length))
         done += len(rows)
         progress("encoding", done, total)
     size = parts.read(0).shape[1]
@@ -111,14 +87,6 @@ def _expect_writable(out: Path) -> None:
         raise EmbeddingError(f"there is no folder {out.absolute().parent} to write to")
     if out.is_dir():
         raise EmbeddingError(f"{out} is a folder: name a file")
-
-
-def _encoded(model: Judged, items: list[Item], normalise: bool | None, max_length: int | None) -> Vectors:
-    """Vectors of items; what repeats is encoded once."""
-    assert model.encoder is not None
-    places = {item: place for place, item in enumerate(dict.fromkeys(items))}
-    vectors = model.encoder.encode(list(places), normalise=normalise, max_length=max_length)
-    return np.asarray(vectors, np.float32)[[places[item] for item in items]]
 
 
 def _portions(rows: Iterator[Row]) -> Iterator[list[Row]]:
