@@ -101,7 +101,7 @@ def test_case_makes_no_new_utterance() -> None:
 
 
 def test_a_slot_without_known_values_leaves_the_original() -> None:
-    assert texts(list(augment(HOUSE[:1], EntityBook({}), top=3))) == ["Turn on heater in attic."]
+    assert texts(list(augment(HOUSE[:1], EntityBook(), top=3))) == ["Turn on heater in attic."]
 
 
 @given(st.integers(0, 60), st.integers(1, 60), st.integers())

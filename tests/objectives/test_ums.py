@@ -32,8 +32,9 @@ from turnwise.objectives.registry import make_objective
 from turnwise.objectives.response_selection import ResponseSelection
 from turnwise.objectives.utterance_manipulation import Deletion, Insertion, Search
 from turnwise.training.batches import Feed, prepared_steps
+from turnwise.training.examples import find_examples
 from turnwise.training.recipe import Recipe, RecipeError
-from turnwise.training.tokens import find_examples, tokenise_corpus
+from turnwise.training.tokens import tokenise_corpus
 
 TASKS = {"insertion": Insertion, "deletion": Deletion, "search": Search}
 MARKS = ("[EOT]", "[INS]", "[DEL]", "[SRCH]")

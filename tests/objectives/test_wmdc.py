@@ -26,8 +26,9 @@ from turnwise.losses import inverse_response_frequency, symmetric_nt_xent
 from turnwise.objectives.objective import Batch
 from turnwise.objectives.wmdc import WMDC
 from turnwise.training.batches import Feed
+from turnwise.training.examples import find_examples
 from turnwise.training.loop import _Run
-from turnwise.training.tokens import find_examples, tokenise_corpus
+from turnwise.training.tokens import tokenise_corpus
 
 WINDOWS = st.lists(st.integers(1, 5), min_size=1, max_size=4, unique=True).map(tuple)
 

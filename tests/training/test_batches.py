@@ -16,7 +16,8 @@ from turnwise.encoder import Encoder
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective
 from turnwise.training.batches import Feed, prepared_steps
-from turnwise.training.tokens import ExampleTable, TokenTable, find_examples, tokenise_corpus
+from turnwise.training.examples import ExampleTable, find_examples
+from turnwise.training.tokens import TokenTable, tokenise_corpus
 
 SEED = 11
 
@@ -31,15 +32,17 @@ def texts() -> TokenTable:
     return tokenise_corpus(corpus(), encoder().backbone.tokenizer, folder() / "cache")
 
 
-def feed(name: str, objective: Objective, examples: ExampleTable, batch_size: int, seed: int = SEED) -> Feed:
-    return Feed(name, objective, examples, texts(), encoder().composer, batch_size, 24, 128, seed)
+def feed(
+    name: str, objective: Objective, examples: ExampleTable, batch_size: int, seed: int = SEED, buffer: int | None = None
+) -> Feed:
+    return Feed(name, objective, examples, texts(), encoder().composer, batch_size, 24, 128, seed, buffer)
 
 
-def real(name: str, batch_size: int, seed: int = SEED) -> Feed:
+def real(name: str, batch_size: int, seed: int = SEED, buffer: int | None = None) -> Feed:
     """The feed of an objective over the tiny corpus."""
     objective = make_objective(name, {})
     examples = find_examples(corpus(), texts(), {name: objective}, folder() / "cache")[name]
-    return feed(name, objective, examples, batch_size, seed)
+    return feed(name, objective, examples, batch_size, seed, buffer)
 
 
 def labelled(labels: list[int], batch_size: int, name: str = "wmdc", seed: int = SEED) -> Feed:
@@ -167,3 +170,24 @@ def test_threads_prepare_what_the_step_asks_for(workers: int) -> None:
             again = alone.prepare(step)
             assert [tokens.tolist() for tokens in found.sequences] == [tokens.tolist() for tokens in again.sequences]
             assert all(np.array_equal(found.facts[name], again.facts[name]) for name in again.facts)
+
+
+@pytest.mark.parametrize("name", ["wmdc", "dse"])
+def test_with_a_buffer_a_pass_still_sees_everything_once_and_begins_anywhere(name: str) -> None:
+    """Labels in turn or none, batches that lie in two buffers; each is what a feed gives that begins there."""
+    found, whole = real(name, 10, buffer=64), real(name, 10)
+    assert found.steps_per_epoch == whole.steps_per_epoch
+    groups = len(found._orders)
+    for group, order in enumerate(found._orders):
+        assert len(order) > 128  # more than one buffer
+        steps = [group + groups * turn for turn in range(batches(len(order), 10))]
+        seen, every = (np.concatenate([each.rows(step) for step in steps]).tolist() for each in (found, whole))
+        assert len(set(seen)) == len(seen) == len(every)
+        # a rest of one is left out
+        assert len(set(seen) ^ set(every)) <= 2 * (len(order) % 10 == 1)
+        assert seen != every
+    for step in (7, 31, 100):
+        fresh = real(name, 10, buffer=64)
+        assert fresh.rows(step).tolist() == found.rows(step).tolist()
+        again, given = fresh.prepare(step), found.prepare(step)
+        assert [tokens.tolist() for tokens in again.sequences] == [tokens.tolist() for tokens in given.sequences]

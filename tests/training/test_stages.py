@@ -19,10 +19,10 @@ from tiny import backbone, corpus, recipe, resume
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.dialogue import Dialogue, Turn
 from turnwise.encoder import Encoder
+from turnwise.training.cache import corpus_source
 from turnwise.training.errors import TrainingError, TrainingInterruptedError
 from turnwise.training.loop import _Run, train
 from turnwise.training.recipe import Recipe, from_tree, load_recipe
-from turnwise.training.tokens import corpus_source
 
 
 def stages(dropout: float = 0.1, **changes: object) -> Recipe:

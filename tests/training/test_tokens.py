@@ -18,10 +18,12 @@ from turnwise.dialogue import Dialogue, Turn
 from turnwise.encoder import Encoder
 from turnwise.errors import TurnwiseError
 from turnwise.objectives.registry import make_objective
+from turnwise.training import examples as examples_module
 from turnwise.training import tokens as tokens_module
+from turnwise.training.examples import ExampleTable, find_examples
 from turnwise.training.loop import _Run, train
 from turnwise.training.recipe import RecipeError
-from turnwise.training.tokens import ExampleTable, TokenTable, find_examples, tokenise_corpus
+from turnwise.training.tokens import TokenTable, tokenise_corpus
 
 OBJECTIVES = {name: make_objective(name, {}) for name in ("dse", "wmdc")}
 
@@ -53,7 +55,8 @@ def stored(source: Corpus, place: Path) -> Corpus:
 
 def test_two_runs_that_write_at_once_both_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one writes the other comes to the lock and waits there; then it takes what the first has finished."""
-    monkeypatch.setattr(tokens_module, "DIALOGUES", 10)
+    for module in (tokens_module, examples_module):
+        monkeypatch.setattr(module, "DIALOGUES", 10)
     flock, waiting, written = fcntl.flock, threading.Semaphore(0), Counter[str]()
 
     def asked(handle: int, operation: int) -> None:
@@ -99,7 +102,8 @@ def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["tokenising", "finding examples"])
 def test_what_was_cut_off_leaves_nothing_behind(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens_module, "DIALOGUES", 10)
+    for module in (tokens_module, examples_module):
+        monkeypatch.setattr(module, "DIALOGUES", 10)
 
     def stop(doing: str, done: int, total: int | None = None) -> None:
         if doing == what:

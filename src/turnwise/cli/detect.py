@@ -91,7 +91,7 @@ def _for_programs(found: "tuple[Detection, EntityBook] | None", scores: "dict[st
 def _print_found(title: str, detection: "Detection", book: "EntityBook", top: int) -> None:
     rows = [
         ("utterances", f"{detection.utterances:,}, {detection.with_slots:,} of them with a slot"),
-        ("slots", f"{detection.slots:,} under {len(book.entries):,} names, of {book.values:,} distinct values"),
+        ("slots", f"{detection.slots:,} under {len(book.counts):,} names, of {book.values:,} distinct values"),
     ]
     print_table(f"[bold]{title}", rows)
     typer.echo()

@@ -1,10 +1,9 @@
 """Augmentation by templates (TaDSE, section 5.1): every template said again with the most frequent values of its slots.
 
-Everything is a stream. What is held at once is the distinct templates (half a kilobyte each) and an 8-byte hash of every text that
-was given out, which in a Python set takes some 75 bytes: about 75 MB for a million utterances.
+Everything is a stream, and no text is held: of each distinct template memory has a fingerprint and a count (some 50 bytes), of each
+text that was given out a fingerprint (22 bytes at most). Values and templates with slots lie in temporary files.
 """
 
-import hashlib
 import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 from turnwise.corpus.derived import derived_manifest
 from turnwise.corpus.entity_book import EntityBook, need_slots
+from turnwise.corpus.fingerprints import Fingerprints, fingerprint
 from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.store import Store, StoreWriter
 from turnwise.corpus.templates import TemplateTable, TemplateUse, turns_of, view_for_templates
@@ -82,13 +82,14 @@ def _augmented(
     """`augment`, which fills the table of templates on its way."""
     if top < 1 or most < 1:
         raise CorpusError(f"an augmentation needs a value a slot and a combination a template at least: top {top}, most {most}")
-    given: set[int] = set()
+    given = Fingerprints()
     for dialogue, turn in turns_of(corpus, speaker):
-        use = table.add(turn, dialogue.source)
+        number, times = table.add(turn, dialogue.source)
         if _is_new(turn, given):
-            yield Dialogue(f"{use.number:06d}-original-{use.utterances}", (turn,), dialogue.source, "train")
-    for (template, intent), use in table.uses.items():
-        yield from _filled(template, intent, use, [book.top(name, top) for name in template.names], most, seed, given)
+            yield Dialogue(f"{number:06d}-original-{times}", (turn,), dialogue.source, "train")
+    values = {name: book.top(name, top) for name in book.counts}
+    for template, intent, use in table.with_slots():
+        yield from _filled(template, intent, use, [values.get(name, ()) for name in template.names], most, seed, given)
 
 
 def _filled(
@@ -98,7 +99,7 @@ def _filled(
     choices: Sequence[Sequence[str]],
     most: int,
     seed: int,
-    given: set[int],
+    given: Fingerprints,
 ) -> Iterator[Dialogue]:
     # a generator a template: what is drawn for one does not hang on how many values the others have
     generator = random.Random(f"{seed}/{use.number}")
@@ -133,14 +134,9 @@ def chosen(combination: int, choices: Sequence[Sequence[str]]) -> list[str]:
     return values[::-1]
 
 
-def _is_new(turn: Turn, given: set[int]) -> bool:
-    """Whether no turn of this text and intent was given out; notes it. Two of a million share a hash with probability 10⁻⁷."""
-    content = f"{turn.intent!r}\0{same_text(turn.text)}"
-    number = int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "big")
-    if number in given:
-        return False
-    given.add(number)
-    return True
+def _is_new(turn: Turn, given: Fingerprints) -> bool:
+    """Whether no turn of this text and intent was given out; notes it."""
+    return given.add(fingerprint(f"{turn.intent!r}\0{same_text(turn.text)}"))
 
 
 def write_augmented(
@@ -185,7 +181,7 @@ def write_augmented(
             if writer.kept.dialogues % 1000 == 0:
                 progress("writing utterances", writer.kept.dialogues)
         statistics = AugmentationStatistics(
-            len(book.entries), book.values, len(table), table.utterances, originals, writer.kept.utterances
+            len(book.counts), book.values, len(table), table.utterances, originals, writer.kept.utterances
         )
         options = {"top": top, "most": most, "seed": seed, "splits": corpus.splits, "speaker": speaker}
         read = {"dialogues": len(corpus), "utterances": table.utterances}

@@ -1,8 +1,9 @@
 """The entity book: which values the slots of a corpus take, and how often."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable
+from functools import cached_property
 
 from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.store import Corpus
@@ -10,61 +11,85 @@ from turnwise.corpus.templates import turns_of
 from turnwise.dialogue import Dialogue, same_text
 from turnwise.template import slots_in_place
 
+#: Forms of values that are counted in memory before they go to disk.
+_HELD = 200_000
 
-@dataclass(frozen=True, slots=True)
+_TABLES = """
+    CREATE TABLE form (name TEXT, same TEXT, value TEXT, times INTEGER, PRIMARY KEY (name, same, value)) WITHOUT ROWID;
+    CREATE TABLE entry (name TEXT, value TEXT, times INTEGER);
+    CREATE INDEX ranked ON entry (name, times DESC, value);
+"""
+_ADD = """
+    INSERT INTO form VALUES (?, ?, ?, ?)
+    ON CONFLICT (name, same, value) DO UPDATE SET times = times + excluded.times
+"""
+_MERGE = """
+    INSERT INTO entry SELECT name, value, total FROM (
+        SELECT name, value, SUM(times) OVER (PARTITION BY name, same) AS total,
+            ROW_NUMBER() OVER (PARTITION BY name, same ORDER BY times DESC, value) AS place
+        FROM form)
+    WHERE place = 1
+"""
+
+
 class EntityBook:
     """The values that each slot takes in a corpus (TaDSE, appendix A).
 
     Values that differ by case or surrounding space alone are one, in the form that is most frequent (of equally frequent forms the
     alphabetically first). Values of white space alone are not counted, nor are those of slots that a template leaves out.
 
-    Attributes:
-        entries: by slot name, the values and their counts: most frequent first, equal counts in alphabetical order.
+    The values lie in a temporary SQLite database, which goes to disk where it grows large: memory holds a part of them.
+
+    Args:
+        found: slot names and values, each as often as it is found.
     """
 
-    entries: Mapping[str, tuple[tuple[str, int], ...]]
+    def __init__(self, found: Iterable[tuple[str, str]] = ()):
+        self._database = sqlite3.connect("")  # an empty name: a private file that SQLite deletes by itself
+        self._database.executescript(_TABLES)
+        held: Counter[tuple[str, str]] = Counter()
+        for name, value in found:
+            held[name, value] += 1
+            if len(held) >= _HELD:
+                self._add(held)
+        self._add(held)
+        self._database.execute(_MERGE)
+        self._database.execute("DELETE FROM form")
+
+    def _add(self, held: Counter[tuple[str, str]]) -> None:
+        # in the order of the table, which is filled from one end to the other then
+        rows = sorted((name, same_text(value), value, times) for (name, value), times in held.items())
+        self._database.executemany(_ADD, rows)
+        held.clear()
 
     @classmethod
     def of(cls, corpus: Iterable[Dialogue], speaker: str | None = None) -> "EntityBook":
-        """Counts the values in the turns of a speaker (None: of all) in one pass; memory grows with the distinct values alone."""
-        forms: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for _, turn in turns_of(corpus, speaker):
-            for slot in slots_in_place(turn):
-                if not slot.value.isspace():
-                    forms[slot.name][slot.value] += 1
-        return cls({name: _merged(found) for name, found in forms.items()})
+        """Counts the values in the turns of a speaker (None: of all) in one pass."""
+        slots = (slot for _, turn in turns_of(corpus, speaker) if turn.slots for slot in slots_in_place(turn))
+        return cls((slot.name, slot.value) for slot in slots if not slot.value.isspace())
 
-    @property
+    @cached_property
     def counts(self) -> dict[str, int]:
         """How often each slot has a value: most frequent first, equal counts in alphabetical order."""
-        totals = {name: sum(count for _, count in values) for name, values in self.entries.items()}
-        return dict(_ranked(totals))
+        return dict(self._database.execute("SELECT name, SUM(times) FROM entry GROUP BY name ORDER BY SUM(times) DESC, name"))
 
-    @property
+    @cached_property
     def values(self) -> int:
         """How many distinct values the slots have, all slots together."""
-        return sum(map(len, self.entries.values()))
+        (number,) = self._database.execute("SELECT COUNT(*) FROM entry").fetchone()
+        return int(number)
 
     def common(self, name: str, k: int) -> tuple[tuple[str, int], ...]:
-        """The `k` most frequent values of a slot with their counts; fewer where it has fewer, none for a slot that is not here."""
-        return self.entries.get(name, ())[:k]
+        """The `k` most frequent values of a slot with their counts; fewer where it has fewer, none for a slot that is not here.
+
+        Most frequent first, equal counts in alphabetical order.
+        """
+        ranked = "SELECT value, times FROM entry WHERE name = ? ORDER BY times DESC, value LIMIT ?"
+        return tuple(self._database.execute(ranked, (name, k)))
 
     def top(self, name: str, k: int) -> tuple[str, ...]:
         """The `k` most frequent values of a slot, most frequent first."""
         return tuple(value for value, _ in self.common(name, k))
-
-
-def _merged(forms: Counter[str]) -> tuple[tuple[str, int], ...]:
-    """The forms of one slot's values with their counts, those that are the same text as one."""
-    kept: dict[str, str] = {}
-    totals: Counter[str] = Counter()
-    for form, count in _ranked(forms):  # the most frequent form comes first and names the value
-        totals[kept.setdefault(same_text(form), form)] += count
-    return tuple(_ranked(totals))
-
-
-def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def need_slots(book: EntityBook, corpus: Corpus, speaker: str | None) -> None:
@@ -73,7 +98,7 @@ def need_slots(book: EntityBook, corpus: Corpus, speaker: str | None) -> None:
     Raises:
         CorpusError: if the book is empty.
     """
-    if not book.entries:
+    if not book.values:
         stores = ", ".join(str(store.folder) for store in corpus.stores)
         splits = f" in split {', '.join(corpus.splits)}" if corpus.splits else ""
         raise CorpusError(

@@ -1,7 +1,7 @@
 """What a corpus is made of: counts, labels, lengths, and how much of it a few utterances make up.
 
 Everything is counted in one stream over the store's columns, in memory that does not grow with the texts: an utterance is
-remembered by a 64-bit hash alone.
+remembered by a 64-bit hash alone, on disk.
 """
 
 from bisect import insort
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.corpus.buckets import Buckets
 from turnwise.corpus.intake import CorpusError, Intake, Rejection
 from turnwise.corpus.responses import read_candidates
 from turnwise.corpus.store import Corpus
@@ -80,9 +81,13 @@ class Statistics:
 
 def corpus_statistics(corpus: Corpus, progress: Progress = silent) -> Statistics:
     """Counts a corpus in one pass, and a second over its texts to name the most common ones."""
+    with Buckets() as hashes:
+        return _statistics(corpus, hashes, progress)
+
+
+def _statistics(corpus: Corpus, hashes: Buckets, progress: Progress) -> Statistics:
     counts = {name: Counter[str]() for name in ("speakers", "splits", "sources", "intents", "acts", "slots")}
     lengths = np.zeros(len(LENGTHS) + 1, dtype=np.int64)
-    hashes: list[npt.NDArray[np.int64]] = []
     dialogues = words = pairs = 0
     for store in corpus.stores:
         for batch in store.batches():
@@ -95,26 +100,24 @@ def corpus_statistics(corpus: Corpus, progress: Progress = silent) -> Statistics
             _count(counts["acts"], batch.column("acts").values.values)
             _count(counts["slots"], batch.column("slots").values.values.field("name"))
             texts = batch.column("texts").values.to_pylist()
-            hashes.append(np.fromiter((hash(same_text(text)) for text in texts), np.int64, len(texts)))
+            hashes.add(np.fromiter((hash(same_text(text)) for text in texts), np.int64, len(texts)))
             sizes = np.fromiter((len(text.split()) for text in texts), np.int64, len(texts))
             words += int(sizes.sum())
             lengths += np.bincount(np.searchsorted(LENGTHS, sizes), minlength=len(lengths))
             pairs += _pairs(sizes, batch.column("texts").offsets.to_numpy())
     counts["splits"]["none"] = dialogues - counts["splits"].total()
-    # a text is told by its hash within this process: two of a million texts share one with probability 10⁻⁷
-    distinct, frequency = np.unique(np.concatenate(hashes), return_counts=True) if hashes else (np.array([]),) * 2
-    utterances = int(frequency.sum())
-    curve = _curve(np.sort(frequency)[::-1], utterances)
+    frequencies = _frequencies(hashes)
+    curve = _curve(frequencies)
     bins = ["1", *(f"{low + 1}-{high}" if low + 1 < high else str(high) for low, high in pairwise(LENGTHS))]
     return Statistics(
         dialogues=dialogues,
-        utterances=utterances,
+        utterances=len(hashes),
         words=words,
         turn_lengths=dict(zip([*bins, f"over {LENGTHS[-1]}"], lengths.tolist(), strict=True)),
-        distinct_utterances=len(distinct),
+        distinct_utterances=int(frequencies.texts.sum()),
         top_1_percent_share=dict(curve)[1] / 100,
         frequency_curve=curve,
-        common=_common(corpus, distinct, frequency),
+        common=_common(corpus, hashes, frequencies),
         dse_pairs=pairs,
         **{name: dict(counter.most_common()) for name, counter in ((n, +c) for n, c in counts.items())},
     )
@@ -136,38 +139,73 @@ def _pairs(sizes: npt.NDArray[np.int64], offsets: npt.NDArray[np.int32]) -> int:
     return int(both.sum())
 
 
-def _curve(frequency: npt.NDArray[np.int64], total: int) -> list[tuple[float, float]]:
-    """(percent of distinct texts, percent of turns); at least one text is always taken."""
-    covered = np.cumsum(frequency)
-    points = []
-    for percent in CURVE:
-        taken = max(1, round(len(frequency) * percent / 100))
-        points.append((float(percent), float(covered[taken - 1]) / total * 100 if total else 0.0))
-    return points
+@dataclass(frozen=True, slots=True)
+class _Frequencies:
+    """How many distinct texts there are of each frequency.
 
-
-def _common(corpus: Corpus, hashes: npt.NDArray[np.int64], frequency: npt.NDArray[np.int64]) -> list[tuple[str, int]]:
-    """The most common texts by name; among equally common ones, the first in the alphabet.
-
-    Args:
-        corpus: where the texts are.
-        hashes: of the distinct texts, in order.
-        frequency: how often each occurs.
+    Attributes:
+        times: how often a text is said, greatest first.
+        texts: how many are said so often.
     """
+
+    times: npt.NDArray[np.int64]
+    texts: npt.NDArray[np.int64]
+
+    def covered(self, most: int) -> int:
+        """How many turns the `most` most frequent texts make up."""
+        taken = np.minimum(self.texts, np.maximum(0, most - (np.cumsum(self.texts) - self.texts)))
+        return int(taken @ self.times)
+
+
+def _frequencies(hashes: Buckets) -> _Frequencies:
+    """Counts texts by their hashes within this process: two of a million share one with probability 3·10⁻⁸."""
+    texts: Counter[int] = Counter()
+    for bucket, _ in hashes:
+        times, many = np.unique(np.unique(bucket, return_counts=True)[1], return_counts=True)
+        texts.update(dict(zip(times.tolist(), many.tolist(), strict=True)))
+    ordered = sorted(texts, reverse=True)
+    return _Frequencies(np.array(ordered, np.int64), np.array([texts[times] for times in ordered], np.int64))
+
+
+def _curve(frequencies: _Frequencies) -> list[tuple[float, float]]:
+    """(percent of distinct texts, percent of turns); at least one text is always taken."""
+    distinct = int(frequencies.texts.sum())
+    total = max(1, frequencies.covered(distinct))
+    taken = (max(1, round(distinct * percent / 100)) for percent in CURVE)
+    return [(float(percent), frequencies.covered(most) / total * 100) for percent, most in zip(CURVE, taken, strict=True)]
+
+
+def _common(corpus: Corpus, hashes: Buckets, frequencies: _Frequencies) -> list[tuple[str, int]]:
+    """The most common texts by name; among equally common ones, the first in the alphabet."""
     if not len(hashes):
         return []
-    least = np.partition(frequency, -min(COMMON, len(frequency)))[-min(COMMON, len(frequency))]
+    reached = int(np.searchsorted(np.cumsum(frequencies.texts), COMMON))
+    least = int(frequencies.times[min(reached, len(frequencies.times) - 1)])
+    known, times = _as_frequent(hashes, max(2, least))
     best: list[tuple[int, str]] = []  # (-count, text), at most ten: every text as common as the tenth competes by its name
     for store in corpus.stores:
         for batch in store.batches(["texts"]):
             texts = [same_text(text) for text in batch.column("texts").values.to_pylist()]
-            counts = frequency[np.searchsorted(hashes, np.fromiter(map(hash, texts), np.int64, len(texts)))]
+            found = np.fromiter(map(hash, texts), np.int64, len(texts))
+            places = np.minimum(np.searchsorted(known, found), len(known) - 1)
+            counts = np.where(known[places] == found, times[places], 1) if len(known) else np.ones(len(texts), np.int64)
             for place in np.flatnonzero(counts >= least).tolist():
                 candidate = (-int(counts[place]), texts[place])
                 if (len(best) < COMMON or candidate < best[-1]) and candidate not in best:
                     insort(best, candidate)
                     del best[COMMON:]
     return [(text, -count) for count, text in best]
+
+
+def _as_frequent(hashes: Buckets, least: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The hashes that occur `least` times or more, in ascending order, and how often they do."""
+    kept = []
+    for bucket, _ in hashes:
+        distinct, times = np.unique(bucket, return_counts=True)
+        kept.append((distinct[times >= least], times[times >= least]))
+    known, times = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+    order = np.argsort(known)
+    return known[order], times[order]
 
 
 def curve_svg(statistics: Statistics) -> str:

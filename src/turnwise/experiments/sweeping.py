@@ -36,12 +36,12 @@ from turnwise.experiments.sweep import Planned, Sweep, SweepError, named, run_na
 from turnwise.experiments.variants import STARTS
 from turnwise.files import write_whole
 from turnwise.progress import Progress, silent
+from turnwise.training.cache import corpus_source
 from turnwise.training.errors import TrainingInterruptedError
 from turnwise.training.folder import BEST, TRAINED
 from turnwise.training.loop import Probe, train
 from turnwise.training.machine import release_memory
 from turnwise.training.recipe import Recipe, from_tree
-from turnwise.training.tokens import corpus_source
 from turnwise.training.word_vectors import train_word_vectors
 
 #: What a machine says that has too little memory, on a GPU and off it.

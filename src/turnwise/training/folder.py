@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from turnwise.corpus.store import Corpus
+from turnwise.training.cache import corpus_source
 from turnwise.training.errors import TrainingError
 from turnwise.training.recipe import Recipe, load_recipe
-from turnwise.training.tokens import corpus_source
 
 #: In a model's folder: the model of the recipe's first stage.
 FIRST = "first"

@@ -17,10 +17,14 @@ from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective, options_of
 from turnwise.options import OptionError, checked
 from turnwise.recipes import packaged, yaml_text
+from turnwise.training.order import NEIGHBOURS
 
 Schedule = Literal["constant", "linear", "cosine", "one-cycle"]
 Optimizer = Literal["adam", "adamw"]
 Precision = Literal["auto", "fp32", "bf16"]
+
+#: Whether the backbone is compiled before it is trained.
+Compiling = Literal["auto", True, False]
 
 #: What an objective's entry may say to the loop, its kind, and the least it may be.
 _LOOP_OPTIONS: dict[str, tuple[Any, float]] = {
@@ -32,7 +36,8 @@ _LOOP_OPTIONS: dict[str, tuple[Any, float]] = {
 #: What a first stage takes from the recipe that it belongs to, unless it says otherwise: what describes the run, not the method.
 INHERITED = (
     *("backbone", "pooling", "corpus_share", "combine_turns", "least_turns", "max_length", "dropout", "attention_dropout"),
-    *("layers", "precision", "tokens_per_forward", "seed", "checkpoint_every", "keep", "log_every", "workers"),
+    *("layers", "precision", "compile", "tokens_per_forward", "seed", "shuffle_buffer"),
+    *("checkpoint_every", "keep", "log_every", "workers"),
 )
 
 
@@ -70,9 +75,11 @@ class Recipe:
         frozen_layers: transformer layers, from the bottom, that are not trained; 'half': half of them, rounded down.
         frozen_embeddings: whether the embeddings are not trained.
         precision: 'bf16' computes in half precision with the loss in full; 'auto': on a GPU that can.
+        compile: true has torch compile the backbone, about a minute's work that pays in long runs on a GPU; 'auto': in those.
         tokens_per_forward: tokens encoded at once; beyond it gradients are cached. None: what fits the machine.
         ema: decay of a moving average of the weights, which is then what is saved; 0: none.
         seed: of everything that chance decides.
+        shuffle_buffer: how many examples are shuffled together, in blocks of neighbours drawn from everywhere; None: all at once.
         checkpoint_every: steps between checkpoints that a run can go on from.
         checkpoint_epochs: also keep the model at the end of every epoch, in `epochs/`.
         keep: how many checkpoints stay.
@@ -107,9 +114,11 @@ class Recipe:
     frozen_layers: int | Literal["half"] = 0
     frozen_embeddings: bool = False
     precision: Precision = "auto"
+    compile: Compiling = "auto"
     tokens_per_forward: int | None = None
     ema: float = 0.0
     seed: int = 1
+    shuffle_buffer: int | None = None
     checkpoint_every: int = 1000
     checkpoint_epochs: bool = False
     keep: int = 2
@@ -140,6 +149,8 @@ class Recipe:
         for key in ("warmup", "ema"):
             if not 0 <= getattr(self, key) < 1:
                 raise RecipeError(f"{key}={getattr(self, key)}: a share from 0 to below 1")
+        if self.shuffle_buffer is not None and self.shuffle_buffer < NEIGHBOURS:
+            raise RecipeError(f"shuffle_buffer={self.shuffle_buffer}: needs to be {NEIGHBOURS} or more; null shuffles everything")
         if not 0 < self.corpus_share <= 1:
             raise RecipeError(f"corpus_share={self.corpus_share}: a share from above 0 to 1")
         if self.pooling == "first-last":

@@ -19,7 +19,8 @@ from turnwise.dialogue import Turn
 from turnwise.encoder import TOKENISED, Encoder
 from turnwise.files import sha256
 from turnwise.progress import Progress, silent
-from turnwise.training.tokens import RivalTable, TokenTable, corpus_source, once
+from turnwise.training.cache import corpus_source, once
+from turnwise.training.tokens import RivalTable, TokenTable
 
 #: Turns of a conversation that stand for it, the newest, and their tokens at most; an answer is cut to as many.
 HISTORY = 4

@@ -1,19 +1,15 @@
-"""Texts tokenised once, and examples found once: what training reads lies memory-mapped on disk.
+"""Texts tokenised once: what training reads of them lies memory-mapped on disk.
 
 A folder `tokens/` in the run's folder holds the turns' tokens end to end, where each turn begins, who speaks it, what it says (as a
-hash) and how often that is an answer, where each dialogue begins, and each objective's examples as numbers of turns; where an
-objective reads templates, the tokens of these as well, each template once; where one reads rivals, these as numbers of turns. All
-are named by what they were made of, so a resumed run finds them and a changed corpus, tokenizer or objective does not.
+hash) and how often that is an answer, and where each dialogue begins; where an objective reads templates, the tokens of these as
+well, each template once; where one reads rivals, these as numbers of turns. All of it is written as it comes: memory does not grow
+with the texts.
 """
 
 import contextlib
-import fcntl
-import hashlib
 import json
-import os
-import shutil
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +18,16 @@ import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.backbone.compose import tokenise
-from turnwise.backbone.stream import Tokens
+from turnwise.backbone.stream import Tokens, spans
+from turnwise.corpus.buckets import Buckets
+from turnwise.corpus.fingerprints import NumberedFingerprints, fingerprint
 from turnwise.corpus.store import Corpus
-from turnwise.dialogue import same_text
+from turnwise.dialogue import Dialogue, same_text
 from turnwise.errors import TurnwiseError
-from turnwise.objectives.objective import Objective
 from turnwise.progress import Progress, silent
 from turnwise.template import SlotMarks, Template
+from turnwise.training.cache import corpus_source, once
+from turnwise.training.columns import GrowingArray, read_ahead, release
 
 #: Dialogues tokenised at a time.
 DIALOGUES = 2_000
@@ -95,6 +94,12 @@ class TokenTable:
         """The tokens of a turn, without special ones."""
         return self._tokens[self._ends[turn] : self._ends[turn + 1]]
 
+    def gather(self, turns: npt.NDArray[np.int64]) -> tuple[Tokens, npt.NDArray[np.int64]]:
+        """The tokens of some turns, without special ones, one turn behind the other; and how many each has (turns,)."""
+        starts = np.asarray(self._ends[turns])
+        lengths = np.asarray(self._ends[turns + 1]) - starts
+        return np.asarray(self._tokens[spans(starts, lengths)]), lengths
+
     def speaker(self, turn: int) -> str:
         """Who speaks it."""
         return self._names[int(self._speakers[turn])]
@@ -119,6 +124,16 @@ class TokenTable:
         number = self._templates.number(turn)
         return self.identity(turn) if number is None else self._templates.identity(number)
 
+    def read_next(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Has ranges of turns read from disk ahead of whoever needs them, and gives back the memory of those read before."""
+        columns = (self._ends, self._speakers, self.identities, self._frequencies)
+        for column in (self._tokens, *columns):
+            release(column)
+        for first, last in ranges:
+            for column in columns:
+                read_ahead(column, first, last)
+            read_ahead(self._tokens, int(self._ends[first]), int(self._ends[last]))
+
     def take_rivals(self, rivals: RivalTable) -> None:
         """Lets the turns' rivals be read."""
         self._rivals = rivals
@@ -127,25 +142,6 @@ class TokenTable:
         """Turns that an encoder would answer with in place of this one, nearest first."""
         assert self._rivals is not None, "an objective that reads rivals says so, by miner"
         return self._rivals.of(turn)
-
-
-class ExampleTable:
-    """An objective's examples, memory-mapped: windows of turns and labels."""
-
-    def __init__(self, folder: Path, name: str, columns: int):
-        self._windows = np.load(folder / f"{name}.windows.npy", mmap_mode="r").reshape(-1, columns, 2)
-        self._labels = np.load(folder / f"{name}.labels.npy", mmap_mode="r")
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def by_label(self) -> dict[int, npt.NDArray[np.int64]]:
-        """The numbers of the examples of each label, smallest label first."""
-        return {int(label): np.flatnonzero(self._labels == label) for label in np.unique(self._labels)}
-
-    def rows(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Windows (rows, columns, 2) and labels (rows,) of some examples."""
-        return np.asarray(self._windows[rows], np.int64), np.asarray(self._labels[rows], np.int64)
 
 
 def tokenise_corpus(
@@ -170,174 +166,137 @@ def tokenise_corpus(
     made_of = ["with frequencies and dialogues", *corpus_source(corpus), tokenizer.backend_tokenizer.to_str()]
 
     def write(place: Path) -> None:
-        # arrays of numbers, not lists: tens of millions of turns fit
-        lengths, identities, speakers, answers = array("i"), array("q"), array("h"), array("b")
-        dialogues = array("q", [0])
-        names: dict[str, int] = {}
-        texts: list[str] = []
         total = len(corpus)
-        with (place / "tokens.bin").open("wb") as file:
-
-            def flush() -> None:
-                encoded = [tokens[:LONGEST_TURN] for tokens in tokenise(tokenizer, texts)]
-                lengths.extend(len(tokens) for tokens in encoded)
-                if encoded:
-                    np.concatenate(encoded).tofile(file)
-                texts.clear()
-
-            for number, dialogue in enumerate(corpus, 1):
-                for before, turn in enumerate(dialogue.turns):
-                    answers.append(before > 0)
-                    texts.append(turn.text)
-                    identities.append(_identity(turn.text))
-                    speakers.append(names.setdefault(turn.speaker, len(names)))
-                dialogues.append(len(speakers))
-                if number % DIALOGUES == 0:
-                    flush()
-                    progress("tokenising", number, total)
-            flush()
-        np.save(place / "ends.npy", np.concatenate([[0], np.cumsum(np.frombuffer(lengths, np.int32), dtype=np.int64)]))
-        known = np.frombuffer(identities, np.int64)
-        np.save(place / "identities.npy", known)
-        np.save(place / "frequencies.npy", _frequencies(known, np.frombuffer(answers, np.bool_)))
-        np.save(place / "dialogues.npy", np.frombuffer(dialogues, np.int64))
-        np.save(place / "speakers.npy", np.frombuffer(speakers, np.int16))
-        (place / "speakers.json").write_text(json.dumps(list(names)))
+        with Buckets(place) as buckets:
+            with contextlib.ExitStack() as stack:
+                turns = _TurnWriter(place, tokenizer, stack, buckets)
+                for number, dialogue in enumerate(corpus, 1):
+                    turns.add(dialogue)
+                    if number % DIALOGUES == 0:
+                        turns.flush()
+                        progress("tokenising", number, total)
+                turns.flush()
+            _write_frequencies(place, buckets)
+        (place / "speakers.json").write_text(json.dumps(list(turns.names)))
 
     templates = None if marks is None else _tokenise_templates(corpus, tokenizer, folder, progress, marks)
     return TokenTable(once(folder, "texts", made_of, write), templates)
 
 
+class _TextWriter:
+    """Tokenised texts, written as they come."""
+
+    def __init__(self, place: Path, tokenizer: PreTrainedTokenizerBase, stack: contextlib.ExitStack):
+        self._tokenizer = tokenizer
+        self._length = 0
+        self._file = stack.enter_context((place / "tokens.bin").open("wb"))
+        self._ends = stack.enter_context(GrowingArray(place / "ends.npy", np.int64))
+        self._identities = stack.enter_context(GrowingArray(place / "identities.npy", np.int64))
+        self._ends.extend([0])
+
+    def write(self, texts: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Tokenises texts; gives numbers that equal ones share, case and surrounding space aside."""
+        distinct = list(dict.fromkeys(texts))  # people repeat themselves
+        tokenised = dict(zip(distinct, tokenise(self._tokenizer, distinct), strict=True))
+        encoded = [tokenised[text][:LONGEST_TURN] for text in texts]
+        if encoded:
+            np.concatenate(encoded).tofile(self._file)
+            ends = self._length + np.cumsum([len(tokens) for tokens in encoded])
+            self._ends.extend(ends)
+            self._length = int(ends[-1])
+        # signed, as they always were: the numbers are part of what is prepared
+        unsigned = np.fromiter((fingerprint(same_text(text)) for text in texts), np.uint64, len(texts))
+        self._identities.extend(unsigned.view(np.int64))
+        return unsigned.view(np.int64)
+
+
+class _TurnWriter:
+    """The turns of a corpus, written as they come: what is held is those since the last flush."""
+
+    def __init__(self, place: Path, tokenizer: PreTrainedTokenizerBase, stack: contextlib.ExitStack, buckets: Buckets):
+        self.names: dict[str, int] = {}
+        self._writer = _TextWriter(place, tokenizer, stack)
+        self._buckets = buckets
+        self._speakers = stack.enter_context(GrowingArray(place / "speakers.npy", np.int16))
+        self._dialogues = stack.enter_context(GrowingArray(place / "dialogues.npy", np.int64))
+        self._dialogues.extend([0])
+        self._texts: list[str] = []
+        self._said_by: list[int] = []
+        self._dialogue_ends: list[int] = []
+        self._turns = 0
+
+    def add(self, dialogue: Dialogue) -> None:
+        """Takes the turns of a dialogue."""
+        for turn in dialogue.turns:
+            self._texts.append(turn.text)
+            self._said_by.append(self.names.setdefault(turn.speaker, len(self.names)))
+        self._turns += len(dialogue.turns)
+        self._dialogue_ends.append(self._turns)
+
+    def flush(self) -> None:
+        """Writes what was taken."""
+        self._buckets.add(self._writer.write(self._texts))
+        self._speakers.extend(self._said_by)
+        self._dialogues.extend(self._dialogue_ends)
+        for taken in (self._texts, self._said_by, self._dialogue_ends):
+            taken.clear()
+
+
+def _write_frequencies(place: Path, buckets: Buckets) -> None:
+    """For each turn, how many turns that answer another have its text."""
+    starts = np.load(place / "dialogues.npy", mmap_mode="r")
+    frequencies = np.lib.format.open_memmap(place / "frequencies.npy", "w+", np.int32, (len(buckets),))
+    for identities, turns in buckets:
+        answers = starts[np.searchsorted(starts, turns)] != turns
+        _, number = np.unique(identities, return_inverse=True)
+        frequencies[turns] = np.bincount(number[answers], minlength=len(turns))[number]
+    frequencies.flush()
+
+
 def _tokenise_templates(
     corpus: Corpus, tokenizer: PreTrainedTokenizerBase, folder: Path, progress: Progress, marks: SlotMarks
 ) -> TemplateTokens:
-    """The templates of turns with slots; memory grows with the distinct ones."""
+    """The templates of turns with slots; of each distinct one a fingerprint is held."""
     made_of = ["templates", *marks.tokens, *corpus_source(corpus), tokenizer.backend_tokenizer.to_str()]
 
     def write(place: Path) -> None:
-        numbers = array("i")
-        known: dict[str, int] = {}
-        for done, dialogue in enumerate(corpus, 1):
-            for turn in dialogue.turns:
-                numbers.append(known.setdefault(marks.text(Template.of(turn)), len(known)) if turn.slots else -1)
-            if done % DIALOGUES == 0:
-                progress("taking slots out", done, len(corpus))
+        total = len(corpus)
+        known = NumberedFingerprints()
+        found, fresh = array("i"), list[str]()  # since the last flush: templates by number, and those that are new
+        with contextlib.ExitStack() as stack:
+            writer = _TextWriter(place, tokenizer, stack)
+            numbers = stack.enter_context(GrowingArray(place / "numbers.npy", np.int32))
+
+            def flush() -> None:
+                writer.write(fresh)
+                numbers.extend(found)
+                fresh.clear()
+                del found[:]
+
+            for done, dialogue in enumerate(corpus, 1):
+                for turn in dialogue.turns:
+                    found.append(_number(marks.text(Template.of(turn)), known, fresh) if turn.slots else -1)
+                if done % DIALOGUES == 0:
+                    flush()
+                    progress("taking slots out", done, total)
+            flush()
         if not known:
             raise TurnwiseError(
                 "no turn of this corpus has a slot, so there are no templates: take a corpus that marks slots (turnwise corpus"
                 " stats counts them), have them found by turnwise corpus detect, or leave the objective out (--set"
                 " objectives.tadse=false)"
             )
-        encoded = [tokens[:LONGEST_TURN] for tokens in tokenise(tokenizer, list(known))]
-        np.concatenate(encoded).tofile(place / "tokens.bin")
-        np.save(place / "ends.npy", np.concatenate([[0], np.cumsum([len(tokens) for tokens in encoded], dtype=np.int64)]))
-        np.save(place / "identities.npy", np.array([_identity(text) for text in known], np.int64))
-        np.save(place / "numbers.npy", np.frombuffer(numbers, np.int32))
 
     return TemplateTokens(once(folder, "templates", made_of, write))
 
 
-def find_examples(
-    corpus: Corpus, texts: TokenTable, objectives: Mapping[str, Objective], folder: Path, progress: Progress = silent
-) -> dict[str, ExampleTable]:
-    """Every objective's examples in a corpus, unless they were found before.
-
-    Raises:
-        TurnwiseError: if an objective finds none.
-    """
-    made_of = [*corpus_source(corpus), *(f"{name}={objective!r}" for name, objective in objectives.items())]
-
-    def write(place: Path) -> None:
-        windows = {name: array("i") for name in objectives}
-        labels = {name: array("b") for name in objectives}
-        seen: dict[str, set[int]] = {name: set() for name in objectives}
-        base, total = 0, len(corpus)
-        for number, dialogue in enumerate(corpus, 1):
-            for name, objective in objectives.items():
-                for example in objective.examples(dialogue):
-                    if objective.unique:
-                        first = texts.identity(base + example.windows[0][0])
-                        if first in seen[name]:
-                            continue
-                        seen[name].add(first)
-                    windows[name].extend(base + turn for window in example.windows for turn in window)
-                    labels[name].append(example.label)
-            base += len(dialogue.turns)
-            if number % DIALOGUES == 0:
-                progress("finding examples", number, total)
-        for name in objectives:
-            if len(labels[name]) < 2:
-                raise TurnwiseError(
-                    f"objective {name} finds {len(labels[name])} examples in this corpus: it needs dialogues of a kind that this"
-                    f" one does not hold (see its page in the documentation); --set objectives.{name}=false leaves it out"
-                )
-            np.save(place / f"{name}.windows.npy", np.frombuffer(windows[name], np.int32))
-            np.save(place / f"{name}.labels.npy", np.frombuffer(labels[name], np.int8))
-
-    place = once(folder, "examples", made_of, write)
-    return {name: ExampleTable(place, name, objective.columns) for name, objective in objectives.items()}
-
-
-def corpus_source(corpus: Corpus) -> list[str]:
-    """What tells a corpus from others: its stores' contents, and which of their dialogues and turns are read, and how."""
-    share = () if corpus.share == 1 else (f"share {corpus.share!r}",)
-    combined = ("combined turns",) if corpus.combine_turns else ()
-    least = () if corpus.least_turns == 1 else (f"least turns {corpus.least_turns}",)
-    generations = (store.manifest["generation"] for store in corpus.stores)
-    return [*generations, *(corpus.splits or ("all splits",)), *share, *combined, *least]
-
-
-def once(folder: Path, kind: str, made_of: list[str], write: Callable[[Path], None]) -> Path:
-    """The folder for something made of certain things: written under another name and renamed, unless it is there.
-
-    Runs that share a folder wait for the one that writes and take what it has finished; what a killed one left is written over.
-    """
-    place = folder / f"{kind}-{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:12]}"
-    unfinished = folder / f".writing-{place.name}"
-    while not place.is_dir():
-        unfinished.mkdir(parents=True, exist_ok=True)
-        with _alone(unfinished) as held:
-            if held and not place.is_dir():
-                for leftover in unfinished.iterdir():
-                    leftover.unlink()
-                try:
-                    write(unfinished)
-                except BaseException:
-                    shutil.rmtree(unfinished)
-                    raise
-                unfinished.rename(place)
-    with contextlib.suppress(OSError):  # made by one that came too late; another such may have removed it already
-        unfinished.rmdir()
-    return place
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[bool]:
-    """Waits until nobody else holds a folder, and holds it; false if it has been renamed or removed meanwhile."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:
-        yield False
-        return
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)  # which the system lets go of even when this process is killed
-        except OSError as error:
-            raise TurnwiseError(f"{folder.parent} cannot be locked ({error}): keep the cache on a local disk") from error
-        yield folder.is_dir() and os.path.samestat(os.fstat(handle), folder.stat())
-    finally:
-        os.close(handle)
-
-
-def _identity(text: str) -> int:
-    digest = hashlib.blake2b(same_text(text).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
-def _frequencies(identities: npt.NDArray[np.int64], answers: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-    """For each turn, how many turns that answer another have its text: eight bytes a turn are held, and no text."""
-    _, number = np.unique(identities, return_inverse=True)
-    return np.bincount(number[answers], minlength=len(identities))[number].astype(np.int32)
+def _number(text: str, known: NumberedFingerprints, fresh: list[str]) -> int:
+    """The number of a text; one that is new is noted."""
+    before = len(known)
+    number = known.number(fingerprint(text))
+    if number == before:
+        fresh.append(text)
+    return number
 
 
 def _none() -> Any:

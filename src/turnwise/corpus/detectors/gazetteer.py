@@ -83,8 +83,8 @@ def _name_counts(book: EntityBook) -> dict[str, Counter[str]]:
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for name, values in book.entries.items():
-        for value, count in values:
+    for name in book.counts:
+        for value, count in book.common(name, book.values):
             words = forms_of(value)
             if sum(map(str.isalnum, value)) > 2 and not ENGLISH_STOP_WORDS.issuperset(words):
                 counts[" ".join(words)][name] += count

@@ -1,0 +1,103 @@
+"""Memory does not grow with the corpus: what is written as it comes, and whole stages in processes of their own."""
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import past_memory
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import backbone
+
+from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.dialogue import Dialogue, Turn
+from turnwise.encoder import Encoder
+from turnwise.objectives.registry import make_objective
+from turnwise.training import examples as examples_module
+from turnwise.training import tokens as tokens_module
+from turnwise.training.columns import GrowingArray, read_ahead, release
+from turnwise.training.examples import find_examples
+from turnwise.training.tokens import tokenise_corpus
+
+PROC = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc here: peak memory is read from it")
+MEGABYTE = 1_000_000
+
+
+def corpus(place: Path, dialogues: int) -> Corpus:
+    """Dialogues of ten turns of which every second is its own."""
+    with StoreWriter(place) as writer:
+        for number in range(dialogues):
+            turns = (Turn(("user", "system")[n % 2], f"this is said in {number * n % 2 or number} at {n}") for n in range(10))
+            writer.write(Dialogue(str(number), tuple(turns)))
+        writer.commit({})
+    return read_corpus(place)
+
+
+def test_tokens_and_examples_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five times the turns take hardly more memory: eight bytes of each of the 16,000 more turns would be 128 kB."""
+    for module in (tokens_module, examples_module):
+        monkeypatch.setattr(module, "DIALOGUES", 100)
+    monkeypatch.setattr(examples_module, "_COPIED", 1_000)
+    monkeypatch.setattr("turnwise.corpus.rows.GROUP_TURNS", 1_000)
+    tokenizer = Encoder.load(backbone(), device="cpu").backbone.tokenizer
+    objectives = {"wmdc": make_objective("wmdc", {}), "dse": make_objective("dse", {"positives": "dropout"})}
+    peaks = []
+    for dialogues in (100, 400, 2_000):  # the first warms up what is made once
+        source = corpus(tmp_path / f"store-{dialogues}", dialogues)
+        tracemalloc.start()
+        texts = tokenise_corpus(source, tokenizer, tmp_path / f"cache-{dialogues}")
+        found = find_examples(source, texts, objectives, tmp_path / f"cache-{dialogues}")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert len(texts) == 10 * dialogues
+        assert len(found["wmdc"]) == 24 * dialogues
+    assert peaks[2] < peaks[1] + 128_000
+
+
+@given(st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=20), max_size=5))
+def test_an_array_that_grew_is_the_array(tmp_path_factory: pytest.TempPathFactory, parts: list[list[int]]) -> None:
+    path = tmp_path_factory.mktemp("grown") / "array.npy"
+    with GrowingArray(path, np.int32) as array:
+        for part in parts:
+            array.extend(part)
+        assert len(array) == sum(map(len, parts))
+    found = np.load(path, mmap_mode="r")
+    assert found.dtype == np.int32
+    assert found.tolist() == [number for part in parts for number in part]
+
+
+def test_reading_ahead_and_giving_back_change_nothing(tmp_path: Path) -> None:
+    values = np.arange(60_000).reshape(-1, 3, 2)
+    np.save(tmp_path / "values.npy", values)
+    mapped = np.load(tmp_path / "values.npy", mmap_mode="r")
+    values.tofile(tmp_path / "values.bin")
+    for array in (mapped, np.memmap(tmp_path / "values.bin", np.int64, "r"), np.arange(5)):
+        expected = array.tolist()
+        for first, last in ((0, len(array)), (1, 3), (4, 4), (len(array) - 1, len(array))):
+            read_ahead(array, first, last)
+        release(array)
+        assert array.tolist() == expected
+
+
+def peaks(folder: Path, utterances: int, *stages: str) -> dict[str, int]:
+    """The most anonymous memory of each stage."""
+    rows = list(past_memory.results(folder, utterances, list(stages)))
+    return {str(row["stage"]): int(str(row["anonymous"])) for row in rows if row["stage"] in stages}
+
+
+@PROC
+def test_stages_stay_small(tmp_path: Path) -> None:
+    found = peaks(tmp_path, 40_000, "import", "stats", "augment")
+    assert list(found) == ["import", "stats", "augment"]
+    assert all(20 * MEGABYTE < peak < 250 * MEGABYTE for peak in found.values()), found
+
+
+@PROC
+@pytest.mark.full
+def test_stages_grow_by_few_bytes_an_utterance(tmp_path: Path) -> None:
+    """Forty bytes are a gigabyte and a half for 37 million utterances."""
+    few, many = 200_000, 2_000_000
+    small, large = (peaks(tmp_path / str(size), size, *past_memory.STAGES) for size in (few, many))
+    grown = {stage: (large[stage] - small[stage]) / (many - few) for stage in past_memory.STAGES}
+    assert all(size < 40 for size in grown.values()), grown
