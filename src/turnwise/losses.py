@@ -50,7 +50,7 @@ def hard_negative_nt_xent(
     partners = torch.arange(count, device=vectors.device).roll(count // 2)
     positive = similarity.gather(1, partners[:, None])[:, 0]
     negative = ~torch.eye(count, dtype=torch.bool, device=vectors.device)
-    negative[torch.arange(count, device=vectors.device), partners] = False
+    negative = negative.scatter(1, partners[:, None], False)
     if same is not None:
         negative &= ~same
     number = negative.sum(1)

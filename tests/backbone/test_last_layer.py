@@ -116,7 +116,7 @@ def test_the_varlen_kernel_gives_the_same() -> None:
     query = torch.randn(int(counts.sum()), 4, 32, device=device, dtype=torch.bfloat16)
     key, value = (torch.randn(stream.tokens, 4, 32, device=device, dtype=torch.bfloat16) for _ in range(2))
     kernel, groups = (
-        attention_at(query, key, value, counts, shape_of(stream, device, varlen), scaling=0.2, dropout=0.0)
+        attention_at(query, key, value, counts, shape_of(stream, device, varlen=varlen), scaling=0.2, dropout=0.0)
         for varlen in (True, False)
     )
     assert_close(kernel, groups, atol=3e-2, rtol=3e-2)

@@ -17,7 +17,7 @@ def test_varlen_equals_length_groups(window: int | None, causal: bool) -> None:
     random = np.random.default_rng(0)
     stream = TokenStream.of([random.integers(5, 99, length).astype(np.int32) for length in (3, 17, 5, 5, 40, 1, 17)])
     device = torch.device("cuda")
-    shapes = {"varlen": shape_of(stream, device, True), "groups": shape_of(stream, device, False)}
+    shapes = {"varlen": shape_of(stream, device, varlen=True), "groups": shape_of(stream, device)}
     torch.manual_seed(0)
     states = [torch.randn(1, 4, stream.tokens, 32, device=device, dtype=torch.bfloat16) for _ in range(3)]
     found: dict[str, list[torch.Tensor]] = {}

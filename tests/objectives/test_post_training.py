@@ -481,7 +481,7 @@ def test_shares_of_processes_add_up(name: str, tmp_path: Path, monkeypatch: pyte
         run.optimizer.zero_grad(set_to_none=True)
         share = TokenPart(part.objective, prepared, part.heads, 1.0)  # type: ignore[arg-type]
         (value,) = TokenStep(run.encoder, 300, rank, world).run([share], lambda _: None)
-        return value, {key: found.grad.clone() for key, found in run.named.items() if found.grad is not None}
+        return float(value), {key: found.grad.clone() for key, found in run.named.items() if found.grad is not None}
 
     alone, shares = step(0, 1), [step(rank, 2) for rank in range(2)]
     assert sum(value for value, _ in shares) == pytest.approx(alone[0], rel=1e-5)

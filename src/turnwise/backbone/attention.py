@@ -1,11 +1,12 @@
 """Attention over a flat stream of tokens, registered with transformers so that its own model code runs unpadded.
 
 transformers' models call an attention function by name and pass keyword arguments through to it. Ours gets the stream's shape
-that way and attends within each sequence alone. Two ways to do it, equal in what they compute:
+that way and attends within each sequence alone. Three ways to do it, equal in what they compute:
 
 - **by length**: sequences of equal length are neighbours in the stream, so each group is a rectangle without padding; one call
   of PyTorch's attention a group. Works everywhere, and with dropout on the attention weights.
 - **varlen**: one kernel for the whole stream, on CUDA in half precision; it has no dropout on the attention weights.
+- **in tiles**: one kernel for the whole stream, on CUDA, for sequences as short as turns of dialogues are (`tile_attention`).
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
-from turnwise.backbone.stream import Group, TokenStream
+from turnwise.backbone.stream import Group, TokenStream, to_device
+from turnwise.backbone.tiles import tile_for, tiles_of
 
 #: The name under which transformers' models find the function.
 UNPADDED = "turnwise_unpadded"
@@ -31,19 +33,26 @@ class StreamShape:
 
     Attributes:
         groups: runs of sequences of one length.
-        starts: where sequences begin (sequences + 1,), int32 on the device; None to go by length.
+        starts: where sequences begin (sequences + 1,), int32 on the device; None where the varlen kernel does not serve.
         longest: tokens of the longest sequence.
+        tiles: what `tiles.tiles_of` makes of the groups, on the device; None where sequences are too long for tiles.
+        tile: places of a tile.
     """
 
     groups: tuple[Group, ...]
     starts: torch.Tensor | None
     longest: int
+    tiles: torch.Tensor | None = None
+    tile: int = 0
 
 
-def shape_of(stream: TokenStream, device: torch.device, varlen: bool) -> StreamShape:
-    """The shape of a stream, with its starts on the device where the varlen kernel is to be used."""
-    starts = stream.starts().to(device, torch.int32, non_blocking=True) if varlen else None
-    return StreamShape(stream.groups, starts, int(stream.lengths[-1]))
+def shape_of(stream: TokenStream, device: torch.device, *, varlen: bool = False, tiled: bool = False) -> StreamShape:
+    """The shape of a stream, with what the kernels that serve have to know of it on the device."""
+    longest = int(stream.lengths[-1])
+    tile = tile_for(longest) if tiled else None
+    tiles = None if tile is None else to_device(tiles_of(stream.groups, tile), device)
+    starts = to_device(stream.starts().int(), device) if varlen else None
+    return StreamShape(stream.groups, starts, longest, tiles, tile or 0)
 
 
 def unpadded_attention(
@@ -62,6 +71,8 @@ def unpadded_attention(
 ) -> tuple[torch.Tensor, None]:
     """Attention within each sequence of a stream; (1, heads, tokens, size) in, (1, tokens, heads, size) out."""
     causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
+    if stream_shape.tiles is not None:
+        return _tiled(query, key, value, stream_shape, scaling, dropout, sliding_window, causal), None
     if stream_shape.starts is not None:
         return _varlen(query, key, value, stream_shape, scaling, sliding_window, causal), None
     pieces = []
@@ -136,6 +147,25 @@ def _window(length: int, window: int | None, device: torch.device, causal: bool)
     return (distance.abs() < window) & ((distance >= 0) if causal else True)
 
 
+def _tiled(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    shape: StreamShape,
+    scaling: float | None,
+    dropout: float,
+    window: int | None,
+    causal: bool,
+) -> torch.Tensor:
+    from turnwise.backbone.tile_attention import tile_attention
+
+    assert shape.tiles is not None
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    # squeeze, not [0]: the gradient of that is a tensor of zeros to be filled
+    query, key, value = (states.squeeze(0).transpose(0, 1) for states in (query, key, value))  # (tokens, heads, size)
+    return tile_attention(query, key, value, shape.tiles, shape.tile, scale, dropout, causal, window)[None]
+
+
 def _varlen(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -149,7 +179,7 @@ def _varlen(
 
     assert shape.starts is not None
     reach = -1 if window is None else window - 1
-    query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))  # (tokens, heads, size)
+    query, key, value = (states.squeeze(0).transpose(0, 1) for states in (query, key, value))  # (tokens, heads, size)
     attended = varlen_attn(
         query,
         key,

@@ -19,7 +19,8 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, 
 from turnwise.backbone.attention import UNPADDED, StreamShape, shape_of
 from turnwise.backbone.last_layer import LIKE_BERT, last_layer_at
 from turnwise.backbone.source import BackboneError, check, locate
-from turnwise.backbone.stream import TokenStream
+from turnwise.backbone.stream import TokenStream, to_device
+from turnwise.backbone.tiles import HEAD_SIZES, TRITON
 
 #: Families whose code runs over a flat stream, and where their positions start (None: behind the padding id).
 UNPADDED_FAMILIES: dict[str, int | None] = {
@@ -203,6 +204,22 @@ class Backbone(nn.Module):
             if isinstance(module, nn.Linear):
                 module.weight.data = module.weight.data.t().contiguous().t()
 
+    def compile(self, **settings: Any) -> None:
+        """Has torch compile the model for training, at the first step; on a GPU, for streams that attention in tiles serves.
+
+        In one piece, for any number of tokens. Other streams, and all outside of training, go on uncompiled.
+
+        Args:
+            settings: instead of the usual ones, for `torch.compile`.
+
+        Raises:
+            BackboneError: if the model does not run unpadded.
+        """
+        if self.execution != "unpadded":
+            raise BackboneError(f"{self.config.model_type} runs in buckets, which are not compiled: leave compile=false")
+        # not as an attribute: a module would count what is compiled, and its parameters, among its own
+        self.__dict__["_compiled"] = torch.compile(self.model, **{"dynamic": True, "fullgraph": True, **settings})
+
     def forward(self, stream: TokenStream, layers: Layers = "last") -> torch.Tensor:
         """Token states (tokens, hidden) in stream order."""
         stream = stream.to(self.device)
@@ -264,14 +281,22 @@ class Backbone(nn.Module):
 
     def _unpadded(self, stream: TokenStream, layers: Layers) -> torch.Tensor:
         inputs, shape = self._flat(stream)
+        compiled = self.__dict__.get("_compiled")
+        if compiled is not None and self.training and layers == "last" and shape.tiles is not None:
+            return torch.as_tensor(compiled(**inputs, stream_shape=shape).last_hidden_state)[0]
         return self._states(layers, **inputs, stream_shape=shape)[0]
 
     def _flat(self, stream: TokenStream) -> tuple[dict[str, torch.Tensor], StreamShape]:
         """The stream as one row of tokens (1, tokens), and its shape."""
-        positions = stream.positions().to(self.device, non_blocking=True) + self._first_position
+        positions = to_device(stream.positions() + self._first_position, self.device)
         segments = self._segments(None if stream.segments is None else stream.segments[None], stream.ids[None])
         inputs = {"input_ids": stream.ids[None], "position_ids": positions[None], **segments}
-        return inputs, shape_of(stream, self.device, self._varlen())
+        return inputs, shape_of(stream, self.device, varlen=self._varlen(), tiled=self._tiled())
+
+    def _tiled(self) -> bool:
+        """Whether the kernel for short sequences serves."""
+        size = self.hidden // self.config.num_attention_heads
+        return self.device.type == "cuda" and TRITON and size in HEAD_SIZES
 
     def _varlen(self) -> bool:
         """Whether the varlen kernel serves: half precision on CUDA, and no dropout on attention weights to be done."""

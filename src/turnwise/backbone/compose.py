@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
-from turnwise.backbone.stream import Tokens
+from turnwise.backbone.stream import Tokens, spans
 from turnwise.dialogue import SYSTEM
 
 #: How the turns of a history are joined: by the backbone's separator, or each behind a token that names its speaker.
@@ -79,6 +80,26 @@ class Composer:
         """A single text; what is too long loses its end, as everywhere."""
         room = longest - len(self.prefix) - len(self.suffix)
         return np.concatenate([self.prefix, tokens[: max(0, room)], self.suffix])
+
+    def texts(self, tokens: Tokens, lengths: npt.NDArray[np.int64], longest: int) -> list[Tokens]:
+        """What `text` gives for each of several texts, all at once.
+
+        Args:
+            tokens: theirs, one text behind the other.
+            lengths: how many each has (texts,).
+            longest: tokens of a sequence.
+        """
+        before, behind = len(self.prefix), len(self.suffix)
+        cut = np.minimum(lengths, max(0, longest - before - behind))
+        ends = np.cumsum(cut + before + behind)
+        starts = ends - cut - before - behind
+        whole = np.empty(ends[-1] if len(ends) else 0, np.int32)
+        for place in range(before):
+            whole[starts + place] = self.prefix[place]
+        for place in range(behind):
+            whole[ends - behind + place] = self.suffix[place]
+        whole[spans(starts + before, cut)] = tokens[spans(np.cumsum(lengths) - lengths, cut)]
+        return [whole[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
     def history(self, turns: Sequence[Tokens], speakers: Sequence[str], longest: int) -> Tokens:
         """Turns in order, newest last; what is too long loses its beginning, so the newest turns stay."""

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 import torch
 from torch import nn
 
-from turnwise.backbone.stream import TokenStream
+from turnwise.backbone.stream import TokenStream, to_device
 
 Pooling = Literal["mean", "cls", "cls-mlp", "max", "first-last"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
@@ -18,13 +18,11 @@ def pool(states: torch.Tensor, stream: TokenStream, pooling: Pooling) -> torch.T
     the states are the average of the first layer's and the last's is the backbone's affair.
     """
     if pooling in ("cls", "cls-mlp"):
-        rows = states[stream.starts()[:-1].to(states.device)]
+        rows = states[to_device(stream.starts()[:-1], states.device)]
     else:
-        pieces = []
-        for group in stream.groups:
-            rectangle = states[group.start : group.end].unflatten(0, (group.count, group.length))
-            pieces.append(rectangle.amax(1) if pooling == "max" else rectangle.mean(1))
-        rows = torch.cat(pieces)
+        lengths = to_device(torch.from_numpy(stream.lengths), states.device)
+        # unsafe: it is not looked whether lengths add up, for which a GPU would be waited for
+        rows = torch.segment_reduce(states, "max" if pooling == "max" else "mean", lengths=lengths, unsafe=True)
     return stream.restore(rows)
 
 

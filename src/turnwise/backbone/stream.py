@@ -73,8 +73,7 @@ class TokenStream:
 
     def positions(self) -> torch.Tensor:
         """The place of every token in its own sequence (tokens,)."""
-        parts = [torch.arange(group.length).repeat(group.count) for group in self.groups]
-        return torch.cat(parts)
+        return torch.from_numpy(spans(np.zeros_like(self.lengths), self.lengths))
 
     def starts(self) -> torch.Tensor:
         """Where each sequence begins, and where the last one ends (sequences + 1,)."""
@@ -82,20 +81,19 @@ class TokenStream:
 
     def to(self, device: torch.device) -> "TokenStream":
         """The same with its tensors on a device."""
-        segments = None if self.segments is None else self.segments.to(device, non_blocking=True)
-        return TokenStream(self.ids.to(device, non_blocking=True), segments, self.lengths, self.order, self.groups)
+        segments = None if self.segments is None else to_device(self.segments, device)
+        return TokenStream(to_device(self.ids, device), segments, self.lengths, self.order, self.groups)
 
     def restore(self, rows: torch.Tensor) -> torch.Tensor:
         """Rows of one sequence each, brought from stream order back into the order in which the sequences were given."""
-        places = torch.from_numpy(np.argsort(self.order)).to(rows.device)
-        return rows[places]
+        return rows[to_device(torch.from_numpy(np.argsort(self.order)), rows.device)]
 
     def restore_tokens(self, states: torch.Tensor) -> torch.Tensor:
         """Token states in stream order, brought into the order in which the sequences were given, one behind the other."""
         starts = self.starts().numpy()
         places = np.argsort(self.order)
         rows = np.concatenate([np.arange(starts[place], starts[place + 1]) for place in places])
-        return states[torch.from_numpy(rows).to(states.device)]
+        return states[to_device(torch.from_numpy(rows), states.device)]
 
     def buckets(self, budget: int) -> Iterator[tuple[int, int]]:
         """Ranges of sequences (first, behind the last) that, padded to their longest, stay within a budget of tokens.
@@ -108,6 +106,20 @@ class TokenStream:
                 yield first, index
                 first = index
         yield first, len(self.lengths)
+
+
+def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A tensor on a device; to a GPU from memory that it reads by itself, or the host would wait for what the GPU has to do."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+def spans(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The numbers from each start on, as many as its length, one span behind the other."""
+    ends = np.cumsum(lengths)
+    found: npt.NDArray[np.int64] = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+    return found
 
 
 def chunks(lengths: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:

@@ -25,7 +25,7 @@ from turnwise.backbone.compose import TurnStyle
 from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.losses import candidate_nt_xent, guided_cosine, guided_vectors
-from turnwise.objectives.objective import Batch, BatchStates, Example, ForEncoders, Prepared
+from turnwise.objectives.objective import Batch, BatchStates, Example, Figures, ForEncoders, Prepared
 
 #: Units of the layer by which the authors' code weights turns.
 _RELEASED_UNITS = 256
@@ -165,7 +165,7 @@ class DialogueCSE(ForEncoders):
         own[rows[:, 0], np.searchsorted(offered, responses)] = True
         return own
 
-    def loss(self, states: BatchStates, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(self, states: BatchStates, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """Eqs. 3 to 8."""
         tokens, mask = states.padded()
         means = tokens.sum(1) / mask.sum(1, keepdim=True)
@@ -180,7 +180,7 @@ class DialogueCSE(ForEncoders):
             similarity = guided_cosine(self._summed(turns, present, before, heads), tokens[offered], mask[offered])
         loss = candidate_nt_xent(similarity, facts["positives"], facts["candidates"], self.temperature)
         positive = similarity.detach().gather(1, facts["positives"][:, None])
-        return loss, {"positive": float(positive.mean()), "negatives": float(facts["candidates"].sum(1).float().mean()) - 1}
+        return loss, {"positive": positive.detach().mean(), "negatives": facts["candidates"].sum(1).float().mean() - 1}
 
     def _summed(self, turns: torch.Tensor, present: torch.Tensor, before: torch.Tensor, heads: nn.Module) -> torch.Tensor:
         """The turns' vectors brought together (contexts, hidden), by weights in which the responses have no part."""

@@ -15,7 +15,7 @@ from torch import nn
 from turnwise.backbone.compose import TurnStyle
 from turnwise.dialogue import Dialogue
 from turnwise.losses import Weighting, hard_negative_nt_xent
-from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared, equal_texts, words
+from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared, equal_texts, words
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,7 @@ class DSE(ForEncoders):
         identities = np.stack([batch.identities(0), batch.identities(1)])
         return Prepared(batch.column(0) + batch.column(1), len(batch), {"identities": identities})
 
-    def loss(
-        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
-    ) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """Eqs. 1–3 on the heads' outputs."""
         same = equal_texts(facts["identities"].flatten())
         projected = heads(vectors)
@@ -98,4 +96,4 @@ class DSE(ForEncoders):
             weighting=self.weighting,
             same=same if self.mask_equal and self.positives != "dropout" else None,
         )
-        return loss, {"equal_texts": float(same.sum()) / 2}
+        return loss, {"equal_texts": same.sum() / 2}

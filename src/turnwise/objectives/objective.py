@@ -36,11 +36,22 @@ class Example(NamedTuple):
     label: int = 0
 
 
+#: What an objective says of a batch for the log. Tensors stay where they are until somebody reads them: a GPU is not waited for.
+Figures = dict[str, torch.Tensor | float]
+
+
 class Texts(Protocol):
     """Tokenised turns, by number."""
 
     def tokens(self, turn: int) -> Tokens:
         """The tokens of a turn, without special ones."""
+
+    def gather(self, turns: npt.NDArray[np.int64]) -> tuple[Tokens, npt.NDArray[np.int64]]:
+        """The tokens of some turns, without special ones, one turn behind the other; and how many each has (turns,)."""
+
+    @property
+    def identities(self) -> npt.NDArray[np.int64]:
+        """For each turn, a number that turns of equal text share (turns,)."""
 
     def speaker(self, turn: int) -> str:
         """Who speaks it."""
@@ -101,7 +112,11 @@ class Batch:
 
     def column(self, number: int) -> list[Tokens]:
         """The sequences of one column."""
-        return [self.sequence(first, last) for first, last in self.windows[:, number].tolist()]
+        windows = self.windows[:, number]
+        if self.composer.roles or (np.diff(windows) != 1).any():
+            return [self.sequence(first, last) for first, last in windows.tolist()]
+        # single turns, the most frequent case, all at once: threads that prepare must not keep the interpreter from the loop
+        return self.composer.texts(*self.texts.gather(windows[:, 0]), min(self.max_length, self.longest))
 
     def stranger(self, turn: int, unlike: Sequence[int], speaker: str | None = None) -> int:
         """A turn of another dialogue than a turn's own, drawn at random.
@@ -144,13 +159,12 @@ class Batch:
 
     def identities(self, number: int) -> npt.NDArray[np.int64]:
         """A number for each window of a column; equal texts share it."""
-        return np.array(
-            [
-                hash(tuple(self.texts.identity(turn) for turn in range(first, last)))
-                for first, last in self.windows[:, number].tolist()
-            ],
-            np.int64,
-        )
+        windows = self.windows[:, number]
+        found = np.array(self.texts.identities[windows[:, 0]], np.int64)
+        for row in np.flatnonzero(np.diff(windows)[:, 0] != 1):
+            first, last = windows[row]
+            found[row] = hash(tuple(self.texts.identities[first:last].tolist()))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,9 +288,7 @@ class PooledObjective(_Objective, Protocol):
 
     needs: Literal["pooled"]
 
-    def loss(
-        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
-    ) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """The loss over a whole batch from its vectors (columns, rows, hidden), and figures for the log."""
 
 
@@ -285,7 +297,7 @@ class BatchObjective(_Objective, Protocol):
 
     needs: Literal["states"]
 
-    def loss(self, states: BatchStates, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(self, states: BatchStates, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """The loss over a whole batch from its sequences' token states, and figures for the log."""
 
 

@@ -13,7 +13,7 @@ from turnwise.backbone.compose import TurnStyle
 from turnwise.dialogue import Dialogue
 from turnwise.losses import hard_negative_nt_xent
 from turnwise.objectives.dse import DSE
-from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared
+from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,7 @@ class PairSupCon(ForEncoders):
         """Premises, then hypotheses."""
         return Prepared(batch.column(0) + batch.column(1), len(batch), {"entails": np.stack([batch.labels, batch.labels])})
 
-    def loss(
-        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
-    ) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """The contrastive loss over entailing pairs plus the weighted classification loss over all."""
         assert isinstance(heads, nn.ModuleDict)
         entails = facts["entails"][0]
@@ -68,5 +66,5 @@ class PairSupCon(ForEncoders):
         pairs = entails.nonzero()[:, 0]
         projected = heads["contrast"](vectors[:, pairs])
         contrast = hard_negative_nt_xent(projected[0], projected[1], self.temperature) if len(pairs) > 1 else 0 * logits.sum()
-        logs = {"contrast": float(contrast.detach()), "classification": float(classification.detach())}
+        logs = {"contrast": contrast.detach(), "classification": classification.detach()}
         return contrast + self.classification_weight * classification, logs

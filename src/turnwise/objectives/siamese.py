@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from turnwise.backbone.compose import TurnStyle
 from turnwise.dialogue import Dialogue
-from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared
+from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,13 @@ class Siamese(ForEncoders):
         identities = np.stack([batch.identities(0), batch.identities(1)])
         return Prepared(batch.column(0) + batch.column(1), len(batch), {"identities": identities})
 
-    def loss(
-        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
-    ) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """Cross-entropy of each matched context over the batch's responses; scaled as attention is."""
         responses = facts["identities"][1]
         same = responses[:, None] == responses[None, :]
         logits = (heads(vectors[0]) @ vectors[1].T).float() / vectors.shape[-1] ** 0.5
         targets = torch.arange(len(logits), device=logits.device)
-        equal = (float(same.sum()) - len(same)) / 2
+        equal = (same.sum() - len(same)) / 2
         if self.mask_equal:
             logits = logits.masked_fill(same.fill_diagonal_(False), -1e9)
         return cross_entropy(logits, targets), {"equal_texts": equal}

@@ -11,7 +11,7 @@ from torch import nn
 from turnwise.backbone.compose import TurnStyle
 from turnwise.dialogue import Dialogue
 from turnwise.losses import nt_xent
-from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared, words
+from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared, words
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,7 @@ class SimCSE(ForEncoders):
         identities = np.stack([batch.identities(column) for column in range(self.columns)])
         return Prepared(sequences, len(batch), {"identities": identities})
 
-    def loss(
-        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
-    ) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """Eq. 1 (unsupervised) or Eq. 5 (supervised) of the paper."""
         projected = heads(vectors)
         candidates = facts["identities"][1:].flatten()
@@ -79,4 +77,4 @@ class SimCSE(ForEncoders):
             negatives=projected[2] if self.supervised else None,
             same=same if self.mask_equal else None,
         )
-        return loss, {"equal_texts": float(same.sum()) - len(same)}
+        return loss, {"equal_texts": same.sum() - len(same)}

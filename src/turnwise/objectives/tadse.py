@@ -25,7 +25,7 @@ from turnwise.backbone.stream import Tokens
 from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.losses import nt_xent
-from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared, equal_texts
+from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared, equal_texts
 from turnwise.template import slots_in_place
 
 
@@ -114,9 +114,7 @@ class TaDSE(ForEncoders):
         }
         return Prepared([sequence for view in self._views for sequence in made[view]], len(turns), facts)
 
-    def loss(
-        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
-    ) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """Eq. 4; each of its losses goes to the log as well."""
         first_template = self._views.count("utterance")
         utterances, templates = vectors[:first_template], heads(vectors[first_template:])
@@ -133,8 +131,8 @@ class TaDSE(ForEncoders):
             same = equal_templates if self.mask_equal else None
             losses["pair"] = self._pair_loss(utterances[0], templates[0], same)
         total = torch.stack([self._weight(name) * loss for name, loss in losses.items()]).sum()
-        figures = {f"{name}_loss": float(loss.detach()) for name, loss in losses.items()}
-        return total, figures | {"equal_templates": float(equal_templates.sum())}
+        figures: Figures = {f"{name}_loss": loss.detach() for name, loss in losses.items()}
+        return total, figures | {"equal_templates": equal_templates.sum()}
 
     def _pair_loss(self, utterances: torch.Tensor, templates: torch.Tensor, same: torch.Tensor | None) -> torch.Tensor:
         """Eq. 3, or with the other side's negatives, or half of each."""

@@ -15,7 +15,7 @@ from torch import nn
 from turnwise.backbone.compose import ROLE_TOKENS, TurnStyle
 from turnwise.dialogue import SYSTEM, Dialogue
 from turnwise.losses import nt_xent
-from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared
+from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,9 @@ class TODBERT(ForEncoders):
             identities.append(batch.texts.identity(answer))
         return Prepared(contexts + responses, len(batch), {"identities": np.array([identities, identities], np.int64)})
 
-    def loss(
-        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
-    ) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """Cross-entropy of each context over the batch's responses."""
         responses = facts["identities"][1]
         same = responses[:, None] == responses[None, :]
         loss = nt_xent(vectors[0], vectors[1], 1.0, similarity="dot", same=same if self.mask_equal else None)
-        return loss, {"equal_texts": (float(same.sum()) - len(same)) / 2}
+        return loss, {"equal_texts": (same.sum() - len(same)) / 2}

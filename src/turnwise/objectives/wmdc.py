@@ -20,7 +20,7 @@ from turnwise.backbone.compose import TurnStyle
 from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.losses import inverse_response_frequency, symmetric_nt_xent
-from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared
+from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,7 @@ class WMDC(ForEncoders):
         }
         return Prepared(batch.column(0) + batch.column(1), len(batch), facts)
 
-    def loss(
-        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
-    ) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """Eq. 5 on the outputs of the size's head."""
         assert isinstance(heads, nn.ModuleDict)
         size = int(facts["size"])
@@ -98,5 +96,5 @@ class WMDC(ForEncoders):
         loss = symmetric_nt_xent(
             projected[0], projected[1], self.temperature, weights=weights, same=same if self.mask_equal else None
         )
-        logs = {"window": float(size), "equal_texts": (float(same.sum()) - len(same)) / 2}
-        return loss, logs if weights is None else {**logs, "weight": float(weights.mean())}
+        logs: Figures = {"window": float(size), "equal_texts": (same.sum() - len(same)) / 2}
+        return loss, logs if weights is None else {**logs, "weight": weights.mean()}
