@@ -1,4 +1,4 @@
-"""The loop is exact: cached equals plain, two processes equal one, killed and resumed equals undisturbed."""
+"""The loop is exact: cached equals plain, killed and resumed equals undisturbed; test_processes.py has several processes."""
 
 import json
 import multiprocessing
@@ -22,7 +22,6 @@ from turnwise.corpus.store import Corpus
 from turnwise.encoder import Encoder
 from turnwise.training import checkpoint as checkpoint_module
 from turnwise.training.checkpoint import CheckpointError, latest_checkpoint
-from turnwise.training.encoding import _Layout, sorted_chunks
 from turnwise.training.errors import TrainingError
 from turnwise.training.loop import _Run, train
 from turnwise.training.recipe import Recipe, load_recipe
@@ -88,7 +87,7 @@ def test_caching_replays_dropout(tmp_path: Path) -> None:
         with torch.no_grad():
             for name, value in direction.items():
                 run.named[name].add_(value, alpha=sign * step)
-        losses.append(run._step(batches)["loss"])
+        losses.append(float(run._step(batches)["loss"]))
         with torch.no_grad():
             for name, value in direction.items():
                 run.named[name].sub_(value, alpha=sign * step)
@@ -152,99 +151,6 @@ def test_combined_losses_are_logged_apart(tmp_path: Path) -> None:
     assert not any(key.startswith("loss.") for line in metrics(tmp_path / "alone") for key in line)
     texts = ["where is my parcel ?", "thank you"]
     assert not np.allclose(trained.encode(texts), Encoder.load(backbone(), device="cpu").encode(texts), atol=1e-4)
-
-
-#: Recipes and tokens a pass: with 40 both processes cut their share of a batch, with 90 now and then one of them alone.
-SHARED = [
-    ("dse", 100000),
-    ("dse", 40),
-    ("masked-language", 100000),
-    ("masked-language", 40),
-    ("wmdc", 40),
-    ("wmdc", 90),
-    ("dialoguecse", 100000),
-    ("dialoguecse", 60),
-    ("tadse-mlp-paper", 60),
-    ("combined", 90),
-    ("ums", 300),
-]
-
-
-def shared(name: str, budget: int) -> Recipe:
-    changes = [f"tokens_per_forward={budget}", "steps=3", "batch_size=7", "optimizer=adam", "learning_rate=1e-3"]
-    return recipe(name, *changes, dropout=0.0)
-
-
-def processes(count: int, recipes: dict[str, Recipe], place: Path) -> Path:
-    """What so many processes (gloo) make of every recipe in turn; they are started once."""
-    for name, wanted in recipes.items():
-        (place / f"{name}.yaml").write_text(wanted.to_yaml())
-    script = place / "run.py"
-    script.write_text(
-        "import sys; from pathlib import Path; from tiny import resume\n"
-        "for wanted in sorted(Path(sys.argv[1]).glob('*.yaml')): resume(wanted, Path(sys.argv[2]), wanted.with_suffix(''))"
-    )
-    port = f"--master-port={20000 + random.Random(str(place)).randrange(20000)}"
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            f"--nproc-per-node={count}",
-            port,
-            script,
-            place,
-            corpus().stores[0].folder,
-        ],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "PYTHONPATH": str(HERE)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert result.returncode == 0, result.stderr
-    return place
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    recipes = {f"{name}-{budget}": shared(name, budget) for name, budget in SHARED}
-    return processes(2, recipes, tmp_path_factory.mktemp("two"))
-
-
-def test_with_90_tokens_a_pass_one_share_is_cut_and_the_other_is_not(tmp_path: Path) -> None:
-    run = _Run(shared("wmdc", 90), corpus(), tmp_path, False, lambda *_: None, False, folder() / "cache")
-    prepared = run.feeds[0].prepare(0)
-    passes = [len(sorted_chunks(prepared, share, 90)) for share in _Layout.of(prepared, "vectors", 2).shares]
-    assert min(passes) == 1 < max(passes)
-
-
-@pytest.mark.parametrize(("name", "budget"), SHARED)
-def test_two_processes_equal_one(name: str, budget: int, two: Path, tmp_path: Path) -> None:
-    """Three steps on two processes end with the weights of three steps on one, up to rounding."""
-    train(shared(name, budget), corpus(), tmp_path / "one")
-    expect_alike(tmp_path / "one", two / f"{name}-{budget}")
-
-
-@pytest.mark.full
-def test_a_process_without_an_example_takes_part(tmp_path: Path) -> None:
-    """Three processes share batches of two: the third has nothing to encode, in one pass or in several."""
-    small = ["batch_size=2", "steps=2", "optimizer=adam"]
-    recipes = {
-        f"{name}-{budget}": recipe(name, *small, f"tokens_per_forward={budget}", dropout=0.0)
-        for name, budget in (("wmdc", 100000), ("wmdc", 20), ("masked-language", 100000))
-    }
-    found = processes(3, recipes, tmp_path)
-    for name, wanted in recipes.items():
-        train(wanted, corpus(), tmp_path / "alone" / name)
-        expect_alike(tmp_path / "alone" / name, found / name)
-
-
-def expect_alike(one: Path, other: Path) -> None:
-    theirs = weights(other)
-    for key, value in weights(one).items():
-        assert torch.allclose(theirs[key], value, atol=2e-5), key
-    losses = [[line["loss"] for line in metrics(place)] for place in (one, other)]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4, abs=1e-6)
 
 
 def start(wanted: Path, place: Path) -> BaseProcess:
@@ -361,6 +267,7 @@ def test_an_interruption_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
         text=True,
     )
     while metrics_step(tmp_path / "run") < 2:
+        assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)

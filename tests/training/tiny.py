@@ -100,7 +100,7 @@ def gradients(wanted: Recipe, place: Path) -> tuple[float, dict[str, torch.Tenso
     run.optimizer.step = lambda *_: None  # type: ignore[method-assign,assignment]
     figures = run._step([feed.prepare(0) for feed in run.feeds])
     found = {name: value.grad.clone() for name, value in run.named.items() if value.grad is not None}
-    return figures["loss"], found
+    return float(figures["loss"]), found
 
 
 def resume(wanted: Path, store: Path, place: Path) -> None:

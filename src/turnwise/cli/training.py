@@ -24,6 +24,9 @@ def train_command(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in the folder.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard's files.")] = False,
     cache: Annotated[Path | None, typer.Option(help="Keep tokenised texts here, for other runs over the same corpus.")] = None,
+    longest_wait: Annotated[
+        float, typer.Option(help="On several processes: seconds without a sign of life after which one counts as lost.", min=1)
+    ] = 600,
     as_json: AsJson = False,
 ) -> None:
     """Trains an encoder on conversations, or a re-ranker where the recipe has response selection.
@@ -32,12 +35,15 @@ def train_command(
 
     Example: `turnwise train ums --corpus sample --split train --probe sample --out reranker`
 
+    Example, on the four GPUs of a machine: `torchrun --nproc-per-node 4 -m turnwise train dse --corpus store --out model`
+
     Killed or interrupted, the same command with `--resume` goes on and ends with the same weights.
     """
     quiet()
     from turnwise.corpus.store import read_corpus
     from turnwise.evaluation.probe import make_probe
     from turnwise.training.loop import train
+    from turnwise.training.processes import writes
     from turnwise.training.recipe import load_recipe
 
     changes = [*(settings or []), *([f"backbone={backbone}"] if backbone else [])]
@@ -55,7 +61,10 @@ def train_command(
             progress=progress,
             tensorboard=tensorboard,
             cache=cache,
+            longest_wait=longest_wait,
         )
+    if not writes():
+        return
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     steps = [line for line in lines if "loss" in line]
     probed = [line for line in lines if any(name.startswith("probe.") for name in line)]

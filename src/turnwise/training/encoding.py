@@ -194,7 +194,7 @@ class TokenStep:
         self._rank = rank
         self._world = world
 
-    def run(self, parts: Sequence[TokenPart], seed: Seed) -> list[float]:
+    def run(self, parts: Sequence[TokenPart], seed: Seed) -> list[torch.Tensor]:
         """Computes the losses and the gradients of their weighted sum; the losses come back without their weights.
 
         An objective that replaces tokens before they are encoded goes alone.
@@ -221,7 +221,7 @@ class TokenStep:
                 values[owner] += mean.detach()
         if self._world > 1:
             dist.all_reduce(values)
-        return [float(value) for value in values]
+        return list(values)
 
     def _means(
         self, parts: Sequence[TokenPart], stream: TokenStream, owners: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]

@@ -9,3 +9,7 @@ class TrainingError(TurnwiseError):
 
 class TrainingInterruptedError(TrainingError):
     """Somebody asked the run to stop; all is saved."""
+
+
+class ProcessLostError(TrainingError):
+    """Another process of the job is gone; the run goes on from its last checkpoint."""

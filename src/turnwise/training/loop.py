@@ -6,36 +6,39 @@ killed and resumed ends with the weights of one that was not.
 """
 
 import contextlib
+import hashlib
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from accelerate import Accelerator
 from torch import nn
 
+from turnwise.backbone.stream import to_device
 from turnwise.corpus.store import Corpus
 from turnwise.encoder import COMPRESSION
 from turnwise.files import write_whole
-from turnwise.objectives.objective import BatchStates, Objective, Prepared
+from turnwise.objectives.objective import BatchStates, Figures, Objective, Prepared
 from turnwise.progress import Progress, silent
 from turnwise.training.batches import Feed, prepared_steps
+from turnwise.training.cache import corpus_source
 from turnwise.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from turnwise.training.encoding import BatchStep, TokenPart, TokenStep
 from turnwise.training.errors import TrainingError, TrainingInterruptedError
+from turnwise.training.examples import find_examples
 from turnwise.training.folder import BEST, FIRST, TRAINED, claim, expect_trained, reading
 from turnwise.training.log import Log, curves_svg, model_card
-from turnwise.training.machine import half_precision, interruptions, peak_memory, release_memory, token_budget
+from turnwise.training.machine import compiles, half_precision, interruptions, release_memory, token_budget
 from turnwise.training.model import Model, model_of, start, take_head
+from turnwise.training.pace import Pace, Reading
+from turnwise.training.processes import LONGEST_WAIT, Processes
 from turnwise.training.recipe import Recipe
 from turnwise.training.rivals import find_rivals
 from turnwise.training.schedule import learning_rate_factor
 from turnwise.training.templates import learnt_compression, slot_marks
-from turnwise.training.tokens import corpus_source, find_examples, tokenise_corpus
+from turnwise.training.tokens import tokenise_corpus
 
 #: What a probe is: figures of a model.
 Probe = Callable[[Any], dict[str, float]]
@@ -62,6 +65,7 @@ def train(
     tensorboard: bool = False,
     cache: Path | str | None = None,
     first: Path | str | None = None,
+    longest_wait: float = LONGEST_WAIT,
 ) -> Model:
     """Trains an encoder, or a re-ranker where an objective is one's.
 
@@ -80,15 +84,18 @@ def train(
         cache: where tokenised texts are kept, for several runs over one corpus to share; None: in `out/tokens`.
         first: the folder of the recipe's first stage, for several runs to share that were to train the same one; None: it is
             trained in `out/first`.
+        longest_wait: where several processes train, seconds without a sign of life after which one of them counts as lost.
 
     Raises:
-        TrainingError: if `out` is taken, the recipe is another than the one to be resumed, the loss is not a number, or it was
-            interrupted (after saving).
+        TrainingError: if `out` is taken, the recipe is another than the one to be resumed, the loss is not a number, it was
+            interrupted (after saving), or a process was lost.
     """
-    out = Path(out)
-    run = _Run(recipe, corpus, out, resume, progress, tensorboard, Path(cache or out / "tokens"), Path(first) if first else None)
-    run.fit(probe, progress)
-    return run.finish()
+    out, held = Path(out), Path(cache or Path(out) / "tokens")
+    with Processes(longest_wait) as processes:
+        told = progress if processes.main else silent
+        run = _Run(recipe, corpus, out, resume, told, tensorboard, held, Path(first) if first else None, processes)
+        run.fit(probe, told)
+        return run.finish()
 
 
 class _Run:
@@ -104,36 +111,34 @@ class _Run:
         tensorboard: bool,
         cache: Path,
         first: Path | None = None,
+        processes: Processes | None = None,
     ):
         self.recipe = recipe
         self.out = out
         self.corpus = reading(recipe, corpus)
-        # half precision is ours to switch on: accelerate would keep the first run's choice for the whole process
-        self.accelerator = Accelerator(cpu=not torch.cuda.is_available())
+        self.processes = processes or Processes()
+        self.device, self.main = self.processes.device, self.processes.main
         self.half = half_precision(recipe.precision)
-        self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
-        self.main = self.accelerator.is_main_process
-        if self.main:  # alone: another process would find what this one has just written, and take it for an earlier run
-            claim(out, recipe, resume)
-        self.accelerator.wait_for_everyone()
+        with self.processes.together():
+            if self.main:  # alone: another process would find what this one has just written, and take it for an earlier run
+                claim(out, recipe, resume)
         place: str | Path = recipe.backbone
         if recipe.first is not None:
-            place = first or _first(recipe.first, corpus, out / FIRST, resume, progress, tensorboard, cache)
+            place = first or _first(recipe.first, corpus, out / FIRST, resume, progress, tensorboard, cache, self.processes)
             expect_trained(place, recipe.first, corpus)
         torch.manual_seed(recipe.seed)
         objectives = recipe.make()
         marks = slot_marks(self.corpus, objectives)
         self.encoder, heads = start(recipe, place, objectives, marks)
-        self.encoder.to(self.accelerator.device)
-        with self.accelerator.main_process_first():
-            told = progress if self.main else silent
-            texts = tokenise_corpus(self.corpus, self.encoder.backbone.tokenizer, cache, told, marks)
-            examples = find_examples(self.corpus, texts, objectives, cache, told)
+        self.encoder.to(self.device)
+        with self.processes.main_first():
+            texts = tokenise_corpus(self.corpus, self.encoder.backbone.tokenizer, cache, progress, marks)
+            examples = find_examples(self.corpus, texts, objectives, cache, progress)
             for objective in objectives.values():
                 if objective.miner is not None:
-                    texts.take_rivals(find_rivals(self.corpus, texts, objective.miner, cache, told))
+                    texts.take_rivals(find_rivals(self.corpus, texts, objective.miner, cache, progress))
         self.parts = [
-            _Part(name, objective, objective.heads(self.encoder.hidden).to(self.accelerator.device), recipe.weight(name))
+            _Part(name, objective, objective.heads(self.encoder.hidden).to(self.device), recipe.weight(name))
             for name, objective in objectives.items()
         ]
         for part in self.parts:
@@ -152,6 +157,7 @@ class _Run:
                 recipe.max_length,
                 self.encoder.backbone.longest,
                 recipe.seed,
+                recipe.shuffle_buffer,
             )
             for name, objective in objectives.items()
         ]
@@ -160,13 +166,22 @@ class _Run:
         self.named = self._named_parameters()
         self.optimizer = self._optimizer()
         self.average = {name: value.detach().clone() for name, value in self.named.items()} if recipe.ema else {}
+        #: Whether a loss was no number.
+        self.spoilt = torch.zeros((), dtype=torch.bool, device=self.device)
         self.best: float | None = None
         self.interrupted = False
-        self.step = self._restore() if resume else 0
-        self.log = Log(out, self.step, tensorboard and self.main, self.main)
-        budget = recipe.tokens_per_forward or token_budget(self.encoder.backbone, self.accelerator.device)
-        self.batch = BatchStep(self.encoder, budget, self.rank, self.world)
-        self.tokens = TokenStep(self.encoder, budget, self.rank, self.world)
+        self.step = 0
+        with self.processes.together():
+            if resume:
+                self.step = self._restore()
+            self.log = Log(out, self.step, tensorboard and self.main, self.main)
+        self.processes.expect_equal(self._facts())
+        self.processes.whereabouts = self._whereabouts
+        if compiles(recipe.compile, self.device, self.steps):
+            self.encoder.backbone.compile()
+        budget = recipe.tokens_per_forward or token_budget(self.encoder.backbone, self.device)
+        self.batch = BatchStep(self.encoder, budget, self.processes.rank, self.processes.world)
+        self.tokens = TokenStep(self.encoder, budget, self.processes.rank, self.processes.world)
 
     # ---- what is trained
 
@@ -203,7 +218,26 @@ class _Run:
         for group in settings:
             group["peak"] = group["lr"]
         kind = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
-        return kind(settings, fused=self.accelerator.device.type == "cuda")
+        return kind(settings, fused=self.device.type == "cuda")
+
+    # ---- what the other processes are told
+
+    def _facts(self) -> dict[str, bytes]:
+        """What all processes must have alike; by the name that an error gives it."""
+        weights = hashlib.sha256()
+        if self.processes.world > 1:  # seconds for a large model, which one process alone need not spend
+            for value in self.named.values():
+                weights.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+        return {
+            "a recipe": self.recipe.to_yaml().encode(),
+            "a corpus": "\n".join(corpus_source(self.corpus)).encode(),
+            "examples": str([len(feed.examples) for feed in self.feeds]).encode(),
+            "a step to begin with": str(self.step).encode(),
+            "weights to begin with": weights.digest(),
+        }
+
+    def _whereabouts(self) -> str:
+        return f"at step {self.step} of {self.steps}; {self._kept()}. Go on with the same command and --resume"
 
     # ---- the steps
 
@@ -212,76 +246,93 @@ class _Run:
         self.encoder.train()
         if probe and self.step == 0:
             self._probe(probe)
+        pace = Pace(self.device)
         with interruptions() as interrupted:
-            start, done, tokens = time.perf_counter(), self.step, 0
+            before: Reading | None = None
             for batches in prepared_steps(self.feeds, self.step, self.steps, recipe.workers):
-                figures = self._step(batches)
+                reading = Reading(self.step + 1, self._step(batches), batches)
                 self.step += 1
-                tokens += sum(len(sequence) for prepared in batches for sequence in prepared.sequences)
-                if not math.isfinite(figures["loss"]):
-                    self._fail(figures["loss"])
-                if self.step % recipe.log_every == 0 or self.step == self.steps:
-                    seconds = time.perf_counter() - start
-                    rows = sum(prepared.rows for prepared in batches) * (self.step - done)
-                    figures |= {
-                        "examples_per_second": rows / seconds,
-                        "tokens_per_second": tokens / seconds,
-                        "padding_avoided": _padding(batches),
-                        "memory_gigabytes": peak_memory(self.accelerator.device),
-                    }
-                    self.log.write(self.step, figures)
-                    progress(f"training: loss {figures['loss']:.3f}, {rows / seconds:,.0f} examples/s", self.step, self.steps)
-                    start, done, tokens = time.perf_counter(), self.step, 0
-                if probe and self.probe_every and self.step % self.probe_every == 0 and self.step < self.steps:
-                    self._probe(probe)
-                if recipe.checkpoint_epochs and self.step % self.feeds[0].steps_per_epoch == 0 and self.main:
-                    with self._averaged():
-                        self._save(self.out / "epochs" / f"{self.step // self.feeds[0].steps_per_epoch:03d}")
+                # a step is looked at when the next one is on its way: a GPU that is waited for after every step stands still
+                if before is not None:
+                    self._look(before, pace, progress)
                 last = self.step == self.steps
-                if self.step % recipe.checkpoint_every == 0 or last or interrupted():
+                stop = self.processes.any(interrupted())
+                probing = bool(probe and self.probe_every and self.step % self.probe_every == 0 and not last)
+                epoch = recipe.checkpoint_epochs and self.step % self.feeds[0].steps_per_epoch == 0
+                saving = self.step % recipe.checkpoint_every == 0 or last or stop
+                before = reading
+                if probing or epoch or saving:  # but what is measured or kept has been looked at
+                    self._look(reading, pace, progress)
+                    before = None
+                if probe and probing:
+                    self._probe(probe)
+                if epoch:
+                    self._keep_epoch(self.step // self.feeds[0].steps_per_epoch)
+                if saving:
                     self.checkpoint()
-                if interrupted() and not last:
+                if stop and not last:
                     raise TrainingInterruptedError(
                         f"interrupted at step {self.step} of {self.steps}; all is saved. Go on with the same command and --resume"
                     )
-            self.interrupted = interrupted()
+            self.interrupted = self.processes.any(interrupted())
         if probe:
             self._probe(probe)
 
-    def _step(self, batches: list[Prepared]) -> dict[str, float]:
-        """One optimiser step; gives the figures of its losses."""
+    def _look(self, reading: Reading, pace: Pace, progress: Progress) -> None:
+        """Looks at what a step came to: the run ends where the loss is no number, and what is due is logged."""
+        pace.count(reading.batches)
+        figures = reading.figures()
+        if not math.isfinite(figures["loss"]):
+            self._fail(reading.step, figures["loss"])
+        if reading.step % self.recipe.log_every == 0 or reading.step == self.steps:
+            figures |= pace.figures(reading.batches)
+            self.log.write(reading.step, figures)
+            told = f"training: loss {figures['loss']:.3f}, {figures['examples_per_second']:,.0f} examples/s"
+            progress(told, reading.step, self.steps)
+
+    def _step(self, batches: list[Prepared]) -> Figures:
+        """One optimiser step; gives the figures of its losses, on the device."""
         recipe = self.recipe
-        figures: dict[str, float] = {}
-        total = 0.0
+        figures: Figures = {}
+        total = torch.zeros((), device=self.device)
         self.optimizer.zero_grad(set_to_none=True)
         for together in self.groups:
 
             def seed(chunk: int, number: int = together[0]) -> None:
-                torch.manual_seed(_mix(recipe.seed, self.step, number, chunk, self.rank))
+                torch.manual_seed(_mix(recipe.seed, self.step, number, chunk, self.processes.rank))
 
-            with torch.autocast(self.accelerator.device.type, torch.bfloat16, enabled=self.half):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
                 found = self._losses(together, batches, seed)
             for number, (value, logs) in zip(together, found, strict=True):
                 part = self.parts[number]
-                total += part.weight * value
+                total = total + part.weight * value
                 if len(self.parts) > 1:
                     figures[f"loss.{part.name}"] = value
                 figures |= {f"{part.name}.{name}": figure for name, figure in logs.items()}
-        self._average_gradients()
+        self.processes.average_gradients(self.named.values())
         factor = learning_rate_factor(recipe.schedule, self.step, self.steps, recipe.warmup)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * factor
         if recipe.clip is not None:
-            figures["gradient_norm"] = float(nn.utils.clip_grad_norm_(self.named.values(), recipe.clip))
-        if math.isfinite(total):  # a loss that is no number must not reach the weights
-            self.optimizer.step()
-            for name, average in self.average.items():
-                average.lerp_(self.named[name].detach(), 1 - recipe.ema)
+            figures["gradient_norm"] = nn.utils.clip_grad_norm_(self.named.values(), recipe.clip)
+        self._update(total)
         return {"loss": total, "learning_rate": recipe.learning_rate * factor, **figures}
+
+    def _update(self, loss: torch.Tensor) -> None:
+        """Changes the weights, unless a loss was no number, now or before: that must not reach them."""
+        self.spoilt |= ~torch.isfinite(loss)
+        if self.device.type == "cuda":
+            # the fused optimiser looks at it on the GPU, as it does for torch's own GradScaler
+            self.optimizer.found_inf = self.spoilt.float()  # type: ignore[attr-defined]
+        elif self.spoilt:
+            return
+        self.optimizer.step()
+        for name, average in self.average.items():
+            average.lerp_(self.named[name].detach(), 1 - self.recipe.ema)
 
     def _losses(
         self, together: list[int], batches: list[Prepared], seed: Callable[[int], None]
-    ) -> list[tuple[float, dict[str, float]]]:
+    ) -> list[tuple[torch.Tensor, Figures]]:
         """The losses of objectives that are encoded together, each with figures for the log; their gradients are added up."""
         tokens = [
             TokenPart(part.objective, batches[number], part.heads, part.weight)
@@ -292,22 +343,22 @@ class _Run:
             return [(value, {}) for value in self.tokens.run(tokens, seed)]
         return [self._whole(self.parts[number], batches[number], seed) for number in together]
 
-    def _whole(self, part: _Part, prepared: Prepared, seed: Callable[[int], None]) -> tuple[float, dict[str, float]]:
+    def _whole(self, part: _Part, prepared: Prepared, seed: Callable[[int], None]) -> tuple[torch.Tensor, Figures]:
         """The loss of an objective that sees its whole batch."""
-        logs: dict[str, float] = {}
+        logs: Figures = {}
         objective = part.objective
         assert objective.needs == "states" or objective.needs == "pooled"
-        device = self.accelerator.device
-        facts = {name: torch.as_tensor(values, device=device) for name, values in prepared.facts.items()}
-        lengths = torch.tensor([len(sequence) for sequence in prepared.sequences], device=device)
-        unweighted = torch.zeros(())
+        device = self.device
+        facts = {name: to_device(torch.as_tensor(values), device) for name, values in prepared.facts.items()}
+        unweighted = torch.zeros((), device=device)
 
         def loss(rows: torch.Tensor) -> torch.Tensor:
             nonlocal unweighted
             with torch.autocast(device.type, enabled=False):  # which would round the cosines of a loss, too
                 rows = rows.float()
                 if objective.needs == "states":
-                    value, figures = objective.loss(BatchStates(rows, lengths), facts, part.heads)
+                    lengths = torch.tensor([len(sequence) for sequence in prepared.sequences])
+                    value, figures = objective.loss(BatchStates(rows, to_device(lengths, device)), facts, part.heads)
                 else:
                     value, figures = objective.loss(rows.unflatten(0, (-1, prepared.rows)), facts, part.heads)
             logs.update(figures)
@@ -316,32 +367,22 @@ class _Run:
 
         if self.batch.run(prepared, "states" if objective.needs == "states" else "vectors", loss, seed):
             logs["cached"] = 1.0
-        return float(unweighted), logs
+        return unweighted, logs
 
-    def _average_gradients(self) -> None:
-        """The mean over the processes, in one flat tensor."""
-        if self.world == 1:
-            return
-        # a process without an example has no gradient where others have one; a head that nobody used has none anywhere
-        anywhere = torch.tensor([value.grad is not None for value in self.named.values()], device=self.accelerator.device).int()
-        dist.all_reduce(anywhere, dist.ReduceOp.MAX)
-        parameters = [value for value, used in zip(self.named.values(), anywhere.tolist(), strict=True) if used]
-        flat = torch.cat([(torch.zeros_like(value) if value.grad is None else value.grad).flatten() for value in parameters])
-        dist.all_reduce(flat)
-        flat /= self.world
-        for value, part in zip(parameters, flat.split([value.numel() for value in parameters]), strict=True):
-            value.grad = part.view_as(value)
-
-    def _fail(self, loss: float) -> None:
-        last = latest_checkpoint(self.out / "checkpoints")
-        kept = f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
+    def _fail(self, step: int, loss: float) -> None:
         raise TrainingError(
-            f"the loss is {loss} at step {self.step}; {kept}. A smaller learning_rate, clip=1, or precision=fp32 often helps"
+            f"the loss is {loss} at step {step}; {self._kept()}. A smaller learning_rate, clip=1, or precision=fp32 often helps"
         )
+
+    def _kept(self) -> str:
+        last = latest_checkpoint(self.out / "checkpoints")
+        return f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
 
     def _probe(self, probe: Probe) -> None:
         """Measures the model, and keeps it if it is the best so far."""
-        if self.main:
+        with self.processes.together():
+            if not self.main:
+                return
             with self._averaged():
                 figures = probe(self.model)
                 self.log.write(self.step, {f"probe.{name}": value for name, value in figures.items()})
@@ -353,7 +394,12 @@ class _Run:
                         self.best = figures[wanted]
                         self._save(self.out / BEST)
             self.encoder.train()
-        self.accelerator.wait_for_everyone()
+
+    def _keep_epoch(self, number: int) -> None:
+        with self.processes.together():
+            if self.main:
+                with self._averaged():
+                    self._save(self.out / "epochs" / f"{number:03d}")
 
     @contextlib.contextmanager
     def _averaged(self) -> Iterator[None]:
@@ -370,20 +416,23 @@ class _Run:
 
     def checkpoint(self) -> None:
         """Writes everything that the run needs to go on."""
-        if self.main:
-            names = {id(value): name for name, value in self.named.items()}
-            optimizer = {
-                f"{names[id(parameter)]}.{key}": value
-                for parameter, state in self.optimizer.state.items()
-                for key, value in state.items()
-            }
-            tensors = {"parameters": {name: value.detach() for name, value in self.named.items()}, "optimizer": optimizer}
-            if self.average:
-                tensors["average"] = self.average
-            # no random states: chance is drawn anew for every step
-            state = {"steps": self.steps, "best": self.best, "corpus": corpus_source(self.corpus)}
-            save_checkpoint(self.out / "checkpoints", self.step, tensors, state, self.recipe.keep)
-        self.accelerator.wait_for_everyone()
+        with self.processes.together():
+            if self.main:
+                self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
+        names = {id(value): name for name, value in self.named.items()}
+        optimizer = {
+            f"{names[id(parameter)]}.{key}": value
+            for parameter, state in self.optimizer.state.items()
+            for key, value in state.items()
+        }
+        tensors = {"parameters": {name: value.detach() for name, value in self.named.items()}, "optimizer": optimizer}
+        if self.average:
+            tensors["average"] = self.average
+        # no random states: chance is drawn anew for every step
+        state = {"steps": self.steps, "best": self.best, "corpus": corpus_source(self.corpus)}
+        save_checkpoint(self.out / "checkpoints", self.step, tensors, state, self.recipe.keep)
 
     def _restore(self) -> int:
         """Puts the newest checkpoint back in place; gives the step to go on from."""
@@ -408,7 +457,7 @@ class _Run:
             if name in by_name:
                 # the step counter stays where PyTorch keeps it; moments go to the parameter's device
                 self.optimizer.state[parameter] = {
-                    field: value if field == "step" and self.accelerator.device.type == "cpu" else value.to(parameter.device)
+                    field: value if field == "step" and self.device.type == "cpu" else value.to(parameter.device)
                     for field, value in by_name[name].items()
                 }
         self.best = state["best"]
@@ -421,11 +470,11 @@ class _Run:
             for name, value in self.average.items():
                 self.named[name].copy_(value)
         self.model.eval()
-        if self.main and not (self.out / TRAINED).is_file():
-            self._save(self.out, model_card(self.recipe, self.corpus, self.out))
-            (self.out / "curves.svg").write_text(curves_svg(self.out / "metrics.jsonl"), encoding="utf-8")
-            write_whole(self.out / TRAINED, "\n".join(corpus_source(self.corpus)))
-        self.accelerator.wait_for_everyone()
+        with self.processes.together():
+            if self.main and not (self.out / TRAINED).is_file():
+                self._save(self.out, model_card(self.recipe, self.corpus, self.out))
+                (self.out / "curves.svg").write_text(curves_svg(self.out / "metrics.jsonl"), encoding="utf-8")
+                write_whole(self.out / TRAINED, "\n".join(corpus_source(self.corpus)))
         return self.model
 
     def _save(self, folder: Path, card: str | None = None) -> None:
@@ -436,7 +485,16 @@ class _Run:
                 learnt_compression(self.encoder, self.corpus, part.objective, part.heads).save(folder / COMPRESSION)
 
 
-def _first(recipe: Recipe, corpus: Corpus, place: Path, resume: bool, progress: Progress, tensorboard: bool, cache: Path) -> Path:
+def _first(
+    recipe: Recipe,
+    corpus: Corpus,
+    place: Path,
+    resume: bool,
+    progress: Progress,
+    tensorboard: bool,
+    cache: Path,
+    processes: Processes,
+) -> Path:
     """The folder of a first stage's model, which is trained unless it is there."""
     if resume and (place / TRAINED).is_file():
         return place
@@ -444,11 +502,13 @@ def _first(recipe: Recipe, corpus: Corpus, place: Path, resume: bool, progress: 
     def told(what: str, done: int, total: int | None = None) -> None:
         progress(f"first stage: {what}", done, total)
 
-    run = _Run(recipe, corpus, place, resume, told, tensorboard, cache)
+    before = processes.whereabouts
+    run = _Run(recipe, corpus, place, resume, told, tensorboard, cache, processes=processes)
     run.fit(None, told)
     run.finish()
     if run.interrupted:  # at its last step: what is over for the stage is not for the whole
         raise TrainingInterruptedError("interrupted after the first stage; all is saved. Go on with the same command and --resume")
+    processes.whereabouts = before  # which the stage has made its own, and would be kept in memory by
     del run
     release_memory()
     return place
@@ -474,13 +534,3 @@ def _mix(*numbers: int) -> int:
     for number in numbers:
         mixed = (mixed * 6364136223846793005 + number * 1442695040888963407 + 1) % (1 << 63)
     return mixed
-
-
-def _padding(batches: list[Prepared]) -> float:
-    """The share of tokens that padding to the longest of the batch would have added."""
-    padded = real = 0
-    for prepared in batches:
-        lengths = [len(sequence) for sequence in prepared.sequences]
-        padded += max(lengths) * len(lengths)
-        real += sum(lengths)
-    return 1 - real / padded

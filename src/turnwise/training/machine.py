@@ -10,10 +10,14 @@ from types import FrameType
 import torch
 
 from turnwise.backbone.backbone import Backbone
-from turnwise.training.recipe import Precision
+from turnwise.training.recipe import Compiling, Precision
 
 #: Bytes of activations that a token costs per layer and hidden unit, in float32; measured on BERT, generously.
 _ACTIVATION_BYTES = 150
+
+
+#: Steps from which on it pays to compile: a BERT-base takes about a minute of it, and gains some 15 milliseconds a step.
+_LONG_RUN = 4_000
 
 
 def half_precision(precision: Precision) -> bool:
@@ -21,6 +25,16 @@ def half_precision(precision: Precision) -> bool:
     if precision == "auto":
         return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
     return precision == "bf16"
+
+
+def compiles(compiling: Compiling, device: torch.device, steps: int) -> bool:
+    """Whether to compile the backbone.
+
+    It is the length of the whole run that counts, not what is left of it: a resumed run goes on as it began.
+    """
+    if compiling == "auto":
+        return device.type == "cuda" and steps >= _LONG_RUN
+    return compiling
 
 
 def token_budget(backbone: Backbone, device: torch.device) -> int:
