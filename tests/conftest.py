@@ -1,9 +1,11 @@
 """What several folders of tests share: tiny models, small sample worlds, and no network."""
 
 import os
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -51,3 +53,37 @@ def sample_world(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Pa
         return place / str(dialogues)
 
     return folder
+
+
+@pytest.fixture
+def run_turnwise(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
+    """Runs a command line in this process: what it says, once it has ended with the code that it should."""
+    from turnwise.cli import main
+
+    monkeypatch.setenv("COLUMNS", "240")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(*arguments: object, code: int = 0) -> tuple[str, str]:
+        capsys.readouterr()  # what the test itself has loaded
+        monkeypatch.setattr(sys, "argv", ["turnwise", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+            sys.exit(0)
+        said = capsys.readouterr()
+        assert (stop.value.code or 0) == code, said
+        return said.out, said.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A Chromium without a window; where there is none, the test skips."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("there is no Chromium on this machine")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as running:
+        opened = running.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield opened
+        opened.close()

@@ -2,10 +2,9 @@
 
 import csv
 import json
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from torch import nn
 
 from turnwise.backbone.backbone import Backbone
 from turnwise.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH
-from turnwise.cli import main
 from turnwise.coherence import survey
 from turnwise.corpus.store import read_corpus
 from turnwise.reranker import Reranker
@@ -37,20 +35,8 @@ def model(tiny_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
-    monkeypatch.setenv("COLUMNS", "240")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def called(*arguments: object, code: int = 0) -> tuple[str, str]:
-        capsys.readouterr()  # what the test itself has loaded
-        with patch.object(sys, "argv", ["turnwise", "coherence", *map(str, arguments)]), pytest.raises(SystemExit) as stop:
-            main()
-            sys.exit(0)
-        said = capsys.readouterr()
-        assert (stop.value.code or 0) == code, said
-        return said.out, said.err
-
-    return called
+def run(run_turnwise: Callable[..., tuple[str, str]]) -> Callable[..., tuple[str, str]]:
+    return partial(run_turnwise, "coherence")
 
 
 def test_it_lists_the_most_suspicious_turns(store: Path, model: Path, run: Callable[..., tuple[str, str]]) -> None:

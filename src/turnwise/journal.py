@@ -94,10 +94,26 @@ class Journal:
         if len(whole) + len(end) < len(content):  # cut off while it was written
             os.ftruncate(self._file, len(whole) + len(end))
             os.fsync(self._file)
-        entries = []
-        for number, line in enumerate(whole.splitlines() if end else (), 1):
-            try:
-                entries.append(json.loads(line))
-            except ValueError as error:
-                raise JournalError(f"{self.path}, line {number} is not JSON ({error}): mend that line or remove it") from error
-        return entries
+        return _entries(whole if end else b"", self.path)
+
+
+def read_entries(path: Path) -> list[dict[str, Any]]:
+    """The entries of a journal that another process may have open; none where there is no journal.
+
+    A last one that is not whole was acknowledged to nobody yet.
+
+    Raises:
+        JournalError: if a line other than the last cannot be read.
+    """
+    whole, _, _ = (path.read_bytes() if path.is_file() else b"").rpartition(b"\n")
+    return _entries(whole, path)
+
+
+def _entries(lines: bytes, path: Path) -> list[dict[str, Any]]:
+    entries = []
+    for number, line in enumerate(lines.splitlines(), 1):
+        try:
+            entries.append(json.loads(line))
+        except ValueError as error:
+            raise JournalError(f"{path}, line {number} is not JSON ({error}): mend that line or remove it") from error
+    return entries

@@ -2,10 +2,9 @@
 
 import csv
 import json
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,26 +14,13 @@ from made_up_intents import OUTSIDE, BagOfWords, pairs
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import IntentError
 from turnwise.assist.intents.labelled_texts import read_labelled, read_texts
-from turnwise.cli import main
 from turnwise.tables import TableFileError
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
-    monkeypatch.setenv("COLUMNS", "240")
-    monkeypatch.setenv("NO_COLOR", "1")
+def run(run_turnwise: Callable[..., tuple[str, str]], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
     monkeypatch.setattr(IntentClassifier, "_loaded", lambda self: BagOfWords())
-
-    def called(*arguments: object, code: int = 0) -> tuple[str, str]:
-        capsys.readouterr()
-        with patch.object(sys, "argv", ["turnwise", "intents", *map(str, arguments)]), pytest.raises(SystemExit) as stop:
-            main()
-            sys.exit(0)
-        said = capsys.readouterr()
-        assert (stop.value.code or 0) == code, said
-        return said.out, said.err
-
-    return called
+    return partial(run_turnwise, "intents")
 
 
 @pytest.fixture

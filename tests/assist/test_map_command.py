@@ -1,34 +1,20 @@
 """`turnwise map` as a user runs it: what it prints and writes, and what it says when it cannot."""
 
 import json
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
 from turnwise.assist.map.map import Map
-from turnwise.cli import main
 from turnwise.corpus.store import read_corpus
 from turnwise.dialogue import same_text
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
-    monkeypatch.setenv("COLUMNS", "240")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def called(*arguments: object, code: int = 0) -> tuple[str, str]:
-        capsys.readouterr()
-        with patch.object(sys, "argv", ["turnwise", "map", *map(str, arguments)]), pytest.raises(SystemExit) as stop:
-            main()
-            sys.exit(0)
-        said = capsys.readouterr()
-        assert (stop.value.code or 0) == code, said
-        return said.out, said.err
-
-    return called
+def run(run_turnwise: Callable[..., tuple[str, str]]) -> Callable[..., tuple[str, str]]:
+    return partial(run_turnwise, "map")
 
 
 @pytest.fixture

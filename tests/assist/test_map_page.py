@@ -3,20 +3,18 @@
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from made_up_topics import TOPICS, Topical, texts_about
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from turnwise.assist.map.clustering import describe
 from turnwise.assist.map.map import Map, Since, Utterance
 from turnwise.assist.map.page import map_page, page_data, summary
 from turnwise.assist.map.picture import map_svg
 
-CHROMIUM = Path("/usr/bin/chromium")
 TITLE = 'logs of <May> & "June"'
 HOSTILE = "</script><script>document.title = 'broken'</script> & <b>parcel</b>"
 
@@ -49,25 +47,19 @@ def made() -> Map:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    if not CHROMIUM.exists():
-        pytest.skip("there is no Chromium to look with")
+def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     place = tmp_path_factory.mktemp("page") / "map.html"
     place.write_text(map_page(made(), TITLE), encoding="utf-8")
-    with sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        opened = browser.new_page(viewport={"width": 1200, "height": 800}, reduced_motion="reduce")
-        opened.set_default_timeout(10_000)
-        said: list[str] = []
-        opened.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-        opened.on("pageerror", lambda error: said.append(str(error)))
-        asked: list[str] = []
-        opened.on("request", lambda request: asked.append(request.url))
-        opened.goto(place.as_uri())
-        yield opened
-        assert said == [] and set(asked) == {place.as_uri()}
-        browser.close()
+    opened = browser.new_page(viewport={"width": 1200, "height": 800}, reduced_motion="reduce")
+    opened.set_default_timeout(10_000)
+    said: list[str] = []
+    opened.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    asked: list[str] = []
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto(place.as_uri())
+    yield opened
+    assert said == [] and set(asked) == {place.as_uri()}
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,6 @@ from filled import EVIL, NASTY, results
 
 from turnwise.evaluation.reporting.report import page, write_report
 from turnwise.evaluation.results import Results, read_content
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 #: Every text on the page whose contrast with what is behind it is below what the WCAG ask for (4.5, or 3 for large text).
 FAINT = """() => {
@@ -116,17 +112,6 @@ def test_the_summary_counts_what_can_be_compared(folder: Path) -> None:
 
 
 # ---- in a browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if BROWSER is None:
-        pytest.skip("there is no Chromium on this machine")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with playwright.sync_playwright() as running:
-        opened = running.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 class Visit:

@@ -1,9 +1,6 @@
 """A browser that looks at the page, and what it looks for."""
 
-import shutil
 from typing import Any
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 #: Every text whose contrast with what is behind it is below 4.5, or 3 where it is large; of buttons, those that can be pressed.
 FAINT = """() => {

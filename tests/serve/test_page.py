@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("fastapi", reason="the service is not installed")
 
 import httpx
-from page_visit import BROWSER, FAINT, NAMELESS, Visit
+from page_visit import FAINT, NAMELESS, Visit
 from page_world import ANSWERS, ARABIC, CONVERSATION, EVIL, INTENTS, LONG, REPORT, build, serving
 
 import turnwise.serve
@@ -99,17 +99,6 @@ def test_every_command_that_the_page_names_exists() -> None:
 
 
 # ---- in a browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if BROWSER is None:
-        pytest.skip("there is no Chromium on this machine")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with playwright.sync_playwright() as running:
-        opened = running.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ which examples are there, or are not there, from then on, so that doing them twi
 writing the files and clearing the journal loses nothing.
 """
 
-import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from turnwise.assist.intents.examples import IntentError, Pair, checked_pairs
 from turnwise.assist.intents.likeness import Vectors
 from turnwise.assist.intents.storage import is_classifier
 from turnwise.dialogue import same_text
-from turnwise.journal import Journal
+from turnwise.journal import Journal, read_entries
 from turnwise.supports import SupportsEncode
 
 _JOURNAL = "changes.jsonl"
@@ -126,7 +125,7 @@ def read_classifier(folder: Path) -> IntentClassifier:
         IntentError: if the folder holds no classifier.
     """
     classifier = IntentClassifier.load(folder)
-    _take_in(classifier, _whole_entries(folder / _JOURNAL), folder / _JOURNAL)
+    _take_in(classifier, read_entries(folder / _JOURNAL), folder / _JOURNAL)
     return classifier
 
 
@@ -144,12 +143,6 @@ def replace_classifier(classifier: IntentClassifier, folder: Path) -> None:
 
 def _checked(examples: Sequence[Pair]) -> list[Pair]:
     return checked_pairs([text for text, _ in examples], [intent for _, intent in examples])
-
-
-def _whole_entries(path: Path) -> list[dict[str, Any]]:
-    """The entries of a journal that somebody else may be writing to; one that is not whole was acknowledged to nobody yet."""
-    whole, _, _ = (path.read_bytes() if path.is_file() else b"").rpartition(b"\n")
-    return [json.loads(line) for line in whole.splitlines()]
 
 
 def _take_in(classifier: IntentClassifier, entries: Sequence[dict[str, Any]], path: Path) -> None:
