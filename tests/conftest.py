@@ -21,6 +21,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# read by Triton when it is imported, whoever does that first: without a GPU its kernels are interpreted
+if not Path("/dev/nvidiactl").exists():
+    os.environ["TRITON_INTERPRET"] = "1"
+
 # families.py stands beside the tests that need it most
 sys.path.append(str(Path(__file__).parent / "backbone"))
 

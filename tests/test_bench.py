@@ -208,6 +208,7 @@ def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], m
 def test_what_is_left_out_is_said(tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert {tier: "CPU alone" in why for tier, why in encoding._left_out("cuda").items()} == {"onnx": True, "onnx-int8": True}
     monkeypatch.setattr(encoding.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delenv("TURNWISE_DATA", raising=False)
     command = ["bench", "encode", "--texts", "5", "--repeats", "1", "--model", str(tiny_folder("bert"))]
     text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
     assert text.startswith("Encoding 5 texts of sample on cpu")

@@ -375,6 +375,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
         time.sleep(0.05)
 
 
+@pytest.mark.full
 def test_a_killed_command_goes_on(running: str, place: Path, request: pytest.FixtureRequest) -> None:
     texts = numbered(place / "corpus", 100)
     (place / "slow").touch()
@@ -420,6 +421,7 @@ def test_a_real_model_gives_what_one_process_gives(
     assert nearest[0]["text"] == rows["text"][3].as_py()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("running")
 def test_what_a_worker_meets_is_told(place: Path, request: pytest.FixtureRequest) -> None:
     table = pa.table({"text": [*(f"text {number}" for number in range(30)), None]})

@@ -206,7 +206,7 @@ def test_stopped_between_points_and_run_again_gives_the_same(
     assert counted.trained == ["seed=1", "seed=2"]
 
 
-@pytest.mark.parametrize("moment", ["training", "nli"])
+@pytest.mark.parametrize("moment", ["training", pytest.param("nli", marks=pytest.mark.full)])
 def test_killed_within_a_point_and_run_again_gives_the_same(
     moment: str, pair: tuple[Path, list[Point]], tiny_recipe: Path, world: Path, tmp_path: Path
 ) -> None:

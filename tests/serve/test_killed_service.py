@@ -142,7 +142,7 @@ def settings(tmp_path: Path, tiny_folder) -> Settings:
 
 
 def test_what_was_acknowledged_outlives_a_kill(settings: Settings, tmp_path: Path) -> None:
-    kill_and_check(settings, tmp_path, kills=2, wanted=3)
+    kill_and_check(settings, tmp_path, kills=1, wanted=3)
 
 
 @pytest.mark.full

@@ -174,7 +174,7 @@ def finish(wanted: Path, place: Path) -> None:
         ("dse", 0),
         *(pytest.param("dse", seed, marks=pytest.mark.full) for seed in (1, 2)),
         pytest.param("dialoguecse", 3, marks=pytest.mark.full),
-        ("wmdc", 4),
+        pytest.param("wmdc", 4, marks=pytest.mark.full),
         pytest.param("tadse", 5, marks=pytest.mark.full),
         pytest.param("combined", 6, marks=pytest.mark.full),
         pytest.param("ums", 7, marks=pytest.mark.full),

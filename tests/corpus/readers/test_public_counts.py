@@ -178,7 +178,7 @@ def test_splits_are_the_authors(read: Read, reader: str, splits: dict):
 @pytest.mark.parametrize(
     ("reader", "reasons"),
     [
-        ("schema_guided_dialogue", {("turn", "the text is empty"): 2}),
+        pytest.param("schema_guided_dialogue", {("turn", "the text is empty"): 2}, marks=pytest.mark.full),
         ("kvret", {("turn", "the text is empty"): 10, ("dialogue", "the dialogue has no turns"): 1}),
         ("star", {("dialogue", "the dialogue has no turns"): 447}),
         ("chitchat", {("turn", "the text is empty"): 33}),
