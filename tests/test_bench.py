@@ -11,7 +11,7 @@ import pytest
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from typer.testing import CliRunner
 
-from turnwise.bench import encoding
+from turnwise.bench import encoding, training
 from turnwise.bench.encoding import encode_benchmark
 from turnwise.bench.evaluating import evaluate_benchmark
 from turnwise.bench.reranking import rerank_benchmark
@@ -219,3 +219,45 @@ def test_what_is_left_out_is_said(tiny_folder: Callable[[str], Path], monkeypatc
     ]
     with pytest.raises(TurnwiseError, match="schema_guided_dialogue is not there"):
         encode_benchmark(tmp_path, 5)
+
+
+@pytest.fixture
+def peer(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What a peer was asked to train on, which takes ten seconds for everything and two for a step."""
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(training, "_peer", lambda *arguments: asked.append(arguments) or training.Speed(10.0, 2.0))
+    monkeypatch.setattr(training.importlib.util, "find_spec", lambda name: name)
+    return asked
+
+
+def test_both_train_on_the_same_pairs_and_a_profile_is_written(
+    world: Path, tiny_folder: Callable[[str], Path], tmp_path: Path, peer: list[tuple[Any, ...]]
+) -> None:
+    sizes = {"steps": 7, "batch_size": 4, "max_length": 32}
+    result = training.train_benchmark(
+        None, **sizes, model=str(tiny_folder("bert")), shape="tiny", corpus=world, profile=tmp_path / "profile.txt"
+    )
+    ((pairs, backbone, batch_size, max_length, _),) = peer
+    assert (len(pairs), batch_size, max_length) == (28, 4, 32) and backbone.endswith("backbone")
+    assert all(len(text.split()) > 3 for pair in pairs for text in pair)
+    assert result["ratio"] == pytest.approx(10 * result["turnwise_pairs_per_second"] / 28)
+    assert result["ratio_under_way"] == pytest.approx(2 * result["turnwise_pairs_per_second_under_way"] / 4)
+    assert 3 < result["tokens_of_a_text"] <= 32 and 0 < result["padding_avoided"] < 1
+    table = (tmp_path / "profile.txt").read_text()
+    assert table.startswith("5 steps") and "aten::" in table
+
+
+def test_what_cannot_be_trained_is_said(
+    world: Path, tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peer: list[tuple[Any, ...]]
+) -> None:
+    given: dict[str, Any] = {"batch_size": 4, "max_length": 32, "model": str(tiny_folder("bert")), "corpus": world}
+    with pytest.raises(TurnwiseError, match=r"the corpus gives \d+ pairs, 400000 are wanted: take fewer steps"):
+        training.train_benchmark(None, 100_000, **given)
+    with pytest.raises(TurnwiseError, match="choose from bert-base, minilm"):
+        training.train_benchmark(None, 1, **given, shape="huge")
+    with pytest.raises(TurnwiseError, match="take more than 3"):
+        training.train_benchmark(None, 3, **given, profile=tmp_path / "profile.txt")
+    monkeypatch.setattr(training.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(TurnwiseError, match=r"turnwise\[compare\]"):
+        training.train_benchmark(None, 1, **given)
+    assert not peer

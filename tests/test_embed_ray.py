@@ -401,6 +401,7 @@ def test_a_killed_command_goes_on(running: str, place: Path, request: pytest.Fix
     assert before | after == set(texts)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("running")
 def test_a_real_model_gives_what_one_process_gives(
     tiny_folder: Callable[[str], Path], sample_world: Callable[[int], Path], tmp_path: Path

@@ -1,15 +1,17 @@
 """Training, beside sentence-transformers' trainer."""
 
 import contextlib
+import importlib.util
 import json
 import statistics
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from turnwise.bench.profiling import STEPS, write_profile
 from turnwise.bench.shared import NO_PEER, schema_guided, seconds_of
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.store import Store, StoreWriter, read_corpus
@@ -45,6 +47,7 @@ def train_benchmark(
     shape: str | None = None,
     corpus: Path | None = None,
     overrides: tuple[str, ...] = (),
+    profile: Path | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """Training on pairs of Schema-Guided, beside sentence-transformers' trainer with its in-batch-negatives loss.
@@ -62,11 +65,17 @@ def train_benchmark(
         shape: one of `SHAPES`, drawn at random, with the tokenizer of `model`; None: `model` itself.
         corpus: a store to take pairs of, instead of Schema-Guided.
         overrides: more of the recipe, as `--set` takes it; for ours alone.
+        profile: a file for a table of where our time goes, in a run of its own, which is not timed.
         progress: told which of the two is at work.
 
     Raises:
-        TurnwiseError: if there is no data, too little of it, no such shape, or the peer is not installed.
+        TurnwiseError: if there is no data, too little of it, no such shape, or no peer; or too few steps for a profile.
     """
+    # before anything takes its time
+    if any(importlib.util.find_spec(name) is None for name in ("datasets", "sentence_transformers")):
+        raise TurnwiseError(NO_PEER)
+    if profile is not None and steps <= STEPS:
+        raise TurnwiseError(f"a profile is of {STEPS} steps, and what comes before them: take more than {steps}")
     # imported here: they take seconds
     import torch
 
@@ -90,6 +99,11 @@ def train_benchmark(
         lines = [json.loads(line) for line in (place / "model" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         half = lines[min(1, len(lines) - 1)]  # the second half of the steps
         ours = Speed(seconds, batch_size / half["examples_per_second"])
+        if profile is not None:
+            every = replace(recipe, log_every=1)
+            write_profile(
+                lambda told: train(every, read_corpus(place / "pairs"), place / "profiled", progress=told), steps, profile
+            )
         progress("sentence-transformers", 2, 3)
         theirs = _peer(pairs, backbone, batch_size, max_length, place / "peer")
     count = steps * batch_size
@@ -157,13 +171,10 @@ def _pairs(store: Store, count: int, out: Path) -> list[tuple[str, str]]:
 
 def _peer(pairs: list[tuple[str, str]], backbone: str, batch_size: int, max_length: int, out: Path) -> Speed:
     """sentence-transformers' trainer on the same pairs."""
-    try:
-        from datasets import Dataset
-        from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-        from sentence_transformers.losses import MultipleNegativesRankingLoss
-    except ImportError:
-        raise TurnwiseError(NO_PEER) from None
     import torch
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from sentence_transformers.losses import MultipleNegativesRankingLoss
     from transformers import TrainerCallback
 
     from turnwise.backbone.source import locate

@@ -46,6 +46,7 @@ def bench_train(
     ] = None,
     corpus: Annotated[Path | None, typer.Option(help="A store to take pairs of, instead of Schema-Guided.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value of our recipe; may be repeated.")] = None,
+    profile: Annotated[Path | None, typer.Option(help="A file for a table of where our time goes.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Training on pairs of Schema-Guided, beside sentence-transformers' trainer on the same pairs; on a GPU where there is one."""
@@ -62,6 +63,7 @@ def bench_train(
             shape=shape,
             corpus=corpus,
             overrides=tuple(set_ or ()),
+            profile=profile,
             progress=progress,
         )
     if as_json:
