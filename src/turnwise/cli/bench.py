@@ -9,11 +9,15 @@ from turnwise.cli.terminal import AsJson, bar, print_json, print_table, quiet
 
 bench_app = typer.Typer(help="Speed, beside what people use today, as ratios in one run.", no_args_is_help=True)
 
+#: What several benchmarks ask in the same words.
+Model = Annotated[str, typer.Option(help="minilm, a model folder or a Hugging Face id.")]
+Repeats = Annotated[int, typer.Option(help="How often each is run; the best counts.", min=1)]
+
 
 @bench_app.command("import")
 def bench_import(
     data: Annotated[Path | None, typer.Option(envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue.")] = None,
-    repeats: Annotated[int, typer.Option(help="How often each is run; the best counts.", min=1)] = 3,
+    repeats: Repeats = 3,
     as_json: AsJson = False,
 ) -> None:
     """Importing Schema-Guided, beside `json.load` alone over the same files."""
@@ -40,7 +44,7 @@ def bench_train(
     steps: Annotated[int, typer.Option(help="Optimiser steps of each.", min=1)] = 8,
     batch_size: Annotated[int, typer.Option(help="Pairs of a step.", min=2)] = 128,
     max_length: Annotated[int, typer.Option(help="Tokens of a text.", min=8)] = 64,
-    model: Annotated[str, typer.Option(help="minilm, a model folder or a Hugging Face id.")] = "minilm",
+    model: Model = "minilm",
     shape: Annotated[
         str | None, typer.Option(help="bert-base or minilm: a backbone of that shape drawn at random, with the model's tokenizer.")
     ] = None,
@@ -89,8 +93,8 @@ def bench_encode(
         Path | None, typer.Option(envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue; without it: the sample world.")
     ] = None,
     texts: Annotated[int, typer.Option(help="Texts to encode.", min=3)] = 512,
-    repeats: Annotated[int, typer.Option(help="How often each is run; the best counts.", min=1)] = 3,
-    model: Annotated[str, typer.Option(help="minilm, a model folder or a Hugging Face id.")] = "minilm",
+    repeats: Repeats = 3,
+    model: Model = "minilm",
     as_json: AsJson = False,
 ) -> None:
     """Encoding by torch, ONNX in 32 and eight bits, and a static table, beside sentence-transformers on the same texts."""
@@ -118,7 +122,7 @@ def bench_encode(
 @bench_app.command("evaluate")
 def bench_evaluate(
     data: Annotated[Path, typer.Option(envvar="TURNWISE_DATA", help="A folder of data sets, or a sample world.")],
-    model: Annotated[str, typer.Option(help="minilm, a model folder or a Hugging Face id.")] = "minilm",
+    model: Model = "minilm",
     dataset: Annotated[list[str] | None, typer.Option(help="These data sets alone; may be repeated.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -149,8 +153,8 @@ def bench_rerank(
         Path | None, typer.Option(envvar="TURNWISE_DATA", help="Folder with ubuntu_v2_slices; without it: the sample world.")
     ] = None,
     contexts: Annotated[int, typer.Option(help="Contexts, with ten candidates each.", min=1)] = 20,
-    repeats: Annotated[int, typer.Option(help="How often each is run; the best counts.", min=1)] = 3,
-    model: Annotated[str, typer.Option(help="minilm, a model folder or a Hugging Face id.")] = "minilm",
+    repeats: Repeats = 3,
+    model: Model = "minilm",
     as_json: AsJson = False,
 ) -> None:
     """Scoring candidates, beside sentence-transformers' CrossEncoder with the same weights."""
@@ -182,12 +186,12 @@ def bench_rerank(
 
 @bench_app.command("serve")
 def bench_serve(
-    model: Annotated[str, typer.Option(help="minilm, a model folder or a Hugging Face id.")] = "minilm",
+    model: Model = "minilm",
     clients: Annotated[
         list[int] | None, typer.Option(help="Clients at once; may be repeated; 1, 8 and 64 unless told.", min=1)
     ] = None,
     seconds: Annotated[int, typer.Option(help="That a load takes.", min=1)] = 10,
-    repeats: Annotated[int, typer.Option(help="How often each is run; the best counts.", min=1)] = 3,
+    repeats: Repeats = 3,
     also: Annotated[
         list[str] | None, typer.Option(help="A model to serve besides, such as an export of the same one; may be repeated.")
     ] = None,
