@@ -245,6 +245,8 @@ def test_both_train_on_the_same_pairs_and_a_profile_is_written(
     assert 3 < result["tokens_of_a_text"] <= 32 and 0 < result["padding_avoided"] < 1
     table = (tmp_path / "profile.txt").read_text()
     assert table.startswith("5 steps") and "aten::" in table
+    (optimizer,) = (line.split() for line in table.splitlines() if "Optimizer.step" in line)
+    assert optimizer[-1] == "5"  # of the steps, and of nothing that comes before or after
 
 
 def test_what_cannot_be_trained_is_said(
@@ -255,7 +257,7 @@ def test_what_cannot_be_trained_is_said(
         training.train_benchmark(None, 100_000, **given)
     with pytest.raises(TurnwiseError, match="choose from bert-base, minilm"):
         training.train_benchmark(None, 1, **given, shape="huge")
-    with pytest.raises(TurnwiseError, match="take more than 3"):
+    with pytest.raises(TurnwiseError, match="take at least 7"):
         training.train_benchmark(None, 3, **given, profile=tmp_path / "profile.txt")
     monkeypatch.setattr(training.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(TurnwiseError, match=r"turnwise\[compare\]"):

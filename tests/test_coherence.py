@@ -14,8 +14,8 @@ from torch import nn
 from turnwise.backbone.backbone import Backbone
 from turnwise.backbone.compose import Composer
 from turnwise.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, Marked, deletion, insertion
+from turnwise.backbone.ragged import Tokens
 from turnwise.backbone.source import BackboneError
-from turnwise.backbone.stream import Tokens
 from turnwise.coherence import (
     CoherenceError,
     Survey,

@@ -172,7 +172,7 @@ def test_eight_bits_are_close_and_do_not_depend_on_the_batch(tiny_folder: Folder
     rows = sequences([4, 9, 9, 2, 20])
     found = pair.graph.encode_sequences(rows)
     alone = np.concatenate([pair.graph.encode_sequences([row]) for row in rows])
-    np.testing.assert_array_equal(found, alone)
+    np.testing.assert_allclose(found, alone, atol=1e-5)  # processors add up batches in orders of their own
     assert pair.told.cosine > 0.98
     assert pair.told.difference > 1e-6  # else nothing was quantised
     assert "Gemm" not in operators_of(pair.folder)

@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from turnwise.backbone.compose import Composer
 from turnwise.backbone.marked import Marked, deletion, insertion, search
-from turnwise.backbone.stream import Tokens
+from turnwise.backbone.ragged import Tokens
 from turnwise.conversation import Conversation, texts_of
 from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError

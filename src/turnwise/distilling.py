@@ -22,8 +22,8 @@ from torch.nn.functional import cosine_similarity, embedding_bag
 from transformers import PreTrainedTokenizerFast
 
 from turnwise.backbone.compose import tokenise
+from turnwise.backbone.ragged import Tokens
 from turnwise.backbone.static import StaticBackbone, fast_tokenizer
-from turnwise.backbone.stream import Tokens
 from turnwise.dialogue import Dialogue
 from turnwise.encoder import Encoder
 from turnwise.errors import TurnwiseError

@@ -16,9 +16,10 @@ from turnwise.backbone.compose import Composer, TurnStyle, tokenise
 from turnwise.backbone.onnx import OnnxBackbone
 from turnwise.backbone.pooled import PooledBackbone
 from turnwise.backbone.pooling import PoolerLayer, Pooling, pool
+from turnwise.backbone.ragged import Tokens
 from turnwise.backbone.source import BackboneError, locate
 from turnwise.backbone.static import StaticBackbone
-from turnwise.backbone.stream import Tokens, TokenStream, chunks
+from turnwise.backbone.stream import TokenStream, chunks
 from turnwise.compression import Compression, Source, behind_layer, mixed
 from turnwise.dialogue import USER, Turn
 from turnwise.encoder_folder import DESCRIPTION, Saved, read_saved

@@ -19,8 +19,9 @@ from torch import nn
 from turnwise.backbone.backbone import Backbone
 from turnwise.backbone.compose import Composer, tokenise
 from turnwise.backbone.marked import END_OF_TURN, WINDOW, Marked, Task, selection
+from turnwise.backbone.ragged import Tokens
 from turnwise.backbone.source import BackboneError, locate
-from turnwise.backbone.stream import Tokens, TokenStream, chunks
+from turnwise.backbone.stream import TokenStream, chunks
 from turnwise.coherence import Misfit, Order, Placement, misfits, orders, placements
 from turnwise.conversation import Conversation, texts_of
 from turnwise.encoder import BATCH_TOKENS, COMPRESSION

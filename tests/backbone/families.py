@@ -26,7 +26,7 @@ from transformers import (
     XLMRobertaConfig,
 )
 
-from turnwise.backbone.stream import Tokens
+from turnwise.backbone.ragged import Tokens
 
 UNPADDED = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "modernbert", "gpt2")
 BUCKETED = ("mpnet", "t5")

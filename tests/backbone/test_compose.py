@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from turnwise.backbone.backbone import Backbone
 from turnwise.backbone.compose import ROLE_TOKENS, Composer, role_of, tokenise
-from turnwise.backbone.stream import Tokens
+from turnwise.backbone.ragged import Tokens
 
 Folder = Callable[[str], Path]
 

@@ -11,7 +11,8 @@ from torch.testing import assert_close
 from transformers import PreTrainedModel
 
 from turnwise.backbone import backbone as backbone_module
-from turnwise.backbone.stream import Tokens, TokenStream
+from turnwise.backbone.ragged import Tokens
+from turnwise.backbone.stream import TokenStream
 from turnwise.encoder import Encoder
 
 Folder = Callable[[str], Path]

@@ -12,8 +12,9 @@ from transformers import PreTrainedModel
 
 from turnwise.backbone import backbone as backbone_module
 from turnwise.backbone.backbone import Backbone
+from turnwise.backbone.ragged import Tokens
 from turnwise.backbone.source import BackboneError
-from turnwise.backbone.stream import Tokens, TokenStream
+from turnwise.backbone.stream import TokenStream
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.dialogue import Dialogue, Turn
 from turnwise.encoder import Encoder

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from turnwise.backbone.compose import Composer
 from turnwise.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, Marked, deletion, insertion, search, selection
+from turnwise.backbone.ragged import Tokens
 from turnwise.backbone.source import BackboneError
-from turnwise.backbone.stream import Tokens
 
 
 def composer_of(family: str) -> Composer:

@@ -13,8 +13,9 @@ from transformers import PreTrainedModel
 
 from turnwise.backbone.attention import shape_of, unpadded_attention
 from turnwise.backbone.backbone import Backbone
+from turnwise.backbone.ragged import Tokens
 from turnwise.backbone.source import BackboneError
-from turnwise.backbone.stream import Tokens, TokenStream
+from turnwise.backbone.stream import TokenStream
 
 Folder = Callable[[str], Path]
 

@@ -17,7 +17,7 @@ from torch import nn
 from turnwise.backbone.backbone import Backbone
 from turnwise.backbone.compose import Composer
 from turnwise.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, Marked
-from turnwise.backbone.stream import Tokens
+from turnwise.backbone.ragged import Tokens
 from turnwise.corpus.responses import Candidates
 from turnwise.dialogue import same_text
 from turnwise.evaluation.datasets.dataset import DatasetError

@@ -277,6 +277,9 @@ class Numbered:
     def tokens(self, turn: int) -> npt.NDArray[np.int32]:
         return np.array([turn], np.int32)
 
+    def gather(self, turns: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        return turns.astype(np.int32), np.ones_like(turns)
+
     def speaker(self, turn: int) -> str:
         return "user"
 

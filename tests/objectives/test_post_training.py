@@ -24,7 +24,8 @@ from tiny import backbone, corpus, folder, gradients, recipe
 
 from turnwise import Dialogue, Encoder, Turn, train
 from turnwise.backbone.compose import Composer
-from turnwise.backbone.stream import Tokens, TokenStream
+from turnwise.backbone.ragged import Tokens
+from turnwise.backbone.stream import TokenStream
 from turnwise.dialogue import RIGHT_RESPONSE, WRONG_RESPONSE
 from turnwise.errors import TurnwiseError
 from turnwise.objectives.masked_language import MaskedLanguage

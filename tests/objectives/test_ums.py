@@ -23,7 +23,7 @@ from tiny import corpus as tiny_corpus
 
 from turnwise.backbone.backbone import Backbone
 from turnwise.backbone.compose import Composer
-from turnwise.backbone.stream import Tokens
+from turnwise.backbone.ragged import Tokens
 from turnwise.dialogue import RIGHT_RESPONSE, SYSTEM, USER, WRONG_RESPONSE, Dialogue, Turn
 from turnwise.errors import TurnwiseError
 from turnwise.losses import marked_places, relevance

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
-from tiny import backbone, corpus, recipe, resume
+from tiny import backbone, corpus, expect_alike, recipe, resume, weights
 
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.dialogue import Dialogue, Turn
@@ -31,10 +30,6 @@ def stages(dropout: float = 0.1, **changes: object) -> Recipe:
     run = {"backbone": backbone(dropout), "max_length": 24, "log_every": 1, "checkpoint_every": 2}
     own = {"objectives": {"dse": {}}, "steps": 4, "batch_size": 8, "learning_rate": 2e-3, "optimizer": "adam"}
     return from_tree({**run, **own, "first": first, **changes})
-
-
-def weights(place: Path) -> dict[str, torch.Tensor]:
-    return load_file(place / "model.safetensors")
 
 
 def same(one: Path, other: Path) -> bool:
@@ -222,9 +217,7 @@ def test_two_processes_equal_one_in_both_stages(tmp_path: Path) -> None:
     assert [process.exitcode for process in processes] == [0, 0]
     train(wanted, corpus(), tmp_path / "one")
     for place in ("first", ""):
-        theirs = weights(tmp_path / "two" / place)
-        for name, value in weights(tmp_path / "one" / place).items():
-            assert torch.allclose(theirs[name], value, atol=2e-5), name
+        expect_alike(tmp_path / "one" / place, tmp_path / "two" / place)
 
 
 # ---- parts of an epoch, half of the layers, and what is read

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -106,3 +107,21 @@ def gradients(wanted: Recipe, place: Path) -> tuple[float, dict[str, torch.Tenso
 def resume(wanted: Path, store: Path, place: Path) -> None:
     """Starts or goes on with a run: what other processes are given to do."""
     train(load_recipe(wanted), read_corpus(store), place, resume=True)
+
+
+def weights(place: Path) -> dict[str, torch.Tensor]:
+    """Those of a saved model."""
+    return load_file(place / "model.safetensors")
+
+
+def expect_alike(one: Path, other: Path) -> None:
+    """The weights of two saved models are equal up to rounding.
+
+    Adam moves a weight by the sign of its gradient at first, and rounding decides the sign of what is next to nothing: a few may be
+    as far apart as the rate, but of a thousand less than one.
+    """
+    ours, theirs = weights(one), weights(other)
+    assert ours.keys() == theirs.keys()
+    apart = torch.cat([(value - theirs[name]).abs().flatten() for name, value in ours.items()])
+    assert apart.mean() < 1e-6
+    assert (apart > 2e-5).double().mean() < 1e-3

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
-from turnwise.backbone.stream import Tokens, spans
+from turnwise.backbone.ragged import Ragged, Tokens, spans
 from turnwise.dialogue import SYSTEM
 
 #: How the turns of a history are joined: by the backbone's separator, or each behind a token that names its speaker.
@@ -81,7 +81,7 @@ class Composer:
         room = longest - len(self.prefix) - len(self.suffix)
         return np.concatenate([self.prefix, tokens[: max(0, room)], self.suffix])
 
-    def texts(self, tokens: Tokens, lengths: npt.NDArray[np.int64], longest: int) -> list[Tokens]:
+    def texts(self, tokens: Tokens, lengths: npt.NDArray[np.int64], longest: int) -> Ragged:
         """What `text` gives for each of several texts, all at once.
 
         Args:
@@ -99,7 +99,7 @@ class Composer:
         for place in range(behind):
             whole[ends - behind + place] = self.suffix[place]
         whole[spans(starts + before, cut)] = tokens[spans(np.cumsum(lengths) - lengths, cut)]
-        return [whole[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        return Ragged(whole, ends - starts)
 
     def history(self, turns: Sequence[Tokens], speakers: Sequence[str], longest: int) -> Tokens:
         """Turns in order, newest last; what is too long loses its beginning, so the newest turns stay."""

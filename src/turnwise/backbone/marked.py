@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.backbone.compose import Composer
+from turnwise.backbone.ragged import Tokens
 from turnwise.backbone.source import BackboneError
-from turnwise.backbone.stream import Tokens
 
 #: What a re-ranker's heads are asked.
 Task = Literal["selection", "insertion", "deletion", "search"]

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-Tokens = npt.NDArray[np.int32]
+from turnwise.backbone.ragged import Ragged, Tokens, spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class TokenStream:
     @classmethod
     def of(cls, sequences: Sequence[Tokens], segments: Sequence[Tokens] | None = None) -> "TokenStream":
         """The stream of some sequences, none of them empty."""
-        lengths = np.fromiter((len(sequence) for sequence in sequences), np.int64, len(sequences))
+        together = Ragged.of(sequences)
+        lengths = together.lengths
         if not len(lengths) or not lengths.all():
             raise ValueError("a stream needs sequences, and each of them a token")
         order = np.argsort(lengths, kind="stable")
@@ -58,10 +59,11 @@ class TokenStream:
             groups.append(Group(start, int(count), int(length)))
             start = groups[-1].end
 
-        def flat(parts: Sequence[Tokens]) -> torch.Tensor:
-            return torch.from_numpy(np.concatenate([parts[index] for index in order]).astype(np.int64))
+        def flat(parts: Ragged) -> torch.Tensor:
+            return torch.from_numpy(parts.take(order).tokens.astype(np.int64))
 
-        return cls(flat(sequences), flat(segments) if segments else None, sorted_lengths, order, tuple(groups))
+        marks = None if segments is None else flat(Ragged.of(segments))
+        return cls(flat(together), marks, sorted_lengths, order, tuple(groups))
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -90,9 +92,8 @@ class TokenStream:
 
     def restore_tokens(self, states: torch.Tensor) -> torch.Tensor:
         """Token states in stream order, brought into the order in which the sequences were given, one behind the other."""
-        starts = self.starts().numpy()
         places = np.argsort(self.order)
-        rows = np.concatenate([np.arange(starts[place], starts[place + 1]) for place in places])
+        rows = spans(self.starts().numpy()[places], self.lengths[places])
         return states[to_device(torch.from_numpy(rows), states.device)]
 
     def buckets(self, budget: int) -> Iterator[tuple[int, int]]:
@@ -115,20 +116,11 @@ def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor.to(device)
 
 
-def spans(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The numbers from each start on, as many as its length, one span behind the other."""
+def chunks(lengths: npt.ArrayLike, budget: int) -> Iterator[tuple[int, int]]:
+    """Ranges of sequences, in the order given, whose tokens together stay within a budget; a longer one is a range of its own."""
     ends = np.cumsum(lengths)
-    found: npt.NDArray[np.int64] = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
-    return found
-
-
-def chunks(lengths: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
-    """Ranges of sequences, in the order given, whose tokens together stay within a budget."""
-    first = total = 0
-    for index, length in enumerate(lengths):
-        if index > first and total + length > budget:
-            yield first, index
-            first, total = index, 0
-        total += length
-    if len(lengths):
-        yield first, len(lengths)
+    first = before = 0
+    while first < len(ends):
+        last = max(first + 1, int(np.searchsorted(ends, before + budget, "right")))
+        yield first, last
+        first, before = last, int(ends[last - 1])

@@ -5,7 +5,8 @@ import importlib.util
 import numpy as np
 import torch
 
-from turnwise.backbone.stream import Group, spans
+from turnwise.backbone.ragged import spans
+from turnwise.backbone.stream import Group
 
 #: Whether there is a Triton to compile the kernel with; PyTorch brings it along on CUDA.
 TRITON = importlib.util.find_spec("triton") is not None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from turnwise.bench.profiling import STEPS, write_profile
+from turnwise.bench.profiling import LEAST, STEPS, write_profile
 from turnwise.bench.shared import NO_PEER, schema_guided, seconds_of
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.store import Store, StoreWriter, read_corpus
@@ -74,8 +74,8 @@ def train_benchmark(
     # before anything takes its time
     if any(importlib.util.find_spec(name) is None for name in ("datasets", "sentence_transformers")):
         raise TurnwiseError(NO_PEER)
-    if profile is not None and steps <= STEPS:
-        raise TurnwiseError(f"a profile is of {STEPS} steps, and what comes before them: take more than {steps}")
+    if profile is not None and steps < LEAST:
+        raise TurnwiseError(f"a profile is of {STEPS} steps, and what comes before them: take at least {LEAST}")
     # imported here: they take seconds
     import torch
 

@@ -10,7 +10,7 @@ from sklearn.manifold import TSNE
 
 from turnwise.backbone.compose import Composer
 from turnwise.backbone.marked import DELETE, INSERT, SEARCH, Marked, deletion, insertion, search
-from turnwise.backbone.stream import Tokens
+from turnwise.backbone.ragged import Tokens
 from turnwise.evaluation.datasets.candidates import CandidateData
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.judged import Judged

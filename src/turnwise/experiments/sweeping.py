@@ -38,7 +38,7 @@ from turnwise.files import write_whole
 from turnwise.progress import Progress, silent
 from turnwise.training.cache import corpus_source
 from turnwise.training.errors import TrainingInterruptedError
-from turnwise.training.folder import BEST, TRAINED
+from turnwise.training.folder import BEST, CHECKPOINTS, TRAINED
 from turnwise.training.loop import Probe, train
 from turnwise.training.machine import release_memory
 from turnwise.training.recipe import Recipe, from_tree
@@ -143,7 +143,7 @@ class _Running:
                 self.failed[folder] = str(error) if isinstance(error, TurnwiseError) else _not_trained(error, recipe)
                 raise SweepError(self.failed[folder]) from error
         if not self.keep_checkpoints:
-            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+            shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
         return folder
 
     def _first(self, recipe: Recipe) -> Path | None:

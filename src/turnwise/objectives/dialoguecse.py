@@ -119,7 +119,7 @@ class DialogueCSE(ForEncoders):
             "positives": np.searchsorted(offered, responses),
             "candidates": self._candidates(batch, responses, dialogues, drawn, offered),
         }
-        return Prepared([batch.sequence(turn, turn + 1) for turn in turns.tolist()], len(responses), facts)
+        return Prepared(batch.singles(turns), len(responses), facts)
 
     def _responses(self, batch: Batch) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64]]:
         """The context turns of each response, and the responses that have any."""

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from turnwise.backbone.compose import ROLE_TOKENS, TurnStyle
-from turnwise.backbone.stream import Tokens
+from turnwise.backbone.ragged import Ragged, Tokens
 from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.losses import masked_language_model
@@ -88,7 +88,7 @@ def language_head(width: int, hidden: int) -> nn.Sequential:
 
 def hide(
     batch: Batch, sequences: Sequence[Tokens], kept: Sequence[int], share: float, most: int = 0, *, masked_alone: bool = False
-) -> tuple[list[Tokens], dict[str, npt.NDArray[Any]]]:
+) -> tuple[Ragged, dict[str, npt.NDArray[Any]]]:
     """Hides some tokens of each sequence: a share of those that may be hidden, rounded, and one at the least.
 
     Args:
@@ -120,7 +120,7 @@ def hide(
         facts["members"].append(np.full(len(chosen), number))
         facts["places"].append(chosen)
         facts["targets"].append(whole[chosen])
-    return found, {name: np.concatenate(values).astype(np.int64) for name, values in facts.items()}
+    return Ragged.of(found), {name: np.concatenate(values).astype(np.int64) for name, values in facts.items()}
 
 
 def _disguised(batch: Batch, tokens: Tokens) -> Tokens:

@@ -18,7 +18,8 @@ from torch import nn
 
 from turnwise.backbone.compose import Composer, TurnStyle
 from turnwise.backbone.marked import Task
-from turnwise.backbone.stream import Tokens, TokenStream
+from turnwise.backbone.ragged import Ragged, Tokens
+from turnwise.backbone.stream import TokenStream
 from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
 
@@ -110,13 +111,19 @@ class Batch:
             min(longest or self.max_length * (last - first), self.longest),
         )
 
-    def column(self, number: int) -> list[Tokens]:
+    def column(self, number: int) -> Ragged:
         """The sequences of one column."""
         windows = self.windows[:, number]
-        if self.composer.roles or (np.diff(windows) != 1).any():
-            return [self.sequence(first, last) for first, last in windows.tolist()]
-        # single turns, the most frequent case, all at once: threads that prepare must not keep the interpreter from the loop
-        return self.composer.texts(*self.texts.gather(windows[:, 0]), min(self.max_length, self.longest))
+        if (np.diff(windows) != 1).any():
+            return Ragged.of([self.sequence(first, last) for first, last in windows.tolist()])
+        return self.singles(windows[:, 0])
+
+    def singles(self, turns: npt.NDArray[np.int64]) -> Ragged:
+        """Turns, each as a sequence of its own."""
+        if self.composer.roles:
+            return Ragged.of([self.sequence(turn, turn + 1) for turn in turns.tolist()])
+        # the most frequent case, all at once: threads that prepare must not keep the interpreter from the loop
+        return self.composer.texts(*self.texts.gather(turns), min(self.max_length, self.longest))
 
     def stranger(self, turn: int, unlike: Sequence[int], speaker: str | None = None) -> int:
         """A turn of another dialogue than a turn's own, drawn at random.
@@ -176,10 +183,10 @@ class Prepared:
     stands alone, and `weights` says how many items (masked tokens) of the loss it holds.
     """
 
-    sequences: list[Tokens]
+    sequences: Ragged
     rows: int
     facts: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    segments: list[Tokens] | None = None
+    segments: Ragged | None = None
     weights: npt.NDArray[np.int64] | None = None
 
 

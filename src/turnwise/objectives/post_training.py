@@ -21,7 +21,8 @@ from torch.nn.functional import embedding
 
 from turnwise.backbone.compose import TurnStyle
 from turnwise.backbone.marked import END_OF_TURN
-from turnwise.backbone.stream import Tokens, TokenStream
+from turnwise.backbone.ragged import Ragged, Tokens
+from turnwise.backbone.stream import TokenStream
 from turnwise.dialogue import WRONG_RESPONSE, Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.losses import masked_language_model, relevance, replaced_token_detection
@@ -135,7 +136,7 @@ class PostTraining(ForEncoders):
         }
         if self.detection:
             facts["uniforms"] = batch.random.random(hidden, dtype=np.float32)
-        segments = [segments for _, segments in pairs]
+        segments = Ragged.of([segments for _, segments in pairs])
         return Prepared(sequences, len(batch), facts, segments, np.ones(len(batch), np.int64))
 
     def _pair(self, batch: Batch, dialogue: list[int], places: list[int]) -> tuple[tuple[Tokens, Tokens], bool]:

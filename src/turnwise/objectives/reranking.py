@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from turnwise.backbone.marked import Marked
+from turnwise.backbone.ragged import Ragged
 from turnwise.dialogue import RIGHT_RESPONSE, SYSTEM, WRONG_RESPONSE, Dialogue
 from turnwise.objectives.objective import Prepared, TokenStates
 
@@ -40,14 +41,14 @@ def marked_batch(marked: list[Marked], rows: int, facts: dict[str, npt.NDArray[A
     """Sequences with the places at which a head looks; each counts once."""
     counts = [len(each.places) for each in marked]
     return Prepared(
-        [each.tokens for each in marked],
+        Ragged.of([each.tokens for each in marked]),
         rows,
         {
             "members": np.repeat(np.arange(len(marked)), counts),
             "places": np.concatenate([each.places for each in marked]),
             **facts,
         },
-        segments=[each.segments for each in marked],
+        segments=Ragged.of([each.segments for each in marked]),
         weights=np.ones(len(marked), np.int64),
     )
 

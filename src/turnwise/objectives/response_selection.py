@@ -16,7 +16,7 @@ from torch import nn
 
 from turnwise.backbone.compose import TurnStyle
 from turnwise.backbone.marked import END_OF_TURN, Marked, selection
-from turnwise.backbone.stream import Tokens
+from turnwise.backbone.ragged import Tokens
 from turnwise.dialogue import RIGHT_RESPONSE, Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.losses import relevance

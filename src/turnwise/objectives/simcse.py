@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from turnwise.backbone.compose import TurnStyle
+from turnwise.backbone.ragged import Ragged
 from turnwise.dialogue import Dialogue
 from turnwise.losses import nt_xent
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared, words
@@ -61,7 +62,7 @@ class SimCSE(ForEncoders):
 
     def prepare(self, batch: Batch) -> Prepared:
         """Column after column."""
-        sequences = [sequence for column in range(self.columns) for sequence in batch.column(column)]
+        sequences = Ragged.of([sequence for column in range(self.columns) for sequence in batch.column(column)])
         identities = np.stack([batch.identities(column) for column in range(self.columns)])
         return Prepared(sequences, len(batch), {"identities": identities})
 

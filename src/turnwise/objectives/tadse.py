@@ -21,7 +21,7 @@ from torch import nn
 
 from turnwise.backbone.compose import TurnStyle
 from turnwise.backbone.pooling import PoolerLayer
-from turnwise.backbone.stream import Tokens
+from turnwise.backbone.ragged import Ragged, Tokens
 from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.losses import nt_xent
@@ -112,7 +112,7 @@ class TaDSE(ForEncoders):
             "utterances": batch.identities(0),
             "templates": np.array([batch.texts.template_identity(turn) for turn in turns], np.int64),
         }
-        return Prepared([sequence for view in self._views for sequence in made[view]], len(turns), facts)
+        return Prepared(Ragged.of([sequence for view in self._views for sequence in made[view]]), len(turns), facts)
 
     def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """Eq. 4; each of its losses goes to the log as well."""

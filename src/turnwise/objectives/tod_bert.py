@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from turnwise.backbone.compose import ROLE_TOKENS, TurnStyle
+from turnwise.backbone.ragged import Ragged
 from turnwise.dialogue import SYSTEM, Dialogue
 from turnwise.losses import nt_xent
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared
@@ -56,7 +57,7 @@ class TODBERT(ForEncoders):
             contexts.append(batch.sequence(first, answer, self.context_length))
             responses.append(batch.sequence(answer, answer + 1))
             identities.append(batch.texts.identity(answer))
-        return Prepared(contexts + responses, len(batch), {"identities": np.array([identities, identities], np.int64)})
+        return Prepared(Ragged.of(contexts + responses), len(batch), {"identities": np.array([identities, identities], np.int64)})
 
     def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """Cross-entropy of each context over the batch's responses."""

@@ -17,7 +17,7 @@ from torch import nn
 
 from turnwise.backbone.compose import TurnStyle
 from turnwise.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, WINDOW, Marked, deletion, insertion, search
-from turnwise.backbone.stream import Tokens
+from turnwise.backbone.ragged import Tokens
 from turnwise.dialogue import WRONG_RESPONSE, Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.losses import marked_places

@@ -4,10 +4,13 @@ A checkpoint is a folder `checkpoints/step-000123/`: tensors as safetensors (no 
 hash of every file. It is written under another name and renamed when it is on disk; what is there under its name is whole.
 """
 
+import contextlib
 import json
 import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -23,29 +26,76 @@ class CheckpointError(TurnwiseError):
     """A checkpoint cannot be written or read."""
 
 
-def save_checkpoint(folder: Path, step: int, tensors: dict[str, dict[str, torch.Tensor]], state: dict[str, Any], keep: int) -> Path:
-    """Writes a checkpoint and then removes all but the newest `keep`.
+#: Files of tensors, by name.
+Tensors = dict[str, dict[str, torch.Tensor]]
+
+
+class Checkpoints:
+    """Writes the checkpoints of a run beside it, one at a time: to hash a gigabyte and to see it on disk takes seconds.
+
+    Leave it as a context, and nothing is being written any more.
 
     Args:
-        folder: where checkpoints lie.
-        step: how many steps are done.
-        tensors: files of tensors by name.
-        state: anything that JSON can hold.
-        keep: how many stay.
-
-    Raises:
-        CheckpointError: if it cannot be written (a full disk); what was there before stays.
+        folder: where they lie.
+        keep: how many stay: the newest.
     """
+
+    def __init__(self, folder: Path, keep: int):
+        self._folder = folder
+        self._keep = keep
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with contextlib.nullcontext() if error is None else contextlib.suppress(CheckpointError):
+            self.wait()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the last one could not be written; `wait` and `save` say why."""
+        return self._writing is not None and self._writing.done() and self._writing.exception() is not None
+
+    def save(self, step: int, tensors: Tensors, state: dict[str, Any]) -> None:
+        """Begins to write a checkpoint of what the tensors are now, once the one before is on disk.
+
+        Args:
+            step: how many steps are done.
+            tensors: files of tensors by name.
+            state: anything that JSON can hold.
+
+        Raises:
+            CheckpointError: if the one before could not be written.
+        """
+        self.wait()
+        now = {
+            name: {key: value.detach().to("cpu", copy=True).contiguous() for key, value in content.items()}
+            for name, content in tensors.items()
+        }
+        self._writing = self._writer.submit(_write, self._folder, step, now, state, self._keep)
+
+    def wait(self) -> None:
+        """Waits until the last one is on disk.
+
+        Raises:
+            CheckpointError: if it cannot be written (a full disk); what was there before stays.
+        """
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+
+def _write(folder: Path, step: int, tensors: Tensors, state: dict[str, Any], keep: int) -> None:
+    """Writes a checkpoint and then removes all but the newest `keep`."""
     unfinished = folder / _UNFINISHED
     place = folder / f"step-{step:09d}"
     try:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         for name, content in tensors.items():
-            save_file(
-                {key: value.detach().contiguous().cpu() for key, value in content.items()},
-                unfinished / f"{name}.safetensors",
-            )
+            save_file(content, unfinished / f"{name}.safetensors")
         (unfinished / "state.json").write_text(json.dumps({"step": step, **state}, indent=2))
         hashes = {path.name: sha256(path) for path in sorted(unfinished.iterdir())}
         (unfinished / _MANIFEST).write_text(json.dumps(hashes, indent=2))
@@ -63,7 +113,6 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, dict[str, torch.
         ) from error
     for old in _checkpoints(folder)[:-keep]:
         shutil.rmtree(old)
-    return place
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
@@ -72,7 +121,7 @@ def latest_checkpoint(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def load_checkpoint(place: Path) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
+def load_checkpoint(place: Path) -> tuple[Tensors, dict[str, Any]]:
     """The tensors and the state of a checkpoint.
 
     Raises:

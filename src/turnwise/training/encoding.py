@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from turnwise.backbone.ragged import Ragged, spans
 from turnwise.backbone.stream import TokenStream, chunks
 from turnwise.encoder import Encoder
 from turnwise.objectives.objective import Prepared, ReplacingObjective, TokenObjective, TokenStates
@@ -26,15 +27,15 @@ Rows = Literal["vectors", "states"]
 
 def sorted_chunks(prepared: Prepared, members: npt.NDArray[np.int64], budget: int) -> list[npt.NDArray[np.int64]]:
     """Sequences by length, cut into chunks of at most `budget` tokens: few lengths a chunk make few, large products."""
-    lengths = np.array([len(prepared.sequences[member]) for member in members])
+    lengths = prepared.sequences.lengths[members]
     order = members[np.argsort(lengths, kind="stable")]
-    return [order[first:last] for first, last in chunks(np.sort(lengths).tolist(), budget)]
+    return [order[first:last] for first, last in chunks(np.sort(lengths), budget)]
 
 
 def stream_of(prepared: Prepared, members: npt.NDArray[np.int64]) -> TokenStream:
     """The stream of some of a batch's sequences."""
-    segments = None if prepared.segments is None else [prepared.segments[member] for member in members]
-    return TokenStream.of([prepared.sequences[member] for member in members], segments)
+    segments = None if prepared.segments is None else prepared.segments.take(members)
+    return TokenStream.of(prepared.sequences.take(members), segments)
 
 
 class BatchStep:
@@ -135,14 +136,15 @@ class _Layout:
 
     @classmethod
     def of(cls, prepared: Prepared, rows: Rows, world: int) -> "_Layout":
-        counts = [len(sequence) if rows == "states" else 1 for sequence in prepared.sequences]
+        lengths = prepared.sequences.lengths
+        counts = lengths if rows == "states" else np.ones_like(lengths)
         everything = np.arange(len(counts))
         owners = everything % prepared.rows % world
         return cls(np.concatenate([[0], np.cumsum(counts)]), [everything[owners == rank] for rank in range(world)])
 
     def rows_of(self, members: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The rows of some sequences, one sequence behind the other."""
-        return np.concatenate([np.arange(self.starts[member], self.starts[member + 1]) for member in members] or [members])
+        return spans(self.starts[members], self.starts[members + 1] - self.starts[members])
 
 
 class _Gather(torch.autograd.Function):
@@ -249,13 +251,14 @@ def _together(batches: Sequence[Prepared]) -> Prepared:
     """The sequences of several batches, one batch behind the other; those without segments are of the first."""
     if len(batches) == 1:
         return batches[0]
-    sequences = [sequence for prepared in batches for sequence in prepared.sequences]
+    sequences = batches[0].sequences
+    for prepared in batches[1:]:
+        sequences += prepared.sequences
     segments = None
     if any(prepared.segments is not None for prepared in batches):
-        segments = [
-            segment
-            for prepared in batches
-            for segment in (prepared.segments or [np.zeros(len(sequence), np.int32) for sequence in prepared.sequences])
+        marks = [
+            np.zeros(len(each.sequences.tokens), np.int32) if each.segments is None else each.segments.tokens for each in batches
         ]
+        segments = Ragged(np.concatenate(marks), sequences.lengths)
     weights = np.concatenate([prepared.weights for prepared in batches if prepared.weights is not None])
     return Prepared(sequences, sum(prepared.rows for prepared in batches), segments=segments, weights=weights)

@@ -14,9 +14,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnwise.backbone.stream import Tokens, TokenStream, chunks
+from turnwise.backbone.ragged import Tokens
+from turnwise.backbone.stream import TokenStream, chunks
 from turnwise.encoder import BATCH_TOKENS, Encoder
 from turnwise.training.errors import TrainingError
+from turnwise.training.machine import seed_all
 from turnwise.training.schedule import learning_rate_factor
 
 #: The loss of a batch: of what the head says (sequences of an example, examples, size), and of which examples (examples,).
@@ -146,7 +148,7 @@ def fine_tune(
         factor = learning_rate_factor("linear", step - 1, steps, settings.warmup)
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * factor
-        torch.manual_seed(_seed(seed, step))
+        seed_all(_seed(seed, step), device)
         total += _step(encoder, head, examples, next(batches), loss, optimizer)
         if step % settings.evaluate_every and step < last:
             continue

@@ -13,6 +13,9 @@ FIRST = "first"
 #: In a model's folder: the model that was best by the probe, where the recipe says by what.
 BEST = "best"
 
+#: In a run's folder: what it goes on from.
+CHECKPOINTS = "checkpoints"
+
 #: In a run's folder once its training is over, with what it learnt from; the model's own files are there before they are whole.
 TRAINED = "trained"
 

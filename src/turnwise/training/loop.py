@@ -24,13 +24,13 @@ from turnwise.objectives.objective import BatchStates, Figures, Objective, Prepa
 from turnwise.progress import Progress, silent
 from turnwise.training.batches import Feed, prepared_steps
 from turnwise.training.cache import corpus_source
-from turnwise.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from turnwise.training.checkpoint import CheckpointError, Checkpoints, latest_checkpoint, load_checkpoint
 from turnwise.training.encoding import BatchStep, TokenPart, TokenStep
 from turnwise.training.errors import TrainingError, TrainingInterruptedError
 from turnwise.training.examples import find_examples
-from turnwise.training.folder import BEST, FIRST, TRAINED, claim, expect_trained, reading
+from turnwise.training.folder import BEST, CHECKPOINTS, FIRST, TRAINED, claim, expect_trained, reading
 from turnwise.training.log import Log, curves_svg, model_card
-from turnwise.training.machine import compiles, half_precision, interruptions, release_memory, token_budget
+from turnwise.training.machine import compiles, half_precision, interruptions, release_memory, seed_all, token_budget
 from turnwise.training.model import Model, model_of, start, take_head
 from turnwise.training.pace import Pace, Reading
 from turnwise.training.processes import LONGEST_WAIT, Processes
@@ -166,6 +166,7 @@ class _Run:
         self.named = self._named_parameters()
         self.optimizer = self._optimizer()
         self.average = {name: value.detach().clone() for name, value in self.named.items()} if recipe.ema else {}
+        self.checkpoints = Checkpoints(out / CHECKPOINTS, recipe.keep)
         #: Whether a loss was no number.
         self.spoilt = torch.zeros((), dtype=torch.bool, device=self.device)
         self.best: float | None = None
@@ -247,7 +248,7 @@ class _Run:
         if probe and self.step == 0:
             self._probe(probe)
         pace = Pace(self.device)
-        with interruptions() as interrupted:
+        with interruptions() as interrupted, self.checkpoints:
             before: Reading | None = None
             for batches in prepared_steps(self.feeds, self.step, self.steps, recipe.workers):
                 reading = Reading(self.step + 1, self._step(batches), batches)
@@ -256,7 +257,7 @@ class _Run:
                 if before is not None:
                     self._look(before, pace, progress)
                 last = self.step == self.steps
-                stop = self.processes.any(interrupted())
+                stop = self.processes.any(interrupted() or self.checkpoints.failed)
                 probing = bool(probe and self.probe_every and self.step % self.probe_every == 0 and not last)
                 epoch = recipe.checkpoint_epochs and self.step % self.feeds[0].steps_per_epoch == 0
                 saving = self.step % recipe.checkpoint_every == 0 or last or stop
@@ -269,7 +270,7 @@ class _Run:
                 if epoch:
                     self._keep_epoch(self.step // self.feeds[0].steps_per_epoch)
                 if saving:
-                    self.checkpoint()
+                    self.checkpoint(at_once=last or stop)
                 if stop and not last:
                     raise TrainingInterruptedError(
                         f"interrupted at step {self.step} of {self.steps}; all is saved. Go on with the same command and --resume"
@@ -299,7 +300,7 @@ class _Run:
         for together in self.groups:
 
             def seed(chunk: int, number: int = together[0]) -> None:
-                torch.manual_seed(_mix(recipe.seed, self.step, number, chunk, self.processes.rank))
+                seed_all(_mix(recipe.seed, self.step, number, chunk, self.processes.rank), self.device)
 
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
                 found = self._losses(together, batches, seed)
@@ -357,7 +358,7 @@ class _Run:
             with torch.autocast(device.type, enabled=False):  # which would round the cosines of a loss, too
                 rows = rows.float()
                 if objective.needs == "states":
-                    lengths = torch.tensor([len(sequence) for sequence in prepared.sequences])
+                    lengths = torch.from_numpy(prepared.sequences.lengths)
                     value, figures = objective.loss(BatchStates(rows, to_device(lengths, device)), facts, part.heads)
                 else:
                     value, figures = objective.loss(rows.unflatten(0, (-1, prepared.rows)), facts, part.heads)
@@ -370,12 +371,14 @@ class _Run:
         return unweighted, logs
 
     def _fail(self, step: int, loss: float) -> None:
+        with contextlib.suppress(CheckpointError):  # of the two errors the one at hand
+            self.checkpoints.wait()
         raise TrainingError(
             f"the loss is {loss} at step {step}; {self._kept()}. A smaller learning_rate, clip=1, or precision=fp32 often helps"
         )
 
     def _kept(self) -> str:
-        last = latest_checkpoint(self.out / "checkpoints")
+        last = latest_checkpoint(self.out / CHECKPOINTS)
         return f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
 
     def _probe(self, probe: Probe) -> None:
@@ -414,13 +417,15 @@ class _Run:
 
     # ---- saving and going on
 
-    def checkpoint(self) -> None:
-        """Writes everything that the run needs to go on."""
+    def checkpoint(self, *, at_once: bool) -> None:
+        """Writes everything that the run needs to go on; `at_once`: it is on disk when this returns."""
         with self.processes.together():
             if self.main:
-                self._write_checkpoint()
+                self._save_checkpoint()
+                if at_once:
+                    self.checkpoints.wait()
 
-    def _write_checkpoint(self) -> None:
+    def _save_checkpoint(self) -> None:
         names = {id(value): name for name, value in self.named.items()}
         optimizer = {
             f"{names[id(parameter)]}.{key}": value
@@ -432,11 +437,11 @@ class _Run:
             tensors["average"] = self.average
         # no random states: chance is drawn anew for every step
         state = {"steps": self.steps, "best": self.best, "corpus": corpus_source(self.corpus)}
-        save_checkpoint(self.out / "checkpoints", self.step, tensors, state, self.recipe.keep)
+        self.checkpoints.save(self.step, tensors, state)
 
     def _restore(self) -> int:
         """Puts the newest checkpoint back in place; gives the step to go on from."""
-        place = latest_checkpoint(self.out / "checkpoints")
+        place = latest_checkpoint(self.out / CHECKPOINTS)
         if place is None:
             return 0
         tensors, state = load_checkpoint(place)

@@ -37,6 +37,17 @@ def compiles(compiling: Compiling, device: torch.device, steps: int) -> bool:
     return compiling
 
 
+def seed_all(seed: int, device: torch.device) -> None:
+    """What `torch.manual_seed` does, for the devices of a run.
+
+    That one turns to every kind of device that PyTorch knows, and for those that are not there it notes the call with its stack
+    trace, in case they come: half a millisecond a step, and a note.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
 def token_budget(backbone: Backbone, device: torch.device) -> int:
     """How many tokens can be encoded at once with their activations kept: from free memory on a GPU, else within 2 GB."""
     per_token = backbone.layers * backbone.hidden * _ACTIVATION_BYTES

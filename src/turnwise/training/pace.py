@@ -53,7 +53,7 @@ class Pace:
     def count(self, batches: list[Prepared]) -> None:
         """Adds a step."""
         self._examples += sum(prepared.rows for prepared in batches)
-        self._tokens += sum(len(sequence) for prepared in batches for sequence in prepared.sequences)
+        self._tokens += sum(int(prepared.sequences.lengths.sum()) for prepared in batches)
 
     def figures(self, batches: list[Prepared]) -> dict[str, float]:
         """The figures since the last ones, of which `batches` are the latest step's."""
@@ -72,7 +72,7 @@ def _padding(batches: list[Prepared]) -> float:
     """The share of tokens that padding to the longest of the batch would have added."""
     padded = real = 0
     for prepared in batches:
-        lengths = [len(sequence) for sequence in prepared.sequences]
-        padded += max(lengths) * len(lengths)
-        real += sum(lengths)
+        lengths = prepared.sequences.lengths
+        padded += int(lengths.max()) * len(lengths)
+        real += int(lengths.sum())
     return 1 - real / padded

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.backbone.compose import tokenise
-from turnwise.backbone.stream import Tokens, spans
+from turnwise.backbone.ragged import Tokens, spans
 from turnwise.corpus.buckets import Buckets
 from turnwise.corpus.fingerprints import NumberedFingerprints, fingerprint
 from turnwise.corpus.store import Corpus

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from turnwise.backbone.compose import ROLE_TOKENS
-from turnwise.backbone.stream import Tokens
+from turnwise.backbone.ragged import Tokens
 from turnwise.conversation import reply
 from turnwise.encoder import Encoder, Input
 from turnwise.evaluation.datasets.actions import ActionData

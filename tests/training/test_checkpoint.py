@@ -1,0 +1,84 @@
+"""Checkpoints are written beside a run, hold what was there when they were asked for, and nothing goes wrong in silence."""
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from pytest import MonkeyPatch
+
+import turnwise.training.checkpoint as checkpoint_module
+from turnwise.training.checkpoint import CheckpointError, Checkpoints, latest_checkpoint, load_checkpoint
+
+
+class Gate:
+    """Writes when it is opened, and fails if it is told to."""
+
+    def __init__(self, monkeypatch: MonkeyPatch):
+        self.reached, self.opened, self.fails = threading.Event(), threading.Event(), False
+        self._write = checkpoint_module.save_file
+        monkeypatch.setattr(checkpoint_module, "save_file", self)
+
+    def __call__(self, tensors: dict[str, torch.Tensor], path: Path) -> None:
+        self.reached.set()
+        assert self.opened.wait(30)
+        if self.fails:
+            raise OSError(28, "No space left on device")
+        self._write(tensors, path)
+
+
+@pytest.fixture
+def gate(monkeypatch: MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+def held(place: Path | None) -> list[float]:
+    assert place is not None
+    values: list[float] = load_checkpoint(place)[0]["parameters"]["weight"].tolist()
+    return values
+
+
+def test_what_is_kept_is_what_was_there_though_training_goes_on(tmp_path: Path, gate: Gate) -> None:
+    weight = torch.zeros(3)
+    with Checkpoints(tmp_path, keep=2) as checkpoints:
+        checkpoints.save(1, {"parameters": {"weight": weight}}, {"best": None})
+        assert gate.reached.wait(30)  # it is being written
+        weight += 1
+        assert latest_checkpoint(tmp_path) is None
+        gate.opened.set()
+        checkpoints.save(2, {"parameters": {"weight": weight}}, {"best": 0.5})  # the first is on disk before
+        assert held(tmp_path / "step-000000001") == [0, 0, 0]
+    assert held(latest_checkpoint(tmp_path)) == [1, 1, 1]
+    assert load_checkpoint(tmp_path / "step-000000002")[1] == {"step": 2, "best": 0.5}
+
+
+def test_only_the_newest_stay(tmp_path: Path) -> None:
+    with Checkpoints(tmp_path, keep=2) as checkpoints:
+        for step in range(1, 6):
+            checkpoints.save(step, {"parameters": {"weight": torch.ones(1)}}, {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000004", "step-000000005"]
+
+
+@pytest.mark.parametrize("how", ["the next one", "wait", "the end"])
+def test_what_could_not_be_written_is_told(how: str, tmp_path: Path, gate: Gate) -> None:
+    gate.fails = True
+    gate.opened.set()
+    tensors = {"parameters": {"weight": torch.ones(1)}}
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    with pytest.raises(CheckpointError, match=r"step 7 could not be written .*No space left.*there is none yet"), checkpoints:
+        assert not checkpoints.failed
+        checkpoints.save(7, tensors, {})
+        if how == "the next one":
+            checkpoints.save(8, tensors, {})
+        elif how == "wait":
+            checkpoints.wait()
+    assert not checkpoints.failed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_the_run_is_not_hidden_by_one_of_its_checkpoint(tmp_path: Path, gate: Gate) -> None:
+    gate.fails = True
+    gate.opened.set()
+    with pytest.raises(ZeroDivisionError), Checkpoints(tmp_path, keep=2) as checkpoints:
+        checkpoints.save(1, {"parameters": {"weight": torch.ones(1)}}, {})
+        raise ZeroDivisionError
