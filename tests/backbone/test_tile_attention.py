@@ -178,9 +178,10 @@ def test_a_model_gives_the_same_states_and_gradients_either_way() -> None:
 
 
 def test_a_compiled_model_is_one_graph_for_any_number_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    counters = torch._dynamo.utils.counters
+    counters, times = torch._dynamo.utils.counters, torch._dynamo.utils.compilation_time_metrics
     torch._dynamo.reset()
     counters.clear()
+    times.clear()
     if not torch.cuda.is_available():  # an interpreted kernel cannot be compiled into a graph: something else of its kind stands in
         monkeypatch.setattr(kernels, "tile_attention", lambda query, key, value, tiles, *_: query * key.mean() + value * len(tiles))
     backbone, plain = bert(True), bert(True)
@@ -188,6 +189,7 @@ def test_a_compiled_model_is_one_graph_for_any_number_of_tokens(monkeypatch: pyt
     for lengths in (LENGTHS, LENGTHS[:9], LENGTHS * 3):
         assert torch.allclose(backbone(stream_of(*lengths)), plain(stream_of(*lengths)), atol=1e-4)
     assert counters["stats"]["unique_graphs"] == 1
+    assert [name for name in times if name.startswith("compile_attempt")] == ["compile_attempt_0"]
     backbone.eval()  # outside of training nothing is compiled
     backbone(stream_of(*LENGTHS))
     assert counters["stats"]["unique_graphs"] == 1

@@ -283,7 +283,10 @@ class Backbone(nn.Module):
         inputs, shape = self._flat(stream)
         compiled = self.__dict__.get("_compiled")
         if compiled is not None and self.training and layers == "last" and shape.tiles is not None:
-            return torch.as_tensor(compiled(**inputs, stream_shape=shape).last_hidden_state)[0]
+            # a model's own numbers (scales, shares of dropout) are constants: torch takes them for variables, as it does sizes, finds
+            # out when all is traced, and traces it anew
+            with torch._dynamo.config.patch(specialize_float=True):
+                return torch.as_tensor(compiled(**inputs, stream_shape=shape).last_hidden_state)[0]
         return self._states(layers, **inputs, stream_shape=shape)[0]
 
     def _flat(self, stream: TokenStream) -> tuple[dict[str, torch.Tensor], StreamShape]:
