@@ -141,7 +141,7 @@ print(len(re.findall(r"[.]f64", found.asm["ptx"])))
 """
 
 
-@pytest.mark.parametrize("kernel", [pytest.param("_forward_kernel", marks=pytest.mark.full), "_backward_kernel"])
+@pytest.mark.parametrize("kernel", ["_forward_kernel", pytest.param("_backward_kernel", marks=pytest.mark.full)])
 def test_double_precision_that_is_handed_in_does_not_spread(kernel: str) -> None:
     """What torch compiles hands numbers in as doubles; a GPU would be four times slower if the tile were computed in them."""
     plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

@@ -283,8 +283,8 @@ class Backbone(nn.Module):
         inputs, shape = self._flat(stream)
         compiled = self.__dict__.get("_compiled")
         if compiled is not None and self.training and layers == "last" and shape.tiles is not None:
-            # a model's own numbers (scales, shares of dropout) are constants: torch takes them for variables, as it does sizes, finds
-            # out when all is traced, and traces it anew
+            # a model's own numbers (scales, shares of dropout) are constants, which torch takes for variables, as it does sizes; it
+            # finds out when all is traced, and begins anew
             with torch._dynamo.config.patch(specialize_float=True):
                 return torch.as_tensor(compiled(**inputs, stream_shape=shape).last_hidden_state)[0]
         return self._states(layers, **inputs, stream_shape=shape)[0]
