@@ -407,6 +407,7 @@ sys.path.insert(0, sys.argv[2])
 from tiny import backbone, corpus
 from transformers import AutoTokenizer
 from turnwise.backbone.backbone import Backbone
+from turnwise.backbone.ragged import Ragged
 from turnwise.encoder import Encoder
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.objective import Prepared
@@ -422,7 +423,7 @@ facts = {"identities": torch.arange(2048).reshape(2, 1024)}
 optimizer = torch.optim.Adam([*encoder.parameters(), *heads.parameters()])
 step = BatchStep(encoder, token_budget(encoder.backbone, torch.device("cpu")))
 cached = step.run(
-    Prepared(sequences, 1024), "vectors", lambda rows: DSE().loss(rows.unflatten(0, (2, -1)), facts, heads)[0], torch.manual_seed
+    Prepared(Ragged.of(sequences), 1024), "vectors", lambda rows: DSE().loss(rows.unflatten(0, (2, -1)), facts, heads)[0], torch.manual_seed
 )
 optimizer.step()
 print(cached, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)

@@ -21,6 +21,7 @@ from job import Job, Signal
 from tiny import backbone, corpus, expect_alike, folder, recipe, weights
 from torch import nn
 
+from turnwise.backbone.ragged import Ragged
 from turnwise.objectives.objective import Prepared
 from turnwise.objectives.registry import make_objective
 from turnwise.training.batches import Feed
@@ -176,7 +177,7 @@ def test_an_epoch_is_shared_out_without_overlap_or_loss(
     for numbers in passed(size, batch_size):
         # the example and the column that a sequence is of are written into it
         sequences = [np.full(texts[number], number * columns + column, np.int32) for column in range(columns) for number in numbers]
-        layout = _Layout.of(Prepared(sequences, len(numbers)), rows, world)
+        layout = _Layout.of(Prepared(Ragged.of(sequences), len(numbers)), rows, world)
         shared_out = [sorted(int(sequences[member][0]) for member in share) for share in layout.shares]
         for share in shared_out:
             owned = {text // columns for text in share}

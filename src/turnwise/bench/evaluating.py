@@ -68,7 +68,7 @@ def evaluate_benchmark(
         "model": model,
         "datasets": list(datasets),
         "device": device,
-        "environment": environment(),
+        "environment": environment("sentence-transformers", "torch", "transformers"),
     }
 
 

@@ -75,7 +75,7 @@ def rerank_benchmark(
         "repeats": repeats,
         "model": model,
         "device": device,
-        "environment": environment(),
+        "environment": environment("sentence-transformers", "torch", "transformers"),
     }
 
 

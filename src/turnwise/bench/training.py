@@ -122,7 +122,7 @@ def train_benchmark(
         "model": shape or model,
         "recipe": list(overrides),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "environment": environment(),
+        "environment": environment("sentence-transformers", "torch", "transformers"),
     }
 
 
