@@ -10,54 +10,28 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 from served import served
+from trial import listening, wait_for
 
 from turnwise import Encoder
 from turnwise.serve.app import create_app
-from turnwise.serve.running import Server, _listen
+from turnwise.serve.running import _listen
 from turnwise.serve.settings import Limits, ServeError, Settings
 
 TEXTS = ["find a taxi", "a cheap hotel room", "when is the train", "yes please"]
 
 
-@contextlib.contextmanager
-def listening(settings: Settings) -> Iterator[int]:
-    """The port of a server in a thread, once it is ready."""
-    with contextlib.closing(_listen("127.0.0.1", 0)) as place:
-        port = place.getsockname()[1]
-        server = Server(settings)
-        thread = threading.Thread(target=server.run, args=([place],))
-        thread.start()
-        try:
-            wait_for(lambda: httpx.get(f"http://127.0.0.1:{port}/ready").status_code == 200)
-            yield port
-        finally:
-            server.should_exit = True
-            thread.join(30)
-            assert not thread.is_alive()
-
-
-def wait_for(happens: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(httpx.TransportError):
-            if happens():
-                return
-        time.sleep(0.02)
-    raise AssertionError("this did not happen in time")
-
-
 @pytest.fixture(scope="module")
 def port(tiny_folder) -> Iterator[int]:
     limits = Limits(body=100_000, header_seconds=0.3, body_seconds=0.3, connections=20)
-    with listening(Settings(model=str(tiny_folder("bert")), limits=limits)) as port:
-        yield port
+    with listening(Settings(model=str(tiny_folder("bert")), limits=limits)) as address:
+        yield int(address.rpartition(":")[2])
 
 
 def talk(port: int, *parts: bytes, pause: float = 0.0) -> bytes:
