@@ -16,7 +16,7 @@ from turnwise.backbone.compose import Composer, TurnStyle, tokenise
 from turnwise.backbone.onnx import OnnxBackbone
 from turnwise.backbone.pooled import PooledBackbone
 from turnwise.backbone.pooling import PoolerLayer, Pooling, pool
-from turnwise.backbone.ragged import Tokens
+from turnwise.backbone.ragged import Ragged, Tokens
 from turnwise.backbone.source import BackboneError, locate
 from turnwise.backbone.static import StaticBackbone
 from turnwise.backbone.stream import TokenStream, chunks
@@ -204,29 +204,36 @@ class Encoder(nn.Module):
         budget = batch_tokens or BATCH_TOKENS.get(self.backbone.device.type, BATCH_TOKENS["cuda"])
         scaled = self.normalise if normalise is None else normalise
         # by token length: neighbours in a pass are alike, and the longest go last, when memory is warm
-        lengths = np.fromiter((len(sequence) for sequence in sequences), np.int64, len(sequences))
+        together = Ragged.of(sequences)
+        lengths = together.lengths
         order = np.argsort(lengths, kind="stable")
         order = order[lengths[order] > 0]  # nothing was said: zeros (where a tokenizer adds no special tokens)
         was_training = self.training
         self.eval()
         try:
-            for start, end in chunks(lengths[order].tolist(), budget):
+            for start, end in chunks(lengths[order], budget):
                 rows = order[start:end]
                 with torch.inference_mode():
-                    encoded = self(TokenStream.of([sequences[row] for row in rows])).float()
+                    encoded = self(TokenStream.of(together.take(rows))).float()
                     vectors[rows] = (normalize(encoded, dim=1) if scaled else encoded).cpu().numpy()
                 progress("encoding", len(sequences) - len(order) + end, len(sequences))
         finally:
             self.train(was_training)
         return vectors
 
-    def sequences(self, items: Sequence[Input], max_length: int | None = None) -> list[Tokens]:
+    def sequences(self, items: Sequence[Input], max_length: int | None = None) -> Ragged:
         """The token sequences of inputs, cut to `max_length` tokens or the model's own number, whichever is less."""
         longest = min(max_length or self.max_length, self.max_length)
+        texts = [item for item in items if isinstance(item, str)]
+        if len(texts) == len(items) and not self.composer.roles:  # all at once
+            said = tokenise(self.backbone.tokenizer, texts)
+            return self.composer.texts(said.tokens, said.lengths, longest)
         histories = [_turns(item, self.style) for item in items]
         tokens = iter(tokenise(self.backbone.tokenizer, [text for turns in histories for _, text in turns]))
         composer = self.composer
-        return [composer.history([next(tokens) for _ in turns], [speaker for speaker, _ in turns], longest) for turns in histories]
+        return Ragged.of(
+            [composer.history([next(tokens) for _ in turns], [speaker for speaker, _ in turns], longest) for turns in histories]
+        )
 
     # ---- loading and saving
 

@@ -92,7 +92,7 @@ def test_tokenise_adds_nothing_and_cuts_nothing() -> None:
     assert len(long) == 500
     assert (long.dtype, short.dtype) == (np.int32, np.int32)
     assert short.tolist() == [words.convert_tokens_to_ids("no")]
-    assert tokenise(words, []) == []
+    assert not len(tokenise(words, []))
 
 
 def test_a_tokenizer_without_the_fast_library_gives_the_same() -> None:
@@ -106,7 +106,7 @@ def test_a_tokenizer_without_the_fast_library_gives_the_same() -> None:
     found = tokenise(Slow(), texts)  # type: ignore[arg-type]
     assert [part.tolist() for part in found] == [part.tolist() for part in tokenise(words, texts)]
     assert found[1].dtype == np.int32
-    assert tokenise(Slow(), []) == []  # type: ignore[arg-type]
+    assert not len(tokenise(Slow(), []))  # type: ignore[arg-type]
 
 
 def test_a_long_text_loses_its_end() -> None:

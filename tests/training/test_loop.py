@@ -422,9 +422,8 @@ heads = DSE().heads(768)
 facts = {"identities": torch.arange(2048).reshape(2, 1024)}
 optimizer = torch.optim.Adam([*encoder.parameters(), *heads.parameters()])
 step = BatchStep(encoder, token_budget(encoder.backbone, torch.device("cpu")))
-cached = step.run(
-    Prepared(Ragged.of(sequences), 1024), "vectors", lambda rows: DSE().loss(rows.unflatten(0, (2, -1)), facts, heads)[0], torch.manual_seed
-)
+prepared = Prepared(Ragged.of(sequences), 1024)
+cached = step.run(prepared, "vectors", lambda rows: DSE().loss(rows.unflatten(0, (2, -1)), facts, heads)[0], torch.manual_seed)
 optimizer.step()
 print(cached, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
 """

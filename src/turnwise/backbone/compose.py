@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -139,13 +140,15 @@ def _find(whole: Sequence[int], part: Sequence[int], start: int) -> int:
     raise ValueError("the tokenizer changes a text when it adds special tokens; such tokenizers are not supported")
 
 
-def tokenise(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[Tokens]:
+def tokenise(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Ragged:
     """The tokens of texts, without special ones and uncut."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
-        return [np.asarray(ids, np.int32) for ids in encoded]
+        return Ragged.of([np.asarray(ids, np.int32) for ids in encoded])
     # straight to the library below: transformers' own call takes twice as long, for offsets that nobody asked for
     backend.no_truncation()
     backend.no_padding()
-    return [np.asarray(each.ids, np.int32) for each in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+    encoded = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    return Ragged(np.fromiter(chain.from_iterable(each.ids for each in encoded), np.int32, int(lengths.sum())), lengths)

@@ -231,7 +231,7 @@ class _Runs:
         self.encoder.style = "roles"
         self._start = Weights(self.encoder)
 
-    def tokens(self, inputs: Sequence[Input]) -> list[Tokens]:
+    def tokens(self, inputs: Sequence[Input]) -> Sequence[Tokens]:
         """What goes into the encoder."""
         return self.encoder.sequences(inputs, self._settings.max_length)
 
