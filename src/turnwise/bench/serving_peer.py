@@ -31,7 +31,9 @@ def main(model: str, kind: str) -> None:
         return embed(asked)
 
     app.post("/embed")(embed if kind == "sync" else embed_in_loop)
-    listening = socket.create_server(("127.0.0.1", 0))
+    # with its protocol, as uvicorn's own: else asyncio leaves Nagle's algorithm on, and an answer waits 40 ms for the client's sign
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.bind(("127.0.0.1", 0))
     sys.stderr.write(json.dumps({"address": f"http://127.0.0.1:{listening.getsockname()[1]}/"}) + "\n")
     sys.stderr.flush()
     # its best case: no line for a request
