@@ -226,8 +226,7 @@ class Encoder(nn.Module):
         longest = min(max_length or self.max_length, self.max_length)
         texts = [item for item in items if isinstance(item, str)]
         if len(texts) == len(items) and not self.composer.roles:  # all at once
-            said = tokenise(self.backbone.tokenizer, texts)
-            return self.composer.texts(said.tokens, said.lengths, longest)
+            return self.composer.texts(tokenise(self.backbone.tokenizer, texts), longest)
         histories = [_turns(item, self.style) for item in items]
         tokens = iter(tokenise(self.backbone.tokenizer, [text for turns in histories for _, text in turns]))
         composer = self.composer

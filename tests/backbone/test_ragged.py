@@ -26,7 +26,7 @@ def test_it_is_a_sequence_of_sequences(lists: list[list[int]], others: list[list
     assert [found[index].tolist() for index in range(-len(lists), len(lists))] == lists * 2
     assert found.tokens.tolist() == [token for each in lists for token in each]
     assert found.lengths.tolist() == [len(each) for each in lists]
-    assert plain(found + ragged(others)) == lists + others
+    assert plain(Ragged.joined([found, ragged(others)])) == lists + others
     assert Ragged.of(found) is found
     with pytest.raises(IndexError):
         found[len(lists)]

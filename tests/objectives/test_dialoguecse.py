@@ -21,6 +21,7 @@ from tiny import gradients, recipe
 
 from turnwise import Dialogue, Turn, train
 from turnwise.backbone.compose import Composer
+from turnwise.backbone.ragged import Ragged
 from turnwise.errors import TurnwiseError
 from turnwise.losses import candidate_nt_xent, guided_cosine, guided_vectors, matching_guided_embedding
 from turnwise.objectives.dialoguecse import DialogueCSE
@@ -277,8 +278,8 @@ class Numbered:
     def tokens(self, turn: int) -> npt.NDArray[np.int32]:
         return np.array([turn], np.int32)
 
-    def gather(self, turns: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        return turns.astype(np.int32), np.ones_like(turns)
+    def gather(self, turns: npt.NDArray[np.int64]) -> Ragged:
+        return Ragged(turns.astype(np.int32), np.ones_like(turns))
 
     def speaker(self, turn: int) -> str:
         return "user"

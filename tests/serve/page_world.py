@@ -1,16 +1,9 @@
 """What the page's tests look at: made-up people, what they ask for, and a service that knows them."""
 
-import socket
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import numpy as np
 import torch
-import uvicorn
 from torch import nn
 
 from turnwise.assist.conversations.conversations import Conversations
@@ -23,7 +16,6 @@ from turnwise.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH
 from turnwise.dialogue import Dialogue, Turn
 from turnwise.encoder import Encoder
 from turnwise.reranker import Reranker
-from turnwise.serve.app import create_app
 from turnwise.serve.settings import Settings
 
 #: A text that would run if it were read as markup, one that is written from the right, and one that is far too long.
@@ -130,24 +122,3 @@ def build(place: Path, tiny_backbone: Path) -> Settings:
         map=place / "map",
         report=place / "report",
     )
-
-
-@contextmanager
-def serving(settings: Settings) -> Iterator[str]:
-    """The address of a service that is ready, as long as it is needed."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    server = uvicorn.Server(uvicorn.Config(create_app(settings), log_config=None))
-    running = threading.Thread(target=server.run, args=([listening],), daemon=True)
-    running.start()
-    try:
-        for _ in range(600):
-            if server.started and httpx.get(f"{address}/ready").status_code == 200:
-                break
-            time.sleep(0.05)
-        else:
-            raise AssertionError("the service did not become ready")
-        yield address
-    finally:
-        server.should_exit = True
-        running.join(30)

@@ -15,7 +15,8 @@ pytest.importorskip("fastapi", reason="the service is not installed")
 
 import httpx
 from page_visit import FAINT, NAMELESS, Visit
-from page_world import ANSWERS, ARABIC, CONVERSATION, EVIL, INTENTS, LONG, REPORT, build, serving
+from page_world import ANSWERS, ARABIC, CONVERSATION, EVIL, INTENTS, LONG, REPORT, build
+from trial import listening
 
 import turnwise.serve
 from turnwise.serve.keys import add_key
@@ -108,7 +109,7 @@ def world(browser: Any, tmp_path_factory: pytest.TempPathFactory, tiny_folder: C
 
 @pytest.fixture(scope="module")
 def site(world: Settings) -> Iterator[str]:
-    with serving(world) as address:
+    with listening(world) as address:
         yield address
 
 
@@ -308,7 +309,7 @@ def _parsing(browser: Any, site: str) -> Any:
 def test_a_map_becomes_labels_and_intents(browser: Any, world: Settings, tmp_path: Path) -> None:
     assert world.map is not None
     shutil.copytree(world.map, tmp_path / "map")
-    with serving(Settings(map=tmp_path / "map")) as site:
+    with listening(Settings(map=tmp_path / "map")) as site:
         visit = Visit(browser, site, "map")
         total = sum(len(each) for each in INTENTS.values())
 
@@ -383,7 +384,7 @@ def test_a_map_becomes_labels_and_intents(browser: Any, world: Settings, tmp_pat
         visit.ask("Where is my parcel?")
         assert visit.locator(".verdict").inner_text() == "parcels"
         visit.close()
-    with serving(Settings(map=tmp_path / "map")) as site:
+    with listening(Settings(map=tmp_path / "map")) as site:
         assert {"both", "refunds", "asked"} <= {each["name"] for each in httpx.get(f"{site}/map").json()["clusters"]}, (
             "it is on disk"
         )
@@ -474,7 +475,7 @@ def test_the_scheme_can_be_chosen_and_stays(browser: Any, site: str) -> None:
 
 
 def test_what_is_not_configured_is_told_with_its_option(browser: Any) -> None:
-    with serving(Settings()) as site:
+    with listening(Settings()) as site:
         visit = Visit(browser, site)
         assert "--intents" in visit.locator("#utterance-intents").inner_text()
         assert "--responses" in visit.locator("#utterance-answers").inner_text()
@@ -531,7 +532,7 @@ def test_a_service_that_is_gone_is_told(browser: Any, site: str) -> None:
 def test_a_key_is_asked_for_and_kept_in_the_tab(browser: Any, world: Settings, tmp_path: Path) -> None:
     key = add_key(tmp_path / "keys", "somebody")
     assert world.report is not None
-    with serving(replace(Settings(), keys=tmp_path / "keys", report=world.report)) as site:
+    with listening(replace(Settings(), keys=tmp_path / "keys", report=world.report)) as site:
         visit = Visit(browser, site, "report")
         visit.press("Save the report")
         visit.locator("#key-dialog[open]").wait_for()

@@ -21,7 +21,7 @@ from trial import listening, wait_for
 
 from turnwise import Encoder
 from turnwise.serve.app import create_app
-from turnwise.serve.running import _listen
+from turnwise.serve.running import listen
 from turnwise.serve.settings import Limits, ServeError, Settings
 
 TEXTS = ["find a taxi", "a cheap hotel room", "when is the train", "yes please"]
@@ -146,7 +146,7 @@ def test_a_reload_under_load_drops_no_request(tmp_path: Path, tiny_folder) -> No
 
 def test_a_port_that_is_taken_is_told(port: int) -> None:
     with pytest.raises(ServeError, match=f"port {port}.*--port"):
-        _listen("127.0.0.1", port)
+        listen("127.0.0.1", port)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -27,7 +26,7 @@ from turnwise.backbone.backbone import Backbone
 from turnwise.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH
 from turnwise.corpus.sample import sample_dialogues
 from turnwise.reranker import Reranker
-from turnwise.serve.running import Server
+from turnwise.serve.running import Server, listen
 from turnwise.serve.settings import Limits, Settings
 
 #: Intents and what people say for them.
@@ -83,7 +82,7 @@ def _reranker(model: Path, folder: Path) -> None:
 @contextlib.contextmanager
 def listening(settings: Settings) -> Iterator[str]:
     """The address of a service in a thread, once it is ready."""
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as place:
+    with contextlib.closing(listen("127.0.0.1", 0)) as place:
         address = f"http://127.0.0.1:{place.getsockname()[1]}"
         server = Server(settings)
         thread = threading.Thread(target=server.run, args=([place],))

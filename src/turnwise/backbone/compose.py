@@ -6,7 +6,6 @@ from itertools import chain
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.backbone.ragged import Ragged, Tokens, spans
@@ -82,16 +81,10 @@ class Composer:
         room = longest - len(self.prefix) - len(self.suffix)
         return np.concatenate([self.prefix, tokens[: max(0, room)], self.suffix])
 
-    def texts(self, tokens: Tokens, lengths: npt.NDArray[np.int64], longest: int) -> Ragged:
-        """What `text` gives for each of several texts, all at once.
-
-        Args:
-            tokens: theirs, one text behind the other.
-            lengths: how many each has (texts,).
-            longest: tokens of a sequence.
-        """
+    def texts(self, said: Ragged, longest: int) -> Ragged:
+        """What `text` gives for each of several texts, all at once."""
         before, behind = len(self.prefix), len(self.suffix)
-        cut = np.minimum(lengths, max(0, longest - before - behind))
+        cut = np.minimum(said.lengths, max(0, longest - before - behind))
         ends = np.cumsum(cut + before + behind)
         starts = ends - cut - before - behind
         whole = np.empty(ends[-1] if len(ends) else 0, np.int32)
@@ -99,7 +92,7 @@ class Composer:
             whole[starts + place] = self.prefix[place]
         for place in range(behind):
             whole[ends - behind + place] = self.suffix[place]
-        whole[spans(starts + before, cut)] = tokens[spans(np.cumsum(lengths) - lengths, cut)]
+        whole[spans(starts + before, cut)] = said.tokens[spans(said.starts, cut)]
         return Ragged(whole, ends - starts)
 
     def history(self, turns: Sequence[Tokens], speakers: Sequence[str], longest: int) -> Tokens:

@@ -15,14 +15,17 @@ class Ragged(Sequence[Tokens]):
     Args:
         tokens: of all sequences (tokens,).
         lengths: how many each has (sequences,).
+
+    Attributes:
+        starts: where each begins (sequences,).
     """
 
-    __slots__ = ("_starts", "lengths", "tokens")
+    __slots__ = ("lengths", "starts", "tokens")
 
     def __init__(self, tokens: Tokens, lengths: npt.NDArray[np.int64]):
         self.tokens = tokens
         self.lengths = lengths
-        self._starts = np.cumsum(lengths) - lengths
+        self.starts = np.cumsum(lengths) - lengths
 
     @classmethod
     def of(cls, sequences: Sequence[Tokens]) -> "Ragged":
@@ -31,6 +34,11 @@ class Ragged(Sequence[Tokens]):
             return sequences
         lengths = np.fromiter((len(sequence) for sequence in sequences), np.int64, len(sequences))
         return cls(np.concatenate(sequences) if len(sequences) else np.empty(0, np.int32), lengths)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Ragged"]) -> "Ragged":
+        """The sequences of several, of at least one."""
+        return cls(np.concatenate([part.tokens for part in parts]), np.concatenate([part.lengths for part in parts]))
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -44,20 +52,17 @@ class Ragged(Sequence[Tokens]):
     def __getitem__(self, index: int | slice) -> "Tokens | Ragged":
         if isinstance(index, slice):
             return self.take(np.arange(len(self))[index])
-        start = self._starts[index]
+        start = self.starts[index]
         return self.tokens[start : start + self.lengths[index]]
 
     def __iter__(self) -> Iterator[Tokens]:
-        ends = self._starts + self.lengths
-        return (self.tokens[start:end] for start, end in zip(self._starts.tolist(), ends.tolist(), strict=True))
-
-    def __add__(self, other: "Ragged") -> "Ragged":
-        return Ragged(np.concatenate([self.tokens, other.tokens]), np.concatenate([self.lengths, other.lengths]))
+        ends = self.starts + self.lengths
+        return (self.tokens[start:end] for start, end in zip(self.starts.tolist(), ends.tolist(), strict=True))
 
     def take(self, members: npt.NDArray[np.integer]) -> "Ragged":
         """Some of the sequences, in the order given."""
         lengths = self.lengths[members]
-        return Ragged(self.tokens[spans(self._starts[members], lengths)], lengths)
+        return Ragged(self.tokens[spans(self.starts[members], lengths)], lengths)
 
 
 def spans(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from torch.library import triton_op, wrap_triton
+from torch import library
 
 
 def tile_attention(
@@ -188,7 +188,7 @@ def _constants(tile: int, query: torch.Tensor, dropout: float, causal: bool, win
     }
 
 
-@triton_op("turnwise::attend", mutates_args={})
+@library.triton_op("turnwise::attend", mutates_args={})
 def attend(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -205,13 +205,13 @@ def attend(
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     strides = [stride for states in (query, key, value) for stride in states.stride()[:2]]
     constants = _constants(tile, query, dropout, causal, window)
-    wrap_triton(_forward_kernel)[(tiles.shape[0], query.shape[1])](
+    library.wrap_triton(_forward_kernel)[(tiles.shape[0], query.shape[1])](
         query, key, value, out, tiles, seed, scale, dropout, *strides, **constants
     )
     return out
 
 
-@triton_op("turnwise::attend_backward", mutates_args={})
+@library.triton_op("turnwise::attend_backward", mutates_args={})
 def attend_backward(
     gradient: torch.Tensor,
     query: torch.Tensor,
@@ -229,7 +229,7 @@ def attend_backward(
     gradients = [torch.empty(states.shape, dtype=states.dtype, device=states.device) for states in (query, key, value)]
     strides = [stride for states in (query, key, value, gradient) for stride in states.stride()[:2]]
     constants = _constants(tile, query, dropout, causal, window)
-    wrap_triton(_backward_kernel)[(tiles.shape[0], query.shape[1])](
+    library.wrap_triton(_backward_kernel)[(tiles.shape[0], query.shape[1])](
         query, key, value, gradient, *gradients, tiles, seed, scale, dropout, *strides, **constants
     )
     return gradients[0], gradients[1], gradients[2]

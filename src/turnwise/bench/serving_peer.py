@@ -4,7 +4,6 @@ Run as `python -m turnwise.bench.serving_peer MODEL sync|async`; the address is 
 """
 
 import json
-import socket
 import sys
 from typing import Any
 
@@ -15,6 +14,8 @@ def main(model: str, kind: str) -> None:
     from fastapi import FastAPI
     from pydantic import BaseModel
     from sentence_transformers import SentenceTransformer
+
+    from turnwise.serve.running import listen
 
     encoder = SentenceTransformer(model)
     app = FastAPI()
@@ -31,9 +32,7 @@ def main(model: str, kind: str) -> None:
         return embed(asked)
 
     app.post("/embed")(embed if kind == "sync" else embed_in_loop)
-    # with its protocol, as uvicorn's own: else asyncio leaves Nagle's algorithm on, and an answer waits 40 ms for the client's sign
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.bind(("127.0.0.1", 0))
+    listening = listen("127.0.0.1", 0)
     sys.stderr.write(json.dumps({"address": f"http://127.0.0.1:{listening.getsockname()[1]}/"}) + "\n")
     sys.stderr.flush()
     # its best case: no line for a request

@@ -83,7 +83,7 @@ class DSE(ForEncoders):
     def prepare(self, batch: Batch) -> Prepared:
         """Queries, then responses."""
         identities = np.stack([batch.identities(0), batch.identities(1)])
-        return Prepared(batch.column(0) + batch.column(1), len(batch), {"identities": identities})
+        return Prepared(batch.columns(), len(batch), {"identities": identities})
 
     def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """Eqs. 1–3 on the heads' outputs."""

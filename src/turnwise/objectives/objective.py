@@ -47,8 +47,8 @@ class Texts(Protocol):
     def tokens(self, turn: int) -> Tokens:
         """The tokens of a turn, without special ones."""
 
-    def gather(self, turns: npt.NDArray[np.int64]) -> tuple[Tokens, npt.NDArray[np.int64]]:
-        """The tokens of some turns, without special ones, one turn behind the other; and how many each has (turns,)."""
+    def gather(self, turns: npt.NDArray[np.int64]) -> Ragged:
+        """The tokens of some turns, without special ones."""
 
     @property
     def identities(self) -> npt.NDArray[np.int64]:
@@ -111,6 +111,10 @@ class Batch:
             min(longest or self.max_length * (last - first), self.longest),
         )
 
+    def columns(self) -> Ragged:
+        """The sequences of all columns, column after column."""
+        return Ragged.joined([self.column(number) for number in range(self.windows.shape[1])])
+
     def column(self, number: int) -> Ragged:
         """The sequences of one column."""
         windows = self.windows[:, number]
@@ -123,7 +127,7 @@ class Batch:
         if self.composer.roles:
             return Ragged.of([self.sequence(turn, turn + 1) for turn in turns.tolist()])
         # the most frequent case, all at once: threads that prepare must not keep the interpreter from the loop
-        return self.composer.texts(*self.texts.gather(turns), min(self.max_length, self.longest))
+        return self.composer.texts(self.texts.gather(turns), min(self.max_length, self.longest))
 
     def stranger(self, turn: int, unlike: Sequence[int], speaker: str | None = None) -> int:
         """A turn of another dialogue than a turn's own, drawn at random.

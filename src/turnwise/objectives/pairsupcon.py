@@ -54,7 +54,7 @@ class PairSupCon(ForEncoders):
 
     def prepare(self, batch: Batch) -> Prepared:
         """Premises, then hypotheses."""
-        return Prepared(batch.column(0) + batch.column(1), len(batch), {"entails": np.stack([batch.labels, batch.labels])})
+        return Prepared(batch.columns(), len(batch), {"entails": np.stack([batch.labels, batch.labels])})
 
     def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """The contrastive loss over entailing pairs plus the weighted classification loss over all."""

@@ -49,7 +49,7 @@ class Siamese(ForEncoders):
     def prepare(self, batch: Batch) -> Prepared:
         """Contexts, then responses."""
         identities = np.stack([batch.identities(0), batch.identities(1)])
-        return Prepared(batch.column(0) + batch.column(1), len(batch), {"identities": identities})
+        return Prepared(batch.columns(), len(batch), {"identities": identities})
 
     def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """Cross-entropy of each matched context over the batch's responses; scaled as attention is."""

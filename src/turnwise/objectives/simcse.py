@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from turnwise.backbone.compose import TurnStyle
-from turnwise.backbone.ragged import Ragged
 from turnwise.dialogue import Dialogue
 from turnwise.losses import nt_xent
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared, words
@@ -62,9 +61,8 @@ class SimCSE(ForEncoders):
 
     def prepare(self, batch: Batch) -> Prepared:
         """Column after column."""
-        sequences = Ragged.of([sequence for column in range(self.columns) for sequence in batch.column(column)])
         identities = np.stack([batch.identities(column) for column in range(self.columns)])
-        return Prepared(sequences, len(batch), {"identities": identities})
+        return Prepared(batch.columns(), len(batch), {"identities": identities})
 
     def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """Eq. 1 (unsupervised) or Eq. 5 (supervised) of the paper."""

@@ -21,7 +21,7 @@ from torch import nn
 
 from turnwise.backbone.compose import TurnStyle
 from turnwise.backbone.pooling import PoolerLayer
-from turnwise.backbone.ragged import Ragged, Tokens
+from turnwise.backbone.ragged import Ragged
 from turnwise.dialogue import Dialogue
 from turnwise.errors import TurnwiseError
 from turnwise.losses import nt_xent
@@ -100,19 +100,13 @@ class TaDSE(ForEncoders):
         """Utterances, and again, then templates, and again; what is not compared is not encoded."""
         turns = batch.windows[:, 0, 0].tolist()
         longest = min(batch.max_length, batch.longest)
-
-        def composed(tokens: Tokens, turn: int) -> Tokens:
-            return batch.composer.history([tokens], [batch.texts.speaker(turn)], longest)
-
-        made = {
-            "utterance": [composed(batch.texts.tokens(turn), turn) for turn in turns],
-            "template": [composed(batch.texts.template(turn), turn) for turn in turns],
-        }
+        templates = [batch.composer.history([batch.texts.template(turn)], [batch.texts.speaker(turn)], longest) for turn in turns]
+        made = {"utterance": batch.column(0), "template": Ragged.of(templates)}
         facts = {
             "utterances": batch.identities(0),
             "templates": np.array([batch.texts.template_identity(turn) for turn in turns], np.int64),
         }
-        return Prepared(Ragged.of([sequence for view in self._views for sequence in made[view]]), len(turns), facts)
+        return Prepared(Ragged.joined([made[view] for view in self._views]), len(turns), facts)
 
     def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """Eq. 4; each of its losses goes to the log as well."""

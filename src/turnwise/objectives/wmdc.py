@@ -83,7 +83,7 @@ class WMDC(ForEncoders):
             "frequencies": np.array([batch.texts.frequency(first) for first in batch.windows[:, 1, 0].tolist()], np.int64),
             "size": batch.labels[0],
         }
-        return Prepared(batch.column(0) + batch.column(1), len(batch), facts)
+        return Prepared(batch.columns(), len(batch), facts)
 
     def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
         """Eq. 5 on the outputs of the size's head."""

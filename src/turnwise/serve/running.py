@@ -39,7 +39,7 @@ def run(settings: Settings, host: str, port: int) -> None:
         Exception: whatever keeps the models from being loaded.
     """
     log_to_standard_error()
-    with contextlib.closing(_listen(host, port)) as listening:
+    with contextlib.closing(listen(host, port)) as listening:
         server = Server(settings)
         where = f"[{host}]" if ":" in host else host
         log(logging.INFO, event="listening", address=f"http://{where}:{listening.getsockname()[1]}/", model=settings.model)
@@ -49,7 +49,14 @@ def run(settings: Settings, host: str, port: int) -> None:
     log(logging.INFO, event="stopped")
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket at a place, 0 being any free port.
+
+    With its protocol, or asyncio leaves Nagle's algorithm on, and answers wait 40 ms for the client's acknowledgement.
+
+    Raises:
+        ServeError: if the place is taken, or none of this machine's.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)

@@ -251,9 +251,7 @@ def _together(batches: Sequence[Prepared]) -> Prepared:
     """The sequences of several batches, one batch behind the other; those without segments are of the first."""
     if len(batches) == 1:
         return batches[0]
-    sequences = batches[0].sequences
-    for prepared in batches[1:]:
-        sequences += prepared.sequences
+    sequences = Ragged.joined([prepared.sequences for prepared in batches])
     segments = None
     if any(prepared.segments is not None for prepared in batches):
         marks = [

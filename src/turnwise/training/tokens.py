@@ -18,7 +18,7 @@ import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.backbone.compose import tokenise
-from turnwise.backbone.ragged import Tokens, spans
+from turnwise.backbone.ragged import Ragged, Tokens, spans
 from turnwise.corpus.buckets import Buckets
 from turnwise.corpus.fingerprints import NumberedFingerprints, fingerprint
 from turnwise.corpus.store import Corpus
@@ -94,11 +94,11 @@ class TokenTable:
         """The tokens of a turn, without special ones."""
         return self._tokens[self._ends[turn] : self._ends[turn + 1]]
 
-    def gather(self, turns: npt.NDArray[np.int64]) -> tuple[Tokens, npt.NDArray[np.int64]]:
-        """The tokens of some turns, without special ones, one turn behind the other; and how many each has (turns,)."""
+    def gather(self, turns: npt.NDArray[np.int64]) -> Ragged:
+        """The tokens of some turns, without special ones."""
         starts = np.asarray(self._ends[turns])
         lengths = np.asarray(self._ends[turns + 1]) - starts
-        return np.asarray(self._tokens[spans(starts, lengths)]), lengths
+        return Ragged(np.asarray(self._tokens[spans(starts, lengths)]), lengths)
 
     def speaker(self, turn: int) -> str:
         """Who speaks it."""
