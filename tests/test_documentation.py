@@ -6,10 +6,10 @@ from pathlib import Path
 from typer.main import get_command
 
 from turnwise.cli import app
-from turnwise.evaluation.protocols import PROTOCOLS, TASKS
-from turnwise.evaluation.suites import SUITES
-from turnwise.experiments.sweep import packaged_sweeps
+from turnwise.evaluation.evaluation_protocols import PROTOCOLS, TASKS
 from turnwise.objectives.registry import OBJECTIVES
+from turnwise.papers.suites import SUITES
+from turnwise.papers.sweeps.sweep import packaged_sweeps
 from turnwise.training.recipe import Recipe
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -33,11 +33,14 @@ def test_every_suite_and_task_is_told() -> None:
 
 def test_every_objective_recipe_key_sweep_and_command_is_told() -> None:
     pages = {
-        name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("objectives", "recipes", "sweeps", "command-line")
+        name: (DOCS / f"{name}.md").read_text(encoding="utf-8")
+        for name in ("objectives", "recipes", "sweeps", "command-line")
     }
     assert [name for name in OBJECTIVES if f"| `{name}` |" not in pages["objectives"]] == []
     keys = {field.name for field in dataclasses.fields(Recipe)} - {"objectives", "describes"}
-    assert sorted(key for key in keys if f"`{key}`" not in pages["recipes"] and f"\n{key}:" not in pages["recipes"]) == []
+    assert (
+        sorted(key for key in keys if f"`{key}`" not in pages["recipes"] and f"\n{key}:" not in pages["recipes"]) == []
+    )
     assert [name for name in packaged_sweeps() if f"| `{name}` |" not in pages["sweeps"]] == []
     commands = get_command(app).commands  # type: ignore[attr-defined]
     assert [name for name in commands if f"turnwise {name} " not in pages["command-line"]] == []

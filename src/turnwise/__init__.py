@@ -12,29 +12,29 @@ if TYPE_CHECKING:
     from turnwise.assist.intents.classifier import IntentClassifier
     from turnwise.assist.responses.responder import Responder
     from turnwise.assist.responses.selector import Selector
+    from turnwise.core.dialogue import Dialogue, Slot, Turn
     from turnwise.corpus.importing import import_corpus
     from turnwise.corpus.store import read_corpus
-    from turnwise.dialogue import Dialogue, Slot, Turn
-    from turnwise.encoder import Encoder
-    from turnwise.evaluation.evaluating import evaluate
-    from turnwise.reranker import Reranker
+    from turnwise.evaluation.runner import evaluate
+    from turnwise.models.encoder import Encoder
+    from turnwise.models.reranker import Reranker
     from turnwise.training.loop import train
     from turnwise.training.recipe import load_recipe
 
 _HOMES = {
-    "Dialogue": "turnwise.dialogue",
-    "Encoder": "turnwise.encoder",
+    "Dialogue": "turnwise.core.dialogue",
+    "Encoder": "turnwise.models.encoder",
     "IntentClassifier": "turnwise.assist.intents.classifier",
-    "Reranker": "turnwise.reranker",
+    "Reranker": "turnwise.models.reranker",
     "Responder": "turnwise.assist.responses.responder",
     "Selector": "turnwise.assist.responses.selector",
-    "Slot": "turnwise.dialogue",
-    "Turn": "turnwise.dialogue",
+    "Slot": "turnwise.core.dialogue",
+    "Turn": "turnwise.core.dialogue",
     "import_corpus": "turnwise.corpus.importing",
     "read_corpus": "turnwise.corpus.store",
     "load_recipe": "turnwise.training.recipe",
     "train": "turnwise.training.loop",
-    "evaluate": "turnwise.evaluation.evaluating",
+    "evaluate": "turnwise.evaluation.runner",
 }
 
 __all__ = [

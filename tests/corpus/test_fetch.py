@@ -190,7 +190,9 @@ def names(folder: Path) -> list[str]:
 def test_fetches_checks_and_records(remote: Remote, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int | None]] = []
     destination = tmp_path / "new" / "folder"
-    paths = fetch([remote.download()], destination, progress=lambda what, done, total=None: seen.append((what, done, total)))
+    paths = fetch(
+        [remote.download()], destination, progress=lambda what, done, total=None: seen.append((what, done, total))
+    )
     assert paths == [destination / "corpus.bin"]
     assert paths[0].read_bytes() == CONTENT
     assert names(destination) == ["SHA256SUMS", "corpus.bin"]
@@ -353,7 +355,9 @@ def test_less_than_content_length_is_never_taken_for_the_whole(remote: Remote, t
     assert (tmp_path / "corpus.bin.part").read_bytes() == CONTENT
 
 
-def test_gives_up_after_tries_without_progress_and_keeps_the_part(remote: Remote, tmp_path: Path, pauses: list[float]) -> None:
+def test_gives_up_after_tries_without_progress_and_keeps_the_part(
+    remote: Remote, tmp_path: Path, pauses: list[float]
+) -> None:
     remote.answers = [Answer(break_after=70_000), *(Answer(break_after=0) for _ in range(4))]
     with pytest.raises(FetchError, match="70000 of 200000 bytes"):
         fetch([remote.download()], tmp_path, attempts=4, pause=1.0)
@@ -417,7 +421,9 @@ def test_a_server_that_never_continues_is_given_up(remote: Remote, tmp_path: Pat
 
 @pytest.mark.parametrize("conditions", [True, False], ids=["If-Range honoured", "If-Range ignored"])
 @pytest.mark.parametrize("etag", [True, False], ids=["ETag", "Last-Modified"])
-def test_a_file_that_changes_between_tries_is_not_mixed(remote: Remote, tmp_path: Path, conditions: bool, etag: bool) -> None:
+def test_a_file_that_changes_between_tries_is_not_mixed(
+    remote: Remote, tmp_path: Path, conditions: bool, etag: bool
+) -> None:
     def version(number: int) -> None:
         remote.etag = f'"{number}"' if etag else None
         remote.last_modified = None if etag else formatdate(1_700_000_000 + number, usegmt=True)
@@ -530,7 +536,9 @@ def test_a_lasting_trouble_is_given_up(remote: Remote, tmp_path: Path) -> None:
     ("header", "low", "high"),
     [("7", 7.0, 7.0), ("0", 0.5, 0.5), ("nonsense", 0.5, 0.5), ("in 20 seconds", 15.0, 20.0)],
 )
-def test_retry_after_is_honoured(remote: Remote, tmp_path: Path, pauses: list[float], header: str, low: float, high: float) -> None:
+def test_retry_after_is_honoured(
+    remote: Remote, tmp_path: Path, pauses: list[float], header: str, low: float, high: float
+) -> None:
     if header == "in 20 seconds":
         header = formatdate(time.time() + 20, usegmt=True)
     remote.answers = [Answer(status=429, headers={"Retry-After": header})]
@@ -851,7 +859,9 @@ def test_a_member_must_not_take_the_place_of_the_books(remote: Remote, tmp_path:
         if (name, damage) != ("corpus.tar", "scrambled")
     ],
 )
-def test_a_damaged_archive_that_nobody_vouches_for_is_put_aside(remote: Remote, tmp_path: Path, name: str, damage: str) -> None:
+def test_a_damaged_archive_that_nobody_vouches_for_is_put_aside(
+    remote: Remote, tmp_path: Path, name: str, damage: str
+) -> None:
     good = PACKERS[name]({"noise.bin": CONTENT})
     middle = len(good) // 2
     remote.content = {

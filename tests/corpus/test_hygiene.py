@@ -5,8 +5,8 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import dialogues
 
+from tests.helpers.strategies import dialogues
 from turnwise import Dialogue, Slot, Turn
 from turnwise.corpus.hygiene import STEPS, Mask, NearDuplicates, make_step
 from turnwise.corpus.intake import CorpusError
@@ -154,7 +154,9 @@ def test_masks_are_counted_by_kind_and_chosen_by_kind() -> None:
 
 def test_a_slot_around_a_mask_takes_its_value() -> None:
     text = "mail bob@x.example please"
-    dialogue = Dialogue("d", (Turn("user", text, slots=(Slot.of(text, "contact", 5, 18), Slot.of(text, "cut", 10, 25))),))
+    dialogue = Dialogue(
+        "d", (Turn("user", text, slots=(Slot.of(text, "contact", 5, 18), Slot.of(text, "cut", 10, 25))),)
+    )
     step = make_step("mask")
     changed = step(dialogue)
     assert changed is not None

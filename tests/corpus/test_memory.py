@@ -64,7 +64,9 @@ def write_table(path: Path, utterances: int) -> None:
         for turn in range(10):
             for number in range(conversations):
                 speaker = ("user", "agent")[turn % 2]
-                file.write(f"c{number},{speaker},what was said in {number} at turn {turn} with some more words,{turn}\n")
+                file.write(
+                    f"c{number},{speaker},what was said in {number} at turn {turn} with some more words,{turn}\n"
+                )
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc here: peak memory is read from it")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from strategies import corpora
 
+from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Turn, read_corpus
 from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.stats import LENGTHS, corpus_statistics, curve_svg, response_statistics

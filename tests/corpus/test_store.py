@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import corpora
 
+from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Turn, import_corpus, read_corpus
 from turnwise.corpus import rows as rows_module
 from turnwise.corpus import store as store_module
@@ -32,7 +32,10 @@ def write(folder: Path, dialogues: list[Dialogue]) -> Store:
 
 
 def some(count: int, word: str = "hello") -> list[Dialogue]:
-    return [Dialogue(f"{word}-{number}", (Turn("user", f"{word} {number}"), Turn("system", "yes"))) for number in range(count)]
+    return [
+        Dialogue(f"{word}-{number}", (Turn("user", f"{word} {number}"), Turn("system", "yes")))
+        for number in range(count)
+    ]
 
 
 @settings(deadline=None, max_examples=50)

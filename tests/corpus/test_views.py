@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import corpora
 
+from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Slot, Turn
 from turnwise.corpus import rows as rows_module
 from turnwise.corpus.intake import CorpusError
@@ -42,7 +42,9 @@ def test_a_view_is_what_it_says(
             before = Corpus(stored(Path(folder) / "store", dialogues).stores, splits).sampled(share)
         except CorpusError:
             return
-        expected = [(dialogue, [[turn] for turn in dialogue.turns] if not combine else runs(dialogue)) for dialogue in before]
+        expected = [
+            (dialogue, [[turn] for turn in dialogue.turns] if not combine else runs(dialogue)) for dialogue in before
+        ]
         expected = [(dialogue, turns) for dialogue, turns in expected if len(turns) >= least]
         try:
             view = before.prepared(combine, least)
@@ -109,7 +111,8 @@ def test_counting_goes_over_row_groups(tmp_path: Path, monkeypatch: pytest.Monke
     """A speaker that ends one dialogue and begins the next is counted in both, wherever a group ends."""
     monkeypatch.setattr(rows_module, "GROUP_TURNS", 5)
     whole = stored(
-        tmp_path / "store", [said(speakers, f"d{number}") for number, speakers in enumerate(["us", "su", "ss", "usu"] * 5)]
+        tmp_path / "store",
+        [said(speakers, f"d{number}") for number, speakers in enumerate(["us", "su", "ss", "usu"] * 5)],
     )
     assert sum(1 for store in whole.stores for _ in store.batches()) > 3
     for least, expected in ((1, 20), (2, 15), (3, 5)):

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from turnwise.evaluation.evaluating import EvaluationError, evaluate
-from turnwise.evaluation.judged import judged
+from turnwise.evaluation.runner import EvaluationError, evaluate
+from turnwise.models.loading import judged
 
 
 @pytest.fixture
@@ -16,7 +16,9 @@ def data(tmp_path: Path) -> Path:
         folder = tmp_path / "intents_csv" / name
         folder.mkdir(parents=True)
         for split in ("train", "test"):
-            (folder / f"{split}.csv").write_text("text,intent\n" + "".join(f"{split} {n},{'ab'[n % 2]}\n" for n in range(8)))
+            (folder / f"{split}.csv").write_text(
+                "text,intent\n" + "".join(f"{split} {n},{'ab'[n % 2]}\n" for n in range(8))
+            )
     return tmp_path
 
 
@@ -38,7 +40,9 @@ def test_a_data_set_that_is_asked_for_and_is_not_there_is_named(data: Path) -> N
 
 
 def test_a_model_that_cannot_do_it_is_told_from_data_that_are_not_there(data: Path) -> None:
-    with pytest.raises(EvaluationError, match="nothing of intents can be run on longest: prototypes: the model does not have"):
+    with pytest.raises(
+        EvaluationError, match="nothing of intents can be run on longest: prototypes: the model does not have"
+    ):
         evaluate(Longest(), data, tasks=["intents"], name="longest")
 
 
@@ -47,7 +51,9 @@ def test_compression_is_asked_of_models_with_templates_alone(data: Path) -> None
     plain = judged(letters, "letters")
     assert plain.encoder is not None
     before = evaluate(plain, data, tasks=["intents"], datasets=["first"])
-    after = evaluate(replace(plain, templates={"retrieved": plain.encoder}), data, tasks=["intents"], datasets=["first"])
+    after = evaluate(
+        replace(plain, templates={"retrieved": plain.encoder}), data, tasks=["intents"], datasets=["first"]
+    )
     assert set(before.facts["left out"]) == set(after.facts["left out"]) == {"fine-tuned intents"}
     added = {row.setting for row in after.rows} - {row.setting for row in before.rows}
     assert added == {"1-NN, compressed, templates retrieved"}

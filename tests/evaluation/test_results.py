@@ -9,7 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from turnwise.evaluation.outcomes import Outcome
-from turnwise.evaluation.results import Results, ResultsError, read_content, read_outcomes, write_outcomes, write_results
+from turnwise.evaluation.results import (
+    Results,
+    ResultsError,
+    read_content,
+    read_outcomes,
+    write_outcomes,
+    write_results,
+)
 
 VALUES = np.array([[1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 1.0, 0.0]])
 
@@ -30,7 +37,21 @@ def test_results_are_written(tmp_path: Path) -> None:
     assert (row["value"], row["std"], row["runs"], row["n"]) == (75, 0, 2, 4)
     assert row["low"] <= 75 <= row["high"]
     assert set(row) == {
-        *("task", "dataset", "setting", "metric", "value", "std", "low", "high", "runs", "n", "table", "published", "comparable")
+        *(
+            "task",
+            "dataset",
+            "setting",
+            "metric",
+            "value",
+            "std",
+            "low",
+            "high",
+            "runs",
+            "n",
+            "table",
+            "published",
+            "comparable",
+        )
     }
     table = pq.read_table(tmp_path / "out" / "outcomes.parquet").to_pylist()
     assert [line["values"] for line in table] == VALUES.tolist()
@@ -59,7 +80,9 @@ def test_undefined_figures_are_null(tmp_path: Path) -> None:
     results = Results("model", "similarity", facts={"loss": float("nan"), "rates": [float("inf")]})
     results.add([Outcome("similarity", "toy", "cosine", "Spearman", np.ones((1, 4, 2)), "spearman")])
     write_results(results, tmp_path)
-    content = json.loads((tmp_path / "results.json").read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    content = json.loads(
+        (tmp_path / "results.json").read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON")
+    )
     assert [content["rows"][0][name] for name in ("value", "low", "high")] == [None] * 3
     assert content["facts"] == {"loss": None, "rates": [None]}
 

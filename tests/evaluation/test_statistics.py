@@ -51,7 +51,9 @@ def plain(statistic: Statistic, run: Array) -> float:
         return run[:, 0].sum() / run[:, 1].sum() if run[:, 1].sum() else np.nan
     if statistic == "macro ratio":
         sums = run.sum(0)
-        return float(np.mean([above / below if below else 0 for above, below in zip(sums[::2], sums[1::2], strict=True)]))
+        return float(
+            np.mean([above / below if below else 0 for above, below in zip(sums[::2], sums[1::2], strict=True)])
+        )
     if statistic == "log ratio":
         return float(np.log(run[:, 0].sum() / run[:, 1].sum()))
     first, second = run[:, 0], run[:, 1]
@@ -122,7 +124,9 @@ def test_a_drawing_is_the_figure_of_the_drawn_runs_and_examples(
     weights = random.multinomial(runs, np.full(runs, 1 / runs), 40)
     for drawing, run_weights in zip(found, weights, strict=True):
         drawn = random.integers(0, examples, examples)
-        expected = sum(weight * plain(statistic, run[drawn]) for weight, run in zip(run_weights, evidence, strict=True) if weight)
+        expected = sum(
+            weight * plain(statistic, run[drawn]) for weight, run in zip(run_weights, evidence, strict=True) if weight
+        )
         assert drawing == pytest.approx(expected / runs, abs=1e-12)
 
 
@@ -187,6 +191,8 @@ def test_equal_seeds_and_shapes_draw_alike(statistic: Statistic) -> None:
     """The figure of a model and of the same model with all scores moved up differ by nothing but the move, in every drawing."""
     evidence = evidence_of(statistic)
     moved = evidence + 1 if statistic == "mean" else evidence * [2, 1]
-    difference = drawings(statistic, moved, seed=3) - drawings(statistic, evidence, seed=3) * (2 if statistic == "ratio" else 1)
+    difference = drawings(statistic, moved, seed=3) - drawings(statistic, evidence, seed=3) * (
+        2 if statistic == "ratio" else 1
+    )
     assert difference == pytest.approx(np.full(statistics.DRAWINGS, 1.0 if statistic == "mean" else 0.0), abs=1e-12)
     assert not np.array_equal(drawings(statistic, evidence, seed=3), drawings(statistic, evidence, seed=4))

@@ -9,19 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.corpus.sample_folder import write_sample
-from turnwise.evaluation.evaluating import evaluate
+from turnwise.corpus.synthetic.sample_folder import write_sample
+from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.outcomes import Outcome, lower_is_better
-from turnwise.evaluation.protocols import Effort
 from turnwise.evaluation.results import Results, ResultsError
-from turnwise.evaluation.suites import SUITES, Average
+from turnwise.evaluation.runner import evaluate
 from turnwise.evaluation.summaries import SUMMARIES, Summarised, summarise
+from turnwise.papers.suites import SUITES, Average
 
 PROBED = "frozen encoder, MLP"
 
 
 def outcome(
-    dataset: str, right: Sequence[Sequence[float]], task: str = "actions", setting: str = PROBED, metric: str = "Micro F1"
+    dataset: str,
+    right: Sequence[Sequence[float]],
+    task: str = "actions",
+    setting: str = PROBED,
+    metric: str = "Micro F1",
 ) -> Outcome:
     return Outcome(task, dataset, setting, metric, np.array(right, np.float64))
 
@@ -62,7 +66,9 @@ def test_the_parts_are_what_the_tasks_emit(suite: str, world: Path) -> None:
     """Those that need no fine-tuning: held against figures of a model on the sample world."""
     measured = evaluate(letters, world, suite=suite, effort=Effort(seeds=1, steps=1), fine_tuning=False, pictures=False)
     found = summarise(measured)
-    assert [summary.name for summary in found] == [summary.name for summary in SUMMARIES[suite] if "fine-tuned" not in str(summary)]
+    assert [summary.name for summary in found] == [
+        summary.name for summary in SUMMARIES[suite] if "fine-tuned" not in str(summary)
+    ]
     emitted = {(each.task, each.setting, each.metric) for each in measured.outcomes}
     parts = {part for summary in SUMMARIES[suite] for part in summary.parts}
     assert {part for part in parts - emitted if "fine-tuned" not in part[1] and part[1] != "re-ranker"} == set()
@@ -119,7 +125,10 @@ def test_single_tasks_have_a_summary_for_each_figure_but_counts() -> None:
         counted,
     )
     found = {summary.name: (summary.datasets, summary.value) for summary in summarise(measured)}
-    assert found == {"intents, 1-NN, accuracy": (("first", "second"), 75.0), "intents, 3-NN, accuracy": (("second",), 0.0)}
+    assert found == {
+        "intents, 1-NN, accuracy": (("first", "second"), 75.0),
+        "intents, 3-NN, accuracy": (("second",), 0.0),
+    }
     assert summarise(Results("nothing", "dse")) == []
 
 
@@ -148,12 +157,14 @@ def test_the_interval_draws_data_sets_apart_and_figures_of_one_together() -> Non
 @given(st.integers(0, 99), st.integers(0, 99))
 def test_differences_are_paired(first: int, second: int) -> None:
     ours, theirs = (
-        Summarised("diaeval", "actions", (drawn("gsim", seed), drawn("dstc2", seed, examples=30))) for seed in (first, second)
+        Summarised("diaeval", "actions", (drawn("gsim", seed), drawn("dstc2", seed, examples=30)))
+        for seed in (first, second)
     )
     value, low, high = ours.difference(theirs)
     assert value == pytest.approx(ours.value - theirs.value)
     drawings = [
-        np.mean([member.drawings(crc32(member.dataset.encode())) for member in each.members], axis=0) for each in (ours, theirs)
+        np.mean([member.drawings(crc32(member.dataset.encode())) for member in each.members], axis=0)
+        for each in (ours, theirs)
     ]
     assert (low, high) == pytest.approx(tuple(np.percentile(drawings[0] - drawings[1], [2.5, 97.5])))
     assert ours.difference(ours) == (0, 0, 0)
@@ -175,11 +186,16 @@ def test_what_is_hard_for_both_cancels_out() -> None:
     [
         ((drawn("gsim", 1),), "only one of the two has actions, dstc2"),
         ((drawn("gsim", 1), drawn("dstc2", 1, runs=3)), "2 × 60 and 3 × 60 runs and test examples of actions, dstc2"),
-        ((drawn("gsim", 1, examples=61), drawn("dstc2", 1)), "2 × 60 and 2 × 61 runs and test examples of actions, gsim"),
+        (
+            (drawn("gsim", 1, examples=61), drawn("dstc2", 1)),
+            "2 × 60 and 2 × 61 runs and test examples of actions, gsim",
+        ),
     ],
 )
 def test_what_was_not_seen_on_the_same_examples_has_no_difference(other: tuple[Outcome, ...], said: str) -> None:
-    ours, theirs = (Summarised("diaeval", "actions", members) for members in ((drawn("gsim", 1), drawn("dstc2", 1)), other))
+    ours, theirs = (
+        Summarised("diaeval", "actions", members) for members in ((drawn("gsim", 1), drawn("dstc2", 1)), other)
+    )
     assert said in ours.obstacle(theirs)
     with pytest.raises(ResultsError, match="diaeval, actions cannot be compared"):
         ours.difference(theirs)

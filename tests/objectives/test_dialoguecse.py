@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
-from tiny import corpus as tiny_corpus
-from tiny import gradients, recipe
-
+from tests.helpers.tiny import corpus as tiny_corpus
+from tests.helpers.tiny import gradients, recipe
 from turnwise import Dialogue, Turn, train
-from turnwise.backbone.compose import Composer
-from turnwise.backbone.ragged import Ragged
-from turnwise.errors import TurnwiseError
-from turnwise.losses import candidate_nt_xent, guided_cosine, guided_vectors, matching_guided_embedding
+from turnwise.core.errors import TurnwiseError
+from turnwise.models.backbone.compose import Composer
+from turnwise.models.backbone.ragged import Ragged
 from turnwise.objectives.dialoguecse import DialogueCSE
+from turnwise.objectives.losses import candidate_nt_xent, guided_cosine, guided_vectors, matching_guided_embedding
 from turnwise.objectives.objective import Batch, BatchStates, Prepared
 
 Array = npt.NDArray[np.float64]
@@ -69,7 +66,11 @@ LENGTHS = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 @settings(deadline=None, max_examples=40)
 @given(
-    st.integers(0, 10**6), st.lists(st.integers(0, 4), min_size=1, max_size=4), st.integers(1, 4), st.integers(0, 3), st.booleans()
+    st.integers(0, 10**6),
+    st.lists(st.integers(0, 4), min_size=1, max_size=4),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.booleans(),
 )
 def test_refined_embeddings_equal_the_plain_statement_whatever_the_padding(
     seed: int, lengths: list[int], tokens: int, padding: int, whole_numbers: bool
@@ -80,7 +81,10 @@ def test_refined_embeddings_equal_the_plain_statement_whatever_the_padding(
     responses, response_mask = padded([response], tokens + padding, random)
     kind = torch.int64 if whole_numbers else torch.bool
     found = matching_guided_embedding(
-        torch.tensor(states), torch.tensor(mask).to(kind), torch.tensor(responses[0]), torch.tensor(response_mask[0]).to(kind)
+        torch.tensor(states),
+        torch.tensor(mask).to(kind),
+        torch.tensor(responses[0]),
+        torch.tensor(response_mask[0]).to(kind),
     )
     assert found.shape == states.shape
     for number, turn in enumerate(turns):
@@ -90,7 +94,10 @@ def test_refined_embeddings_equal_the_plain_statement_whatever_the_padding(
 
 def test_leading_axes_of_contexts_and_responses_broadcast() -> None:
     random = np.random.default_rng(0)
-    contexts, responses = torch.tensor(random.normal(size=(3, 1, 2, 4, 5))), torch.tensor(random.normal(size=(1, 7, 6, 5)))
+    contexts, responses = (
+        torch.tensor(random.normal(size=(3, 1, 2, 4, 5))),
+        torch.tensor(random.normal(size=(1, 7, 6, 5))),
+    )
     found = matching_guided_embedding(contexts, torch.ones(3, 1, 2, 4), responses, torch.ones(1, 7, 6))
     assert found.shape == (3, 7, 2, 4, 5)
     alone = matching_guided_embedding(contexts[1, 0], torch.ones(2, 4), responses[0, 5], torch.ones(6))
@@ -102,7 +109,9 @@ def test_one_turn_gives_the_plain_refined_embedding() -> None:
     random = np.random.default_rng(1)
     turn, response = drawn(random, [4, 3])
     expected = cosine(refined(turn, response).mean(0), response.mean(0))
-    similarity = guided_cosine(torch.tensor(turn.mean(0))[None], torch.tensor(response)[None], torch.ones(1, 3, dtype=torch.bool))
+    similarity = guided_cosine(
+        torch.tensor(turn.mean(0))[None], torch.tensor(response)[None], torch.ones(1, 3, dtype=torch.bool)
+    )
     assert similarity.item() == pytest.approx(expected, abs=1e-12)
 
 
@@ -180,7 +189,9 @@ class Drawn:
                     shares = self._released(weights, context, members[0], [states[turn].mean(0) for turn in context])
                 else:
                     shares = self._shares(objective, weights, pooled)
-                aware = sum((share * vector for share, vector in zip(shares, pooled, strict=True)), np.zeros(len(response[0])))
+                aware = sum(
+                    (share * vector for share, vector in zip(shares, pooled, strict=True)), np.zeros(len(response[0]))
+                )
                 scores.append(cosine(aware, response.mean(0)) / objective.temperature)
             total -= scores[0] - np.log(sum(np.exp(score) for score in scores))
         return total / len(self.contexts)
@@ -261,7 +272,9 @@ def test_the_order_of_negatives_and_turns_makes_no_difference(aggregation: Any) 
         [[order[turn] for turn in reversed(context)] for context in batch.contexts],
         [[order[member] for member in (members[0], *reversed(members[1:]))] for members in batch.candidates],
     )
-    losses = [objective.loss(BatchStates(one.flat(), one.lengths()), one.facts(), heads)[0].item() for one in (batch, other)]
+    losses = [
+        objective.loss(BatchStates(one.flat(), one.lengths()), one.facts(), heads)[0].item() for one in (batch, other)
+    ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-12)
 
 

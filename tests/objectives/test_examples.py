@@ -1,15 +1,10 @@
 """Which turns an objective takes: against plain statements of the papers, on random dialogues."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "corpus"))
-from strategies import dialogues
-
+from tests.helpers.strategies import dialogues
 from turnwise import Dialogue, Turn
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.masked_language import MaskedLanguage
@@ -46,7 +41,9 @@ def test_dse_pairs_need_more_than_three_words_on_both_sides() -> None:
 
 
 def test_dropout_takes_a_sentence_with_itself() -> None:
-    assert [example.windows for example in DSE(positives="dropout").examples(talk("a b c d", "a b"))] == [((0, 1), (0, 1))]
+    assert [example.windows for example in DSE(positives="dropout").examples(talk("a b c d", "a b"))] == [
+        ((0, 1), (0, 1))
+    ]
     assert DSE(positives="dropout").unique
     assert [example.windows for example in SimCSE().examples(talk("a", "b"))] == [((0, 1), (0, 1)), ((1, 2), (1, 2))]
 

@@ -1,7 +1,6 @@
 """Domain post-training: pairs and hidden tokens against plain statements, losses against NumPy, runs against each other."""
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +16,14 @@ from safetensors.torch import load_file
 from scipy.special import erf, log_softmax, softmax
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "corpus"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
-from strategies import dialogues
-from tiny import backbone, corpus, folder, gradients, recipe
-
+from tests.helpers.strategies import dialogues
+from tests.helpers.tiny import backbone, corpus, folder, gradients, recipe
 from turnwise import Dialogue, Encoder, Turn, train
-from turnwise.backbone.compose import Composer
-from turnwise.backbone.ragged import Tokens
-from turnwise.backbone.stream import TokenStream
-from turnwise.dialogue import RIGHT_RESPONSE, WRONG_RESPONSE
-from turnwise.errors import TurnwiseError
+from turnwise.core.dialogue import RIGHT_RESPONSE, WRONG_RESPONSE
+from turnwise.core.errors import TurnwiseError
+from turnwise.models.backbone.compose import Composer
+from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.stream import TokenStream
 from turnwise.objectives.masked_language import MaskedLanguage
 from turnwise.objectives.objective import Batch, Prepared, TokenStates
 from turnwise.objectives.post_training import Generator, PostTraining, drawn_tokens
@@ -67,7 +63,9 @@ class Talks:
 
 def composer(vocabulary: int = 10**6) -> Composer:
     cls, sep = np.array([CLS], np.int32), np.array([SEP], np.int32)
-    return Composer(cls, sep, sep, sep, {}, MASK, vocabulary, {"[CLS]": CLS, "[SEP]": SEP, "[MASK]": MASK, "[EOT]": EOT})
+    return Composer(
+        cls, sep, sep, sep, {}, MASK, vocabulary, {"[CLS]": CLS, "[SEP]": SEP, "[MASK]": MASK, "[EOT]": EOT}
+    )
 
 
 def batch_of(objective: Any, talks: Any, seed: int, windows: list[Any] | None = None, vocabulary: int = 10**6) -> Batch:
@@ -84,7 +82,9 @@ def batch_of(objective: Any, talks: Any, seed: int, windows: list[Any] | None = 
 def restored(prepared: Prepared) -> list[list[int]]:
     """The sequences with every hidden token put back."""
     whole = [sequence.tolist() for sequence in prepared.sequences]
-    for member, place, target in zip(*(prepared.facts[name].tolist() for name in ("members", "places", "targets")), strict=True):
+    for member, place, target in zip(
+        *(prepared.facts[name].tolist() for name in ("members", "places", "targets")), strict=True
+    ):
         whole[member][place] = target
     return whole
 
@@ -112,7 +112,15 @@ TALKS = st.lists(st.lists(st.integers(1, 20), min_size=2, max_size=6), min_size=
 
 
 @settings(deadline=None, max_examples=60)
-@given(TALKS, st.integers(0, 10**6), st.sampled_from([8, 30, 128, 512]), st.booleans(), st.booleans(), st.booleans(), st.booleans())
+@given(
+    TALKS,
+    st.integers(0, 10**6),
+    st.sampled_from([8, 30, 128, 512]),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
 def test_pairs_are_a_dialogue_cut_in_two_or_the_rest_of_another(
     talks: Talks, seed: int, length: int, asked: bool, ends: bool, detection: bool, every: bool
 ) -> None:
@@ -171,7 +179,9 @@ def test_hidden_tokens_are_masked_replaced_or_left() -> None:
     objective = PostTraining(next_sentence_weight=0)
     prepared = objective.prepare(batch_of(objective, talks, 5))
     facts = prepared.facts
-    found = np.array([prepared.sequences[row][place] for row, place in zip(facts["members"], facts["places"], strict=True)])
+    found = np.array(
+        [prepared.sequences[row][place] for row, place in zip(facts["members"], facts["places"], strict=True)]
+    )
     assert abs((found == MASK).mean() - 0.8) < 0.02
     assert abs((found == facts["targets"]).mean() - 0.1) < 0.02
 
@@ -190,7 +200,9 @@ def test_masked_language_hides_what_it_always_did(most: int) -> None:
         wanted = min(max(1, round(len(free) * 0.2)), most or len(free))
         chosen = np.sort(random.choice(np.array(free), wanted, replace=False))
         chance, others = random.random(wanted), random.integers(10**6, size=wanted, dtype=np.int32)
-        assert prepared.facts["targets"][prepared.facts["members"] == turn].tolist() == [plain[place] for place in chosen]
+        assert prepared.facts["targets"][prepared.facts["members"] == turn].tolist() == [
+            plain[place] for place in chosen
+        ]
         for place, drawn, other in zip(chosen.tolist(), chance, others.tolist(), strict=True):
             plain[place] = MASK if drawn < 0.8 else other if drawn < 0.9 else plain[place]
         assert prepared.sequences[turn].tolist() == plain
@@ -223,7 +235,9 @@ class Step:
     @classmethod
     def of(cls, kind: torch.dtype = torch.float64, **options: Any) -> "Step":
         objective = PostTraining(share=0.3, length=30, **options)
-        prepared = objective.prepare(batch_of(objective, Small([[4, 7], [3, 9, 2], [5, 1, 6]]), 2, vocabulary=VOCABULARY))
+        prepared = objective.prepare(
+            batch_of(objective, Small([[4, 7], [3, 9, 2], [5, 1, 6]]), 2, vocabulary=VOCABULARY)
+        )
         torch.manual_seed(0)
         heads = objective.heads(SIZE).to(kind)
         assert isinstance(heads, nn.ModuleDict)
@@ -269,7 +283,9 @@ def transformed(head: nn.Module, state: Array) -> Array:
 def language_loss(step: Step, head: nn.Module, states: list[Array]) -> float:
     facts, weight = step.prepared.facts, step.embeddings.weight.detach().numpy()
     rows = zip(*(facts[name].tolist() for name in ("members", "places", "targets")), strict=True)
-    return float(np.mean([-log_softmax(weight @ transformed(head, states[row][place]))[target] for row, place, target in rows]))
+    return float(
+        np.mean([-log_softmax(weight @ transformed(head, states[row][place]))[target] for row, place, target in rows])
+    )
 
 
 def next_loss(step: Step, states: list[Array]) -> float:
@@ -283,7 +299,9 @@ def mean_loss(step: Step, states: torch.Tensor, stream: TokenStream) -> torch.Te
     """What the loop makes of a batch in one pass."""
     assert step.prepared.weights is not None
     found = TokenStates(states, stream, step.everyone)
-    return step.objective.loss_sum(found, step.prepared.facts, step.heads, step.embeddings) / int(step.prepared.weights.sum())
+    return step.objective.loss_sum(found, step.prepared.facts, step.heads, step.embeddings) / int(
+        step.prepared.weights.sum()
+    )
 
 
 def expect_gradients(plain: Callable[[], float], found: torch.Tensor, leaves: list[torch.Tensor]) -> None:
@@ -323,7 +341,9 @@ def test_detection_counts_fifty_and_knows_what_was_replaced(weight: float) -> No
     step = Step.of(detection=True, next_sentence_weight=weight)
     facts = step.prepared.facts
     with torch.no_grad():
-        stream, _ = step.objective.replaced(step.stream(step.everyone), step.everyone, facts, step.heads, step.embeddings)
+        stream, _ = step.objective.replaced(
+            step.stream(step.everyone), step.everyone, facts, step.heads, step.embeddings
+        )
     states = torch.randn(stream.tokens, SIZE, dtype=torch.float64, requires_grad=True)
     pieces = np.split(stream.ids.numpy(), np.cumsum(stream.lengths)[:-1])
     read = [pieces[place].tolist() for place in np.argsort(stream.order)]
@@ -378,9 +398,13 @@ def test_what_is_filled_in_does_not_depend_on_what_is_beside_it() -> None:
     step = Step.of(detection=True)
 
     def read(members: npt.NDArray[np.int64]) -> dict[int, list[int]]:
-        stream, _ = step.objective.replaced(step.stream(members), members, step.prepared.facts, step.heads, step.embeddings)
+        stream, _ = step.objective.replaced(
+            step.stream(members), members, step.prepared.facts, step.heads, step.embeddings
+        )
         pieces = np.split(stream.ids.numpy(), np.cumsum(stream.lengths)[:-1])
-        return {int(member): pieces[place].tolist() for member, place in zip(members, np.argsort(stream.order), strict=True)}
+        return {
+            int(member): pieces[place].tolist() for member, place in zip(members, np.argsort(stream.order), strict=True)
+        }
 
     together = read(step.everyone)
     assert together == {**read(np.array([4, 0])), **read(np.array([2])), **read(np.array([1, 3]))}
@@ -403,7 +427,12 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(seed: int, size: int) -> N
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [("share=0", "above 0 to 1"), ("length=7", "8 tokens"), ("most=-1", "0 or more"), ("next_sentence_weight=-1", "0 or more")],
+    [
+        ("share=0", "above 0 to 1"),
+        ("length=7", "8 tokens"),
+        ("most=-1", "0 or more"),
+        ("next_sentence_weight=-1", "0 or more"),
+    ],
 )
 def test_options_that_cannot_be_are_refused(change: str, message: str) -> None:
     with pytest.raises(TurnwiseError, match=f"objectives.post-training.{change.partition('=')[0]}=.*{message}"):

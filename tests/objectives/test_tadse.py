@@ -1,7 +1,6 @@
 """TaDSE against plain NumPy: its three losses and their gradients, what a batch is made of, and what stays with the model."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
-from tiny import corpus as tiny_corpus
-from tiny import folder, recipe
-
+from tests.helpers.tiny import corpus as tiny_corpus
+from tests.helpers.tiny import folder, recipe
 from turnwise import Dialogue, Encoder, Turn, train
-from turnwise.backbone.pooling import PoolerLayer
-from turnwise.compression import Compression
+from turnwise.core.dialogue import USER, Slot
+from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.intake import CorpusError
+from turnwise.corpus.slots.template import SlotMarks, Template
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
-from turnwise.dialogue import USER, Slot
-from turnwise.errors import TurnwiseError
+from turnwise.models.backbone.pooling import PoolerLayer
+from turnwise.models.compression import Compression
 from turnwise.objectives.tadse import TaDSE
-from turnwise.template import SlotMarks, Template
 from turnwise.training.loop import _Run
 from turnwise.training.tokens import tokenise_corpus
 
@@ -47,7 +44,9 @@ def contrast(anchors: Array, candidates: Array, temperature: float, left_out: np
     return float(np.mean(losses))
 
 
-def restated(objective: TaDSE, views: Array, texts: list[int], templates: list[int], layer: tuple[Array, Array] | None) -> float:
+def restated(
+    objective: TaDSE, views: Array, texts: list[int], templates: list[int], layer: tuple[Array, Array] | None
+) -> float:
     """Eqs. 1 to 4 from the four views u, u⁺, t, t⁺."""
     first, second, *pair = views
     if layer is not None:
@@ -73,7 +72,9 @@ def restated(objective: TaDSE, views: Array, texts: list[int], templates: list[i
 @pytest.mark.parametrize("negatives", ["utterances", "templates", "balanced"])
 @pytest.mark.parametrize("mask_equal", [False, True])
 @pytest.mark.parametrize("template_layer", [False, True])
-def test_the_loss_and_its_gradient_are_those_of_the_equations(negatives: str, mask_equal: bool, template_layer: bool) -> None:
+def test_the_loss_and_its_gradient_are_those_of_the_equations(
+    negatives: str, mask_equal: bool, template_layer: bool
+) -> None:
     random = np.random.default_rng(7)
     views = random.normal(size=(4, 5, 3))
     texts, templates = [1, 2, 3, 4, 1], [1, 2, 2, 3, 1]
@@ -105,9 +106,9 @@ def test_the_loss_and_its_gradient_are_those_of_the_equations(negatives: str, ma
         higher, lower = views.copy(), views.copy()
         higher[place] += step
         lower[place] -= step
-        slope = (restated(objective, higher, texts, templates, layer) - restated(objective, lower, texts, templates, layer)) / (
-            2 * step
-        )
+        slope = (
+            restated(objective, higher, texts, templates, layer) - restated(objective, lower, texts, templates, layer)
+        ) / (2 * step)
         assert float(given_views.grad[place]) == pytest.approx(slope, abs=1e-7)
 
 
@@ -124,14 +125,18 @@ def test_views_that_no_loss_compares_are_not_encoded(
     """The loss of the views that are asked for is the loss of all four."""
     random = np.random.default_rng(seed)
     views = random.normal(size=(4, rows, 6))
-    objective = TaDSE(utterance_weight=weights[0], template_weight=weights[1], pair_weight=weights[2], negatives=negatives)  # type: ignore[arg-type]
+    objective = TaDSE(
+        utterance_weight=weights[0], template_weight=weights[1], pair_weight=weights[2], negatives=negatives
+    )  # type: ignore[arg-type]
     chosen = []
     for view, weight in (("utterance", weights[0]), ("template", weights[1])):
         count = 2 if weight else 1 if weights[2] else 0
         chosen += [{"utterance": 0, "template": 2}[view] + number for number in range(count)]
     assert len(objective._views) == len(chosen)
     identities = torch.arange(rows)
-    loss, _ = objective.loss(torch.from_numpy(views[chosen]), {"utterances": identities, "templates": identities}, nn.Identity())
+    loss, _ = objective.loss(
+        torch.from_numpy(views[chosen]), {"utterances": identities, "templates": identities}, nn.Identity()
+    )
     assert float(loss.detach()) == pytest.approx(restated(objective, views, list(range(rows)), list(range(rows)), None))
 
 
@@ -140,7 +145,9 @@ def test_views_that_no_loss_compares_are_not_encoded(
 
 def asked(text: str, **values: str) -> Turn:
     """A turn of the user with slots at the places of these values."""
-    slots = tuple(Slot(name, value, text.index(value), text.index(value) + len(value)) for name, value in values.items())
+    slots = tuple(
+        Slot(name, value, text.index(value), text.index(value) + len(value)) for name, value in values.items()
+    )
     return Turn(USER, text, slots=slots)
 
 
@@ -164,7 +171,9 @@ def store_of(turns: tuple[Turn, ...], place: Path) -> Corpus:
 @pytest.mark.parametrize(("names", "marked"), [(0, ()), (1, ("time",)), (9, ("time", "room", "style"))])
 def test_a_batch_holds_utterances_and_templates_twice(tmp_path: Path, names: int, marked: tuple[str, ...]) -> None:
     wanted = recipe("tadse", f"slot_names={names}", "batch_size=9")
-    run = _Run(wanted, store_of(TURNS, tmp_path / "store"), tmp_path / "out", False, lambda *_: None, False, tmp_path / "cache")
+    run = _Run(
+        wanted, store_of(TURNS, tmp_path / "store"), tmp_path / "out", False, lambda *_: None, False, tmp_path / "cache"
+    )
     marks = SlotMarks(marked)
     assert run.encoder.marks == marks
     prepared = run.feeds[0].prepare(0)
@@ -208,7 +217,9 @@ def test_a_test_split_is_not_learnt_from_unasked(tmp_path: Path) -> None:
     train(recipe("tadse", "steps=1"), read_corpus(tmp_path / "store", splits=["train"]), tmp_path / "model")
     kept = Compression.load(tmp_path / "model" / "compression")
     assert set(kept.templates) == {"wake me at {SLOT}", "Wake me at {SLOT}", "what can you do"}
-    train(recipe("simcse", "steps=1"), read_corpus(tmp_path / "store"), tmp_path / "other")  # texts alone are another matter
+    train(
+        recipe("simcse", "steps=1"), read_corpus(tmp_path / "store"), tmp_path / "other"
+    )  # texts alone are another matter
 
 
 def test_texts_of_a_run_without_templates_are_shared_with_one_that_has_them(tmp_path: Path) -> None:
@@ -255,15 +266,23 @@ def test_a_finished_model_keeps_its_templates_and_their_layer(tmp_path: Path, la
     assert (kept.layer is not None) == layer
     plain = torch.from_numpy(trained.encode(list(kept.templates), normalise=False))
     with torch.inference_mode():
-        behind = plain if kept.layer is None else torch.tanh(plain @ kept.layer.linear.weight.T + kept.layer.linear.bias)
+        behind = (
+            plain if kept.layer is None else torch.tanh(plain @ kept.layer.linear.weight.T + kept.layer.linear.bias)
+        )
     torch.testing.assert_close(kept.vectors, behind / behind.norm(dim=1, keepdim=True))
     if layer:
-        moved = _Run(wanted, tiny_corpus(), tmp_path / "other", False, lambda *_: None, False, folder() / "cache").parts[0].heads
+        moved = (
+            _Run(wanted, tiny_corpus(), tmp_path / "other", False, lambda *_: None, False, folder() / "cache")
+            .parts[0]
+            .heads
+        )
         assert not torch.equal(moved.linear.weight, kept.layer.linear.weight)  # type: ignore[union-attr]
     lines = [json.loads(line) for line in (tmp_path / "model" / "metrics.jsonl").read_text().splitlines()]
     step = next(line for line in lines if "loss" in line)
     parts = (step["tadse.utterance_loss"], step["tadse.template_loss"], step["tadse.pair_loss"])
-    assert step["loss"] == pytest.approx(parts[0] + parts[1] + wanted.objectives["tadse"]["pair_weight"] * parts[2], rel=1e-5)
+    assert step["loss"] == pytest.approx(
+        parts[0] + parts[1] + wanted.objectives["tadse"]["pair_weight"] * parts[2], rel=1e-5
+    )
 
 
 def test_a_finished_run_that_is_resumed_keeps_what_was_chosen_for_it(tmp_path: Path) -> None:

@@ -2,11 +2,9 @@
 
 import functools
 import itertools
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,16 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
-from tiny import backbone, folder
-from tiny import corpus as tiny_corpus
-
-from turnwise.backbone.backbone import Backbone
-from turnwise.backbone.compose import Composer
-from turnwise.backbone.ragged import Tokens
-from turnwise.dialogue import RIGHT_RESPONSE, SYSTEM, USER, WRONG_RESPONSE, Dialogue, Turn
-from turnwise.errors import TurnwiseError
-from turnwise.losses import marked_places, relevance
+from tests.helpers.tiny import backbone, folder
+from tests.helpers.tiny import corpus as tiny_corpus
+from turnwise.core.dialogue import RIGHT_RESPONSE, SYSTEM, USER, WRONG_RESPONSE, Dialogue, Turn
+from turnwise.core.errors import TurnwiseError
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.compose import Composer
+from turnwise.models.backbone.ragged import Tokens
+from turnwise.objectives.losses import marked_places, relevance
 from turnwise.objectives.objective import Batch, Objective, Prepared
 from turnwise.objectives.registry import make_objective
 from turnwise.objectives.response_selection import ResponseSelection
@@ -58,13 +54,16 @@ def test_relevance_is_binary_cross_entropy(pairs: list[tuple[float, bool]]) -> N
     assert logits.grad.tolist() == pytest.approx(expected)
 
 
-@given(st.lists(st.tuples(st.lists(st.floats(-8, 8), min_size=1, max_size=6), st.integers(0, 5)), min_size=1, max_size=5))
+@given(
+    st.lists(st.tuples(st.lists(st.floats(-8, 8), min_size=1, max_size=6), st.integers(0, 5)), min_size=1, max_size=5)
+)
 def test_marked_places_are_those_of_the_equations(windows: list[tuple[list[float], int]]) -> None:
     logits = torch.tensor([logit for each, _ in windows for logit in each], dtype=torch.float64)
     rows = torch.tensor([row for row, (each, _) in enumerate(windows) for _ in each])
     targets = torch.tensor([place == target % len(each) for each, target in windows for place in range(len(each))])
     by_mark = [
-        np.mean([cross_entropy(logit, place == target % len(each)) for place, logit in enumerate(each)]) for each, target in windows
+        np.mean([cross_entropy(logit, place == target % len(each)) for place, logit in enumerate(each)])
+        for each, target in windows
     ]
     by_window = [-np.log(np.exp(each[target % len(each)]) / np.exp(each).sum()) for each, target in windows]
     assert float(marked_places(logits, rows, targets)) == pytest.approx(sum(by_mark))
@@ -118,7 +117,9 @@ class Conversations:
         return np.array([len(self._lengths) - 1], np.int64)
 
 
-def batch_of(texts: Conversations, windows: Any, seed: int = 0, longest: int = 128, labels: Sequence[int] | None = None) -> Batch:
+def batch_of(
+    texts: Conversations, windows: Any, seed: int = 0, longest: int = 128, labels: Sequence[int] | None = None
+) -> Batch:
     found = np.array(windows, np.int64)
     named = np.array(labels if labels is not None else [2] * len(found), np.int64)
     return Batch(found, named, texts, composer(), 64, longest, np.random.default_rng(seed))
@@ -133,7 +134,9 @@ def read(prepared: Prepared, row: int, mark: str) -> tuple[list[int | None], int
     assert all(tokens[place] == composer().special[mark] for place in places)
     assert places == [place for place, token in enumerate(tokens) if token == composer().special[mark]]
     behind = [tokens[place + 1] - 1000 if tokens[place + 1] >= 1000 else None for place in places]
-    second = {token - 1000 for token, segment in zip(tokens, segments[row].tolist(), strict=True) if segment and token >= 1000}
+    second = {
+        token - 1000 for token, segment in zip(tokens, segments[row].tolist(), strict=True) if segment and token >= 1000
+    }
     (answer,) = np.flatnonzero(prepared.facts["targets"][mine])
     return behind, second.pop() if second else None, int(answer)
 
@@ -175,7 +178,9 @@ def test_the_answer_can_be_read_back(given_lengths: list[list[int]], seed: int, 
         assert len(behind) == min(5, last - first) - 1
 
     for task in (Insertion, Deletion, Search):
-        assert all(len(sequence) <= longest for sequence in task().prepare(batch_of(texts, windows, seed, longest)).sequences)
+        assert all(
+            len(sequence) <= longest for sequence in task().prepare(batch_of(texts, windows, seed, longest)).sequences
+        )
 
 
 @pytest.mark.parametrize("longest", [48, 128])
@@ -192,7 +197,15 @@ def test_nothing_but_words_tells_the_answer(name: str, longest: int) -> None:
         places = prepared.facts["places"][mine]
         gaps = np.diff([*places, len(sequence)])
         number = np.arange(len(places))
-        features = [places, places / len(sequence), number, number / len(places), gaps, gaps / gaps.mean(), len(places) - number]
+        features = [
+            places,
+            places / len(sequence),
+            number,
+            number / len(places),
+            gaps,
+            gaps / gaps.mean(),
+            len(places) - number,
+        ]
         seen.append(np.stack(features, 1))
         asked.append(prepared.facts["targets"][mine])
     half = len(seen) // 2
@@ -235,7 +248,11 @@ def test_which_turns_are_responses() -> None:
     assert answered(responses="system") == [1, 3, 5]
     assert answered(responses="last") == [5]
     assert not list(ResponseSelection().examples(dialogue(1)))
-    assert [example.windows[0] for example in Search(responses="every").examples(dialogue(6))] == [(0, 3), (0, 4), (0, 5)]
+    assert [example.windows[0] for example in Search(responses="every").examples(dialogue(6))] == [
+        (0, 3),
+        (0, 4),
+        (0, 5),
+    ]
     assert [example.windows[0] for example in Insertion(responses="last").examples(dialogue(6))] == [(0, 5)]
     assert [example.windows[0] for example in Deletion(with_response=True).examples(dialogue(2))] == [(0, 2)]
 
@@ -246,7 +263,9 @@ def test_labelled_responses_keep_their_labels() -> None:
     assert labels == [1, 0]
     assert [len(list(Insertion().examples(each))) for each in (right, wrong)] == [1, 0]
     texts = Conversations([[3, 4, 5, 2], [1, 2, 3, 4]])
-    prepared = ResponseSelection(negatives=3).prepare(batch_of(texts, [[(0, 3), (3, 4)], [(4, 7), (7, 8)]], labels=[1, 0]))
+    prepared = ResponseSelection(negatives=3).prepare(
+        batch_of(texts, [[(0, 3), (3, 4)], [(4, 7), (7, 8)]], labels=[1, 0])
+    )
     assert prepared.facts["labels"].tolist() == [1, 0]
     assert len(prepared.sequences) == 2
 
@@ -320,7 +339,9 @@ def told(prepared: Prepared) -> tuple[Any, ...]:
 
 
 def test_the_number_of_workers_changes_nothing() -> None:
-    one, four = ([[told(each) for each in step] for step in prepared_steps(feeds(), 3, 9, workers)] for workers in (1, 4))
+    one, four = (
+        [[told(each) for each in step] for step in prepared_steps(feeds(), 3, 9, workers)] for workers in (1, 4)
+    )
     assert one == four
     assert one[0] == [told(feed.prepare(3)) for feed in feeds()]
 

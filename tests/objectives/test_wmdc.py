@@ -1,6 +1,5 @@
 """WMDC's windows, batches, heads and frequencies, against plain statements, on random dialogues."""
 
-import sys
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,18 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "corpus"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "backbone"))
-from families import save
-from strategies import dialogues
-from tiny import backbone, recipe
-from tiny import corpus as tiny_corpus
-
+from tests.helpers.families import save
+from tests.helpers.strategies import dialogues
+from tests.helpers.tiny import backbone, recipe
+from tests.helpers.tiny import corpus as tiny_corpus
 from turnwise import Dialogue, Encoder, Turn, train
+from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
-from turnwise.errors import TurnwiseError
-from turnwise.losses import inverse_response_frequency, symmetric_nt_xent
+from turnwise.objectives.losses import inverse_response_frequency, symmetric_nt_xent
 from turnwise.objectives.objective import Batch
 from turnwise.objectives.wmdc import WMDC
 from turnwise.training.batches import Feed
@@ -55,7 +50,9 @@ def test_every_answer_once_for_every_size_that_fits(dialogue: Dialogue, windows:
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(dialogues(), min_size=2, max_size=5), WINDOWS)
-def test_windows_never_cross_dialogues_and_batches_hold_one_size(talks: list[Dialogue], windows: tuple[int, ...]) -> None:
+def test_windows_never_cross_dialogues_and_batches_hold_one_size(
+    talks: list[Dialogue], windows: tuple[int, ...]
+) -> None:
     """Over a corpus: where the windows lie, which sizes batches have, in which order, and that nothing is left out."""
     lengths = [len(talk.turns) for talk in talks]
     belongs = [number for number, length in enumerate(lengths) for _ in range(length)]
@@ -102,7 +99,9 @@ def test_frequencies_count_answers_of_the_whole_corpus(talks: list[Dialogue]) ->
         corpus = store(talks, Path(folder) / "store")
         texts = tokenise_corpus(corpus, Encoder.load(backbone()).backbone.tokenizer, Path(folder))
         turns = [turn for talk in talks for turn in talk.turns]
-        assert [texts.frequency(number) for number in range(len(turns))] == [counted[turn.text.strip().lower()] for turn in turns]
+        assert [texts.frequency(number) for number in range(len(turns))] == [
+            counted[turn.text.strip().lower()] for turn in turns
+        ]
 
 
 def test_case_and_space_make_no_difference_but_a_full_stop_does(tmp_path: Path) -> None:
@@ -152,7 +151,9 @@ def test_the_loss_goes_through_the_head_of_its_size(step: int, tmp_path: Path) -
     counted = Counter(turn.text.strip().lower() for talk in tiny_corpus() for turn in talk.turns[1:])
     said = [turn.text.strip().lower() for talk in tiny_corpus() for turn in talk.turns]
     counts = torch.tensor([counted[said[response]] for response in made.windows[:, 1, 0].tolist()])
-    expected = symmetric_nt_xent(vectors[0] @ weight.T, vectors[1] @ weight.T, 0.05, weights=inverse_response_frequency(counts))
+    expected = symmetric_nt_xent(
+        vectors[0] @ weight.T, vectors[1] @ weight.T, 0.05, weights=inverse_response_frequency(counts)
+    )
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     assert logs["window"] == step + 1
     assert logs["weight"] == pytest.approx(float(inverse_response_frequency(counts).mean()), rel=1e-6)
@@ -160,7 +161,10 @@ def test_the_loss_goes_through_the_head_of_its_size(step: int, tmp_path: Path) -
 
 def test_heads_are_the_papers() -> None:
     heads = WMDC(windows=(2, 5)).heads(16)
-    assert {name: tuple(value.shape) for name, value in heads.named_parameters()} == {"2.weight": (16, 16), "5.weight": (16, 16)}
+    assert {name: tuple(value.shape) for name, value in heads.named_parameters()} == {
+        "2.weight": (16, 16),
+        "5.weight": (16, 16),
+    }
     same = WMDC(windows=(2,), heads_start="identity").heads(16)
     assert torch.equal(next(same.parameters()), torch.eye(16))
 
@@ -170,7 +174,9 @@ def test_equal_contexts_or_answers_are_no_negatives_where_masked() -> None:
     heads = objective.heads(8)
     vectors = torch.randn(2, 4, 8)
     facts = {
-        "identities": torch.tensor([[1, 2, 3, 1], [5, 6, 6, 8]]),  # the 1st and 4th share a context, the 2nd and 3rd an answer
+        "identities": torch.tensor(
+            [[1, 2, 3, 1], [5, 6, 6, 8]]
+        ),  # the 1st and 4th share a context, the 2nd and 3rd an answer
         "frequencies": torch.ones(4),
         "size": torch.tensor(1),
     }

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from trial import build, listening
 
+from tests.helpers.trial import build, listening
 from turnwise.serve.settings import Limits
 
 #: Small, so that what lies beyond them is tried too.
@@ -28,7 +28,13 @@ def fuzzed(address: str, place: Path, *options: str) -> subprocess.CompletedProc
     That is: answers of 500 and above; statuses, types and bodies that are not described; requests that are taken although they are
     not as described, or not taken although they are.
     """
-    command = [Path(sys.executable).parent / "schemathesis", "run", f"{address}/openapi.json", "--no-color", "--no-shrink"]
+    command = [
+        Path(sys.executable).parent / "schemathesis",
+        "run",
+        f"{address}/openapi.json",
+        "--no-color",
+        "--no-shrink",
+    ]
     patient = ("--generation-database", "none", "--request-timeout", "300")
     return subprocess.run(
         [*command, *patient, *options],

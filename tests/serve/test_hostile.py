@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import httpx
 import psutil
 import pytest
-from trial import Running, build, running
+
+from tests.helpers.trial import Running, build, running
 
 #: The service's own limit; bodies of 10 MB are far beyond it.
 BODY = 2_000_000
@@ -129,7 +130,9 @@ def test_slow_clients_are_cut_off_while_others_are_served(client: httpx.Client, 
     }
     drips = {"a head a byte a second": b"G", "a body a byte a second": b"[", "chunks a byte a second": b"1\r\n[\r\n"}
     with contextlib.ExitStack() as opened:
-        connections = {name: opened.enter_context(socket.create_connection(("127.0.0.1", service.port), 60)) for name in beginnings}
+        connections = {
+            name: opened.enter_context(socket.create_connection(("127.0.0.1", service.port), 60)) for name in beginnings
+        }
         for name, connection in connections.items():
             connection.sendall(beginnings[name])
         waiting = set(connections)

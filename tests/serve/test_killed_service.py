@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from trial import MAPPED, Running, build, running, wait_for
 
+from tests.helpers.trial import MAPPED, Running, build, running, wait_for
 from turnwise import Encoder
 from turnwise.assist.responses.responder import Responder
 from turnwise.serve.settings import Settings
@@ -40,7 +40,10 @@ class Example(Client):
     def once(self, http: httpx.Client) -> None:
         self.sent.append(f"find taxi {self.number} {len(self.sent)}")
         # a text for the client's intent, and one for an intent of its own
-        examples = [{"text": self.sent[-1], "intent": f"intent {self.number}"}, {"text": self.sent[-1], "intent": self.sent[-1]}]
+        examples = [
+            {"text": self.sent[-1], "intent": f"intent {self.number}"},
+            {"text": self.sent[-1], "intent": self.sent[-1]},
+        ]
         self.change(http, "/intents/examples", {"examples": examples})
 
     def check(self, address: str, _: Settings) -> int:
@@ -53,7 +56,9 @@ class Example(Client):
     def is_whole(self, kept: list[str]) -> int:
         """How many of the changes are there: all that were acknowledged, each once, and perhaps the one that was under way."""
         assert max(Counter(kept).values()) == 1
-        assert set(self.sent[: self.acknowledged]) <= set(kept) <= set(self.sent[: self.acknowledged + self.is_under_way])
+        assert (
+            set(self.sent[: self.acknowledged]) <= set(kept) <= set(self.sent[: self.acknowledged + self.is_under_way])
+        )
         return len(kept)
 
 

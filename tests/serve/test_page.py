@@ -14,11 +14,11 @@ import pytest
 pytest.importorskip("fastapi", reason="the service is not installed")
 
 import httpx
-from page_visit import FAINT, NAMELESS, Visit
-from page_world import ANSWERS, ARABIC, CONVERSATION, EVIL, INTENTS, LONG, REPORT, build
-from trial import listening
 
 import turnwise.serve
+from tests.helpers.page_visit import FAINT, NAMELESS, Visit
+from tests.helpers.page_world import ANSWERS, ARABIC, CONVERSATION, EVIL, INTENTS, LONG, REPORT, build
+from tests.helpers.trial import listening
 from turnwise.serve.keys import add_key
 from turnwise.serve.settings import Settings
 
@@ -238,7 +238,9 @@ def test_a_conversation_is_read(browser: Any, site: str) -> None:
     told = httpx.post(f"{site}/coherence", json={"conversation": sent}).json()
     marked = turns.nth(told["index"]).locator(".misfit")
     assert f"{told['scores'][told['index']]:.2f}" in marked.inner_text()
-    assert (turns.nth(told["index"]).get_attribute("class") or "").endswith("foreign") == (told["scores"][told["index"]] >= 0.5)
+    assert (turns.nth(told["index"]).get_attribute("class") or "").endswith("foreign") == (
+        told["scores"][told["index"]] >= 0.5
+    )
     alike = httpx.post(f"{site}/conversations/similar", json={"conversation": sent}).json()["conversations"]
     assert visit.locator(".similar > summary > bdi").all_inner_texts() == [each["turns"][0]["text"] for each in alike]
     suggested = visit.locator("#conversation-answers .answers .text").first.inner_text()
@@ -257,7 +259,9 @@ def test_clusters_of_conversations_are_listed_and_one_is_read(browser: Any, site
     visit.locator("#conversation-clusters summary").first.click()
     told = httpx.get(f"{site}/conversations/clusters", timeout=120).json()["clusters"]
     listed = visit.page.locator("#conversation-clusters .similar")
-    (listed.first if told else visit.page.locator("#conversation-clusters", has_text="No clusters")).wait_for(timeout=120_000)
+    (listed.first if told else visit.page.locator("#conversation-clusters", has_text="No clusters")).wait_for(
+        timeout=120_000
+    )
     assert listed.locator("> summary > bdi").all_inner_texts() == [each["name"] for each in told]
     if told:
         listed.first.locator("summary").click()
@@ -375,7 +379,9 @@ def test_a_map_becomes_labels_and_intents(browser: Any, world: Settings, tmp_pat
         assert saved.value.suggested_filename == "labels.csv"
         assert saved.value.path().read_bytes() == httpx.get(f"{site}/map/labels.csv").content
         labelled, words = visit.locator(".share").inner_text().split(" of ", 1)
-        assert int(labelled) == sum(count for count, label in zip(state()["counts"], state()["labels"], strict=True) if label)
+        assert int(labelled) == sum(
+            count for count, label in zip(state()["counts"], state()["labels"], strict=True) if label
+        )
         assert words.startswith(str(sum(1 + place % 3 for place in range(total))))
 
         visit.press("Fit the classifier")
@@ -397,7 +403,9 @@ def test_the_map_is_walked_by_the_keyboard(browser: Any, site: str) -> None:
     visit.keyboard.press("ArrowRight")
     chosen = visit.locator(".quote").inner_text()
     assert any(chosen == text for texts in INTENTS.values() for text in texts)
-    visit.page.wait_for_function("(text) => document.querySelector('#announcer').textContent.startsWith(text)", arg=chosen)
+    visit.page.wait_for_function(
+        "(text) => document.querySelector('#announcer').textContent.startsWith(text)", arg=chosen
+    )
     assert visit.evaluate("document.activeElement.tagName") == "CANVAS", "the next arrow goes on"
     visit.keyboard.press("Escape")
     assert visit.locator(".groups").is_visible()
@@ -423,9 +431,16 @@ def test_the_whole_page_is_used_by_keyboard_alone(browser: Any, site: str) -> No
             visit.page.wait_for_function("() => !document.querySelector('[aria-busy]')")
     names = [name for name, _, _ in seen]
     assert names[0] == "To the content"
-    assert {"Utterance", "Report", "utterance-text", "Ask", "utterance-several", "Add example", "other-intent", "Copy"} <= set(
-        names
-    )
+    assert {
+        "Utterance",
+        "Report",
+        "utterance-text",
+        "Ask",
+        "utterance-several",
+        "Add example",
+        "other-intent",
+        "Copy",
+    } <= set(names)
     assert [each for each in seen if each[1] == "none" or each[2] < 2] == [], "where the focus is can be seen"
     visit.page.locator("nav a", has_text="Conversation").focus()
     visit.keyboard.press("Enter")
@@ -522,7 +537,10 @@ def test_a_service_that_is_gone_is_told(browser: Any, site: str) -> None:
     visit.locator(".verdict", has_text="track_order").wait_for()
     visit.page.route("**/ready", lambda route: route.fulfill(status=502, body="<h1>Bad gateway</h1>"))
     visit.page.reload()
-    assert "The service answered with status 502 and no explanation." in visit.locator("#trouble [role=alert]").inner_text()
+    assert (
+        "The service answered with status 502 and no explanation."
+        in visit.locator("#trouble [role=alert]").inner_text()
+    )
     visit.page.unroute("**/ready")
     visit.press("Try again")
     visit.locator("#view-utterance").wait_for()

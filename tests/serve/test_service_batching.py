@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.dialogue import Turn
+from turnwise.core.dialogue import Turn
 from turnwise.serve.batching import BatchedEncoder, Batcher, Pass, QueueFullError
 
 
@@ -42,7 +42,10 @@ class MadeUp:
     def sequences(self, items: Sequence, max_length: int | None = None) -> list[np.ndarray]:
         self.threads.add(threading.get_ident())
         longest = min(max_length or self.max_length, self.max_length)
-        return [self.composer.text(np.array([ord(letter) % 100 for letter in said(item)], np.int32), longest) for item in items]
+        return [
+            self.composer.text(np.array([ord(letter) % 100 for letter in said(item)], np.int32), longest)
+            for item in items
+        ]
 
     def encode_sequences(self, sequences, *, normalise=None, batch_tokens=None) -> np.ndarray:
         self.started.set()
@@ -68,7 +71,8 @@ def expected(item, max_length: int = 16) -> np.ndarray:
 requests = st.lists(
     st.tuples(
         st.lists(
-            st.text("abcdef", max_size=20) | st.builds(lambda text: (Turn("user", text),), st.text("ab", min_size=1)), max_size=6
+            st.text("abcdef", max_size=20) | st.builds(lambda text: (Turn("user", text),), st.text("ab", min_size=1)),
+            max_size=6,
         ),
         st.booleans(),
         st.sampled_from([None, 5]),

@@ -3,18 +3,18 @@
 from pathlib import Path
 
 import pytest
-from served import is_error, served
 from starlette.testclient import TestClient
 from torch import manual_seed, nn
 
+from tests.helpers.served import is_error, served
 from turnwise import Encoder
 from turnwise.assist.conversations.conversations import Conversations
 from turnwise.assist.responses.responder import Responder
-from turnwise.backbone.backbone import Backbone
-from turnwise.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH
-from turnwise.corpus.sample import sample_dialogues
-from turnwise.dialogue import Turn
-from turnwise.reranker import Reranker
+from turnwise.core.dialogue import Turn
+from turnwise.corpus.synthetic.sample import sample_dialogues
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH
+from turnwise.models.reranker import Reranker
 from turnwise.serve.settings import Settings
 
 TALK = [
@@ -34,7 +34,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, tiny_folder) -> Path:
     manual_seed(0)
     backbone = Backbone.load(tiny_folder("bert"))
     backbone.add_tokens((END_OF_TURN, INSERT, DELETE, SEARCH))
-    Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in ("selection", "deletion")}).eval().save(place / "reranker")
+    Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in ("selection", "deletion")}).eval().save(
+        place / "reranker"
+    )
     return place
 
 
@@ -51,7 +53,9 @@ def client(place: Path, tiny_folder) -> TestClient:
 
 
 def test_suggestions_are_the_responders_own(client: TestClient, place: Path, tiny_folder) -> None:
-    responder = Responder.open(str(place / "responses"), Encoder.load(tiny_folder("bert")), Reranker.load(place / "reranker"))
+    responder = Responder.open(
+        str(place / "responses"), Encoder.load(tiny_folder("bert")), Reranker.load(place / "reranker")
+    )
     told = client.post("/respond", json={"conversation": TALK, "top": 4}).json()["suggestions"]
     right = responder.suggest(TURNS, top=4)
     assert [each["text"] for each in told] == [each.text for each in right]
@@ -62,22 +66,34 @@ def test_suggestions_are_the_responders_own(client: TestClient, place: Path, tin
 
 def test_filters_hold_values_and_never_sql(client: TestClient) -> None:
     source = client.post("/respond", json={"conversation": TALK}).json()["suggestions"][0]["source"]
-    there = client.post("/respond", json={"conversation": TALK, "where": {"source": source, "speaker": "system"}}).json()
+    there = client.post(
+        "/respond", json={"conversation": TALK, "where": {"source": source, "speaker": "system"}}
+    ).json()
     assert {each["source"] for each in there["suggestions"]} == {source}
     for value in ("x' OR '1'='1", "'; DROP TABLE responses; --", "nothing", "é\u2028'"):
-        assert client.post("/respond", json={"conversation": TALK, "where": {"source": value}}).json() == {"suggestions": []}
+        assert client.post("/respond", json={"conversation": TALK, "where": {"source": value}}).json() == {
+            "suggestions": []
+        }
     assert is_error(client.post("/respond", json={"conversation": TALK, "where": "source = 'x'"}), 422)
     assert is_error(client.post("/respond", json={"conversation": TALK, "where": {"text": "x"}}), 422)
 
 
 def test_canned_answers_are_added_once(client: TestClient, place: Path, tiny_folder) -> None:
-    answers = [{"text": "yes thanks", "source": "canned", "after": ["is it good"]}, {"text": "no thanks", "source": "canned"}]
+    answers = [
+        {"text": "yes thanks", "source": "canned", "after": ["is it good"]},
+        {"text": "no thanks", "source": "canned"},
+    ]
     assert client.post("/respond/answers", json={"answers": answers}).json() == {"added": 2}
     assert client.post("/respond/answers", json={"answers": answers}).json() == {"added": 0}
     # another process sees them, too
     other = Responder.open(str(place / "responses"), Encoder.load(tiny_folder("bert")))
-    assert {each.text for each in other.suggest(["is it good"], where={"source": "canned"})} == {"yes thanks", "no thanks"}
-    found = client.post("/respond", json={"conversation": ["is it good"], "where": {"source": "canned"}}).json()["suggestions"]
+    assert {each.text for each in other.suggest(["is it good"], where={"source": "canned"})} == {
+        "yes thanks",
+        "no thanks",
+    }
+    found = client.post("/respond", json={"conversation": ["is it good"], "where": {"source": "canned"}}).json()[
+        "suggestions"
+    ]
     assert {each["text"] for each in found} == {"yes thanks", "no thanks"}
 
 
@@ -110,7 +126,9 @@ def test_clusters_of_conversations(client: TestClient, monkeypatch: pytest.Monke
     monkeypatch.setattr(Conversations, "clusters", lambda self: found)
     told = client.get("/conversations/clusters").json()
     assert told == {
-        "clusters": [{"number": 0, "name": "hotel, room", "words": ["hotel", "room"], "size": 7, "examples": ["a", "b"]}]
+        "clusters": [
+            {"number": 0, "name": "hotel, room", "words": ["hotel", "room"], "size": 7, "examples": ["a", "b"]}
+        ]
     }
 
 

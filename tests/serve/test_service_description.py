@@ -4,11 +4,11 @@ import re
 
 import jsonschema
 import pytest
-from served import served
 from starlette.testclient import TestClient
 
+from tests.helpers.served import served
+from turnwise.serve.schemas import _PATTERN, LIMIT, _with_a_word
 from turnwise.serve.settings import Limits, Settings
-from turnwise.serve.words import _PATTERN, LIMIT, _with_a_word
 
 LIMITS = Limits(texts=7, characters=40)
 
@@ -39,7 +39,9 @@ def test_every_route_says_what_it_does_and_how_it_refuses(described: dict) -> No
         assert method == "get" or {"408", "413", "415", "422"} <= set(told["responses"]), path
         for status, response in told["responses"].items():
             if status != "200":
-                assert response["content"] == {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}, path
+                assert response["content"] == {
+                    "application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}
+                }, path
     expected = """GET /about, POST /embed, POST /v1/embeddings, GET /v1/models, GET /intents, POST /intents/predict,
         GET /intents/{intent}/examples, POST /intents/examples, POST /intents/examples/remove, POST /respond, POST /respond/answers,
         POST /conversations/similar, GET /conversations/clusters,
@@ -99,7 +101,9 @@ def test_the_pattern_of_a_text_is_what_is_taken() -> None:
 
 
 def test_a_whole_number_may_be_written_with_a_point(client: TestClient) -> None:
-    taken = client.post("/v1/embeddings", content=b'{"input": [1.0, 2e0]}', headers={"content-type": "application/json"})
+    taken = client.post(
+        "/v1/embeddings", content=b'{"input": [1.0, 2e0]}', headers={"content-type": "application/json"}
+    )
     assert taken.status_code == 200
     for number in (b"1.5", b"true", b"1e400", b"-1.0"):
         body = b'{"input": [%s]}' % number

@@ -5,11 +5,11 @@ import base64
 import numpy as np
 import openai
 import pytest
-from served import is_error, served
 from starlette.testclient import TestClient
 
+from tests.helpers.served import is_error, served
 from turnwise import Encoder
-from turnwise.dialogue import Turn
+from turnwise.core.dialogue import Turn
 from turnwise.serve.settings import Limits, Settings
 
 
@@ -61,11 +61,15 @@ def test_the_openai_client_works_by_changing_the_address(client: TestClient, enc
         answer = asking.embeddings.create(model="text-embedding-3-small", input=TEXTS, encoding_format=form)
         assert [each.index for each in answer.data] == list(range(len(TEXTS)))
         vectors = [
-            np.frombuffer(base64.b64decode(each.embedding), "<f4") if isinstance(each.embedding, str) else each.embedding
+            np.frombuffer(base64.b64decode(each.embedding), "<f4")
+            if isinstance(each.embedding, str)
+            else each.embedding
             for each in answer.data
         ]
         np.testing.assert_allclose(vectors, right, atol=1e-6)
-    assert answer.usage.prompt_tokens == answer.usage.total_tokens == sum(len(each) for each in encoder.sequences(TEXTS))
+    assert (
+        answer.usage.prompt_tokens == answer.usage.total_tokens == sum(len(each) for each in encoder.sequences(TEXTS))
+    )
     one = asking.embeddings.create(model="m", input=TEXTS[0], dimensions=encoder.hidden)
     np.testing.assert_allclose(one.data[0].embedding, right[0], atol=1e-6)
     assert [model.id for model in asking.models.list()] == [answer.model]

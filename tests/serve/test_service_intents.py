@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from served import is_error, served
 from starlette.testclient import TestClient
 
+from tests.helpers.served import is_error, served
 from turnwise import Encoder
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.decision import OUT_OF_SCOPE
@@ -47,10 +47,16 @@ def test_decisions_are_the_classifiers_own(client: TestClient, folder: Path) -> 
     asked = ["where is it", "book a taxi and cancel the hotel room", "xyzzy plugh"]
     classifier = IntentClassifier.load(folder)
     for several in (False, True):
-        told = client.post("/intents/predict", json={"texts": asked, "neighbours": 2, "several": several}).json()["predictions"]
+        told = client.post("/intents/predict", json={"texts": asked, "neighbours": 2, "several": several}).json()[
+            "predictions"
+        ]
         for decision, right in zip(told, classifier.decide(asked, neighbours=2, several=several), strict=True):
             assert set(decision) == set(right.__slots__)
-            assert (decision["text"], decision["intent"], decision["abstained"]) == (right.text, right.intent, right.abstained)
+            assert (decision["text"], decision["intent"], decision["abstained"]) == (
+                right.text,
+                right.intent,
+                right.abstained,
+            )
             assert decision["intents"] == list(right.intents)
             assert decision["score"] == pytest.approx(right.score, abs=1e-5)
             assert [each["intent"] for each in decision["ranked"]] == [each.intent for each in right.ranked]
@@ -118,7 +124,10 @@ def test_a_classifier_may_bring_an_encoder_of_its_own(tmp_path: Path, tiny_folde
         with served(Settings(model=str(tiny_folder("bert")), intents=tmp_path / name)) as client:
             told = client.post("/intents/predict", json={"texts": ["where is it"]}).json()["predictions"][0]
             assert (told["intent"], told["score"]) == (right.intent, pytest.approx(right.score, abs=1e-5))
-            assert client.post("/intents/examples", json={"examples": [{"text": "hi", "intent": "greet"}]}).json()["added"] == 1
+            assert (
+                client.post("/intents/examples", json={"examples": [{"text": "hi", "intent": "greet"}]}).json()["added"]
+                == 1
+            )
 
 
 def test_a_folder_that_another_process_has_open_is_refused(folder: Path, tiny_folder) -> None:

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from served import is_error, served
 from typer.testing import CliRunner
 
+from tests.helpers.served import is_error, served
 from turnwise.cli import app
 from turnwise.serve.app import create_app
 from turnwise.serve.keys import Keys, add_key

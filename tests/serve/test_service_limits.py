@@ -5,9 +5,9 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from served import is_error, served
 from starlette.testclient import TestClient
 
+from tests.helpers.served import is_error, served
 from turnwise.serve.limits import _host_name
 from turnwise.serve.settings import Limits, Settings
 
@@ -55,7 +55,9 @@ def test_no_body_makes_the_service_fail(client: TestClient, body: bytes) -> None
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["inputs", "speaker", "text"]), inner),
+        lambda inner: (
+            st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["inputs", "speaker", "text"]), inner)
+        ),
     )
 )
 def test_no_json_makes_the_service_fail(client: TestClient, value: object) -> None:
@@ -74,7 +76,9 @@ def test_a_body_over_the_limit_is_413_at_any_speed(client: TestClient) -> None:
             yield b"a" * 1_000
 
     assert is_error(client.post("/embed", content=in_parts(), headers=JSON), 413, "body_too_large")
-    assert is_error(client.post("/embed", content=large, headers={**JSON, "expect": "100-continue"}), 413, "body_too_large")
+    assert is_error(
+        client.post("/embed", content=large, headers={**JSON, "expect": "100-continue"}), 413, "body_too_large"
+    )
     assert client.post("/embed", json={"inputs": ["still there"]}).status_code == 200
 
 
@@ -104,7 +108,11 @@ def test_what_is_not_there(client: TestClient) -> None:
         assert is_error(answer, 404, "not_configured")
         assert option in answer.json()["error"]["message"]
     talk = {"conversation": ["hello", "there"]}
-    for path, option in (("/respond", "--responses"), ("/conversations/similar", "--conv"), ("/coherence", "--reranker")):
+    for path, option in (
+        ("/respond", "--responses"),
+        ("/conversations/similar", "--conv"),
+        ("/coherence", "--reranker"),
+    ):
         answer = client.post(path, json=talk)
         assert is_error(answer, 404, "not_configured")
         assert option in answer.json()["error"]["message"]
@@ -156,7 +164,7 @@ def test_the_name_of_a_host(host: str, name: str) -> None:
 def test_an_answer_that_takes_too_long_is_504(tiny_folder, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
-    from turnwise.encoder import Encoder
+    from turnwise.models.encoder import Encoder
 
     held = threading.Event()
     encode = Encoder.encode_sequences

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from served import is_error, served
 from starlette.testclient import TestClient
 
+from tests.helpers.served import is_error, served
 from turnwise import Encoder
 from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.map.clustering import describe
@@ -72,7 +72,9 @@ def test_changes_are_told_and_on_disk_before_they_are(client: TestClient, folder
     assert state("label", {"rows": [12, 13], "name": "pay"})["labels"][12:14] == ["pay", "pay"]
     split = state("split", {"group": 1, "parts": 2})
     assert len(split["clusters"]) == 4
-    merged = state("merge", {"groups": [each["number"] for each in split["clusters"] if each["name"] is None], "name": "return"})
+    merged = state(
+        "merge", {"groups": [each["number"] for each in split["clusters"] if each["name"] is None], "name": "return"}
+    )
     assert merged["labels"][6:12] == ["return"] * 6
     assert state("undo", {})["can_redo"] is True
     assert state("redo", {})["labels"] == merged["labels"]

@@ -4,9 +4,9 @@ import json
 import logging
 
 import pytest
-from served import is_error, served
 
-from turnwise.encoder import Encoder
+from tests.helpers.served import is_error, served
+from turnwise.models.encoder import Encoder
 from turnwise.serve.observing import JsonLines
 from turnwise.serve.settings import Settings
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from served import served
-from trial import listening, wait_for
 
+from tests.helpers.served import served
+from tests.helpers.trial import listening, wait_for
 from turnwise import Encoder
 from turnwise.serve.app import create_app
 from turnwise.serve.running import listen
@@ -62,7 +62,10 @@ def test_clients_that_do_not_finish_are_told_so(port: int) -> None:
     assert told(talk(port, *[b"a"] * 40, pause=0.02)) == (408, "slow_head")
     assert talk(port) == b""
     assert told(talk(port, HEAD + b"content-length: 100\r\n\r\n{")) == (408, "slow_body")
-    assert told(talk(port, HEAD + b"transfer-encoding: chunked\r\n\r\n", *[b"1\r\n[\r\n"] * 40, pause=0.02)) == (408, "slow_body")
+    assert told(talk(port, HEAD + b"transfer-encoding: chunked\r\n\r\n", *[b"1\r\n[\r\n"] * 40, pause=0.02)) == (
+        408,
+        "slow_body",
+    )
 
 
 def test_what_is_not_http_is_told_so(port: int) -> None:
@@ -106,7 +109,10 @@ def test_a_reload_under_load_drops_no_request(tmp_path: Path, tiny_folder) -> No
         seen: list[int] = []
         transport = httpx.ASGITransport(app)
         done = asyncio.Event()
-        async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://x") as client,
+        ):
             while (await client.get("/ready")).status_code != 200:
                 await asyncio.sleep(0.01)
 
@@ -213,7 +219,9 @@ def accepted(address: str) -> float:
 
 def test_what_cannot_be_loaded_is_told_in_a_line(tmp_path: Path) -> None:
     run = [sys.executable, "-c", "from turnwise.cli import main; main()", "serve", "--port", "0"]
-    done = subprocess.run([*run, "--model", str(tmp_path / "nothing")], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [*run, "--model", str(tmp_path / "nothing")], capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 1
     assert "error: " in done.stderr and "nothing" in done.stderr
     assert "Traceback" not in done.stderr

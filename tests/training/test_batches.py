@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import backbone, corpus, folder
 
-from turnwise.encoder import Encoder
+from tests.helpers.tiny import backbone, corpus, folder
+from turnwise.models.encoder import Encoder
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective
 from turnwise.training.batches import Feed, prepared_steps
@@ -33,7 +33,12 @@ def texts() -> TokenTable:
 
 
 def feed(
-    name: str, objective: Objective, examples: ExampleTable, batch_size: int, seed: int = SEED, buffer: int | None = None
+    name: str,
+    objective: Objective,
+    examples: ExampleTable,
+    batch_size: int,
+    seed: int = SEED,
+    buffer: int | None = None,
 ) -> Feed:
     return Feed(name, objective, examples, texts(), encoder().composer, batch_size, 24, 128, seed, buffer)
 
@@ -67,7 +72,9 @@ SIZES = st.integers(2, 9)
 
 @settings(deadline=None)
 @given(LABELS, SIZES, st.sampled_from(["dse", "simcse"]), st.integers(0, 2**32), st.integers(0, 40))
-def test_the_order_without_labels_is_the_published_one(labels: list[int], size: int, name: str, seed: int, step: int) -> None:
+def test_the_order_without_labels_is_the_published_one(
+    labels: list[int], size: int, name: str, seed: int, step: int
+) -> None:
     """Another order would be other figures than those in the documentation."""
     total = len(labels)
     found = labelled(labels, size, name, seed)

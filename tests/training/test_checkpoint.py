@@ -65,7 +65,10 @@ def test_what_could_not_be_written_is_told(how: str, tmp_path: Path, gate: Gate)
     gate.opened.set()
     tensors = {"parameters": {"weight": torch.ones(1)}}
     checkpoints = Checkpoints(tmp_path, keep=2)
-    with pytest.raises(CheckpointError, match=r"step 7 could not be written .*No space left.*there is none yet"), checkpoints:
+    with (
+        pytest.raises(CheckpointError, match=r"step 7 could not be written .*No space left.*there is none yet"),
+        checkpoints,
+    ):
         assert not checkpoints.failed
         checkpoints.save(7, tensors, {})
         if how == "the next one":

@@ -1,7 +1,6 @@
 """Fine-tuning: what is learnt, equal runs of equal seeds, when a run stops, and which weights it ends with."""
 
 import copy
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +13,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-sys.path.insert(0, str(Path(__file__).parent))
-import tiny
-
-from turnwise.backbone.backbone import attention_dropout
-from turnwise.encoder import Encoder
-from turnwise.losses import simclr
+from tests.helpers import tiny
+from turnwise.models.backbone.backbone import attention_dropout
+from turnwise.models.encoder import Encoder
+from turnwise.objectives.losses import simclr
 from turnwise.training.errors import TrainingError
 from turnwise.training.finetuning import FineTuning, Fit, Loss, Score, Weights, fine_tune, linear_head, outputs
 
@@ -42,7 +39,9 @@ def texts(count: int, seed: int) -> tuple[list[str], list[int]]:
     random = np.random.default_rng(seed)
     labels = random.integers(0, 2, count).tolist()
     words = ["hotel", "taxi"]
-    return [f"{' '.join(random.choice(['i', 'want', 'please', 'a', 'now'], 4))} {words[label]}" for label in labels], labels
+    return [
+        f"{' '.join(random.choice(['i', 'want', 'please', 'a', 'now'], 4))} {words[label]}" for label in labels
+    ], labels
 
 
 def classification(encoder: Encoder, count: int = 24) -> tuple[list[tuple[np.ndarray]], Loss]:
@@ -59,7 +58,9 @@ def accuracy(count: int, seed: int) -> Callable[[Encoder, nn.Module], float]:
     found, labels = texts(count, seed)
 
     def score(encoder: Encoder, head: nn.Module) -> float:
-        return float((outputs(encoder, head, encoder.sequences(found)).argmax(1) == torch.tensor(labels)).float().mean())
+        return float(
+            (outputs(encoder, head, encoder.sequences(found)).argmax(1) == torch.tensor(labels)).float().mean()
+        )
 
     return score
 
@@ -183,7 +184,9 @@ def test_every_example_is_seen_once_an_epoch(encoder: Encoder) -> None:
         return loss(said, rows)
 
     chosen = replace(SETTINGS, epochs=2)
-    fine_tune(encoder, linear_head(encoder.hidden, 2, 0, 0), sequences, noting, settings=chosen, score=lambda *_: 0.0, seed=0)
+    fine_tune(
+        encoder, linear_head(encoder.hidden, 2, 0, 0), sequences, noting, settings=chosen, score=lambda *_: 0.0, seed=0
+    )
     assert [len(rows) for rows in seen] == [4, 4, 2, 4, 4, 2]
     first, second = ([row for rows in epoch for row in rows] for epoch in (seen[:3], seen[3:]))
     assert sorted(first) == sorted(second) == list(range(10))
@@ -192,7 +195,10 @@ def test_every_example_is_seen_once_an_epoch(encoder: Encoder) -> None:
 
 def test_pairs_reach_the_loss_side_by_side(encoder: Encoder) -> None:
     """Without dropout, what the loss of the first step sees is what the encoder gives."""
-    left, right = encoder.sequences(["a hotel now", "taxi", "yes"]), encoder.sequences(["no", "where is the train", "one two"])
+    left, right = (
+        encoder.sequences(["a hotel now", "taxi", "yes"]),
+        encoder.sequences(["no", "where is the train", "one two"]),
+    )
     expected = torch.stack([outputs(encoder, nn.Identity(), side) for side in (left, right)])
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
 
@@ -212,7 +218,15 @@ def test_what_cannot_be_learnt_from_is_refused(encoder: Encoder) -> None:
     with pytest.raises(TrainingError, match="no examples"):
         fine_tune(encoder, head, [], loss, settings=SETTINGS, score=lambda *_: 0.0, seed=0)
     with pytest.raises(TrainingError, match="loss of fine-tuning is nan"):
-        fine_tune(encoder, head, examples, lambda said, _: said.mean() * np.nan, settings=SETTINGS, score=lambda *_: 0.0, seed=0)
+        fine_tune(
+            encoder,
+            head,
+            examples,
+            lambda said, _: said.mean() * np.nan,
+            settings=SETTINGS,
+            score=lambda *_: 0.0,
+            seed=0,
+        )
     with pytest.raises(TrainingError, match="score of a validation"):
         fine_tune(encoder, head, examples, loss, settings=SETTINGS, score=lambda *_: np.nan, seed=0)
 
@@ -262,7 +276,11 @@ def test_simclr_equals_a_plain_statement(pairs: int, seed: int, temperature: flo
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     losses = []
     for anchor in range(2 * pairs):
-        terms = {other: np.exp(vectors[anchor] @ vectors[other] / temperature) for other in range(2 * pairs) if other != anchor}
+        terms = {
+            other: np.exp(vectors[anchor] @ vectors[other] / temperature)
+            for other in range(2 * pairs)
+            if other != anchor
+        }
         losses.append(-np.log(terms[(anchor + pairs) % (2 * pairs)] / sum(terms.values())))
     found = simclr(torch.from_numpy(first), torch.from_numpy(second), temperature)
     assert float(found) == pytest.approx(np.mean(losses), abs=1e-9)

@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import os
 import random
 import signal
 import subprocess
@@ -15,18 +14,16 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import backbone, corpus, divided, folder, gradients, recipe, resume
 
-from turnwise.backbone.stream import TokenStream
+from tests.helpers.tiny import backbone, corpus, divided, folder, gradients, recipe, resume
 from turnwise.corpus.store import Corpus
-from turnwise.encoder import Encoder
+from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.encoder import Encoder
 from turnwise.training import checkpoint as checkpoint_module
 from turnwise.training.checkpoint import CheckpointError, latest_checkpoint
 from turnwise.training.errors import TrainingError
 from turnwise.training.loop import _Run, train
 from turnwise.training.recipe import Recipe, load_recipe
-
-HERE = Path(__file__).parent
 
 
 def weights(place: Path) -> dict[str, torch.Tensor]:
@@ -120,16 +117,28 @@ def test_objectives_add_up(names: tuple[str, ...], tmp_path: Path) -> None:
     for key, value in together[1].items():
         assert torch.allclose(value, sum(found[key] for _, found in alone), atol=1e-6), key  # type: ignore[arg-type]
         if key.startswith("heads."):  # a head learns from its own objective alone
-            assert [name for name, (_, found) in zip(names, alone, strict=True) if found[key].any()] == [key.split(".")[1]]
+            assert [name for name, (_, found) in zip(names, alone, strict=True) if found[key].any()] == [
+                key.split(".")[1]
+            ]
 
 
 def test_combined_objectives_keep_what_is_their_own(tmp_path: Path) -> None:
     """Each one's weight, batch and head learning rate; those that an entry leaves out are the recipe's."""
     own = ["objectives.dse.weight=0.5", "objectives.dse.batch_size=5", "objectives.dse.head_learning_rate=0.02"]
-    shared = ["batch_size=7", "learning_rate=0.001", "objectives.wmdc.head_learning_rate=null", "head_learning_rate=0.03"]
+    shared = [
+        "batch_size=7",
+        "learning_rate=0.001",
+        "objectives.wmdc.head_learning_rate=null",
+        "head_learning_rate=0.03",
+    ]
     run = _Run(recipe("combined", *own, *shared), corpus(), tmp_path, False, lambda *_: None, False, folder() / "cache")
     assert {part.name: part.weight for part in run.parts} == {"dse": 0.5, "wmdc": 1.0, "dialoguecse": 1.0, "tadse": 1.0}
-    assert [[len(feed.rows(step)) for step in range(3)] for feed in run.feeds] == [[5, 5, 5], [7, 7, 7], [4, 4, 4], [7, 7, 7]]
+    assert [[len(feed.rows(step)) for step in range(3)] for feed in run.feeds] == [
+        [5, 5, 5],
+        [7, 7, 7],
+        [4, 4, 4],
+        [7, 7, 7],
+    ]
     names = {id(value): name for name, value in run.named.items()}
     rates = {names[id(value)]: group["peak"] for group in run.optimizer.param_groups for value in group["params"]}
     assert rates.keys() == run.named.keys()
@@ -236,7 +245,8 @@ def test_heads_that_take_turns_go_on_in_turn(stop: int, tmp_path: Path) -> None:
     assert [line["wmdc.window"] for line in metrics(tmp_path / "run")] == [1, 2, 4, 1, 2, 4]
     for name in ("parameters", "optimizer"):
         first, second = (
-            load_file(tmp_path / run / "checkpoints" / "step-000000006" / f"{name}.safetensors") for run in ("undisturbed", "run")
+            load_file(tmp_path / run / "checkpoints" / "step-000000006" / f"{name}.safetensors")
+            for run in ("undisturbed", "run")
         )
         assert same(first, second), name
     assert same(weights(tmp_path / "undisturbed"), weights(tmp_path / "run"))
@@ -259,10 +269,11 @@ def test_the_number_of_workers_does_not_change_the_result(tmp_path: Path) -> Non
 def test_an_interruption_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     wanted = recipe("dse", "steps=400", "checkpoint_every=1000")
     (tmp_path / "recipe.yaml").write_text(wanted.to_yaml())
-    code = "import sys; from pathlib import Path; from tiny import resume; resume(*map(Path, sys.argv[1:]))"
+    code = (
+        "import sys; from pathlib import Path; from tests.helpers.tiny import resume; resume(*map(Path, sys.argv[1:]))"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code, tmp_path / "recipe.yaml", corpus().stores[0].folder, tmp_path / "run"],
-        env={**os.environ, "PYTHONPATH": str(HERE)},
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -403,12 +414,11 @@ def test_a_batch_of_1024_pairs_at_bert_base_size_fits_in_8_gigabytes(tmp_path: P
     code = """
 import resource, sys, torch
 from transformers import BertConfig, BertModel
-sys.path.insert(0, sys.argv[2])
-from tiny import backbone, corpus
+from tests.helpers.tiny import backbone, corpus
 from transformers import AutoTokenizer
-from turnwise.backbone.backbone import Backbone
-from turnwise.backbone.ragged import Ragged
-from turnwise.encoder import Encoder
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.ragged import Ragged
+from turnwise.models.encoder import Encoder
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.objective import Prepared
 from turnwise.training.encoding import BatchStep
@@ -427,7 +437,7 @@ cached = step.run(prepared, "vectors", lambda rows: DSE().loss(rows.unflatten(0,
 optimizer.step()
 print(cached, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
 """
-    result = subprocess.run([sys.executable, "-c", code, "x", str(HERE)], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     cached, gigabytes = result.stdout.split()
     assert cached == "True"
     assert float(gigabytes) < 8

@@ -15,7 +15,9 @@ def random(*place: int) -> np.random.Generator:
     return np.random.default_rng([7, *place])
 
 
-def buffered(labels: np.ndarray, label: int | None, buffer: int, told: Callable[[list[tuple[int, int]]], None]) -> BufferedOrder:
+def buffered(
+    labels: np.ndarray, label: int | None, buffer: int, told: Callable[[list[tuple[int, int]]], None]
+) -> BufferedOrder:
     return BufferedOrder(Blocks.of(labels, label, block_size(buffer)), buffer, random, told)
 
 
@@ -24,7 +26,9 @@ def plain(examples: int, buffer: int) -> BufferedOrder:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(2, 3_000), st.integers(NEIGHBOURS, 1_500), st.integers(0, 3), st.sampled_from([None, 1, 2]), st.data())
+@given(
+    st.integers(2, 3_000), st.integers(NEIGHBOURS, 1_500), st.integers(0, 3), st.sampled_from([None, 1, 2]), st.data()
+)
 def test_a_pass_holds_every_example_once_and_is_entered_anywhere(
     examples: int, buffer: int, passed: int, label: int | None, data: st.DataObject
 ) -> None:
@@ -58,7 +62,9 @@ def test_a_buffer_is_filled_with_whole_blocks_and_no_more_than_it_holds(examples
     for ranges in read:
         assert ranges == sorted(ranges)  # as they lie on disk
         assert all(first % size == 0 and (last - first == size or last == examples) for first, last in ranges)
-    assert sorted(span for ranges in read for span in ranges) == [(s, min(examples, s + size)) for s in range(0, examples, size)]
+    assert sorted(span for ranges in read for span in ranges) == [
+        (s, min(examples, s + size)) for s in range(0, examples, size)
+    ]
 
 
 @given(st.integers(1, 500), st.integers(0, 5))

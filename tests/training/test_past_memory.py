@@ -4,15 +4,15 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
-import past_memory
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import backbone
 
+from tests.helpers import past_memory
+from tests.helpers.tiny import backbone
+from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
-from turnwise.dialogue import Dialogue, Turn
-from turnwise.encoder import Encoder
+from turnwise.models.encoder import Encoder
 from turnwise.objectives.registry import make_objective
 from turnwise.training import examples as examples_module
 from turnwise.training import tokens as tokens_module
@@ -28,7 +28,9 @@ def corpus(place: Path, dialogues: int) -> Corpus:
     """Dialogues of ten turns of which every second is its own."""
     with StoreWriter(place) as writer:
         for number in range(dialogues):
-            turns = (Turn(("user", "system")[n % 2], f"this is said in {number * n % 2 or number} at {n}") for n in range(10))
+            turns = (
+                Turn(("user", "system")[n % 2], f"this is said in {number * n % 2 or number} at {n}") for n in range(10)
+            )
             writer.write(Dialogue(str(number), tuple(turns)))
         writer.commit({})
     return read_corpus(place)

@@ -11,17 +11,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-import job
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from job import Job, Signal
-from tiny import backbone, corpus, expect_alike, folder, recipe, weights
 from torch import nn
 
-from turnwise.backbone.ragged import Ragged
+from tests.helpers import job
+from tests.helpers.job import Job, Signal
+from tests.helpers.tiny import backbone, corpus, expect_alike, folder, recipe, weights
+from turnwise.models.backbone.ragged import Ragged
 from turnwise.objectives.objective import Prepared
 from turnwise.objectives.registry import make_objective
 from turnwise.training.batches import Feed
@@ -52,7 +52,9 @@ def store() -> Path:
 
 
 def losses(place: Path) -> list[float]:
-    return [line["loss"] for line in map(json.loads, (place / "metrics.jsonl").read_text().splitlines()) if "loss" in line]
+    return [
+        line["loss"] for line in map(json.loads, (place / "metrics.jsonl").read_text().splitlines()) if "loss" in line
+    ]
 
 
 def steps(place: Path) -> int:
@@ -129,7 +131,9 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return trained
 
 
-@pytest.mark.parametrize(("world", "name", "budget"), [(world, *each) for world, found in SHARED.items() for each in found])
+@pytest.mark.parametrize(
+    ("world", "name", "budget"), [(world, *each) for world, found in SHARED.items() for each in found]
+)
 def test_several_processes_equal_one(world: int, name: str, budget: int, several: Any) -> None:
     """Three steps on several processes have the losses and end with the weights of three steps on one, up to rounding."""
     expect_one_curve(alone(name, budget), several(world) / f"{name}-{budget}")
@@ -176,7 +180,11 @@ def test_an_epoch_is_shared_out_without_overlap_or_loss(
     seen: list[int] = []
     for numbers in passed(size, batch_size):
         # the example and the column that a sequence is of are written into it
-        sequences = [np.full(texts[number], number * columns + column, np.int32) for column in range(columns) for number in numbers]
+        sequences = [
+            np.full(texts[number], number * columns + column, np.int32)
+            for column in range(columns)
+            for number in numbers
+        ]
         layout = _Layout.of(Prepared(Ragged.of(sequences), len(numbers)), rows, world)
         shared_out = [sorted(int(sequences[member][0]) for member in share) for share in layout.shares]
         for share in shared_out:
@@ -204,7 +212,9 @@ def passed(size: int, batch_size: int) -> list[list[int]]:
 
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path: Path) -> None:
     """Two processes, then one, then three: the losses and the weights are those of one that was left alone."""
-    wanted = recipe("wmdc", "steps=6", "batch_size=7", "optimizer=adamw", "ema=0.9", "checkpoint_every=100", dropout=0.0)
+    wanted = recipe(
+        "wmdc", "steps=6", "batch_size=7", "optimizer=adamw", "ema=0.9", "checkpoint_every=100", dropout=0.0
+    )
     file = saved(wanted, tmp_path)
     train(wanted, corpus(), tmp_path / "alone", cache=folder() / "cache")
     for world, stop in ((2, 2), (1, 4)):
@@ -230,7 +240,8 @@ def undisturbed(world: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("world", "rank"), [(3, 1), *(pytest.param(*case, marks=pytest.mark.full) for case in ((2, 0), (2, 1), (3, 0), (3, 2)))]
+    ("world", "rank"),
+    [(3, 1), *(pytest.param(*case, marks=pytest.mark.full) for case in ((2, 0), (2, 1), (3, 0), (3, 2)))],
 )
 def test_a_killed_process_ends_the_job_and_it_resumes(world: int, rank: int, tmp_path: Path) -> None:
     file, place = saved(recipe("dse", *LONG), tmp_path), tmp_path / "run"
@@ -265,7 +276,9 @@ def test_one_that_is_stuck_is_waited_for_as_long_as_one_likes(tmp_path: Path) ->
     running = Job(2, tmp_path, job.train_one, file, store(), place, Signal(1, 3, signal.SIGSTOP), 4)
     said = running.wait(1)
     assert running.processes[0].exitcode == 1
-    assert re.search("a process was lost at step 2 of 12; there is no checkpoint yet.*no sign of life for 4 seconds", said[0]), said
+    assert re.search(
+        "a process was lost at step 2 of 12; there is no checkpoint yet.*no sign of life for 4 seconds", said[0]
+    ), said
 
 
 # ---- errors of one are errors of all
@@ -298,15 +311,22 @@ def test_an_error_of_one_in_the_middle_of_a_step_ends_all(tmp_path: Path) -> Non
 
 
 def test_work_of_one_may_take_longer_than_a_sign_of_life(tmp_path: Path) -> None:
-    Job(2, tmp_path, job.probe_slowly, saved(recipe("dse", "steps=2"), tmp_path), store(), tmp_path / "run").expect_done()
+    Job(
+        2, tmp_path, job.probe_slowly, saved(recipe("dse", "steps=2"), tmp_path), store(), tmp_path / "run"
+    ).expect_done()
     assert steps(tmp_path / "run") == 4  # two steps, and the probe before and after
 
 
 def test_processes_that_were_given_different_things_say_so(tmp_path: Path) -> None:
     """Another recipe; another folder, which does not hold the checkpoint that the first goes on from."""
-    one, other = saved(recipe("dse", "steps=2"), tmp_path / "one"), saved(recipe("dse", "steps=2", "seed=9"), tmp_path / "other")
+    one, other = (
+        saved(recipe("dse", "steps=2"), tmp_path / "one"),
+        saved(recipe("dse", "steps=2", "seed=9"), tmp_path / "other"),
+    )
     said = Job(2, tmp_path, job.train_apart, [one, other], store(), [tmp_path / "run"] * 2).wait()
-    assert all(each.startswith("error: process 1 has a recipe other than process 0: give the same command") for each in said), said
+    assert all(
+        each.startswith("error: process 1 has a recipe other than process 0: give the same command") for each in said
+    ), said
     train(recipe("dse", "steps=2"), corpus(), tmp_path / "first", cache=folder() / "cache")
     places = [tmp_path / "first", tmp_path / "not-shared"]
     said = Job(2, tmp_path, job.train_apart, [one, one], store(), places).wait()
@@ -401,7 +421,13 @@ def launched(launcher: list[str], arguments: list[str]) -> "subprocess.Popen[str
 
 LAUNCHERS = {
     "torchrun": ["torch.distributed.run", "--nproc-per-node=2"],
-    "accelerate": ["accelerate.commands.launch", "--cpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no"],
+    "accelerate": [
+        "accelerate.commands.launch",
+        "--cpu",
+        "--num_processes=2",
+        "--num_machines=1",
+        "--mixed_precision=no",
+    ],
 }
 
 
@@ -422,9 +448,15 @@ def test_a_worker_of_torchrun_is_killed(tmp_path: Path) -> None:
     while steps(place) < 7:
         assert running.poll() is None
         time.sleep(0.01)
-    children = subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True, text=True, check=True).stdout.split()
-    ranked = {int(re.findall(r"\bRANK=(\d)", Path(f"/proc/{child}/environ").read_text())[0]): int(child) for child in children}
+    children = subprocess.run(
+        ["pgrep", "-P", str(running.pid)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    ranked = {
+        int(re.findall(r"\bRANK=(\d)", Path(f"/proc/{child}/environ").read_text())[0]): int(child) for child in children
+    }
     os.kill(ranked[1], signal.SIGKILL)
     _, error = running.communicate(timeout=60)
-    assert re.search(r"error: a process was lost at step \d+ of 4000; the last good checkpoint is .*--resume", error), error
+    assert re.search(r"error: a process was lost at step \d+ of 4000; the last good checkpoint is .*--resume", error), (
+        error
+    )
     assert "Signal 9 (SIGKILL) received" in error  # by the launcher: which one it was

@@ -7,18 +7,20 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import backbone, corpus, folder
 
+from tests.helpers.tiny import backbone, corpus, folder
+from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.store import read_corpus
-from turnwise.errors import TurnwiseError
-from turnwise.recipes import packaged
 from turnwise.training.loop import train
 from turnwise.training.recipe import INHERITED, Recipe, RecipeError, from_tree, load_recipe
+from turnwise.training.recipes import packaged
 
 
 def test_overrides_reach_the_recipe_and_its_objectives() -> None:
-    recipe = load_recipe("dse", ["batch_size=32", "learning_rate=3e-5", "temperature=0.1", "objectives.dse.weight=0.5", "steps=7"])
+    recipe = load_recipe(
+        "dse", ["batch_size=32", "learning_rate=3e-5", "temperature=0.1", "objectives.dse.weight=0.5", "steps=7"]
+    )
     assert (recipe.batch_size, recipe.learning_rate, recipe.steps) == (32, 3e-5, 7)
     assert recipe.objectives["dse"]["temperature"] == 0.1
     assert recipe.weight("dse") == 0.5
@@ -95,7 +97,10 @@ def nli(form: str) -> Path:
         rows = ["premise\thypothesis\tlabel"]
         for number in range(30):
             premise = f"where is parcel number {number} of mine ?"
-            rows += [f"{premise}\tparcel {number} has not come yet\t0", f"{premise}\tI never ordered parcel {number}\t2"]
+            rows += [
+                f"{premise}\tparcel {number} has not come yet\t0",
+                f"{premise}\tI never ordered parcel {number}\t2",
+            ]
         file.write_text("\n".join(rows))
         import_corpus("nli", file, place, form=form)
     return place
@@ -128,7 +133,13 @@ def test_every_packaged_recipe_runs_two_steps(name: str, tmp_path: Path) -> None
             "objectives.dse.batch_size=1",
             "objectives.dse.batch_size=2.5",
         ),
-        *("objectives.dse.head_learning_rate=nan", "frozen_layers=-1", "layers=0", "corpus_share=0", "learning_rate=nan"),
+        *(
+            "objectives.dse.head_learning_rate=nan",
+            "frozen_layers=-1",
+            "layers=0",
+            "corpus_share=0",
+            "learning_rate=nan",
+        ),
         *("epochs=0", "epochs=-0.5", "epochs=.nan", "epochs=.inf", "epochs=few"),
     ],
 )
@@ -146,7 +157,9 @@ def test_a_temperature_is_above_nothing(change: str) -> None:
 def test_what_would_change_nothing_is_refused(tmp_path: Path) -> None:
     both = tmp_path / "both.yaml"
     both.write_text("objectives: {dse: {head_learning_rate: 1.0e-4}, wmdc: {head_learning_rate: 1.0e-5}}")
-    with pytest.raises(RecipeError, match=r"every objective has its own; say objectives\.NAME\.head_learning_rate=1e-3"):
+    with pytest.raises(
+        RecipeError, match=r"every objective has its own; say objectives\.NAME\.head_learning_rate=1e-3"
+    ):
         load_recipe(both, ["head_learning_rate=1e-3"])
     assert load_recipe("combined", ["objectives.dse.head_learning_rate=1e-3"]).head_learning_rate_of("dse") == 1e-3
     assert load_recipe("combined", ["batch_size=64"]).batch_of("wmdc") == 64
@@ -254,8 +267,16 @@ def test_overrides_reach_the_stages_they_name(written_out: bool, tmp_path: Path)
         assert recipe.first is not None
         return recipe, recipe.first
 
-    recipe, first = changed("max_length=100", "seed=3", "backbone=other", "steps=10", "temperature=0.2", "learning_rate=3e-6")
-    assert (recipe.max_length, recipe.backbone, recipe.seed, recipe.steps, recipe.learning_rate) == (100, "other", 3, 10, 3e-6)
+    recipe, first = changed(
+        "max_length=100", "seed=3", "backbone=other", "steps=10", "temperature=0.2", "learning_rate=3e-6"
+    )
+    assert (recipe.max_length, recipe.backbone, recipe.seed, recipe.steps, recipe.learning_rate) == (
+        100,
+        "other",
+        3,
+        10,
+        3e-6,
+    )
     assert recipe.objectives == {"dse": {"temperature": 0.2}}
     # its own seed stays, and so does what belongs to the method
     assert (first.max_length, first.backbone, first.seed) == (100, "other", 7)
@@ -265,7 +286,9 @@ def test_overrides_reach_the_stages_they_name(written_out: bool, tmp_path: Path)
         3e-5,
         {"masked-language": {"share": 0.2}},
     )
-    recipe, first = changed("first.learning_rate=1e-5", "first.steps=10", "first.share=0.3", "first.max_length=64", "max_length=16")
+    recipe, first = changed(
+        "first.learning_rate=1e-5", "first.steps=10", "first.share=0.3", "first.max_length=64", "max_length=16"
+    )
     assert (first.learning_rate, first.steps, first.max_length) == (1e-5, 10, 64)
     assert first.objectives == {"masked-language": {"share": 0.3}}
     assert (recipe.learning_rate, recipe.steps, recipe.max_length) == (1e-4, 20, 16)
@@ -303,7 +326,9 @@ def test_a_first_stage_can_be_left_out_or_added(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_a_first_stage_cannot_be_is_refused_by_its_dotted_name(changes: list[str], message: str, tmp_path: Path) -> None:
+def test_what_a_first_stage_cannot_be_is_refused_by_its_dotted_name(
+    changes: list[str], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(RecipeError, match=message):
         staged(tmp_path, *changes)
     with pytest.raises(RecipeError, match=r"first\.epoch: a recipe has no such key"):

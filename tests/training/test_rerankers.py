@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from tiny import backbone, corpus, recipe
 
+from tests.helpers.tiny import backbone, corpus, recipe
 from turnwise import Reranker, train
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
+from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.store import StoreWriter, read_corpus
-from turnwise.dialogue import SYSTEM, USER, Dialogue, Turn
-from turnwise.errors import TurnwiseError
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.probe import make_probe
 from turnwise.training.model import start
@@ -55,7 +55,9 @@ def test_a_corpus_without_long_contexts_says_what_to_leave_out(tmp_path: Path) -
     with StoreWriter(tmp_path / "store") as writer:
         for number in range(6):
             writer.write(
-                Dialogue(str(number), (Turn(USER, f"where is parcel {number} ?"), Turn(SYSTEM, f"it is at gate {number}")))
+                Dialogue(
+                    str(number), (Turn(USER, f"where is parcel {number} ?"), Turn(SYSTEM, f"it is at gate {number}"))
+                )
             )
         writer.commit({})
     short = read_corpus(tmp_path / "store")
@@ -104,7 +106,12 @@ def test_what_cannot_be_probed_is_told_before_training(tmp_path: Path) -> None:
 def test_the_best_by_the_probe_is_kept(tmp_path: Path) -> None:
     probe = make_probe(douban(tmp_path / "data"), reranks=True)
     train(recipe("ums", "steps=2", "batch_size=4", "probe_every=1"), corpus(), tmp_path / "run", probe=probe)
-    assert sorted(Reranker.load(tmp_path / "run" / "best", device="cpu").heads) == ["deletion", "insertion", "search", "selection"]
+    assert sorted(Reranker.load(tmp_path / "run" / "best", device="cpu").heads) == [
+        "deletion",
+        "insertion",
+        "search",
+        "selection",
+    ]
 
 
 def test_a_probe_every_so_many_steps() -> None:

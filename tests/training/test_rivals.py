@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny import backbone, corpus, folder
 
-from turnwise.backbone.source import BackboneError
+from tests.helpers.tiny import backbone, corpus, folder
+from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
-from turnwise.dialogue import Dialogue, Turn
-from turnwise.encoder import Encoder
+from turnwise.models.backbone.source import BackboneError
+from turnwise.models.encoder import Encoder
 from turnwise.training import rivals as rivals_module
 from turnwise.training.rivals import find_rivals
 from turnwise.training.tokens import RivalTable, TokenTable, tokenise_corpus
@@ -39,7 +39,9 @@ def found() -> list[list[int]]:
 
 def said(source: Corpus) -> list[tuple[int, int, Turn]]:
     """Every turn with the number of its dialogue and its place there."""
-    return [(number, place, turn) for number, dialogue in enumerate(source) for place, turn in enumerate(dialogue.turns)]
+    return [
+        (number, place, turn) for number, dialogue in enumerate(source) for place, turn in enumerate(dialogue.turns)
+    ]
 
 
 def brute(source: Corpus) -> list[dict[int, float]]:
@@ -120,11 +122,18 @@ def test_where_there_are_few_answers_there_are_few_rivals(tmp_path: Path) -> Non
 
 def test_of_many_answers_some_are_drawn_always_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rivals_module, "CANDIDATES", 20)
-    drawn = [rows(find_rivals(corpus(), texts(), backbone(), tmp_path / name, most=20), len(texts())) for name in ("one", "two")]
+    drawn = [
+        rows(find_rivals(corpus(), texts(), backbone(), tmp_path / name, most=20), len(texts()))
+        for name in ("one", "two")
+    ]
     chosen = {rival for row in drawn[0] for rival in row}
     assert len(chosen) == 20
     assert {rival for row in drawn[1] for rival in row} == chosen
-    check(drawn[0], [{number: cosine for number, cosine in row.items() if number in chosen} for row in expected_rivals()], 20)
+    check(
+        drawn[0],
+        [{number: cosine for number, cosine in row.items() if number in chosen} for row in expected_rivals()],
+        20,
+    )
 
 
 def test_what_was_found_is_read_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

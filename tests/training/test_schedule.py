@@ -22,8 +22,12 @@ def reference(make: object, steps: int) -> list[float]:
 
 @pytest.mark.parametrize("steps", [7, 50, 200])
 def test_one_cycle_equals_pytorch(steps: int) -> None:
-    expected = reference(lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=steps), steps)
-    assert [learning_rate_factor("one-cycle", step, steps) for step in range(steps)] == pytest.approx(expected, abs=1e-9)
+    expected = reference(
+        lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=steps), steps
+    )
+    assert [learning_rate_factor("one-cycle", step, steps) for step in range(steps)] == pytest.approx(
+        expected, abs=1e-9
+    )
 
 
 def test_linear_and_cosine_equal_transformers_without_warm_up() -> None:

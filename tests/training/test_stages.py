@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import backbone, corpus, expect_alike, recipe, resume, weights
 
+from tests.helpers.tiny import backbone, corpus, expect_alike, recipe, resume, weights
+from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
-from turnwise.dialogue import Dialogue, Turn
-from turnwise.encoder import Encoder
+from turnwise.models.encoder import Encoder
 from turnwise.training.cache import corpus_source
 from turnwise.training.errors import TrainingError, TrainingInterruptedError
 from turnwise.training.loop import _Run, train
@@ -84,7 +84,9 @@ def test_two_stages_are_two_runs_one_after_the_other(whole: Path, tmp_path: Path
     assert same(whole / "first", tmp_path / "first")
     assert same(whole, tmp_path / "second")
     assert not same(whole, whole / "first")
-    assert [line["step"] for line in metrics(whole)] == [line["step"] for line in metrics(whole / "first")] == [1, 2, 3, 4]
+    assert (
+        [line["step"] for line in metrics(whole)] == [line["step"] for line in metrics(whole / "first")] == [1, 2, 3, 4]
+    )
 
 
 def test_what_two_stages_leave(whole: Path) -> None:
@@ -101,8 +103,12 @@ def test_what_two_stages_leave(whole: Path) -> None:
 
 
 # before the first stage has a checkpoint, between two of its, and between two of the second's
-@pytest.mark.parametrize(("what", "step"), [("first stage: training", 1), ("first stage: training", 3), ("training", 3)])
-def test_killed_in_either_stage_and_resumed_the_weights_are_the_same(what: str, step: int, whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("what", "step"), [("first stage: training", 1), ("first stage: training", 3), ("training", 3)]
+)
+def test_killed_in_either_stage_and_resumed_the_weights_are_the_same(
+    what: str, step: int, whole: Path, tmp_path: Path
+) -> None:
     with pytest.raises(Cut):
         train(stages(), corpus(), tmp_path / "run", progress=Told(what, step, cut))
     again = Told()
@@ -116,7 +122,9 @@ def test_killed_in_either_stage_and_resumed_the_weights_are_the_same(what: str, 
     assert [line["step"] for line in metrics(tmp_path / "run")] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("what", "step"), [("first stage: training", 3), ("first stage: training", 4), ("training", 1)])
+@pytest.mark.parametrize(
+    ("what", "step"), [("first stage: training", 3), ("first stage: training", 4), ("training", 1)]
+)
 def test_interrupted_in_either_stage_and_resumed_the_weights_are_the_same(
     what: str, step: int, whole: Path, tmp_path: Path
 ) -> None:
@@ -174,7 +182,9 @@ def test_a_first_stage_may_have_one_of_its_own(tmp_path: Path) -> None:
     """Each cuts, marks turns and adds tokens as it needs; a backbone cut to a layer is not cut further."""
     roles = {"objectives": {"tod-bert": {}}, "steps": 2, "batch_size": 4}
     wanted = stages(
-        steps=1, layers=1, first={**roles, "first": {"objectives": {"masked-language": {}}, "steps": 3, "batch_size": 4}}
+        steps=1,
+        layers=1,
+        first={**roles, "first": {"objectives": {"masked-language": {}}, "steps": 3, "batch_size": 4}},
     )
     told = Told()
     train(wanted, corpus(), tmp_path / "run", progress=told)
@@ -285,7 +295,11 @@ def test_a_run_reads_what_its_recipe_says(tmp_path: Path) -> None:
     """Turns combined are the turns as they were before, and too short a dialogue is not there; in both stages."""
     assert all(turn.speaker != after.speaker for talk in corpus() for turn, after in itertools.pairwise(talk.turns))
     split = halved(tmp_path / "store")
-    assert corpus_source(split.prepared()) == corpus_source(split) == [split.stores[0].manifest["generation"], "all splits"]
+    assert (
+        corpus_source(split.prepared())
+        == corpus_source(split)
+        == [split.stores[0].manifest["generation"], "all splits"]
+    )
     views = [split, split.prepared(True), split.prepared(False, 3), split.prepared(True, 3), split.prepared(True, 4)]
     assert len({tuple(corpus_source(view)) for view in views}) == len(views)
     train(stages(), corpus(), tmp_path / "plain")

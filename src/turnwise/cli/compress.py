@@ -8,17 +8,23 @@ import typer
 from turnwise.cli.terminal import AsJson, bar, print_json, print_table, quiet
 
 if TYPE_CHECKING:
-    from turnwise.compression import Compression, Source
     from turnwise.evaluation.compressing import Choice
+    from turnwise.models.compression import Compression, Source
 
-#: `turnwise.compression.SOURCES`, which takes seconds to import.
+#: `turnwise.models.compression.SOURCES`, which takes seconds to import.
 _SOURCES = ("given", "detected", "retrieved")
 
 
 def compress_command(
-    model: Annotated[Path, typer.Argument(help="The folder of a model that was trained on templates (objective tadse).")],
-    data: Annotated[Path | None, typer.Option(envvar="TURNWISE_DATA", help="A folder of data sets, or a sample world.")] = None,
-    dataset: Annotated[list[str] | None, typer.Option(help="Whose validation utterances λ is chosen by; may be repeated.")] = None,
+    model: Annotated[
+        Path, typer.Argument(help="The folder of a model that was trained on templates (objective tadse).")
+    ],
+    data: Annotated[
+        Path | None, typer.Option(envvar="TURNWISE_DATA", help="A folder of data sets, or a sample world.")
+    ] = None,
+    dataset: Annotated[
+        list[str] | None, typer.Option(help="Whose validation utterances λ is chosen by; may be repeated.")
+    ] = None,
     share: Annotated[float | None, typer.Option(min=0, max=1, help="λ itself, instead of choosing it.")] = None,
     source: Annotated[str | None, typer.Option(help="Where templates come from: given, detected or retrieved.")] = None,
     detector: Annotated[
@@ -61,6 +67,9 @@ def compress_command(
     print_table(f"[bold]{model}", [("λ", f"{found.share:g}"), ("templates", found.source)])
     if curve:
         typer.echo()
-        print_table("[bold]Accuracy on validation utterances by λ", [(f"{key:g}", f"{value:.2f}") for key, value in curve.items()])
+        print_table(
+            "[bold]Accuracy on validation utterances by λ",
+            [(f"{key:g}", f"{value:.2f}") for key, value in curve.items()],
+        )
         if curve[0.0] > curve[found.share]:
             typer.echo("without compression (λ = 0) it is higher: leave compression off for this data", err=True)

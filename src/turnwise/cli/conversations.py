@@ -12,9 +12,11 @@ from turnwise.cli.terminal import AsJson, bar, print_json, print_table, quiet
 
 if TYPE_CHECKING:
     from turnwise.assist.conversations.conversations import Conversations, SimilarConversation
-    from turnwise.dialogue import Turn
+    from turnwise.core.dialogue import Turn
 
-conversations_app = typer.Typer(help="Find conversations like a given one, and clusters of conversations.", no_args_is_help=True)
+conversations_app = typer.Typer(
+    help="Find conversations like a given one, and clusters of conversations.", no_args_is_help=True
+)
 
 Model = Annotated[str, typer.Option(help="The encoder: 'minilm', a folder, or a Hugging Face id.")]
 Table = Annotated[str, typer.Argument(help="The table's folder, or its place on object storage.")]
@@ -30,7 +32,9 @@ def index_command(
     stores: Annotated[list[Path], typer.Argument(help="Stores whose dialogues to index.")],
     out: Annotated[str, typer.Option(help="The table's folder, or its place on object storage (s3://…, gs://…).")],
     model: Model = "minilm",
-    split: Annotated[list[str] | None, typer.Option(help="Index only dialogues of this split; may be repeated.")] = None,
+    split: Annotated[
+        list[str] | None, typer.Option(help="Index only dialogues of this split; may be repeated.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Puts the dialogues of stores into a table, a vector each. What is there is passed over: a run that was stopped goes on.
@@ -42,11 +46,13 @@ def index_command(
 
     for store in stores:
         if not is_store(store):
-            raise CorpusError(f"{store} is not a store: import a log first, by `turnwise corpus import table log.csv --out store`")
+            raise CorpusError(
+                f"{store} is not a store: import a log first, by `turnwise corpus import table log.csv --out store`"
+            )
     corpus = read_corpus(*stores, splits=split or None)
     quiet()
     from turnwise.assist.conversations.conversations import Conversations
-    from turnwise.encoder import Encoder
+    from turnwise.models.encoder import Encoder
 
     with bar() as progress:
         progress("loading the encoder", 0)
@@ -104,7 +110,9 @@ def similar_command(
 def clusters_command(
     table: Table,
     model: Model = "minilm",
-    least: Annotated[int | None, typer.Option(min=2, help="Conversations of the smallest cluster; by their number.")] = None,
+    least: Annotated[
+        int | None, typer.Option(min=2, help="Conversations of the smallest cluster; by their number.")
+    ] = None,
     method: Annotated[str, typer.Option(help="How dimensions are reduced: umap or tsne.")] = "umap",
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn at random.")] = 0,
     top: Annotated[int, typer.Option(min=1, help="How many clusters to list.")] = 20,
@@ -130,10 +138,13 @@ def clusters_command(
     placed = kept.cluster_of(**settings)
     outside = sum(each.cluster < 0 for each in placed)
     if out is not None:
-        from turnwise.files import write_whole
+        from turnwise.core.files import write_whole
 
         write_whole(
-            out, _as_csv([("dialogue", "source", "cluster"), *((each.dialogue, each.source, each.cluster) for each in placed)])
+            out,
+            _as_csv(
+                [("dialogue", "source", "cluster"), *((each.dialogue, each.source, each.cluster) for each in placed)]
+            ),
         )
     if as_json:
         print_json({"conversations": len(kept), "outside": outside, "clusters": [asdict(each) for each in found]})
@@ -153,14 +164,14 @@ def clusters_command(
 
 def _open(table: str, model: str) -> "Conversations":
     from turnwise.assist.conversations.conversations import TABLE, Conversations, ConversationsError
-    from turnwise.assist.vectors.table import VectorTable
+    from turnwise.assist.search.table import VectorTable
 
     if not VectorTable.exists(table, TABLE):
         raise ConversationsError(
             f"{table} holds no conversations: index a store first, by `turnwise conversations index STORE --out {table}`"
         )
     quiet()
-    from turnwise.encoder import Encoder
+    from turnwise.models.encoder import Encoder
 
     with bar() as progress:
         progress("loading the encoder", 0)

@@ -7,18 +7,21 @@ import typer
 
 from turnwise.cli.detect import detect_command
 from turnwise.cli.terminal import AsJson, bar, print_json, print_table
-from turnwise.errors import TurnwiseError
+from turnwise.core.errors import TurnwiseError
 
 if TYPE_CHECKING:
     from turnwise.corpus.stats import Statistics
     from turnwise.corpus.store import Corpus, Store
 
 corpus_app = typer.Typer(
-    help="Conversations in: list, import, count, fetch, sample, show, export, templates, augment, detect.", no_args_is_help=True
+    help="Conversations in: list, import, count, fetch, sample, show, export, templates, augment, detect.",
+    no_args_is_help=True,
 )
 
 Stores = Annotated[list[Path], typer.Argument(help="One store, or several that are read as one.", metavar="STORE…")]
-Split = Annotated[str | None, typer.Option(help="What to read; train if not given, or everything where the store has no splits.")]
+Split = Annotated[
+    str | None, typer.Option(help="What to read; train if not given, or everything where the store has no splits.")
+]
 Speaker = Annotated[str, typer.Option(help="Whose turns: user, system, speaker_1, …, or any.")]
 
 
@@ -54,7 +57,9 @@ def corpus_list(
         reader = readers[0]
         facts = [("licence", reader.licence), ("home", reader.home)]
         if reader.published:
-            facts.append(("published", f"{reader.published.dialogues:,} dialogues, {reader.published.utterances:,} utterances"))
+            facts.append(
+                ("published", f"{reader.published.dialogues:,} dialogues, {reader.published.utterances:,} utterances")
+            )
         print_table(f"{reader.name}: {reader.title}", [fact for fact in facts if fact[1]])
         typer.echo("\n" + reader.help.replace("    intake: where to read.\n", ""))
     else:
@@ -100,7 +105,9 @@ def corpus_import(
 
     options = get_reader(reader).parse(_settings(settings or []))
     with bar() as progress:
-        store = import_corpus(reader, path, out, steps=step or (), strict=strict, encoding=encoding, progress=progress, **options)
+        store = import_corpus(
+            reader, path, out, steps=step or (), strict=strict, encoding=encoding, progress=progress, **options
+        )
     if as_json:
         print_json({key: value for key, value in store.manifest.items() if key not in ("inputs", "files")})
     else:
@@ -115,7 +122,10 @@ def _print_import(store: "Store") -> None:
     ]
     rows += [("left out", f"{count:,} {name}") for name, count in manifest["left_out"].items()]
     rows += [
-        (f"step {step['step']}", ", ".join(f"{count:,} {what}" for what, count in step["changes"].items()) or "no change")
+        (
+            f"step {step['step']}",
+            ", ".join(f"{count:,} {what}" for what, count in step["changes"].items()) or "no change",
+        )
         for step in manifest["steps"]
     ]
     rows += [("refused", f"{count:,} × {reason}") for reason, count in list(manifest["reasons"].items())[:5]]
@@ -129,8 +139,12 @@ def _print_import(store: "Store") -> None:
 
 @corpus_app.command("stats")
 def corpus_stats(
-    paths: Annotated[list[Path], typer.Argument(help="Stores, counted as one; or one response-selection file.", metavar="STORE…")],
-    curve: Annotated[Path | None, typer.Option(help="Write the frequency curve (WMDC, Fig. 1) to this SVG file.")] = None,
+    paths: Annotated[
+        list[Path], typer.Argument(help="Stores, counted as one; or one response-selection file.", metavar="STORE…")
+    ],
+    curve: Annotated[
+        Path | None, typer.Option(help="Write the frequency curve (WMDC, Fig. 1) to this SVG file.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Dialogues, turns, words, labels, lengths, and how much of the corpus its most frequent utterances make up."""
@@ -236,7 +250,7 @@ def corpus_sample(
 
     Beside the store's dialogues it writes labelled sets: `intents/`, `responses/`, `inference/`, `pairs/` and `triplets/`.
     """
-    from turnwise.corpus.sample_folder import write_sample
+    from turnwise.corpus.synthetic.sample_folder import write_sample
 
     with bar() as progress:
         store = write_sample(out, dialogues, seed, progress)
@@ -296,8 +310,8 @@ def corpus_templates(
     as_json: AsJson = False,
 ) -> None:
     """The slots of a store and their most frequent values, and its templates: utterances with the values taken out."""
-    from turnwise.corpus.entity_book import EntityBook, need_slots
-    from turnwise.corpus.templates import TemplateTable, view_for_templates
+    from turnwise.corpus.slots.entity_book import EntityBook, need_slots
+    from turnwise.corpus.slots.templates import TemplateTable, view_for_templates
 
     corpus = view_for_templates(store, split)
     said_by = None if speaker == "any" else speaker
@@ -315,7 +329,10 @@ def corpus_templates(
                 "utterances": table.utterances,
                 "templates": len(table),
                 "values": book.values,
-                "slots": [{"name": name, "count": count, "top": dict(book.common(name, top))} for name, count in counts.items()],
+                "slots": [
+                    {"name": name, "count": count, "top": dict(book.common(name, top))}
+                    for name, count in counts.items()
+                ],
                 "common": [{"template": template.text(names=True), "count": count} for template, count in common],
             }
         )
@@ -329,7 +346,10 @@ def corpus_templates(
     ]
     print_table("[bold]Slots and their most frequent values", shown)
     typer.echo()
-    print_table("[bold]Most common templates with slots", [(f"{count:,}", template.text(names=True)) for template, count in common])
+    print_table(
+        "[bold]Most common templates with slots",
+        [(f"{count:,}", template.text(names=True)) for template, count in common],
+    )
 
 
 @corpus_app.command("augment")
@@ -337,7 +357,9 @@ def corpus_augment(
     store: Annotated[Path, typer.Argument(help="A store whose turns have slots.")],
     out: Annotated[Path, typer.Option(help="The store to write; one that is there is replaced when all is done.")],
     top: Annotated[int, typer.Option(help="How many values of each slot to fill in, most frequent first.", min=1)],
-    most: Annotated[int, typer.Option(help="How many ways to fill a template at most; of more, so many are drawn.", min=1)] = 100,
+    most: Annotated[
+        int, typer.Option(help="How many ways to fill a template at most; of more, so many are drawn.", min=1)
+    ] = 100,
     seed: Annotated[int, typer.Option(help="The same seed draws the same.")] = 1,
     split: Split = None,
     speaker: Speaker = "user",
@@ -349,8 +371,8 @@ def corpus_augment(
 
     Example: `turnwise corpus augment stores/snips --out stores/snips-5 --top 5`
     """
-    from turnwise.corpus.augmentation import write_augmented
-    from turnwise.corpus.templates import view_for_templates
+    from turnwise.corpus.slots.augmentation import write_augmented
+    from turnwise.corpus.slots.templates import view_for_templates
 
     with bar() as progress:
         written, statistics = write_augmented(

@@ -8,25 +8,32 @@ import typer
 from turnwise.cli.terminal import AsJson, bar, print_json, print_table
 
 if TYPE_CHECKING:
-    from turnwise.corpus.detectors.detecting import Detection
-    from turnwise.corpus.detectors.detector import Detector
-    from turnwise.corpus.detectors.scoring import Agreement, DetectorScore
-    from turnwise.corpus.entity_book import EntityBook
+    from turnwise.corpus.slots.detecting import Detection
+    from turnwise.corpus.slots.detector import Detector
+    from turnwise.corpus.slots.entity_book import EntityBook
+    from turnwise.corpus.slots.scoring import Agreement, DetectorScore
 
 
 def detect_command(
     store: Annotated[Path | None, typer.Argument(help="A store without slots.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The store to write; one that is there is replaced when all is done.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The store to write; one that is there is replaced when all is done.")
+    ] = None,
     gazetteer: Annotated[
         list[Path] | None,
-        typer.Option(help="A store with slots, to learn their values from (its split train); may be repeated.", metavar="STORE"),
+        typer.Option(
+            help="A store with slots, to learn their values from (its split train); may be repeated.", metavar="STORE"
+        ),
     ] = None,
     spacy: Annotated[
-        str | None, typer.Option(help="Find slots by this spaCy model instead, such as en_core_web_lg.", metavar="MODEL")
+        str | None,
+        typer.Option(help="Find slots by this spaCy model instead, such as en_core_web_lg.", metavar="MODEL"),
     ] = None,
     against: Annotated[
         list[Path] | None,
-        typer.Option(help="A store with slots, to measure on (its split test or valid); may be repeated.", metavar="STORE"),
+        typer.Option(
+            help="A store with slots, to measure on (its split test or valid); may be repeated.", metavar="STORE"
+        ),
     ] = None,
     speaker: Annotated[str, typer.Option(help="Whose turns: user, system, speaker_1, …, or any.")] = "user",
     replace: Annotated[bool, typer.Option("--replace", help="Give up slots that the turns have.")] = False,
@@ -52,22 +59,28 @@ def detect_command(
     if store is None and not against:
         raise typer.BadParameter("name a store to read and --out, or a store to measure --against", param_hint="STORE")
     if spacy and gazetteer:
-        raise typer.BadParameter("a spaCy model learns no values: leave one of the two out", param_hint="--spacy and --gazetteer")
-    from turnwise.corpus.detectors.built_in import BuiltInDetector
-    from turnwise.corpus.detectors.detecting import detect_store
-    from turnwise.corpus.detectors.scoring import score_detector, view_for_scores
-    from turnwise.corpus.detectors.spacy_model import SpacyDetector
-    from turnwise.corpus.entity_book import EntityBook
+        raise typer.BadParameter(
+            "a spaCy model learns no values: leave one of the two out", param_hint="--spacy and --gazetteer"
+        )
+    from turnwise.corpus.slots.built_in import BuiltInDetector
+    from turnwise.corpus.slots.detecting import detect_store
+    from turnwise.corpus.slots.entity_book import EntityBook
+    from turnwise.corpus.slots.scoring import score_detector, view_for_scores
+    from turnwise.corpus.slots.spacy_model import SpacyDetector
 
     said_by = None if speaker == "any" else speaker
     learnt_from = gazetteer or []
     with bar() as progress:
         views = {str(path): view_for_scores(path, learnt_from) for path in against or []}
         progress("making the detector", 0)
-        detector: Detector = SpacyDetector(spacy) if spacy else BuiltInDetector.learnt(learnt_from, least_share, least_count)
+        detector: Detector = (
+            SpacyDetector(spacy) if spacy else BuiltInDetector.learnt(learnt_from, least_share, least_count)
+        )
         found = None
         if store is not None and out is not None:
-            written, detection = detect_store(store, out, detector, speaker=said_by, replace_slots=replace, progress=progress)
+            written, detection = detect_store(
+                store, out, detector, speaker=said_by, replace_slots=replace, progress=progress
+            )
             found = detection, EntityBook.of(written, said_by)
         scores = {path: score_detector(view, detector, said_by) for path, view in views.items()}
     if as_json:
@@ -79,11 +92,15 @@ def detect_command(
         _print_score(path, ", ".join(views[path].splits or ("all dialogues",)), score)
 
 
-def _for_programs(found: "tuple[Detection, EntityBook] | None", scores: "dict[str, DetectorScore]", top: int) -> dict[str, Any]:
+def _for_programs(
+    found: "tuple[Detection, EntityBook] | None", scores: "dict[str, DetectorScore]", top: int
+) -> dict[str, Any]:
     answer: dict[str, Any] = {"against": {path: score.as_dict() for path, score in scores.items()}}
     if found:
         detection, book = found
-        slots = [{"name": name, "count": count, "top": dict(book.common(name, top))} for name, count in book.counts.items()]
+        slots = [
+            {"name": name, "count": count, "top": dict(book.common(name, top))} for name, count in book.counts.items()
+        ]
         answer = {**detection.as_dict(), "values": book.values, "by_name": slots, **answer}
     return answer
 

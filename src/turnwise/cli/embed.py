@@ -12,9 +12,9 @@ import typer
 from turnwise.cli.terminal import AsJson, bar, print_json, print_table, quiet
 
 if TYPE_CHECKING:
-    from turnwise.embedding.embedded import Embedded
+    from turnwise.assist.search.embedding.embedded import Embedded
 
-#: By engine: of `local`, `turnwise.embedding.local.FORMATS`, which takes seconds to import.
+#: By engine: of `local`, `turnwise.assist.search.embedding.local.FORMATS`, which takes seconds to import.
 _FORMATS = {"local": (".npy", ".parquet", ".jsonl"), "ray": (".lance",)}
 
 
@@ -26,7 +26,9 @@ class Engine(StrEnum):
 
 
 def embed_command(
-    model: Annotated[str, typer.Argument(help="minilm, a model folder, a Hugging Face id, or what else `evaluate` takes.")],
+    model: Annotated[
+        str, typer.Argument(help="minilm, a model folder, a Hugging Face id, or what else `evaluate` takes.")
+    ],
     source: Annotated[
         str,
         typer.Argument(
@@ -43,27 +45,38 @@ def embed_command(
         ),
     ],
     column: Annotated[str, typer.Option(help="The column of texts in a table.")] = "text",
-    split: Annotated[list[str] | None, typer.Option(help="Of a store: dialogues of this split alone; may be repeated.")] = None,
-    speaker: Annotated[list[str] | None, typer.Option(help="Of a store: turns by this speaker alone; may be repeated.")] = None,
+    split: Annotated[
+        list[str] | None, typer.Option(help="Of a store: dialogues of this split alone; may be repeated.")
+    ] = None,
+    speaker: Annotated[
+        list[str] | None, typer.Option(help="Of a store: turns by this speaker alone; may be repeated.")
+    ] = None,
     normalise: Annotated[
         bool | None,
         typer.Option(help="Whether to scale vectors to length 1; as the model does, if not said.", show_default=False),
     ] = None,
     max_length: Annotated[int | None, typer.Option(min=1, help="Tokens of a text, at most the model's own.")] = None,
     compressed: Annotated[
-        bool, typer.Option("--compressed", help="Draw vectors towards those of templates (TaDSE), as the model's folder says how.")
+        bool,
+        typer.Option(
+            "--compressed", help="Draw vectors towards those of templates (TaDSE), as the model's folder says how."
+        ),
     ] = False,
     engine: Annotated[
         Engine, typer.Option(help="What does the work: this process, or the workers of a Ray cluster.")
     ] = Engine.LOCAL,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Of Ray: how many encode at the same time; as many as there are GPUs, or cores, if not said."),
+        typer.Option(
+            min=1, help="Of Ray: how many encode at the same time; as many as there are GPUs, or cores, if not said."
+        ),
     ] = None,
     block_rows: Annotated[int | None, typer.Option(min=1, help="Of Ray: texts of a block; 16384, if not said.")] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="Of Ray: a running cluster; if not said, what RAY_ADDRESS names, else one on this machine for a while."),
+        typer.Option(
+            help="Of Ray: a running cluster; if not said, what RAY_ADDRESS names, else one on this machine for a while."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -101,14 +114,19 @@ def _expect_possible(out: str, engine: Engine, of_ray: dict[str, Any]) -> None:
 
 
 def _locally(
-    model: str, source: Path, out: Path, chosen: tuple[str, Sequence[str], Sequence[str]], compressed: bool, options: dict[str, Any]
+    model: str,
+    source: Path,
+    out: Path,
+    chosen: tuple[str, Sequence[str], Sequence[str]],
+    compressed: bool,
+    options: dict[str, Any],
 ) -> "Embedded":
-    from turnwise.texts import read_texts
+    from turnwise.corpus.text_sources import read_texts
 
     texts = read_texts(source, *chosen)
     quiet()
-    from turnwise.embedding.local import embed
-    from turnwise.evaluation.judged import load_model
+    from turnwise.assist.search.embedding.local import embed
+    from turnwise.models.loading import load_model
 
     with bar() as progress:
         return embed(load_model(model, compressed=compressed), texts, out, progress=progress, **options)
@@ -125,7 +143,7 @@ def _on_ray(
     options: dict[str, Any],
 ) -> "Embedded":
     quiet()
-    from turnwise.embedding.cluster import BLOCK_ROWS, embed_on_ray
+    from turnwise.assist.search.embedding.cluster import BLOCK_ROWS, embed_on_ray
 
     column, splits, speakers = chosen
     # Ray tells of workers that died, on standard output, which is for our answer

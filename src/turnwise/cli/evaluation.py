@@ -8,11 +8,13 @@ import typer
 from turnwise.cli.terminal import AsJson, bar, print_json, print_table, quiet
 
 if TYPE_CHECKING:
-    from turnwise.backbone.pooling import Pooling
     from turnwise.evaluation.datasets.construction import Label
     from turnwise.evaluation.outcomes import Row
+    from turnwise.models.backbone.pooling import Pooling
 
-annotate_app = typer.Typer(help="Pairs of texts for people to compare, and what they said of them.", no_args_is_help=True)
+annotate_app = typer.Typer(
+    help="Pairs of texts for people to compare, and what they said of them.", no_args_is_help=True
+)
 
 
 def evaluate_command(
@@ -24,25 +26,37 @@ def evaluate_command(
         ),
     ],
     data: Annotated[Path, typer.Option(envvar="TURNWISE_DATA", help="A folder of data sets, or a sample world.")],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Where to write results.json, tables.md, tables.tex and report.html.")],
+    out: Annotated[
+        Path, typer.Option(file_okay=False, help="Where to write results.json, tables.md, tables.tex and report.html.")
+    ],
     suite: Annotated[str | None, typer.Option(help="dse, dialoguecse, tadse, diaeval, ums: a paper's tables.")] = None,
-    task: Annotated[list[str] | None, typer.Option(help="Instead of a suite: intents, responses, …; may be repeated.")] = None,
+    task: Annotated[
+        list[str] | None, typer.Option(help="Instead of a suite: intents, responses, …; may be repeated.")
+    ] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="These data sets alone; may be repeated.")] = None,
     pooling: Annotated[str | None, typer.Option(help="mean, cls, max, first-last, instead of the model's own.")] = None,
     postprocess: Annotated[str | None, typer.Option(help="whitening or flow, fitted on the texts of --fit.")] = None,
     fit: Annotated[Path | None, typer.Option(help="The store whose texts post-processing is fitted on.")] = None,
     compressed: Annotated[
-        bool, typer.Option("--compressed", help="Draw vectors towards those of templates (TaDSE), as the model's folder says how.")
+        bool,
+        typer.Option(
+            "--compressed", help="Draw vectors towards those of templates (TaDSE), as the model's folder says how."
+        ),
     ] = False,
     reranker: Annotated[
         str | None,
-        typer.Option(help="A re-ranker's folder, beside an encoder: for the task selection, and wherever candidates are scored."),
+        typer.Option(
+            help="A re-ranker's folder, beside an encoder: for the task selection, and wherever candidates are scored."
+        ),
     ] = None,
     fine_tuning: Annotated[
-        bool | None, typer.Option(help="Whether to run what trains the encoder; a suite does, a task does not.", show_default=False)
+        bool | None,
+        typer.Option(help="Whether to run what trains the encoder; a suite does, a task does not.", show_default=False),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Fewer runs than the protocol has; results say so.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Fewer steps of whatever is trained; results say so.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Fewer steps of whatever is trained; results say so.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measures a model by the papers' protocols, with confidence intervals, beside the published figures.
@@ -58,11 +72,11 @@ def evaluate_command(
         raise typer.BadParameter("--postprocess and --fit belong together", param_hint="--postprocess")
     quiet()
     from turnwise.corpus.store import read_corpus
-    from turnwise.evaluation.evaluating import evaluate
-    from turnwise.evaluation.judged import load_model, postprocessed_on
-    from turnwise.evaluation.protocols import Effort
+    from turnwise.evaluation.evaluation_protocols import Effort
     from turnwise.evaluation.reporting.report import write_report
     from turnwise.evaluation.results import whence
+    from turnwise.evaluation.runner import evaluate
+    from turnwise.models.loading import load_model, postprocessed_on
 
     judged = load_model(model, _pooling(pooling), compressed)
     with bar() as progress:
@@ -102,7 +116,9 @@ def _figure(row: "Row") -> str:
 
 
 def compare_command(
-    results: Annotated[list[Path], typer.Argument(help="Folders that `evaluate` wrote; each is compared with the first.")],
+    results: Annotated[
+        list[Path], typer.Argument(help="Folders that `evaluate` wrote; each is compared with the first.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Says which of two models is better, figure by figure: paired bootstrap, corrected for many comparisons.
@@ -137,9 +153,9 @@ def annotate_export_command(
         raise typer.BadParameter(f"{label!r}: choose intent or acts", param_hint="--label")
     quiet()
     from turnwise.corpus.store import read_corpus
-    from turnwise.encoder import Encoder
-    from turnwise.evaluation.annotation import candidate_pairs, write_pairs
     from turnwise.evaluation.datasets.construction import labelled_turns
+    from turnwise.models.encoder import Encoder
+    from turnwise.papers.annotation import candidate_pairs, write_pairs
 
     turns = labelled_turns(read_corpus(store), cast("Label", label))
     found = candidate_pairs(turns, Encoder.load(model), pairs, seed)
@@ -151,13 +167,15 @@ def annotate_export_command(
 @annotate_app.command("collect")
 def annotate_collect_command(
     files: Annotated[list[Path], typer.Argument(help="The CSV files that annotators gave back.")],
-    out: Annotated[Path, typer.Option(dir_okay=False, help="The similarity set: score, first and second text, by tabs.")],
+    out: Annotated[
+        Path, typer.Option(dir_okay=False, help="The similarity set: score, first and second text, by tabs.")
+    ],
 ) -> None:
     """Takes the median of the annotators' scores; the result is read as a similarity set.
 
     Example: `turnwise annotate collect ann.csv bob.csv eve.csv --out gold.txt`
     """
-    from turnwise.evaluation.annotation import collect, write_gold
+    from turnwise.papers.annotation import collect, write_gold
 
     found = collect(files)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +184,7 @@ def annotate_collect_command(
 
 
 def _pooling(name: str | None) -> "Pooling | None":
-    from turnwise.backbone.pooling import POOLINGS
+    from turnwise.models.backbone.pooling import POOLINGS
 
     if name is not None and name not in POOLINGS:
         raise typer.BadParameter(f"{name!r}: choose from {', '.join(POOLINGS)}", param_hint="--pooling")

@@ -8,10 +8,10 @@ import typer
 from turnwise.cli.terminal import AsJson, bar, print_json, print_table, quiet
 
 if TYPE_CHECKING:
-    from turnwise.backbone.pooling import Pooling
-    from turnwise.exporting import Format
+    from turnwise.models.backbone.pooling import Pooling
+    from turnwise.models.export import Format
 
-#: `turnwise.exporting.FORMATS`, `turnwise.backbone.pooling.POOLINGS` and `turnwise.distilling.DIMENSIONS`, which take seconds to
+#: `turnwise.models.export.FORMATS`, `turnwise.models.backbone.pooling.POOLINGS` and `turnwise.models.distillation.DIMENSIONS`, which take seconds to
 #: import.
 _FORMATS = ("onnx", "onnx-int8", "static")
 _POOLINGS = ("mean", "cls", "cls-mlp", "max", "first-last")
@@ -24,22 +24,31 @@ _WORDS, _TEXTS = 10_000, 20_000
 def export_command(
     model: Annotated[str, typer.Argument(help="minilm, a model folder, or a Hugging Face id.")],
     out: Annotated[
-        Path, typer.Option(file_okay=False, help="Where to write it: a new folder, or that of an earlier export of this kind.")
+        Path,
+        typer.Option(
+            file_okay=False, help="Where to write it: a new folder, or that of an earlier export of this kind."
+        ),
     ],
     kind: Annotated[
         str,
-        typer.Option("--format", help="onnx: 32-bit numbers; onnx-int8: eight-bit weights; static: a table of token vectors."),
+        typer.Option(
+            "--format", help="onnx: 32-bit numbers; onnx-int8: eight-bit weights; static: a table of token vectors."
+        ),
     ] = "onnx",
     pooling: Annotated[str | None, typer.Option(help="mean, cls, max, first-last, instead of the model's own.")] = None,
     compressed: Annotated[
         bool, typer.Option("--compressed", help="Keep with it what draws vectors towards templates (TaDSE).")
     ] = False,
     dimensions: Annotated[
-        int | None, typer.Option(help=f"static: numbers of a vector, at most the model's own; {_DIMENSIONS} unless told.", min=2)
+        int | None,
+        typer.Option(help=f"static: numbers of a vector, at most the model's own; {_DIMENSIONS} unless told.", min=2),
     ] = None,
-    corpus: Annotated[Path | None, typer.Option(help="static: a store to fit the table to: its frequent words, its texts.")] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(help="static: a store to fit the table to: its frequent words, its texts.")
+    ] = None,
     words: Annotated[
-        int | None, typer.Option(help=f"Words of --corpus that become tokens of their own; {_WORDS:,} unless told.", min=0)
+        int | None,
+        typer.Option(help=f"Words of --corpus that become tokens of their own; {_WORDS:,} unless told.", min=0),
     ] = None,
     texts: Annotated[
         int | None, typer.Option(help=f"Texts of --corpus that the table is fitted to; {_TEXTS:,} unless told.", min=0)
@@ -65,9 +74,9 @@ def export_command(
             raise typer.BadParameter("of what? Name a store by --corpus", param_hint=name)
     quiet()
     from turnwise.corpus.store import read_corpus
-    from turnwise.distilling import survey
-    from turnwise.encoder import Encoder
-    from turnwise.exporting import export
+    from turnwise.models.distillation import survey
+    from turnwise.models.encoder import Encoder
+    from turnwise.models.export import export
 
     with bar() as progress:
         encoder = Encoder.load(model, device="cpu", pooling=cast("Pooling | None", pooling), compressed=compressed)

@@ -20,13 +20,19 @@ intents_app.add_typer(examples_app, name="examples")
 
 _HEADS = ("neighbours", "prototypes", "logistic")
 
-Folder = Annotated[Path, typer.Argument(file_okay=False, help="A classifier's folder, as `turnwise intents fit` makes it.")]
+Folder = Annotated[
+    Path, typer.Argument(file_okay=False, help="A classifier's folder, as `turnwise intents fit` makes it.")
+]
 Table = Annotated[Path, typer.Argument(help="Texts with their intents: .csv, .tsv, .jsonl, .parquet, or a store.")]
 TextColumn = Annotated[str, typer.Option("--text", help="The column of texts.")]
 IntentColumn = Annotated[str, typer.Option("--intent", help="The column of intents.")]
 Rate = Annotated[
     float | None,
-    typer.Option(help="The share of texts in scope that it may turn away, between 0 and 1; 0: it never abstains.", min=0, max=0.99),
+    typer.Option(
+        help="The share of texts in scope that it may turn away, between 0 and 1; 0: it never abstains.",
+        min=0,
+        max=0.99,
+    ),
 ]
 
 
@@ -36,10 +42,14 @@ def fit_command(
     out: Annotated[Path, typer.Option(file_okay=False, help="The classifier's folder.")],
     model: Annotated[str, typer.Option(help="The encoder: minilm, a folder, a Hugging Face id.")] = "minilm",
     head: Annotated[str, typer.Option(help=f"What tells intents: {', '.join(_HEADS)}.")] = _HEADS[0],
-    neighbours: Annotated[int, typer.Option(min=1, help="How many examples of an intent count, for the head neighbours.")] = 5,
+    neighbours: Annotated[
+        int, typer.Option(min=1, help="How many examples of an intent count, for the head neighbours.")
+    ] = 5,
     false_rejection: Rate = 0.05,
     per_intent: Annotated[bool, typer.Option(help="A threshold for each intent.")] = False,
-    tune: Annotated[int | None, typer.Option(min=1, help="Fit the encoder to the examples first, for so many epochs.")] = None,
+    tune: Annotated[
+        int | None, typer.Option(min=1, help="Fit the encoder to the examples first, for so many epochs.")
+    ] = None,
     text: TextColumn = "text",
     intent: IntentColumn = "intent",
     as_json: AsJson = False,
@@ -140,7 +150,9 @@ def calibrate_command(
     from turnwise.assist.intents.folder import IntentFolder
 
     with IntentFolder.open(folder) as opened:
-        opened.classifier.calibrate([said for said, _ in pairs], [asked for _, asked in pairs], false_rejection=false_rejection)
+        opened.classifier.calibrate(
+            [said for said, _ in pairs], [asked for _, asked in pairs], false_rejection=false_rejection
+        )
         opened.compact()
         _say(folder, opened.classifier, as_json)
 
@@ -148,7 +160,9 @@ def calibrate_command(
 @examples_app.command("add")
 def add_command(
     folder: Folder,
-    intent: Annotated[str, typer.Argument(help="The intent, which may be new; 'out_of_scope' for what is none of them.")],
+    intent: Annotated[
+        str, typer.Argument(help="The intent, which may be new; 'out_of_scope' for what is none of them.")
+    ],
     texts: Annotated[list[str], typer.Argument(help="What people say that ask for it.")],
     as_json: AsJson = False,
 ) -> None:
@@ -214,7 +228,10 @@ def _say(folder: Path, classifier: "IntentClassifier", as_json: bool) -> None:
     else:
         each = " on average, one for each intent" if calibration.offsets else ""
         rows.append(
-            ("abstains", f"below a score of {calibration.threshold:.3f}{each}: {calibration.false_rejection:.1%} of texts in scope")
+            (
+                "abstains",
+                f"below a score of {calibration.threshold:.3f}{each}: {calibration.false_rejection:.1%} of texts in scope",
+            )
         )
     if calibration.out_of_scope_recall is not None:
         rows.append(("turns away", f"{calibration.out_of_scope_recall:.1%} of the out-of-scope texts"))
@@ -239,7 +256,10 @@ def _print(decisions: "Sequence[Decision]") -> None:
             console.print()
         console.print(Text(decision.text, style="bold"))
         console.print(
-            Text(f"  {', '.join(decision.intents) or 'none of the intents'}", style="yellow" if decision.abstained else "green")
+            Text(
+                f"  {', '.join(decision.intents) or 'none of the intents'}",
+                style="yellow" if decision.abstained else "green",
+            )
         )
         console.print(Text(f"  {decision.reason}", style="dim"))
         for near in decision.nearest[1:]:

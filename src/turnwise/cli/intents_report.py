@@ -19,13 +19,20 @@ _SHOWN = 5
 
 def report_command(
     examples: Annotated[
-        Path, typer.Argument(help="Texts with their intents: .csv, .tsv, .jsonl, .parquet, a store; or a classifier's folder.")
+        Path,
+        typer.Argument(
+            help="Texts with their intents: .csv, .tsv, .jsonl, .parquet, a store; or a classifier's folder."
+        ),
     ],
     out: Annotated[Path | None, typer.Option(dir_okay=False, help="Write the report to this HTML file.")] = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
-    model: Annotated[str | None, typer.Option(help="The encoder: minilm unless named, a folder, a Hugging Face id.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The encoder: minilm unless named, a folder, a Hugging Face id.")
+    ] = None,
     head: Annotated[str | None, typer.Option(help="What tells intents, as in `intents fit`.")] = None,
-    neighbours: Annotated[int | None, typer.Option(min=1, help="Examples of an intent that count, as in `intents fit`.")] = None,
+    neighbours: Annotated[
+        int | None, typer.Option(min=1, help="Examples of an intent that count, as in `intents fit`.")
+    ] = None,
     false_rejection: Rate = None,
     per_intent: Annotated[bool | None, typer.Option(help="A threshold for each intent.")] = None,
     tune: Annotated[int | None, typer.Option(min=1, help="Fit the encoder in every fold, for so many epochs.")] = None,
@@ -123,9 +130,15 @@ def _report(pairs: "list[Pair]", classifier: "IntentClassifier", folds: int, see
 def _print(source: Path, found: "Report", out: Path | None) -> None:
     named = found.settings["false_rejection"]
     rows = [
-        ("examples", f"{found.examples:,} of {len(found.intents):,} intents, {found.judged:,} judged in {found.folds} folds"),
+        (
+            "examples",
+            f"{found.examples:,} of {len(found.intents):,} intents, {found.judged:,} judged in {found.folds} folds",
+        ),
         ("right", f"{found.accuracy:.1%}; {found.answered_right:.1%} where it answers"),
-        ("turned away", "it never abstains" if named is None else f"{found.false_rejection:.1%} wrongly, {named:.1%} named"),
+        (
+            "turned away",
+            "it never abstains" if named is None else f"{found.false_rejection:.1%} wrongly, {named:.1%} named",
+        ),
         ("calibration", f"error of probabilities {found.reliability.ece:.3f}"),
     ]
     if found.out_of_scope_recall is not None:

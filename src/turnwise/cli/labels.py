@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from turnwise.assist.labelling.labelling import Labelling
 
 labels_app = typer.Typer(
-    help="Name, merge, split and correct the clusters of a map, and fit a classifier on the labels.", no_args_is_help=True
+    help="Name, merge, split and correct the clusters of a map, and fit a classifier on the labels.",
+    no_args_is_help=True,
 )
 
 MapFolder = Annotated[Path, typer.Argument(help="The folder of a map, as `turnwise map` makes it.")]
@@ -94,7 +95,9 @@ def next_command(
 
 
 @labels_app.command("name")
-def name_command(folder: MapFolder, group: GroupNumber, name: Annotated[str, typer.Argument(help="What to call it.")]) -> None:
+def name_command(
+    folder: MapFolder, group: GroupNumber, name: Annotated[str, typer.Argument(help="What to call it.")]
+) -> None:
     """Names a group: that is the label of its utterances.
 
     Example: `turnwise labels name map 3 track_order`
@@ -106,7 +109,9 @@ def name_command(folder: MapFolder, group: GroupNumber, name: Annotated[str, typ
 def merge_command(
     folder: MapFolder,
     groups: Annotated[list[int], typer.Argument(help="Their numbers; the first takes the others in.")],
-    name: Annotated[str | None, typer.Option(help="What to call it; as the first of them that has a name, if not given.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What to call it; as the first of them that has a name, if not given.")
+    ] = None,
 ) -> None:
     """Makes one group of several.
 
@@ -132,7 +137,9 @@ def split_command(
 def set_command(
     folder: MapFolder,
     rows: Annotated[list[int], typer.Argument(help="The rows of utterances, as `next` shows them.")],
-    name: Annotated[str | None, typer.Option(help="Their label; without it they have none, and are in no group.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Their label; without it they have none, and are in no group.")
+    ] = None,
 ) -> None:
     """Labels utterances by themselves: they move to the group of that name.
 
@@ -187,7 +194,9 @@ def export_command(
 def finish_command(
     folder: MapFolder,
     out: Annotated[Path, typer.Option(file_okay=False, help="The folder of the classifier, with labels.csv in it.")],
-    model: Annotated[str | None, typer.Option(help="The encoder; the one that the map was made with, if not given.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The encoder; the one that the map was made with, if not given.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fits a classifier of intents on the labels, and writes the labels beside it.
@@ -205,7 +214,10 @@ def finish_command(
     if as_json:
         print_json({"folder": str(out), "intents": len(classifier.classes_), "labelled": labelled})
         return
-    rows = [("fitted", f"{len(classifier.classes_):,} intents"), ("labels", f"{labelled:,} texts, in {out / 'labels.csv'}")]
+    rows = [
+        ("fitted", f"{len(classifier.classes_):,} intents"),
+        ("labels", f"{labelled:,} texts, in {out / 'labels.csv'}"),
+    ]
     print_table(f"[bold]{out}", rows)
 
 
@@ -223,5 +235,9 @@ def _change(folder: Path, change: "Callable[[Labelling], object]") -> None:
         labelled = sum(label is not None for label in labels)
         groups = len(labelling.groups)
         changes = labelling.changes
-    rows = [("labelled", f"{labelled:,} of {len(labels):,} texts"), ("groups", f"{groups:,}"), ("changes", f"{changes:,}")]
+    rows = [
+        ("labelled", f"{labelled:,} of {len(labels):,} texts"),
+        ("groups", f"{groups:,}"),
+        ("changes", f"{changes:,}"),
+    ]
     print_table(f"[bold]{folder}", rows)

@@ -19,15 +19,20 @@ _EXAMPLES = 3
 
 def map_command(
     store: Annotated[Path, typer.Argument(help="The store to map.")],
-    out: Annotated[Path, typer.Option(file_okay=False, help="The folder to write the map, its page and its picture to.")],
+    out: Annotated[
+        Path, typer.Option(file_okay=False, help="The folder to write the map, its page and its picture to.")
+    ],
     model: Annotated[str, typer.Option(help="An encoder: 'minilm', a folder, or a Hugging Face id.")] = "minilm",
     speaker: Annotated[list[str] | None, typer.Option(help="Map only what this speaker says; may be repeated.")] = None,
     split: Annotated[list[str] | None, typer.Option(help="Map only dialogues of this split; may be repeated.")] = None,
     since: Annotated[Path | None, typer.Option(help="An earlier map's folder: says what is new since.")] = None,
     method: Annotated[str, typer.Option(help="How the map is laid out: umap or tsne.")] = "umap",
-    least: Annotated[int | None, typer.Option(min=2, help="Texts of the smallest cluster; by their number if not given.")] = None,
+    least: Annotated[
+        int | None, typer.Option(min=2, help="Texts of the smallest cluster; by their number if not given.")
+    ] = None,
     outliers: Annotated[
-        str, typer.Option(help="Texts in no cluster: the near ones get the nearest (near), all do (all), or none (none).")
+        str,
+        typer.Option(help="Texts in no cluster: the near ones get the nearest (near), all do (all), or none (none)."),
     ] = "near",
     limit: Annotated[int | None, typer.Option(min=1, help="Map at most so many texts, drawn at random.")] = None,
     top: Annotated[int, typer.Option(min=1, help="How many clusters to list.")] = 20,
@@ -51,16 +56,18 @@ def map_command(
     # before what takes seconds to import, and long before all is read
     check_out(out)
     if not is_store(store):
-        raise CorpusError(f"{store} is not a store: import a log first, by `turnwise corpus import table log.csv --out store`")
+        raise CorpusError(
+            f"{store} is not a store: import a log first, by `turnwise corpus import table log.csv --out store`"
+        )
     earlier = None if since is None else Map.load(since)
     corpus = read_corpus(store, splits=split or None)
     quiet()
     from turnwise.assist.map.making import drawn_at_random, make_map, utterances_of
     from turnwise.assist.map.page import map_page
     from turnwise.assist.map.picture import map_svg
-    from turnwise.assist.vectors.portions import KeptPortions
-    from turnwise.encoder import Encoder
-    from turnwise.files import write_whole
+    from turnwise.assist.search.portions import KeptPortions
+    from turnwise.core.files import write_whole
+    from turnwise.models.encoder import Encoder
 
     with bar() as progress:
         utterances = utterances_of(corpus, speaker or None, total=len(corpus), progress=progress)
@@ -112,7 +119,10 @@ def _print(made: "Map", store: Path, out: Path, top: int) -> None:
 
     from turnwise.assist.map.page import summary
 
-    print_table(f"[bold]{store}", [("mapped", summary(made)), ("page", str(out / "map.html")), ("picture", str(out / "map.svg"))])
+    print_table(
+        f"[bold]{store}",
+        [("mapped", summary(made)), ("page", str(out / "map.html")), ("picture", str(out / "map.svg"))],
+    )
     console = Console()
     said = int(made.counts.sum())
     for place, cluster in enumerate(made.clusters[:top]):
@@ -123,7 +133,9 @@ def _print(made: "Map", store: Path, out: Path, top: int) -> None:
         share = cluster.utterances / said
         console.print()
         console.print(
-            Text(cluster.name, style="bold"), Text(f"  {cluster.size:,} texts, {share:.1%}{compared}", style="dim"), sep=""
+            Text(cluster.name, style="bold"),
+            Text(f"  {cluster.size:,} texts, {share:.1%}{compared}", style="dim"),
+            sep="",
         )
         for row in cluster.representatives[:_EXAMPLES]:
             console.print(Text(f"  {made.utterances[row].text}"))

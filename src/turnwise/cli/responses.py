@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from turnwise.assist.responses.ranking import Suggestion
 
 responses_app = typer.Typer(
-    help="Suggest what to say next, from agent turns of a store and canned answers in a LanceDB table.", no_args_is_help=True
+    help="Suggest what to say next, from agent turns of a store and canned answers in a LanceDB table.",
+    no_args_is_help=True,
 )
 
 Model = Annotated[str, typer.Option(help="The encoder that finds answers: 'minilm', a folder, or a Hugging Face id.")]
@@ -22,12 +23,18 @@ Model = Annotated[str, typer.Option(help="The encoder that finds answers: 'minil
 def index_command(
     sources: Annotated[
         list[Path],
-        typer.Argument(help="Stores; or canned answers: .txt (one a line), .csv, .tsv, .jsonl or .parquet with a field 'text'."),
+        typer.Argument(
+            help="Stores; or canned answers: .txt (one a line), .csv, .tsv, .jsonl or .parquet with a field 'text'."
+        ),
     ],
     out: Annotated[str, typer.Option(help="The table's folder, or its place on object storage (s3://…, gs://…).")],
     model: Model = "minilm",
-    speaker: Annotated[list[str] | None, typer.Option(help="Whose turns to index; may be repeated. Without it: system.")] = None,
-    split: Annotated[list[str] | None, typer.Option(help="Index only dialogues of this split; may be repeated.")] = None,
+    speaker: Annotated[
+        list[str] | None, typer.Option(help="Whose turns to index; may be repeated. Without it: system.")
+    ] = None,
+    split: Annotated[
+        list[str] | None, typer.Option(help="Index only dialogues of this split; may be repeated.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Puts agent turns and canned answers into a table. What is there already is passed over: a run that was stopped goes on.
@@ -50,7 +57,7 @@ def index_command(
     corpus = read_corpus(*stores, splits=split or None) if stores else None
     quiet()
     from turnwise.assist.responses.responder import Ingested, Responder
-    from turnwise.encoder import Encoder
+    from turnwise.models.encoder import Encoder
 
     with bar() as progress:
         progress("loading the encoder", 0)
@@ -58,7 +65,9 @@ def index_command(
         done = responder.add(answers, progress=progress)
         if corpus is not None:
             indexed = responder.index(corpus, speakers=speaker or ["system"], total=len(corpus), progress=progress)
-            done = Ingested(*(one + other for one, other in zip(asdict(done).values(), asdict(indexed).values(), strict=True)))
+            done = Ingested(
+                *(one + other for one, other in zip(asdict(done).values(), asdict(indexed).values(), strict=True))
+            )
     index = responder.table.index
     if as_json:
         print_json(asdict(done) | {"rows": len(responder), "index": None if index is None else asdict(index)})
@@ -75,14 +84,20 @@ def index_command(
 @responses_app.command("suggest")
 def suggest_command(
     table: Annotated[str, typer.Argument(help="The table's folder, or its place on object storage.")],
-    turns: Annotated[list[str], typer.Argument(help="The conversation so far, an argument a turn, newest last; the user's.")],
+    turns: Annotated[
+        list[str], typer.Argument(help="The conversation so far, an argument a turn, newest last; the user's.")
+    ],
     model: Model = "minilm",
-    reranker: Annotated[str | None, typer.Option(help="A re-ranker that puts them in order: a folder, or an id.")] = None,
+    reranker: Annotated[
+        str | None, typer.Option(help="A re-ranker that puts them in order: a folder, or an id.")
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many to suggest.")] = 5,
     k: Annotated[int, typer.Option("--k", min=1, help="How many different answers to retrieve.")] = 50,
     where: Annotated[
         list[str] | None,
-        typer.Option(help="Only answers with this value: COLUMN=VALUE; may be repeated, a column's values are alternatives."),
+        typer.Option(
+            help="Only answers with this value: COLUMN=VALUE; may be repeated, a column's values are alternatives."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -96,13 +111,15 @@ def suggest_command(
     if top > k:
         raise typer.BadParameter(f"{top} is more than the {k} that are retrieved", param_hint="--top")
     from turnwise.assist.responses.responder import TABLE, Responder, ResponderError
-    from turnwise.assist.vectors.table import VectorTable
+    from turnwise.assist.search.table import VectorTable
 
     if not VectorTable.exists(table, TABLE):
-        raise ResponderError(f"{table} holds no responses: index a store first, by `turnwise responses index STORE --out {table}`")
+        raise ResponderError(
+            f"{table} holds no responses: index a store first, by `turnwise responses index STORE --out {table}`"
+        )
     quiet()
-    from turnwise.encoder import Encoder
-    from turnwise.reranker import Reranker
+    from turnwise.models.encoder import Encoder
+    from turnwise.models.reranker import Reranker
 
     with bar() as progress:
         progress("loading the models", 0)

@@ -12,25 +12,35 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 def serve_command(
     model: Annotated[str, typer.Option(help="The encoder: 'minilm', a folder, or a Hugging Face id.")] = "minilm",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Where to listen; 0: on a port that is free.")] = 8000,
-    host: Annotated[str, typer.Option(help="On which address to listen; 0.0.0.0: on all of this machine's.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="On which address to listen; 0.0.0.0: on all of this machine's.")
+    ] = "127.0.0.1",
     intents: Annotated[Path | None, typer.Option(help="A folder that `turnwise intents fit` wrote.")] = None,
     responses: Annotated[
         str | None, typer.Option(help="A table that `turnwise responses index` wrote: a folder or s3://….")
     ] = None,
-    conversations: Annotated[str | None, typer.Option(help="A table that `turnwise conversations index` wrote.")] = None,
+    conversations: Annotated[
+        str | None, typer.Option(help="A table that `turnwise conversations index` wrote.")
+    ] = None,
     reranker: Annotated[
         str | None, typer.Option(help="A re-ranker's folder: for suggested answers, and the turn that does not belong.")
     ] = None,
     map_folder: Annotated[
         Path | None, typer.Option("--map", help="A folder that `turnwise map` wrote; it can be labelled.")
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="A folder that `turnwise evaluate` wrote, with report.html.")] = None,
-    keys: Annotated[
-        Path | None, typer.Option(help="A file of hashed keys, made by `turnwise serve-key`; without it none is needed.")
+    report: Annotated[
+        Path | None, typer.Option(help="A folder that `turnwise evaluate` wrote, with report.html.")
     ] = None,
-    cors: Annotated[list[str] | None, typer.Option(help="An origin whose pages may use the service; may be repeated.")] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="A file of hashed keys, made by `turnwise serve-key`; without it none is needed."),
+    ] = None,
+    cors: Annotated[
+        list[str] | None, typer.Option(help="An origin whose pages may use the service; may be repeated.")
+    ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Another name by which a service on localhost may be addressed; may be repeated.")
+        list[str] | None,
+        typer.Option(help="Another name by which a service on localhost may be addressed; may be repeated."),
     ] = None,
     log_texts: Annotated[bool, typer.Option(help="Have the log hold what people write.")] = False,
     queue: Annotated[int, typer.Option(min=1, help="Texts that may wait to be encoded.")] = 4_096,

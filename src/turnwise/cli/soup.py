@@ -11,15 +11,27 @@ from turnwise.cli.terminal import AsJson, bar, print_figures, print_json, quiet
 def soup_command(
     first: Annotated[str, typer.Argument(help="The model at ratio 0: minilm, a folder, a Hugging Face id.")],
     second: Annotated[str, typer.Argument(help="The model at ratio 1, of the same shape.")],
-    ratio: Annotated[str, typer.Option(help="How much of the second, from 0 to 1; several by commas: 0,0.25,0.5,0.75,1.")],
-    out: Annotated[Path, typer.Option(file_okay=False, help="The model's folder; of several ratios, or of measured ones, all.")],
-    suite: Annotated[list[str] | None, typer.Option(help="Measure by a paper's suite: dse, diaeval, …; may be repeated.")] = None,
-    task: Annotated[list[str] | None, typer.Option(help="Measure by a task: intents, responses, …; may be repeated.")] = None,
-    data: Annotated[Path | None, typer.Option(envvar="TURNWISE_DATA", help="A folder of data sets, or a sample world.")] = None,
+    ratio: Annotated[
+        str, typer.Option(help="How much of the second, from 0 to 1; several by commas: 0,0.25,0.5,0.75,1.")
+    ],
+    out: Annotated[
+        Path, typer.Option(file_okay=False, help="The model's folder; of several ratios, or of measured ones, all.")
+    ],
+    suite: Annotated[
+        list[str] | None, typer.Option(help="Measure by a paper's suite: dse, diaeval, …; may be repeated.")
+    ] = None,
+    task: Annotated[
+        list[str] | None, typer.Option(help="Measure by a task: intents, responses, …; may be repeated.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(envvar="TURNWISE_DATA", help="A folder of data sets, or a sample world.")
+    ] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="These data sets alone; may be repeated.")] = None,
     fine_tuning: Annotated[bool, typer.Option(help="Whether to run what trains the encoder.")] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="Fewer runs than the protocol has; results say so.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Fewer steps of whatever is trained; results say so.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Fewer steps of whatever is trained; results say so.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Makes the models between two others, by weighting their weights, and measures them over the ratio.
@@ -37,8 +49,8 @@ def soup_command(
     if (dataset or seeds or steps or fine_tuning) and not (suite or task):
         raise typer.BadParameter("say by what to measure", param_hint="--suite / --task")
     quiet()
-    from turnwise.evaluation.protocols import Effort
-    from turnwise.experiments.soup import soup_curve, write_soup, write_soups
+    from turnwise.evaluation.evaluation_protocols import Effort
+    from turnwise.papers.sweeps.soup import soup_curve, write_soup, write_soups
 
     if data is not None and (suite or task):
         with bar() as progress:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnwise.progress import Progress
+from turnwise.core.progress import Progress
 
 if TYPE_CHECKING:
-    from turnwise.experiments.points import Point
+    from turnwise.papers.sweeps.points import Point
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 
@@ -69,7 +69,7 @@ def print_figures(points: "Sequence[Point]", title: str = "") -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from turnwise.experiments.report import figure_lines
+    from turnwise.papers.sweeps.report import figure_lines
 
     (_, *figures), lines = figure_lines(points)
     width = max(len(name) for name, *_ in lines)

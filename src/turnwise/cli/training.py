@@ -20,12 +20,19 @@ def train_command(
         list[str] | None, typer.Option("--set", help="Change a key of the recipe, as key=value; may be repeated.")
     ] = None,
     split: Annotated[list[str] | None, typer.Option(help="Take only dialogues of this split; may be repeated.")] = None,
-    probe: Annotated[Path | None, typer.Option(help="A folder with held-out data to measure on before, while and after.")] = None,
+    probe: Annotated[
+        Path | None, typer.Option(help="A folder with held-out data to measure on before, while and after.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in the folder.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard's files.")] = False,
-    cache: Annotated[Path | None, typer.Option(help="Keep tokenised texts here, for other runs over the same corpus.")] = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Keep tokenised texts here, for other runs over the same corpus.")
+    ] = None,
     longest_wait: Annotated[
-        float, typer.Option(help="On several processes: seconds without a sign of life after which one counts as lost.", min=1)
+        float,
+        typer.Option(
+            help="On several processes: seconds without a sign of life after which one counts as lost.", min=1
+        ),
     ] = 600,
     as_json: AsJson = False,
 ) -> None:
@@ -50,7 +57,9 @@ def train_command(
     wanted = load_recipe(recipe, changes)
     measure = make_probe(probe, wanted.reranks) if probe else None
     if wanted.keep_best and measure is None:
-        typer.echo(f"keep_best={wanted.keep_best}: nothing is measured without --probe, so the last model is kept", err=True)
+        typer.echo(
+            f"keep_best={wanted.keep_best}: nothing is measured without --probe, so the last model is kept", err=True
+        )
     with bar() as progress:
         train(
             wanted,
@@ -71,11 +80,17 @@ def train_command(
     if as_json:
         print_json({"model": str(out), "last": steps[-1] if steps else None, "probes": probed})
         return
-    rows = [("steps", f"{steps[-1]['step']:,}"), ("loss", f"{steps[0]['loss']:.3f} → {steps[-1]['loss']:.3f}")] if steps else []
+    rows = (
+        [("steps", f"{steps[-1]['step']:,}"), ("loss", f"{steps[0]['loss']:.3f} → {steps[-1]['loss']:.3f}")]
+        if steps
+        else []
+    )
     for name in probed[0] if probed else ():
         if name != "step":
             change = probed[-1][name] - probed[0][name]
-            rows.append((name.removeprefix("probe."), f"{probed[0][name]:.2f} → {probed[-1][name]:.2f} ({change:+.2f})"))
+            rows.append(
+                (name.removeprefix("probe."), f"{probed[0][name]:.2f} → {probed[-1][name]:.2f} ({change:+.2f})")
+            )
     print_table(f"[bold]{out}", rows)
 
 
@@ -83,8 +98,8 @@ def recipes_command(
     name: Annotated[str | None, typer.Argument(help="A recipe, to see it whole.")] = None,
 ) -> None:
     """The recipes that come with turnwise: NAME-paper has a paper's own numbers, NAME is what we recommend."""
-    from turnwise.recipes import packaged
     from turnwise.training.recipe import load_recipe
+    from turnwise.training.recipes import packaged
 
     if name:
         typer.echo(load_recipe(name).to_yaml(), nl=False)

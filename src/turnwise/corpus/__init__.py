@@ -1,1 +1,4 @@
-"""Conversations in: read from any common form, validated, cleaned, stored, counted."""
+"""Conversations: readers, import, the store, hygiene, statistics, slots and the synthetic sample.
+
+May import `core`.
+"""

@@ -41,8 +41,8 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from turnwise.errors import TurnwiseError
-from turnwise.progress import Progress, silent
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.progress import Progress, silent
 
 if sys.platform != "win32":
     import fcntl
@@ -90,7 +90,11 @@ class Download:
         if self.sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", self.sha256):
             raise FetchError(f"{self.url}: {self.sha256!r} is not a SHA-256 sum, which is 64 hexadecimal digits")
         name = self.file_name
-        if name in ("", ".", "..", SUMS) or name.endswith(_OWN_SUFFIXES) or re.search(r"[/\\\x00-\x1f\x7f]", name) is not None:
+        if (
+            name in ("", ".", "..", SUMS)
+            or name.endswith(_OWN_SUFFIXES)
+            or re.search(r"[/\\\x00-\x1f\x7f]", name) is not None
+        ):
             raise FetchError(f"{self.url}: a file cannot be called {name!r} here; give the download another `name`")
 
     @property
@@ -181,7 +185,9 @@ def _alone_in(destination: Path) -> Iterator[None]:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise FetchError(f"{destination}: another process is fetching into this folder; wait until it is done") from error
+            raise FetchError(
+                f"{destination}: another process is fetching into this folder; wait until it is done"
+            ) from error
         except OSError:
             pass  # Some network file systems have no locks; fetching without one is better than not at all.
         yield
@@ -368,7 +374,9 @@ class _Transfer:
             have: the bytes in the part.
             version: what they belong to; None where the whole file was asked for.
         """
-        sent = _Version(self.download.url, response.headers.get("ETag"), response.headers.get("Last-Modified"), response.length)
+        sent = _Version(
+            self.download.url, response.headers.get("ETag"), response.headers.get("Last-Modified"), response.length
+        )
         end = response.length
         if response.status == 206 and version is not None:
             start, stop, total = _content_range(response.headers.get("Content-Range"))
@@ -428,7 +436,9 @@ class _Transfer:
                 ) from error
             raise _BrokenOffError(f"the server answered {status}", asked) from error
         if error.code in (401, 403):
-            advice = f"It may ask for a login or a licence: fetch it by hand, put it at {self.target}, and run this again"
+            advice = (
+                f"It may ask for a login or a licence: fetch it by hand, put it at {self.target}, and run this again"
+            )
         else:
             advice = "Check the address: the publisher may have moved the file"
         raise FetchError(f"{self.download.url} answered {status}. {advice}") from error
@@ -621,7 +631,9 @@ def _unpack(transfer: _Transfer, checksum: str, reserved: frozenset[str]) -> Non
                 archive.replace(corrupt)
                 _record_sum(destination / SUMS, archive.name, None)
             advice = f"It was put aside as {corrupt}: look into it, or run the same command again to fetch it afresh"
-        raise FetchError(f"{archive}, fetched from {transfer.download.url}, cannot be unpacked: {error}. {advice}") from error
+        raise FetchError(
+            f"{archive}, fetched from {transfer.download.url}, cannot be unpacked: {error}. {advice}"
+        ) from error
 
 
 class _BadArchiveError(Exception):
@@ -650,7 +662,9 @@ def _extract(archive: Path, folder: Path, reserved: frozenset[str], progress: Pr
         if parts[0] == "/" or ".." in parts or re.match(r"[A-Za-z]:", parts[0]):
             raise FetchError(f"{archive} was not unpacked: its member {name!r} would land outside {folder.parent}")
         if parts[0] in reserved:
-            raise FetchError(f"{archive} was not unpacked: its member {name!r} would overwrite {folder.parent / parts[0]}")
+            raise FetchError(
+                f"{archive} was not unpacked: its member {name!r} would overwrite {folder.parent / parts[0]}"
+            )
 
     def tar_filter(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
         check(member.name)

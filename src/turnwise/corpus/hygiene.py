@@ -17,9 +17,9 @@ from typing import ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.core.dialogue import Dialogue, Slot, Turn
 from turnwise.corpus.fingerprints import Fingerprints, fingerprint
 from turnwise.corpus.intake import CorpusError
-from turnwise.dialogue import Dialogue, Slot, Turn
 
 #: (start, end, replacement), not overlapping, in order.
 Edit = tuple[int, int, str]

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from turnwise.core.dialogue import Dialogue
+from turnwise.core.progress import Progress, silent
 from turnwise.corpus.hygiene import Step, make_step
 from turnwise.corpus.intake import CorpusError, Intake, Rejection
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.store import Store, StoreWriter
-from turnwise.dialogue import Dialogue
-from turnwise.progress import Progress, silent
 from turnwise.version import __version__
 
 #: Distinct reasons that a manifest counts by name; all are in `rejected.jsonl`.

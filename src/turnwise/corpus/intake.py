@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, Self
 
-from turnwise.dialogue import Dialogue, Slot, Turn, peer
-from turnwise.errors import TurnwiseError
+from turnwise.core.dialogue import Dialogue, Slot, Turn, peer
+from turnwise.core.errors import TurnwiseError
 
 #: How much of what was left out is quoted in a rejection: enough to find it, not enough to fill the disk.
 EXCERPT = 200
@@ -251,7 +251,9 @@ class Intake:
             if (position := skip(position + 1)) < len(text):
                 raise json.JSONDecodeError("the document has ended before this", text, position)
         except json.JSONDecodeError as error:
-            reason = f"not valid JSON from here on ({error.msg}, column {error.colno}); what comes after it was not read"
+            reason = (
+                f"not valid JSON from here on ({error.msg}, column {error.colno}); what comes after it was not read"
+            )
             self.reject(path, error.lineno, "file", reason, text=text[error.pos : error.pos + EXCERPT])
         except ValueError as error:  # a number of more digits than Python converts
             self.reject(path, line, "file", f"not valid JSON from here on ({error}); what comes after it was not read")
@@ -397,7 +399,9 @@ class Draft:
             reason = str(error) if isinstance(text, str) else f"the text is a {type(text).__name__}, not a string"
             self._reject("turn", reason, text, line)
 
-    def _slots(self, text: str, stripped: str, spans: Iterable[tuple[str, int, int]], line: int | None) -> tuple[Slot, ...]:
+    def _slots(
+        self, text: str, stripped: str, spans: Iterable[tuple[str, int, int]], line: int | None
+    ) -> tuple[Slot, ...]:
         shift = len(text) - len(text.lstrip())
         slots = []
         for name, start, end in spans:
@@ -431,7 +435,9 @@ class Draft:
         self.__exit__(None, None, None)
         return self.done()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
         if isinstance(error, SHAPE_ERRORS):
             self._reject("dialogue", f"not the expected layout: {_explain(error)}")
             return True

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.fetch import Download
 from turnwise.corpus.intake import CorpusError, Counts, Intake
-from turnwise.dialogue import Dialogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,9 @@ class Reader:
         return not self.home
 
     def _function(self) -> Callable[..., Iterator[Dialogue]]:
-        function: Callable[..., Iterator[Dialogue]] = importlib.import_module(f"turnwise.corpus.readers.{self.name}").read
+        function: Callable[..., Iterator[Dialogue]] = importlib.import_module(
+            f"turnwise.corpus.readers.{self.name}"
+        ).read
         return function
 
     @property
@@ -229,7 +231,11 @@ _READERS = (
         "CC BY-NC-SA 4.0 (non-commercial)",
         "https://huggingface.co/datasets/ConvLab/dailydialog",
         Counts(13_118, 102_979),
-        (Download("https://huggingface.co/datasets/ConvLab/dailydialog/resolve/main/data.zip", name="dailydialog.zip"),),
+        (
+            Download(
+                "https://huggingface.co/datasets/ConvLab/dailydialog/resolve/main/data.zip", name="dailydialog.zip"
+            ),
+        ),
     ),
     Reader(
         "topical_chat",

@@ -44,7 +44,9 @@ def _text_rows(intake: Intake, path: Path) -> Iterator[_Row]:
             continue
         label, *turns = line.split("\t")
         if label not in ("0", "1") or len(turns) < 2:
-            intake.reject(path, number, "dialogue", "expected 0 or 1, a turn or more, and a response, by tabs", text=line)
+            intake.reject(
+                path, number, "dialogue", "expected 0 or 1, a turn or more, and a response, by tabs", text=line
+            )
             continue
         yield number, tuple(turns[:-1]), turns[-1], label == "1"
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from turnwise.dialogue import Dialogue, Slot, Turn
+from turnwise.core.dialogue import Dialogue, Slot, Turn
 
 #: A row group is closed at so many turns or characters, whichever comes first: what a writer or reader holds at once.
 GROUP_TURNS = 32_768
@@ -148,7 +148,9 @@ def _slots(slots: pa.ListArray, texts: list[str]) -> Iterator[Slot]:
         yield _slot(name, texts[turn][start:end], start, end)
 
 
-def _turn(speaker: str | None, text: str, intent: str | None, acts: tuple[str | None, ...], slots: tuple[Slot, ...]) -> Turn:
+def _turn(
+    speaker: str | None, text: str, intent: str | None, acts: tuple[str | None, ...], slots: tuple[Slot, ...]
+) -> Turn:
     """A turn, unchecked."""
     turn = object.__new__(Turn)
     _set_speaker(turn, speaker)

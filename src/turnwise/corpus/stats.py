@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.core.dialogue import same_text
+from turnwise.core.progress import Progress, silent
+from turnwise.core.svg import line_chart
 from turnwise.corpus.buckets import Buckets
 from turnwise.corpus.intake import CorpusError, Intake, Rejection
 from turnwise.corpus.responses import read_candidates
 from turnwise.corpus.store import Corpus
-from turnwise.dialogue import same_text
-from turnwise.progress import Progress, silent
-from turnwise.svg import line_chart
 
 #: DSE takes a pair of consecutive turns where both have more words than this.
 DSE_WORDS = 3
@@ -172,7 +172,9 @@ def _curve(frequencies: _Frequencies) -> list[tuple[float, float]]:
     distinct = int(frequencies.texts.sum())
     total = max(1, frequencies.covered(distinct))
     taken = (max(1, round(distinct * percent / 100)) for percent in CURVE)
-    return [(float(percent), frequencies.covered(most) / total * 100) for percent, most in zip(CURVE, taken, strict=True)]
+    return [
+        (float(percent), frequencies.covered(most) / total * 100) for percent, most in zip(CURVE, taken, strict=True)
+    ]
 
 
 def _common(corpus: Corpus, hashes: Buckets, frequencies: _Frequencies) -> list[tuple[str, int]]:
@@ -182,7 +184,9 @@ def _common(corpus: Corpus, hashes: Buckets, frequencies: _Frequencies) -> list[
     reached = int(np.searchsorted(np.cumsum(frequencies.texts), COMMON))
     least = int(frequencies.times[min(reached, len(frequencies.times) - 1)])
     known, times = _as_frequent(hashes, max(2, least))
-    best: list[tuple[int, str]] = []  # (-count, text), at most ten: every text as common as the tenth competes by its name
+    best: list[
+        tuple[int, str]
+    ] = []  # (-count, text), at most ten: every text as common as the tenth competes by its name
     for store in corpus.stores:
         for batch in store.batches(["texts"]):
             texts = [same_text(text) for text in batch.column("texts").values.to_pylist()]

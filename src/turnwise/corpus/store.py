@@ -23,11 +23,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from turnwise.core.dialogue import Dialogue
+from turnwise.core.files import sha256, sync
 from turnwise.corpus.hygiene import MergeSpeakers
 from turnwise.corpus.intake import CorpusError, Counts, Rejection
 from turnwise.corpus.rows import SCHEMA, RowGroup, dialogues_of
-from turnwise.dialogue import Dialogue
-from turnwise.files import sha256, sync
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -151,7 +151,9 @@ class Store:
         self.folder = Path(folder)
         self.manifest = _load_manifest(self.folder)
         if not self.manifest:
-            raise CorpusError(f"{self.folder} is not a store: it has no {MANIFEST} (make one: turnwise corpus import …)")
+            raise CorpusError(
+                f"{self.folder} is not a store: it has no {MANIFEST} (make one: turnwise corpus import …)"
+            )
         if self.manifest["format"] != FORMAT:
             raise CorpusError(
                 f"{self.folder} has store format {self.manifest['format']}, this turnwise reads format {FORMAT}:"
@@ -280,7 +282,9 @@ class Corpus:
         found = Corpus(self.stores, self.splits, self.share, *wanted)
         if not len(found):
             combined = ", once those of one speaker in a row are combined" if found.combine_turns else ""
-            raise CorpusError(f"none of {len(self)} dialogues has {found.least_turns} turns or more{combined}: ask for fewer")
+            raise CorpusError(
+                f"none of {len(self)} dialogues has {found.least_turns} turns or more{combined}: ask for fewer"
+            )
         return found
 
 

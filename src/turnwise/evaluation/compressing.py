@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from turnwise.compression import Compression, CompressionError, Source
-from turnwise.corpus.detectors.kinds import detector_from
+from turnwise.core.progress import Progress, silent
+from turnwise.core.svg import line_chart
+from turnwise.corpus.slots.kinds import detector_from
 from turnwise.corpus.store import Store
-from turnwise.encoder import COMPRESSION, Encoder
 from turnwise.evaluation.datasets.intents import IntentData, load_intents
-from turnwise.evaluation.embedding import Embedder
-from turnwise.evaluation.judged import TemplateSide
 from turnwise.evaluation.tasks.compressed import CURVE, SHARES, best_share, share_curve
-from turnwise.progress import Progress, silent
-from turnwise.svg import line_chart
+from turnwise.models.compression import Compression, CompressionError, Source
+from turnwise.models.encoder import COMPRESSION, Encoder
+from turnwise.models.loading import TemplateSide
+from turnwise.models.vector_cache import Embedder
 
 #: Beside what it was chosen for.
 _CURVE = "curve.svg"
@@ -78,7 +78,9 @@ def choose_share(
     compression.set(share=choice.share)
     compression.save(place)
     title = f"1-NN accuracy on validation utterances of {', '.join(datasets)}, templates {source}"
-    (place / _CURVE).write_text(line_chart({"accuracy": list(curve.items())}, title, "λ", from_zero=False), encoding="utf-8")
+    (place / _CURVE).write_text(
+        line_chart({"accuracy": list(curve.items())}, title, "λ", from_zero=False), encoding="utf-8"
+    )
     return choice
 
 
@@ -117,4 +119,6 @@ def _changed(place: Path, share: float | None, source: Source | None, detector: 
 
 def _expect_slots(data: IntentData, source: Source) -> None:
     if source == "given" and all(utterance.slots is None for utterance in data.test):
-        raise CompressionError(f"{data.name} marks no slots, so no templates are given: take detected or retrieved ones")
+        raise CompressionError(
+            f"{data.name} marks no slots, so no templates are given: take detected or retrieved ones"
+        )

@@ -10,7 +10,14 @@ import numpy.typing as npt
 from turnwise.evaluation.statistics import DRAWINGS, Statistic, drawings, figures, interval
 
 #: Metrics of which less is better, by how their names begin; of all others more is.
-LOWER_IS_BETTER = ("adversary first", "alignment", "fpr95", "mean cosine", "share of the first principal component", "uniformity")
+LOWER_IS_BETTER = (
+    "adversary first",
+    "alignment",
+    "fpr95",
+    "mean cosine",
+    "share of the first principal component",
+    "uniformity",
+)
 
 #: λ of semantic compression, as it was chosen.
 TEMPLATE_SHARE = "share of the template"

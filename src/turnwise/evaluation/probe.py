@@ -6,13 +6,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import cast
 
+from turnwise.core.types import SupportsEncode, SupportsScore
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, candidate_datasets
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, intent_datasets
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.intents import prototype_intents
 from turnwise.evaluation.tasks.reranking import rerank, rerank_adversarial
-from turnwise.supports import SupportsEncode, SupportsScore
 
 #: Intent data sets that the probe looks at: enough to see a trend, few enough to be quick.
 INTENTS = ("clinc150", "banking77", "hwu64", "snips", "sample")
@@ -69,7 +69,9 @@ def _encoder_probe(data: Path) -> Callable[[Probed], dict[str, float]]:
 
 
 def _reranker_probe(data: Path) -> Callable[[Probed], dict[str, float]]:
-    there = {name: each for name, each in candidate_datasets(data).items() if name not in PASSED_OVER and each.present(data)}
+    there = {
+        name: each for name, each in candidate_datasets(data).items() if name not in PASSED_OVER and each.present(data)
+    }
     held_out = {name: found for name, each in there.items() if (found := each.load(data).valid[:RERANKED])}
     if not held_out:
         raise DatasetError(
@@ -93,4 +95,6 @@ def _reranker_probe(data: Path) -> Callable[[Probed], dict[str, float]]:
 def _figures(outcomes: Sequence[Outcome], kind: str = "") -> dict[str, float]:
     """R10@1, or whatever it is called by the number of candidates, MRR and the share of adversaries first; in percent."""
     wanted = re.compile(r"R\d+@1|MRR|adversary first")
-    return {f"responses {kind}{each.metric}": 100 * each.row().value for each in outcomes if wanted.fullmatch(each.metric)}
+    return {
+        f"responses {kind}{each.metric}": 100 * each.row().value for each in outcomes if wanted.fullmatch(each.metric)
+    }

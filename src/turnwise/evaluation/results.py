@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from turnwise.environment import environment
-from turnwise.errors import TurnwiseError
+from turnwise.core.environment import environment
+from turnwise.core.errors import TurnwiseError
 from turnwise.evaluation.outcomes import Outcome, Row
 from turnwise.evaluation.tables import FilledTable
 
@@ -76,7 +76,9 @@ class Results:
         names = {outcome.key for outcome in self.outcomes}
         for outcome in outcomes:
             if outcome.key in names:
-                raise ResultsError(f"there are two figures named {', '.join(outcome.key)}: give each a setting of its own")
+                raise ResultsError(
+                    f"there are two figures named {', '.join(outcome.key)}: give each a setting of its own"
+                )
             names.add(outcome.key)
         self.outcomes += outcomes
         self.rows += [outcome.row() for outcome in outcomes]

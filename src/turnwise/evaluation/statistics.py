@@ -75,7 +75,9 @@ def _weighted(statistic: Statistic, values: Array, weights: Array) -> Array:
         of_examples = _OF_EXAMPLES[statistic]
         # NaN has no place in an order
         undefined = np.full(len(weights), np.nan)
-        return np.stack([undefined if np.isnan(run).any() else of_examples(run[:, 0], run[:, 1], weights) for run in values], 1)
+        return np.stack(
+            [undefined if np.isnan(run).any() else of_examples(run[:, 0], run[:, 1], weights) for run in values], 1
+        )
 
 
 # ---- statistics of sums: (drawings, runs, parts), and what was summed, (runs, examples, parts) → (drawings, runs)

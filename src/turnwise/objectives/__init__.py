@@ -1,1 +1,4 @@
-"""Objectives: one paper's idea a file. Which texts of a dialogue, which heads, which loss."""
+"""Training objectives, one method per file, and their loss functions.
+
+May import `core`, `corpus` and `models`. An objective never touches devices, optimisers or files.
+"""

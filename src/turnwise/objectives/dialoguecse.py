@@ -21,10 +21,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cosine_similarity
 
-from turnwise.backbone.compose import TurnStyle
-from turnwise.dialogue import Dialogue
-from turnwise.errors import TurnwiseError
-from turnwise.losses import candidate_nt_xent, guided_cosine, guided_vectors
+from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import TurnwiseError
+from turnwise.models.backbone.compose import TurnStyle
+from turnwise.objectives.losses import candidate_nt_xent, guided_cosine, guided_vectors
 from turnwise.objectives.objective import Batch, BatchStates, Example, Figures, ForEncoders, Prepared
 
 #: Units of the layer by which the authors' code weights turns.
@@ -98,7 +98,9 @@ class DialogueCSE(ForEncoders):
         if self.aggregation == "attention":
             return nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1))
         if self.aggregation == "released":
-            return nn.Sequential(nn.Linear(hidden, _RELEASED_UNITS), nn.Tanh(), nn.Linear(_RELEASED_UNITS, 1, bias=False))
+            return nn.Sequential(
+                nn.Linear(hidden, _RELEASED_UNITS), nn.Tanh(), nn.Linear(_RELEASED_UNITS, 1, bias=False)
+            )
         return nn.Module()
 
     def prepare(self, batch: Batch) -> Prepared:
@@ -138,7 +140,9 @@ class DialogueCSE(ForEncoders):
         """Negatives (responses, negatives): a dialogue other than the response's own, each as likely, and a turn of it."""
         number = len(starts) - 1
         if number < 2 and self.negatives:
-            raise TurnwiseError("objective dialoguecse draws negatives from other dialogues, and this corpus has but one")
+            raise TurnwiseError(
+                "objective dialoguecse draws negatives from other dialogues, and this corpus has but one"
+            )
         drawn = random.integers(max(1, number - 1), size=(len(dialogues), self.negatives))
         drawn += drawn >= dialogues[:, None]
         chance = random.random(drawn.shape)
@@ -165,7 +169,9 @@ class DialogueCSE(ForEncoders):
         own[rows[:, 0], np.searchsorted(offered, responses)] = True
         return own
 
-    def loss(self, states: BatchStates, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
+    def loss(
+        self, states: BatchStates, facts: dict[str, torch.Tensor], heads: nn.Module
+    ) -> tuple[torch.Tensor, Figures]:
         """Eqs. 3 to 8."""
         tokens, mask = states.padded()
         means = tokens.sum(1) / mask.sum(1, keepdim=True)
@@ -182,7 +188,9 @@ class DialogueCSE(ForEncoders):
         positive = similarity.detach().gather(1, facts["positives"][:, None])
         return loss, {"positive": positive.detach().mean(), "negatives": facts["candidates"].sum(1).float().mean() - 1}
 
-    def _summed(self, turns: torch.Tensor, present: torch.Tensor, before: torch.Tensor, heads: nn.Module) -> torch.Tensor:
+    def _summed(
+        self, turns: torch.Tensor, present: torch.Tensor, before: torch.Tensor, heads: nn.Module
+    ) -> torch.Tensor:
         """The turns' vectors brought together (contexts, hidden), by weights in which the responses have no part."""
         if self.aggregation == "mean":
             return turns.sum(1) / present.sum(1, keepdim=True)

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnwise.backbone.compose import TurnStyle
-from turnwise.dialogue import Dialogue
-from turnwise.losses import Weighting, hard_negative_nt_xent
+from turnwise.core.dialogue import Dialogue
+from turnwise.models.backbone.compose import TurnStyle
+from turnwise.objectives.losses import Weighting, hard_negative_nt_xent
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared, equal_texts, words
 
 
@@ -85,7 +85,9 @@ class DSE(ForEncoders):
         identities = np.stack([batch.identities(0), batch.identities(1)])
         return Prepared(batch.columns(), len(batch), {"identities": identities})
 
-    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
+    def loss(
+        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
+    ) -> tuple[torch.Tensor, Figures]:
         """Eqs. 1–3 on the heads' outputs."""
         same = equal_texts(facts["identities"].flatten())
         projected = heads(vectors)

@@ -9,11 +9,11 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from turnwise.backbone.compose import ROLE_TOKENS, TurnStyle
-from turnwise.backbone.ragged import Ragged, Tokens
-from turnwise.dialogue import Dialogue
-from turnwise.errors import TurnwiseError
-from turnwise.losses import masked_language_model
+from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import TurnwiseError
+from turnwise.models.backbone.compose import ROLE_TOKENS, TurnStyle
+from turnwise.models.backbone.ragged import Ragged, Tokens
+from turnwise.objectives.losses import masked_language_model
 from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared, TokenStates
 
 
@@ -87,7 +87,13 @@ def language_head(width: int, hidden: int) -> nn.Sequential:
 
 
 def hide(
-    batch: Batch, sequences: Sequence[Tokens], kept: Sequence[int], share: float, most: int = 0, *, masked_alone: bool = False
+    batch: Batch,
+    sequences: Sequence[Tokens],
+    kept: Sequence[int],
+    share: float,
+    most: int = 0,
+    *,
+    masked_alone: bool = False,
 ) -> tuple[Ragged, dict[str, npt.NDArray[Any]]]:
     """Hides some tokens of each sequence: a share of those that may be hidden, rounded, and one at the least.
 
@@ -107,7 +113,9 @@ def hide(
         TurnwiseError: if the backbone's tokenizer has no token that hides another.
     """
     if batch.composer.mask < 0:
-        raise TurnwiseError("this backbone's tokenizer has no token such as [MASK]: take a backbone that was trained with one")
+        raise TurnwiseError(
+            "this backbone's tokenizer has no token such as [MASK]: take a backbone that was trained with one"
+        )
     found: list[Tokens] = []
     facts: dict[str, list[npt.NDArray[Any]]] = {"members": [], "places": [], "targets": []}
     for number, whole in enumerate(sequences):

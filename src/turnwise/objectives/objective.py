@@ -16,12 +16,12 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from turnwise.backbone.compose import Composer, TurnStyle
-from turnwise.backbone.marked import Task
-from turnwise.backbone.ragged import Ragged, Tokens
-from turnwise.backbone.stream import TokenStream
-from turnwise.dialogue import Dialogue
-from turnwise.errors import TurnwiseError
+from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import TurnwiseError
+from turnwise.models.backbone.compose import Composer, TurnStyle
+from turnwise.models.backbone.marked import Task
+from turnwise.models.backbone.ragged import Ragged, Tokens
+from turnwise.models.backbone.stream import TokenStream
 
 #: Consecutive turns of a dialogue: the first, and the one behind the last.
 Window = tuple[int, int]
@@ -156,7 +156,9 @@ class Batch:
                 return drawn
             found = drawn
         if found < 0:
-            raise TurnwiseError("other dialogues hold no other texts: no wrong answer can be drawn from them; take a larger corpus")
+            raise TurnwiseError(
+                "other dialogues hold no other texts: no wrong answer can be drawn from them; take a larger corpus"
+            )
         return found
 
     def _same_context(self, turn: int, first: int, last: int) -> bool:
@@ -166,7 +168,10 @@ class Batch:
         start = int(starts[there - 1])
         if int(starts[there]) - start != last - first:
             return False
-        return all(identity(start + place) == identity(first + place) for place in range(last - first - 1)) and last - first > 1
+        return (
+            all(identity(start + place) == identity(first + place) for place in range(last - first - 1))
+            and last - first > 1
+        )
 
     def identities(self, number: int) -> npt.NDArray[np.int64]:
         """A number for each window of a column; equal texts share it."""
@@ -213,7 +218,9 @@ class TokenStates:
         stream_places = np.argsort(self.stream.order)  # of a member, by its number in the stream as given
         number = {int(member): index for index, member in enumerate(self.members)}
         starts = self.stream.starts().numpy()
-        rows = [starts[stream_places[number[sequence]]] + place for sequence, place in zip(sequences, places, strict=True)]
+        rows = [
+            starts[stream_places[number[sequence]]] + place for sequence, place in zip(sequences, places, strict=True)
+        ]
         return self.states[torch.as_tensor(np.array(rows, np.int64), device=self.states.device)]
 
 
@@ -299,7 +306,9 @@ class PooledObjective(_Objective, Protocol):
 
     needs: Literal["pooled"]
 
-    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
+    def loss(
+        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
+    ) -> tuple[torch.Tensor, Figures]:
         """The loss over a whole batch from its vectors (columns, rows, hidden), and figures for the log."""
 
 
@@ -308,7 +317,9 @@ class BatchObjective(_Objective, Protocol):
 
     needs: Literal["states"]
 
-    def loss(self, states: BatchStates, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
+    def loss(
+        self, states: BatchStates, facts: dict[str, torch.Tensor], heads: nn.Module
+    ) -> tuple[torch.Tensor, Figures]:
         """The loss over a whole batch from its sequences' token states, and figures for the log."""
 
 

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from turnwise.backbone.compose import TurnStyle
-from turnwise.dialogue import Dialogue
-from turnwise.losses import hard_negative_nt_xent
+from turnwise.core.dialogue import Dialogue
+from turnwise.models.backbone.compose import TurnStyle
 from turnwise.objectives.dse import DSE
+from turnwise.objectives.losses import hard_negative_nt_xent
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared
 
 
@@ -56,7 +56,9 @@ class PairSupCon(ForEncoders):
         """Premises, then hypotheses."""
         return Prepared(batch.columns(), len(batch), {"entails": np.stack([batch.labels, batch.labels])})
 
-    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
+    def loss(
+        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
+    ) -> tuple[torch.Tensor, Figures]:
         """The contrastive loss over entailing pairs plus the weighted classification loss over all."""
         assert isinstance(heads, nn.ModuleDict)
         entails = facts["entails"][0]
@@ -65,6 +67,8 @@ class PairSupCon(ForEncoders):
         classification = cross_entropy(logits.float(), entails)
         pairs = entails.nonzero()[:, 0]
         projected = heads["contrast"](vectors[:, pairs])
-        contrast = hard_negative_nt_xent(projected[0], projected[1], self.temperature) if len(pairs) > 1 else 0 * logits.sum()
+        contrast = (
+            hard_negative_nt_xent(projected[0], projected[1], self.temperature) if len(pairs) > 1 else 0 * logits.sum()
+        )
         logs = {"contrast": contrast.detach(), "classification": classification.detach()}
         return contrast + self.classification_weight * classification, logs

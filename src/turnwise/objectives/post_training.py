@@ -19,13 +19,13 @@ import torch
 from torch import nn
 from torch.nn.functional import embedding
 
-from turnwise.backbone.compose import TurnStyle
-from turnwise.backbone.marked import END_OF_TURN
-from turnwise.backbone.ragged import Ragged, Tokens
-from turnwise.backbone.stream import TokenStream
-from turnwise.dialogue import WRONG_RESPONSE, Dialogue
-from turnwise.errors import TurnwiseError
-from turnwise.losses import masked_language_model, relevance, replaced_token_detection
+from turnwise.core.dialogue import WRONG_RESPONSE, Dialogue
+from turnwise.core.errors import TurnwiseError
+from turnwise.models.backbone.compose import TurnStyle
+from turnwise.models.backbone.marked import END_OF_TURN
+from turnwise.models.backbone.ragged import Ragged, Tokens
+from turnwise.models.backbone.stream import TokenStream
+from turnwise.objectives.losses import masked_language_model, relevance, replaced_token_detection
 from turnwise.objectives.masked_language import hidden_logits, hide, language_head, word_vectors
 from turnwise.objectives.objective import Batch, BatchStates, Example, ForEncoders, Prepared, TokenStates
 from turnwise.objectives.reranking import is_labelled
@@ -150,7 +150,9 @@ class PostTraining(ForEncoders):
             last = int(starts[np.searchsorted(starts, start, "right")])
         before = self._pieces(batch, reversed(range(first, cut)))[::-1]
         after = self._pieces(batch, range(start, last))
-        return batch.composer.pair(np.concatenate(before), np.concatenate(after), min(self.length, batch.longest)), follows
+        return batch.composer.pair(
+            np.concatenate(before), np.concatenate(after), min(self.length, batch.longest)
+        ), follows
 
     def _pieces(self, batch: Batch, turns: Iterable[int]) -> list[Tokens]:
         """Turns, one after the other, until they fill a sequence."""
@@ -196,7 +198,9 @@ class PostTraining(ForEncoders):
             found = replaced_token_detection(logits, replaced_tokens(states.stream, states.members, facts))
             summed = found * (_DETECTION_WEIGHT * float(facts["by_token"]))
         else:
-            summed = masked_language_model(*hidden_logits(states, facts, heads["language"], embeddings)) * float(facts["by_hidden"])
+            summed = masked_language_model(*hidden_logits(states, facts, heads["language"], embeddings)) * float(
+                facts["by_hidden"]
+            )
         if not self.next_sentence_weight:
             return summed
         members = states.members[states.members >= 0]  # the rest are another objective's
@@ -254,7 +258,9 @@ def drawn_tokens(logits: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     return found.clamp(max=logits.shape[-1] - 1)  # where rounding puts the number at the very end
 
 
-def replaced_tokens(stream: TokenStream, members: npt.NDArray[np.int64], facts: dict[str, npt.NDArray[Any]]) -> torch.Tensor:
+def replaced_tokens(
+    stream: TokenStream, members: npt.NDArray[np.int64], facts: dict[str, npt.NDArray[Any]]
+) -> torch.Tensor:
     """(tokens,), true where a token is another than it was; one that was filled in as it was is not replaced."""
     targets = torch.as_tensor(facts["targets"][np.isin(facts["members"], members)], device=stream.ids.device)
     rows = _hidden_rows(stream, members, facts)
@@ -263,7 +269,9 @@ def replaced_tokens(stream: TokenStream, members: npt.NDArray[np.int64], facts: 
     return found
 
 
-def _hidden_rows(stream: TokenStream, members: npt.NDArray[np.int64], facts: dict[str, npt.NDArray[Any]]) -> torch.Tensor:
+def _hidden_rows(
+    stream: TokenStream, members: npt.NDArray[np.int64], facts: dict[str, npt.NDArray[Any]]
+) -> torch.Tensor:
     """Where in a stream the hidden tokens of its sequences stand, in the order of the facts."""
     mine = np.isin(facts["members"], members)
     every = TokenStates(torch.arange(stream.tokens, device=stream.ids.device), stream, members)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from turnwise.errors import TurnwiseError
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.options import checked
 from turnwise.objectives.dialoguecse import DialogueCSE
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.masked_language import MaskedLanguage
@@ -19,7 +20,6 @@ from turnwise.objectives.tadse import TaDSE
 from turnwise.objectives.tod_bert import TODBERT
 from turnwise.objectives.utterance_manipulation import Deletion, Insertion, Search
 from turnwise.objectives.wmdc import WMDC
-from turnwise.options import checked
 
 OBJECTIVES: dict[str, type[Any]] = {
     "dse": DSE,

@@ -7,9 +7,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from turnwise.backbone.marked import Marked
-from turnwise.backbone.ragged import Ragged
-from turnwise.dialogue import RIGHT_RESPONSE, SYSTEM, WRONG_RESPONSE, Dialogue
+from turnwise.core.dialogue import RIGHT_RESPONSE, SYSTEM, WRONG_RESPONSE, Dialogue
+from turnwise.models.backbone.marked import Marked
+from turnwise.models.backbone.ragged import Ragged
 from turnwise.objectives.objective import Prepared, TokenStates
 
 #: Which turns of a dialogue are learnt as responses.

@@ -14,14 +14,21 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from turnwise.backbone.compose import TurnStyle
-from turnwise.backbone.marked import END_OF_TURN, Marked, selection
-from turnwise.backbone.ragged import Tokens
-from turnwise.dialogue import RIGHT_RESPONSE, Dialogue
-from turnwise.errors import TurnwiseError
-from turnwise.losses import relevance
+from turnwise.core.dialogue import RIGHT_RESPONSE, Dialogue
+from turnwise.core.errors import TurnwiseError
+from turnwise.models.backbone.compose import TurnStyle
+from turnwise.models.backbone.marked import END_OF_TURN, Marked, selection
+from turnwise.models.backbone.ragged import Tokens
+from turnwise.objectives.losses import relevance
 from turnwise.objectives.objective import Batch, Example, Prepared, TokenStates
-from turnwise.objectives.reranking import Responses, is_labelled, marked_batch, marked_logits, responses_of, scoring_head
+from turnwise.objectives.reranking import (
+    Responses,
+    is_labelled,
+    marked_batch,
+    marked_logits,
+    responses_of,
+    scoring_head,
+)
 
 #: Labels of examples: a wrong response, a right one, and one whose wrong ones are to be drawn.
 _WRONG, _RIGHT, _ALONE = 0, 1, 2
@@ -64,7 +71,9 @@ class ResponseSelection:
         if self.negatives < 1:
             raise TurnwiseError(f"objectives.response-selection.negatives={self.negatives}: needs to be 1 or more")
         if min(self._shares) < 0 or not sum(self._shares):
-            raise TurnwiseError("objectives.response-selection: random, in_dialogue and mined are shares, and not all of them 0")
+            raise TurnwiseError(
+                "objectives.response-selection: random, in_dialogue and mined are shares, and not all of them 0"
+            )
 
     @property
     def _shares(self) -> tuple[float, float, float]:
@@ -79,7 +88,9 @@ class ResponseSelection:
         """Contexts with their responses; where these are labelled, that label."""
         if is_labelled(dialogue):
             last = len(dialogue.turns) - 1
-            yield Example(((0, last), (last, last + 1)), _RIGHT if dialogue.turns[last].intent == RIGHT_RESPONSE else _WRONG)
+            yield Example(
+                ((0, last), (last, last + 1)), _RIGHT if dialogue.turns[last].intent == RIGHT_RESPONSE else _WRONG
+            )
             return
         for turn in responses_of(dialogue, self.responses):
             yield Example(((0, turn), (turn, turn + 1)), _ALONE)

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from turnwise.backbone.compose import TurnStyle
-from turnwise.dialogue import Dialogue
+from turnwise.core.dialogue import Dialogue
+from turnwise.models.backbone.compose import TurnStyle
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared
 
 
@@ -51,7 +51,9 @@ class Siamese(ForEncoders):
         identities = np.stack([batch.identities(0), batch.identities(1)])
         return Prepared(batch.columns(), len(batch), {"identities": identities})
 
-    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
+    def loss(
+        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
+    ) -> tuple[torch.Tensor, Figures]:
         """Cross-entropy of each matched context over the batch's responses; scaled as attention is."""
         responses = facts["identities"][1]
         same = responses[:, None] == responses[None, :]

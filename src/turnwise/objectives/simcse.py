@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnwise.backbone.compose import TurnStyle
-from turnwise.dialogue import Dialogue
-from turnwise.losses import nt_xent
+from turnwise.core.dialogue import Dialogue
+from turnwise.models.backbone.compose import TurnStyle
+from turnwise.objectives.losses import nt_xent
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared, words
 
 
@@ -64,7 +64,9 @@ class SimCSE(ForEncoders):
         identities = np.stack([batch.identities(column) for column in range(self.columns)])
         return Prepared(batch.columns(), len(batch), {"identities": identities})
 
-    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
+    def loss(
+        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
+    ) -> tuple[torch.Tensor, Figures]:
         """Eq. 1 (unsupervised) or Eq. 5 (supervised) of the paper."""
         projected = heads(vectors)
         candidates = facts["identities"][1:].flatten()

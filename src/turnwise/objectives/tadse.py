@@ -19,14 +19,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnwise.backbone.compose import TurnStyle
-from turnwise.backbone.pooling import PoolerLayer
-from turnwise.backbone.ragged import Ragged
-from turnwise.dialogue import Dialogue
-from turnwise.errors import TurnwiseError
-from turnwise.losses import nt_xent
+from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import TurnwiseError
+from turnwise.corpus.slots.template import slots_in_place
+from turnwise.models.backbone.compose import TurnStyle
+from turnwise.models.backbone.pooling import PoolerLayer
+from turnwise.models.backbone.ragged import Ragged
+from turnwise.objectives.losses import nt_xent
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared, equal_texts
-from turnwise.template import slots_in_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,9 @@ class TaDSE(ForEncoders):
             if getattr(self, key) < 0:
                 raise TurnwiseError(f"{key}={getattr(self, key)}: needs to be 0 or more")
         if not self.utterance_weight + self.template_weight + self.pair_weight:
-            raise TurnwiseError("utterance_weight, template_weight and pair_weight are all 0: there is nothing to learn")
+            raise TurnwiseError(
+                "utterance_weight, template_weight and pair_weight are all 0: there is nothing to learn"
+            )
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Each turn that has slots enough."""
@@ -100,7 +102,9 @@ class TaDSE(ForEncoders):
         """Utterances, and again, then templates, and again; what is not compared is not encoded."""
         turns = batch.windows[:, 0, 0].tolist()
         longest = min(batch.max_length, batch.longest)
-        templates = [batch.composer.history([batch.texts.template(turn)], [batch.texts.speaker(turn)], longest) for turn in turns]
+        templates = [
+            batch.composer.history([batch.texts.template(turn)], [batch.texts.speaker(turn)], longest) for turn in turns
+        ]
         made = {"utterance": batch.column(0), "template": Ragged.of(templates)}
         facts = {
             "utterances": batch.identities(0),
@@ -108,7 +112,9 @@ class TaDSE(ForEncoders):
         }
         return Prepared(Ragged.joined([made[view] for view in self._views]), len(turns), facts)
 
-    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
+    def loss(
+        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
+    ) -> tuple[torch.Tensor, Figures]:
         """Eq. 4; each of its losses goes to the log as well."""
         first_template = self._views.count("utterance")
         utterances, templates = vectors[:first_template], heads(vectors[first_template:])

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnwise.backbone.compose import ROLE_TOKENS, TurnStyle
-from turnwise.backbone.ragged import Ragged
-from turnwise.dialogue import SYSTEM, Dialogue
-from turnwise.losses import nt_xent
+from turnwise.core.dialogue import SYSTEM, Dialogue
+from turnwise.models.backbone.compose import ROLE_TOKENS, TurnStyle
+from turnwise.models.backbone.ragged import Ragged
+from turnwise.objectives.losses import nt_xent
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared
 
 
@@ -57,9 +57,13 @@ class TODBERT(ForEncoders):
             contexts.append(batch.sequence(first, answer, self.context_length))
             responses.append(batch.sequence(answer, answer + 1))
             identities.append(batch.texts.identity(answer))
-        return Prepared(Ragged.of(contexts + responses), len(batch), {"identities": np.array([identities, identities], np.int64)})
+        return Prepared(
+            Ragged.of(contexts + responses), len(batch), {"identities": np.array([identities, identities], np.int64)}
+        )
 
-    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
+    def loss(
+        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
+    ) -> tuple[torch.Tensor, Figures]:
         """Cross-entropy of each context over the batch's responses."""
         responses = facts["identities"][1]
         same = responses[:, None] == responses[None, :]

@@ -15,12 +15,22 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from turnwise.backbone.compose import TurnStyle
-from turnwise.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, WINDOW, Marked, deletion, insertion, search
-from turnwise.backbone.ragged import Tokens
-from turnwise.dialogue import WRONG_RESPONSE, Dialogue
-from turnwise.errors import TurnwiseError
-from turnwise.losses import marked_places
+from turnwise.core.dialogue import WRONG_RESPONSE, Dialogue
+from turnwise.core.errors import TurnwiseError
+from turnwise.models.backbone.compose import TurnStyle
+from turnwise.models.backbone.marked import (
+    DELETE,
+    END_OF_TURN,
+    INSERT,
+    SEARCH,
+    WINDOW,
+    Marked,
+    deletion,
+    insertion,
+    search,
+)
+from turnwise.models.backbone.ragged import Tokens
+from turnwise.objectives.losses import marked_places
 from turnwise.objectives.objective import Batch, Example, Prepared, TokenStates
 from turnwise.objectives.reranking import (
     Responses,
@@ -123,7 +133,9 @@ class Insertion(UtteranceManipulation):
         """The window without a turn, then that turn."""
         target = int(batch.random.integers(len(turns)))
         texts = _tokens(batch, turns)
-        return insertion(batch.composer, texts[:target] + texts[target + 1 :], texts[target], self._longest(batch)), target
+        return insertion(
+            batch.composer, texts[:target] + texts[target + 1 :], texts[target], self._longest(batch)
+        ), target
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnwise.backbone.compose import TurnStyle
-from turnwise.dialogue import Dialogue
-from turnwise.errors import TurnwiseError
-from turnwise.losses import inverse_response_frequency, symmetric_nt_xent
+from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import TurnwiseError
+from turnwise.models.backbone.compose import TurnStyle
+from turnwise.objectives.losses import inverse_response_frequency, symmetric_nt_xent
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared
 
 
@@ -52,7 +52,9 @@ class WMDC(ForEncoders):
     def __post_init__(self) -> None:
         sizes = self.windows
         if not sizes or len(set(sizes)) < len(sizes) or not all(0 < size < 128 for size in sizes):
-            raise TurnwiseError(f"windows={list(sizes)}: expected different numbers of turns from 1 to 127, such as [1, 2, 3]")
+            raise TurnwiseError(
+                f"windows={list(sizes)}: expected different numbers of turns from 1 to 127, such as [1, 2, 3]"
+            )
 
     @property
     def labels_in_turn(self) -> tuple[int, ...]:
@@ -80,12 +82,16 @@ class WMDC(ForEncoders):
         """Contexts, then responses; with which texts are equal, how often each response is given, and the windows' size."""
         facts = {
             "identities": np.stack([batch.identities(0), batch.identities(1)]),
-            "frequencies": np.array([batch.texts.frequency(first) for first in batch.windows[:, 1, 0].tolist()], np.int64),
+            "frequencies": np.array(
+                [batch.texts.frequency(first) for first in batch.windows[:, 1, 0].tolist()], np.int64
+            ),
             "size": batch.labels[0],
         }
         return Prepared(batch.columns(), len(batch), facts)
 
-    def loss(self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module) -> tuple[torch.Tensor, Figures]:
+    def loss(
+        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
+    ) -> tuple[torch.Tensor, Figures]:
         """Eq. 5 on the outputs of the size's head."""
         assert isinstance(heads, nn.ModuleDict)
         size = int(facts["size"])

@@ -1,1 +1,4 @@
-"""The assistant over HTTP: a FastAPI application, what it holds, and how it is run."""
+"""The HTTP service and its web page.
+
+May import `assist` and the packages below it.
+"""

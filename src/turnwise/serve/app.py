@@ -18,9 +18,9 @@ from turnwise.serve.errors import install_handlers
 from turnwise.serve.limits import BodyLimit, KnownHosts, TimeLimit
 from turnwise.serve.observing import Observe
 from turnwise.serve.routes import conversations, embedding, intents, map, operations
+from turnwise.serve.schemas import Known, with_limits
 from turnwise.serve.service import Service, log_failure
 from turnwise.serve.settings import Settings
-from turnwise.serve.words import Known, with_limits
 from turnwise.version import __version__
 
 PAGE = Path(__file__).parent / "page"
@@ -125,7 +125,11 @@ def _describe(app: FastAPI, service: Service) -> None:
         known = _known(service)
         if known not in described:
             told = get_openapi(
-                title=app.title, version=app.version, summary=app.summary, description=app.description, routes=app.routes
+                title=app.title,
+                version=app.version,
+                summary=app.summary,
+                description=app.description,
+                routes=app.routes,
             )
             if service.keys is not None:
                 told["components"]["securitySchemes"] = {

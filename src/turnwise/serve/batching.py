@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.dialogue import Turn
+from turnwise.core.dialogue import Turn
 
 #: Token ids as they are, or what `Encoder.sequences` takes.
 Item = str | tuple[Turn, ...] | npt.NDArray[np.int32]
@@ -47,7 +47,11 @@ class Encodes(Protocol):
         """Token sequences of texts and conversations."""
 
     def encode_sequences(
-        self, sequences: Sequence[npt.NDArray[np.int32]], *, normalise: bool | None = None, batch_tokens: int | None = None
+        self,
+        sequences: Sequence[npt.NDArray[np.int32]],
+        *,
+        normalise: bool | None = None,
+        batch_tokens: int | None = None,
     ) -> Vectors:
         """Their vectors."""
 

@@ -11,8 +11,8 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from turnwise.errors import TurnwiseError
-from turnwise.journal import JournalError
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.journal import JournalError
 
 #: What kind of error a status is, in the words that clients of OpenAI's interface know.
 _TYPES = {
@@ -91,7 +91,9 @@ def error_response(
     return Response(to_json(body), status, headers, media_type="application/json")
 
 
-async def refuse(scope: Scope, receive: Receive, send: Send, status: int, message: str, code: str, **headers: str) -> None:
+async def refuse(
+    scope: Scope, receive: Receive, send: Send, status: int, message: str, code: str, **headers: str
+) -> None:
     """Sends an error from where there is no route yet; an underscore in a header's name stands for a hyphen."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     await error_response(status, message, code=code, headers=named)(scope, receive, send)
@@ -103,7 +105,9 @@ def not_configured(what: str, option: str) -> NoReturn:
     Raises:
         ServiceError: always.
     """
-    raise ServiceError(404, f"this service has no {what}: start it with `turnwise serve {option}`", code="not_configured")
+    raise ServiceError(
+        404, f"this service has no {what}: start it with `turnwise serve {option}`", code="not_configured"
+    )
 
 
 def documented(*statuses: int, media_type: str | None = None) -> dict[int | str, dict[str, Any]]:

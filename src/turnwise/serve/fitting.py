@@ -5,7 +5,7 @@ from pathlib import Path
 
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.labelling.labelling import Labelling
-from turnwise.files import sync
+from turnwise.core.files import sync
 from turnwise.serve.loading import Observe, open_intents, unused_intents
 from turnwise.serve.models import Models
 from turnwise.serve.settings import Settings

@@ -47,10 +47,14 @@ class Keys:
                 continue
             match = _LINE.fullmatch(line.strip())
             if match is None:
-                raise ServeError(f"{path}, line {number} is no key: `turnwise serve-key NAME --keys {path}` writes lines that are")
+                raise ServeError(
+                    f"{path}, line {number} is no key: `turnwise serve-key NAME --keys {path}` writes lines that are"
+                )
             found.append(_Hashed(match[1], bytes.fromhex(match[2]), bytes.fromhex(match[3])))
         if not found:
-            raise ServeError(f"{path} holds no key, so nobody could ask: make one by `turnwise serve-key NAME --keys {path}`")
+            raise ServeError(
+                f"{path} holds no key, so nobody could ask: make one by `turnwise serve-key NAME --keys {path}`"
+            )
         return cls(tuple(found))
 
     def name_of(self, key: str) -> str | None:
@@ -75,7 +79,11 @@ def add_key(path: Path, name: str) -> str:
     """
     if _NAME.fullmatch(name) is None:
         raise ServeError(f"{name!r} cannot name a key: take up to 64 letters, digits, '.', '_' and '-'")
-    if path.exists() and path.read_text(encoding="utf-8").strip() and name in {each.name for each in Keys.read(path).hashed}:
+    if (
+        path.exists()
+        and path.read_text(encoding="utf-8").strip()
+        and name in {each.name for each in Keys.read(path).hashed}
+    ):
         raise ServeError(f"{path} has a key of the name {name!r}: take another name, or remove that line first")
     key, salt = "tw-" + secrets.token_urlsafe(32), secrets.token_bytes(16)
     try:

@@ -141,7 +141,9 @@ class KnownHosts:
         if scope["type"] == "http" and self.hosts:
             host = _host_name(_header(scope, b"host").decode("latin-1").lower())
             if host not in self.hosts:
-                message = f"this service does not go by the name {host!r}: if it should, start it with `--allow-host {host}`"
+                message = (
+                    f"this service does not go by the name {host!r}: if it should, start it with `--allow-host {host}`"
+                )
                 await refuse(scope, receive, send, 421, message, "unknown_host")
                 return
         await self.app(scope, receive, send)

@@ -29,7 +29,9 @@ def check(settings: Settings) -> None:
         if folder is not None and not folder.is_dir():
             raise ServeError(f"there is no folder {folder} ({option})")
     if settings.report is not None and not (settings.report / REPORT).is_file():
-        raise ServeError(f"{settings.report} has no {REPORT} (--report): `turnwise evaluate MODEL --out DIR` writes one")
+        raise ServeError(
+            f"{settings.report} has no {REPORT} (--report): `turnwise evaluate MODEL --out DIR` writes one"
+        )
 
 
 def load(settings: Settings, observe: Observe) -> Models:
@@ -39,13 +41,13 @@ def load(settings: Settings, observe: Observe) -> Models:
         settings: what is served.
         observe: told of each forward pass.
     """
-    from turnwise.encoder import Encoder
+    from turnwise.models.encoder import Encoder
 
     check(settings)
     models = Models(settings.model, _batcher(Encoder.load(settings.model), settings, observe))
     try:
         if settings.reranker is not None:
-            from turnwise.reranker import Reranker
+            from turnwise.models.reranker import Reranker
 
             models.reranker = OneAtATime(Reranker.load(settings.reranker))
         if settings.responses is not None:

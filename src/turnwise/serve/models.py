@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from turnwise.assist.intents.folder import IntentFolder
     from turnwise.assist.labelling.labelling import Labelling
     from turnwise.assist.responses.responder import Responder
-    from turnwise.coherence import Misfit
-    from turnwise.conversation import Conversation
-    from turnwise.reranker import Reranker
+    from turnwise.core.conversation import Conversation
+    from turnwise.models.coherence import Misfit
+    from turnwise.models.reranker import Reranker
 
 
 class OneAtATime:

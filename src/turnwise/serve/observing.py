@@ -140,7 +140,10 @@ def log_to_standard_error() -> None:
 
 def _told(failure: Exception, log_texts: bool) -> dict[str, Any]:
     """What failed, and where."""
-    frames = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(failure.__traceback__)]
+    frames = [
+        f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
+        for frame in traceback.extract_tb(failure.__traceback__)
+    ]
     told: dict[str, Any] = {"failure": type(failure).__name__, "where": frames[-12:]}
     if log_texts:
         told["message"] = str(failure)

@@ -42,7 +42,12 @@ def run(settings: Settings, host: str, port: int) -> None:
     with contextlib.closing(listen(host, port)) as listening:
         server = Server(settings)
         where = f"[{host}]" if ":" in host else host
-        log(logging.INFO, event="listening", address=f"http://{where}:{listening.getsockname()[1]}/", model=settings.model)
+        log(
+            logging.INFO,
+            event="listening",
+            address=f"http://{where}:{listening.getsockname()[1]}/",
+            model=settings.model,
+        )
         server.run([listening])
     if server.service.failure is not None:
         raise server.service.failure

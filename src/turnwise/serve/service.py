@@ -153,7 +153,13 @@ class Service:
                 self._threads.submit(models.stop)
 
     async def encode(
-        self, batcher: Batcher, items: list[Item], tally: Tally, *, max_length: int | None = None, normalise: bool = True
+        self,
+        batcher: Batcher,
+        items: list[Item],
+        tally: Tally,
+        *,
+        max_length: int | None = None,
+        normalise: bool = True,
     ) -> Encoded:
         """Vectors of what a request asks about.
 
@@ -190,7 +196,9 @@ class Service:
     async def _done_in(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         if self._blocked >= _WAITING:
             self.metrics.refused.inc()
-            raise ServiceError(503, "too much waits to be done: try again in 1 s", code="queue_full", headers={"retry-after": "1"})
+            raise ServiceError(
+                503, "too much waits to be done: try again in 1 s", code="queue_full", headers={"retry-after": "1"}
+            )
         self._blocked += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(threads, work)

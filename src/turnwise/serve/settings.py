@@ -4,7 +4,7 @@ import importlib.util
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from turnwise.errors import TurnwiseError
+from turnwise.core.errors import TurnwiseError
 
 #: What the service is made of besides the core.
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client")

@@ -1,1 +1,4 @@
-"""Training: recipes, and the one loop that fits any model to any objective."""
+"""Training: recipes, the data pipeline, the training loop, checkpoints, distribution and fine-tuning.
+
+May import `core`, `corpus`, `models` and `objectives`.
+"""

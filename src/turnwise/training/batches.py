@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.backbone.compose import Composer
-from turnwise.errors import TurnwiseError
+from turnwise.core.errors import TurnwiseError
+from turnwise.models.backbone.compose import Composer
 from turnwise.objectives.objective import Batch, Objective, Prepared
 from turnwise.training.examples import ExampleTable
 from turnwise.training.order import Blocks, BufferedOrder, Order, WholeOrder, block_size
@@ -89,7 +89,9 @@ class Feed:
             every = len(self.examples) if label is None else _rows(self.examples, label)
             return WholeOrder(every, lambda passed: self._random(passed, 0, *which))
         blocks = Blocks.of(self.examples.labels, label, block_size(self._buffer))
-        return BufferedOrder(blocks, self._buffer, lambda *place: self._random(place[0], 2, *which, *place[1:]), self._read_next)
+        return BufferedOrder(
+            blocks, self._buffer, lambda *place: self._random(place[0], 2, *which, *place[1:]), self._read_next
+        )
 
     def _read_next(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Has the examples that a buffer is filled with read from disk, a block of neighbours at a time."""
@@ -102,7 +104,9 @@ class Feed:
         """What the objective makes of a step's examples."""
         windows, labels = self.examples.rows(self.rows(step))
         random = self._random(step, 1)
-        return self.objective.prepare(Batch(windows, labels, self._texts, self._composer, self._max_length, self._longest, random))
+        return self.objective.prepare(
+            Batch(windows, labels, self._texts, self._composer, self._max_length, self._longest, random)
+        )
 
 
 def _labels(name: str, objective: Objective, examples: ExampleTable) -> Sequence[int | None]:

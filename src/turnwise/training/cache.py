@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.store import Corpus
-from turnwise.errors import TurnwiseError
 
 
 def corpus_source(corpus: Corpus) -> list[str]:
@@ -57,7 +57,9 @@ def _alone(folder: Path) -> Iterator[bool]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)  # which the system lets go of even when this process is killed
         except OSError as error:
-            raise TurnwiseError(f"{folder.parent} cannot be locked ({error}): keep the cache on a local disk") from error
+            raise TurnwiseError(
+                f"{folder.parent} cannot be locked ({error}): keep the cache on a local disk"
+            ) from error
         yield folder.is_dir() and os.path.samestat(os.fstat(handle), folder.stat())
     finally:
         os.close(handle)

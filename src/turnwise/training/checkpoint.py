@@ -15,8 +15,8 @@ from typing import Any, Self
 import torch
 from safetensors.torch import load_file, save_file
 
-from turnwise.errors import TurnwiseError
-from turnwise.files import sha256, sync
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.files import sha256, sync
 
 _MANIFEST = "manifest.json"
 _UNFINISHED = ".writing"
@@ -49,7 +49,9 @@ class Checkpoints:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with contextlib.nullcontext() if error is None else contextlib.suppress(CheckpointError):
             self.wait()
 

@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from turnwise.backbone.ragged import Ragged, spans
-from turnwise.backbone.stream import TokenStream, chunks
-from turnwise.encoder import Encoder
+from turnwise.models.backbone.ragged import Ragged, spans
+from turnwise.models.backbone.stream import TokenStream, chunks
+from turnwise.models.encoder import Encoder
 from turnwise.objectives.objective import Prepared, ReplacingObjective, TokenObjective, TokenStates
 
 Seed = Callable[[int], None]
@@ -151,7 +151,9 @@ class _Gather(torch.autograd.Function):
     """Gathers rows from all processes, which have different numbers of them; the gradient is the sum of what all of them ask."""
 
     @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, own: torch.Tensor, lengths: list[int]) -> tuple[torch.Tensor, ...]:
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, own: torch.Tensor, lengths: list[int]
+    ) -> tuple[torch.Tensor, ...]:
         padded = own.new_zeros(max(lengths), own.shape[1])
         padded[: len(own)] = own
         received = [torch.empty_like(padded) for _ in lengths]
@@ -226,7 +228,11 @@ class TokenStep:
         return list(values)
 
     def _means(
-        self, parts: Sequence[TokenPart], stream: TokenStream, owners: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]
+        self,
+        parts: Sequence[TokenPart],
+        stream: TokenStream,
+        owners: npt.NDArray[np.int64],
+        numbers: npt.NDArray[np.int64],
     ) -> dict[int, torch.Tensor]:
         """What a chunk adds to the losses that have sequences in it."""
         backbone = self._encoder.backbone
@@ -243,7 +249,9 @@ class TokenStep:
         for owner in sums:
             part = parts[owner]
             own = TokenStates(states, stream, np.where(owners == owner, numbers, -1))
-            sums[owner] = (sums[owner] + part.objective.loss_sum(own, part.prepared.facts, part.heads, embeddings)) / part.total
+            sums[owner] = (
+                sums[owner] + part.objective.loss_sum(own, part.prepared.facts, part.heads, embeddings)
+            ) / part.total
         return sums
 
 
@@ -255,7 +263,8 @@ def _together(batches: Sequence[Prepared]) -> Prepared:
     segments = None
     if any(prepared.segments is not None for prepared in batches):
         marks = [
-            np.zeros(len(each.sequences.tokens), np.int32) if each.segments is None else each.segments.tokens for each in batches
+            np.zeros(len(each.sequences.tokens), np.int32) if each.segments is None else each.segments.tokens
+            for each in batches
         ]
         segments = Ragged(np.concatenate(marks), sequences.lengths)
     weights = np.concatenate([prepared.weights for prepared in batches if prepared.weights is not None])

@@ -1,6 +1,6 @@
 """What can stop a run."""
 
-from turnwise.errors import TurnwiseError
+from turnwise.core.errors import TurnwiseError
 
 
 class TrainingError(TurnwiseError):

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.progress import Progress, silent
 from turnwise.corpus.buckets import Buckets
 from turnwise.corpus.store import Corpus
-from turnwise.dialogue import Dialogue
-from turnwise.errors import TurnwiseError
 from turnwise.objectives.objective import Objective
-from turnwise.progress import Progress, silent
 from turnwise.training.cache import corpus_source, once
 from turnwise.training.columns import GrowingArray, read_ahead, release
 from turnwise.training.tokens import TokenTable
@@ -66,7 +66,9 @@ def find_examples(
 
     def write(place: Path) -> None:
         if len(texts) > _MOST_TURNS:
-            raise TurnwiseError(f"{len(texts):,} turns: a run numbers up to {_MOST_TURNS:,}; train on fewer stores, or a share")
+            raise TurnwiseError(
+                f"{len(texts):,} turns: a run numbers up to {_MOST_TURNS:,}; train on fewer stores, or a share"
+            )
         total = len(corpus)
         with contextlib.ExitStack() as stack:
             writers = [_ExampleWriter(place, name, objective, texts, stack) for name, objective in objectives.items()]

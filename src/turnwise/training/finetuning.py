@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnwise.backbone.ragged import Tokens
-from turnwise.backbone.stream import TokenStream, chunks
-from turnwise.encoder import BATCH_TOKENS, Encoder
+from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.stream import TokenStream, chunks
+from turnwise.models.encoder import BATCH_TOKENS, Encoder
 from turnwise.training.errors import TrainingError
 from turnwise.training.machine import seed_all
 from turnwise.training.schedule import learning_rate_factor
@@ -78,7 +78,9 @@ class Weights:
     """A copy of what modules have learnt, to be put back later."""
 
     def __init__(self, *modules: nn.Module):
-        self._live = [value.detach() for module in modules for value in itertools.chain(module.parameters(), module.buffers())]
+        self._live = [
+            value.detach() for module in modules for value in itertools.chain(module.parameters(), module.buffers())
+        ]
         self._kept = [value.clone() for value in self._live]
 
     def keep(self) -> None:
@@ -153,7 +155,9 @@ def fine_tune(
         if step % settings.evaluate_every and step < last:
             continue
         if not math.isfinite(float(total)):
-            raise TrainingError(f"the loss of fine-tuning is {float(total)} by step {step}: try a smaller learning rate")
+            raise TrainingError(
+                f"the loss of fine-tuning is {float(total)} by step {step}: try a smaller learning rate"
+            )
         found = validate(step)
         fit = Fit(fit.score, fit.best, step)
         if found > fit.score:

@@ -31,7 +31,9 @@ def claim(out: Path, recipe: Recipe, resume: bool) -> None:
         if not resume:
             raise TrainingError(f"{out} holds a run already: go on with --resume, or choose another --out")
         if load_recipe(place) != recipe:
-            raise TrainingError(f"{place} is another recipe than the one given: a run goes on with the recipe it began with")
+            raise TrainingError(
+                f"{place} is another recipe than the one given: a run goes on with the recipe it began with"
+            )
         return
     if out.is_dir() and any(out.iterdir()):
         raise TrainingError(f"{out} holds other files: choose a new or empty folder")
@@ -51,6 +53,10 @@ def expect_trained(place: Path, recipe: Recipe, corpus: Corpus) -> None:
         TrainingError: if it does not.
     """
     if not (place / TRAINED).is_file() or load_recipe(place / "recipe.yaml") != recipe:
-        raise TrainingError(f"{place} does not hold the finished first stage of the recipe: train that first, or leave it out")
+        raise TrainingError(
+            f"{place} does not hold the finished first stage of the recipe: train that first, or leave it out"
+        )
     if (place / TRAINED).read_text(encoding="utf-8") != "\n".join(corpus_source(reading(recipe, corpus))):
-        raise TrainingError(f"{place} learnt from another corpus: a run goes on with the stores and splits it began with")
+        raise TrainingError(
+            f"{place} learnt from another corpus: a run goes on with the stores and splits it began with"
+        )

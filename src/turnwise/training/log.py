@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from turnwise.card import card_lines
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.svg import line_chart
 from turnwise.corpus.store import Corpus
-from turnwise.errors import TurnwiseError
-from turnwise.svg import line_chart
+from turnwise.models.model_card import card_lines
 from turnwise.training.recipe import Recipe
 
 

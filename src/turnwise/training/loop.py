@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from turnwise.backbone.stream import to_device
+from turnwise.core.files import write_whole
+from turnwise.core.progress import Progress, silent
 from turnwise.corpus.store import Corpus
-from turnwise.encoder import COMPRESSION
-from turnwise.files import write_whole
+from turnwise.models.backbone.stream import to_device
+from turnwise.models.encoder import COMPRESSION
 from turnwise.objectives.objective import BatchStates, Figures, Objective, Prepared
-from turnwise.progress import Progress, silent
 from turnwise.training.batches import Feed, prepared_steps
 from turnwise.training.cache import corpus_source
 from turnwise.training.checkpoint import CheckpointError, Checkpoints, latest_checkpoint, load_checkpoint
@@ -120,11 +120,15 @@ class _Run:
         self.device, self.main = self.processes.device, self.processes.main
         self.half = half_precision(recipe.precision)
         with self.processes.together():
-            if self.main:  # alone: another process would find what this one has just written, and take it for an earlier run
+            if (
+                self.main
+            ):  # alone: another process would find what this one has just written, and take it for an earlier run
                 claim(out, recipe, resume)
         place: str | Path = recipe.backbone
         if recipe.first is not None:
-            place = first or _first(recipe.first, corpus, out / FIRST, resume, progress, tensorboard, cache, self.processes)
+            place = first or _first(
+                recipe.first, corpus, out / FIRST, resume, progress, tensorboard, cache, self.processes
+            )
             expect_trained(place, recipe.first, corpus)
         torch.manual_seed(recipe.seed)
         objectives = recipe.make()
@@ -512,7 +516,9 @@ def _first(
     run.fit(None, told)
     run.finish()
     if run.interrupted:  # at its last step: what is over for the stage is not for the whole
-        raise TrainingInterruptedError("interrupted after the first stage; all is saved. Go on with the same command and --resume")
+        raise TrainingInterruptedError(
+            "interrupted after the first stage; all is saved. Go on with the same command and --resume"
+        )
     processes.whereabouts = before  # which the stage has made its own, and would be kept in memory by
     del run
     release_memory()

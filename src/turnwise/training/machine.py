@@ -9,7 +9,7 @@ from types import FrameType
 
 import torch
 
-from turnwise.backbone.backbone import Backbone
+from turnwise.models.backbone.backbone import Backbone
 from turnwise.training.recipe import Compiling, Precision
 
 #: Bytes of activations that a token costs per layer and hidden unit, in float32; measured on BERT, generously.

@@ -6,14 +6,14 @@ from typing import cast
 
 from torch import nn
 
-from turnwise.backbone.marked import WINDOW, Task
-from turnwise.backbone.source import locate
-from turnwise.encoder import Encoder
+from turnwise.corpus.slots.template import SlotMarks
+from turnwise.models.backbone.marked import WINDOW, Task
+from turnwise.models.backbone.source import locate
+from turnwise.models.encoder import Encoder
+from turnwise.models.reranker import Reranker, is_reranker
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.response_selection import ResponseSelection
 from turnwise.objectives.utterance_manipulation import UtteranceManipulation
-from turnwise.reranker import Reranker, is_reranker
-from turnwise.template import SlotMarks
 from turnwise.training.errors import TrainingError
 from turnwise.training.recipe import Recipe
 
@@ -24,7 +24,9 @@ Model = Encoder | Reranker
 Heads = Mapping[str, nn.Module]
 
 
-def start(recipe: Recipe, place: str | Path, objectives: Mapping[str, Objective], marks: SlotMarks | None) -> tuple[Encoder, Heads]:
+def start(
+    recipe: Recipe, place: str | Path, objectives: Mapping[str, Objective], marks: SlotMarks | None
+) -> tuple[Encoder, Heads]:
     """What is trained, with the special tokens and the dropout that the recipe wants; and the heads, if it is a re-ranker's.
 
     Args:
@@ -42,7 +44,9 @@ def start(recipe: Recipe, place: str | Path, objectives: Mapping[str, Objective]
     tokens = tuple(dict.fromkeys(token for objective in objectives.values() for token in objective.special_tokens))
     styles = {objective.style for objective in objectives.values()}
     if len(styles) > 1:
-        raise TrainingError("objectives of one run must join turns in one way; these mix [SYS]/[USR] marks and separators")
+        raise TrainingError(
+            "objectives of one run must join turns in one way; these mix [SYS]/[USR] marks and separators"
+        )
     if marks is not None:
         encoder.marks = marks
         tokens += marks.tokens

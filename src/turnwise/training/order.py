@@ -99,7 +99,11 @@ class Blocks:
     def members(self, block: int) -> Rows:
         """The numbers of the examples that count in a block."""
         first, last = self.range(block)
-        return np.arange(first, last) if self.label is None else first + np.flatnonzero(self.labels[first:last] == self.label)
+        return (
+            np.arange(first, last)
+            if self.label is None
+            else first + np.flatnonzero(self.labels[first:last] == self.label)
+        )
 
 
 class BufferedOrder:

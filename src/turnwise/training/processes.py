@@ -20,7 +20,7 @@ import torch.distributed as dist
 from accelerate import PartialState
 from torch import nn
 
-from turnwise.errors import TurnwiseError
+from turnwise.core.errors import TurnwiseError
 from turnwise.training.errors import ProcessLostError, TrainingError
 from turnwise.training.watch import Watch
 
@@ -75,7 +75,9 @@ class Processes:
                 self._terminate = signal.signal(signal.SIGTERM, self._terminated)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._watch is None:
             return
         if error is None:

@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import yaml
 
-from turnwise.backbone.pooling import Pooling
-from turnwise.errors import TurnwiseError
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.options import OptionError, checked
+from turnwise.models.backbone.pooling import Pooling
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective, options_of
-from turnwise.options import OptionError, checked
-from turnwise.recipes import packaged, yaml_text
 from turnwise.training.order import NEIGHBOURS
+from turnwise.training.recipes import packaged, yaml_text
 
 Schedule = Literal["constant", "linear", "cosine", "one-cycle"]
 Optimizer = Literal["adam", "adamw"]
@@ -35,7 +35,16 @@ _LOOP_OPTIONS: dict[str, tuple[Any, float]] = {
 
 #: What a first stage takes from the recipe that it belongs to, unless it says otherwise: what describes the run, not the method.
 INHERITED = (
-    *("backbone", "pooling", "corpus_share", "combine_turns", "least_turns", "max_length", "dropout", "attention_dropout"),
+    *(
+        "backbone",
+        "pooling",
+        "corpus_share",
+        "combine_turns",
+        "least_turns",
+        "max_length",
+        "dropout",
+        "attention_dropout",
+    ),
     *("layers", "precision", "compile", "tokens_per_forward", "seed", "shuffle_buffer"),
     *("checkpoint_every", "keep", "log_every", "workers"),
 )
@@ -150,7 +159,9 @@ class Recipe:
             if not 0 <= getattr(self, key) < 1:
                 raise RecipeError(f"{key}={getattr(self, key)}: a share from 0 to below 1")
         if self.shuffle_buffer is not None and self.shuffle_buffer < NEIGHBOURS:
-            raise RecipeError(f"shuffle_buffer={self.shuffle_buffer}: needs to be {NEIGHBOURS} or more; null shuffles everything")
+            raise RecipeError(
+                f"shuffle_buffer={self.shuffle_buffer}: needs to be {NEIGHBOURS} or more; null shuffles everything"
+            )
         if not 0 < self.corpus_share <= 1:
             raise RecipeError(f"corpus_share={self.corpus_share}: a share from above 0 to 1")
         if self.pooling == "first-last":
@@ -332,7 +343,9 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> No
 
 
 def _objectives(value: Any) -> dict[str, dict[str, Any]]:
-    if not isinstance(value, dict) or not all(isinstance(options, dict | None) or options is False for options in value.values()):
+    if not isinstance(value, dict) or not all(
+        isinstance(options, dict | None) or options is False for options in value.values()
+    ):
         raise RecipeError("objectives: expected names, each with its options, or false to leave one out")
     return {
         name: {key: _loop_option(name, key, given) for key, given in (options or {}).items()}

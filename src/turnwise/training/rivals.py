@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from turnwise.backbone.source import locate
+from turnwise.core.dialogue import Turn
+from turnwise.core.files import sha256
+from turnwise.core.progress import Progress, silent
 from turnwise.corpus.store import Corpus
-from turnwise.dialogue import Turn
-from turnwise.encoder import TOKENISED, Encoder
-from turnwise.files import sha256
-from turnwise.progress import Progress, silent
+from turnwise.models.backbone.source import locate
+from turnwise.models.encoder import TOKENISED, Encoder
 from turnwise.training.cache import corpus_source, once
 from turnwise.training.tokens import RivalTable, TokenTable
 

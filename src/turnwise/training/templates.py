@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from turnwise.backbone.pooling import PoolerLayer
-from turnwise.compression import Compression, behind_layer
+from turnwise.corpus.slots.template import SlotMarks, Template
+from turnwise.corpus.slots.templates import expect_named_splits
 from turnwise.corpus.store import Corpus
-from turnwise.corpus.templates import expect_named_splits
-from turnwise.encoder import Encoder
+from turnwise.models.backbone.pooling import PoolerLayer
+from turnwise.models.compression import Compression, behind_layer
+from turnwise.models.encoder import Encoder
 from turnwise.objectives.objective import Objective
-from turnwise.template import SlotMarks, Template
 
 
 def slot_marks(corpus: Corpus, objectives: Mapping[str, Objective]) -> SlotMarks | None:

@@ -17,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
-from turnwise.backbone.compose import tokenise
-from turnwise.backbone.ragged import Ragged, Tokens, spans
+from turnwise.core.dialogue import Dialogue, same_text
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.progress import Progress, silent
 from turnwise.corpus.buckets import Buckets
 from turnwise.corpus.fingerprints import NumberedFingerprints, fingerprint
+from turnwise.corpus.slots.template import SlotMarks, Template
 from turnwise.corpus.store import Corpus
-from turnwise.dialogue import Dialogue, same_text
-from turnwise.errors import TurnwiseError
-from turnwise.progress import Progress, silent
-from turnwise.template import SlotMarks, Template
+from turnwise.models.backbone.compose import tokenise
+from turnwise.models.backbone.ragged import Ragged, Tokens, spans
 from turnwise.training.cache import corpus_source, once
 from turnwise.training.columns import GrowingArray, read_ahead, release
 
@@ -77,7 +77,9 @@ class TokenTable:
     def __init__(self, folder: Path, templates: TemplateTokens | None = None):
         self._templates = templates
         self._rivals: RivalTable | None = None
-        self._tokens = np.memmap(folder / "tokens.bin", np.int32, "r") if (folder / "tokens.bin").stat().st_size else _none()
+        self._tokens = (
+            np.memmap(folder / "tokens.bin", np.int32, "r") if (folder / "tokens.bin").stat().st_size else _none()
+        )
         self._ends = np.load(folder / "ends.npy", mmap_mode="r")
         self._speakers = np.load(folder / "speakers.npy", mmap_mode="r")
         #: For each turn, a number that turns of equal text share; case and surrounding space do not count.

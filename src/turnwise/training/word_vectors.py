@@ -18,11 +18,11 @@ import torch
 from scipy.sparse import coo_array, csr_array
 from torch.nn import functional
 
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.files import sync
+from turnwise.core.progress import Progress, silent
+from turnwise.core.word_tokenizer import words_of
 from turnwise.corpus.store import Corpus
-from turnwise.errors import TurnwiseError
-from turnwise.files import sync
-from turnwise.progress import Progress, silent
-from turnwise.words import words_of
 
 #: Words whose neighbours are counted at once: what is held besides the distinct pairs.
 CHUNK_WORDS = 1 << 19
@@ -185,7 +185,9 @@ def _texts(corpus: Corpus, what: str, progress: Progress) -> Iterator[str]:
             progress(what, number, total)
 
 
-def _chunks(texts: Iterator[str], numbers: dict[str, int]) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+def _chunks(
+    texts: Iterator[str], numbers: dict[str, int]
+) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
     """The known words of many texts end to end, as numbers, and how many each text has."""
     words, lengths = array("i"), array("i")
     for text in texts:
@@ -211,7 +213,9 @@ def _pairs_of(words: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], wind
     if not rows:
         return csr_array((size, size))
     # equal pairs are summed in the conversion
-    return coo_array((np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(size, size)).tocsr()
+    return coo_array(
+        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(size, size)
+    ).tocsr()
 
 
 # ---- fitting
@@ -241,7 +245,9 @@ class Factors:
         self.words, self.contexts = first.to(device), second.to(device)
         self._squares = torch.zeros_like(self.words), torch.zeros_like(self.contexts)
 
-    def step(self, words: torch.Tensor, contexts: torch.Tensor, counts: torch.Tensor, learning_rate: float) -> torch.Tensor:
+    def step(
+        self, words: torch.Tensor, contexts: torch.Tensor, counts: torch.Tensor, learning_rate: float
+    ) -> torch.Tensor:
         """One step of AdaGrad on the summed loss of some pairs; gives that loss as it was before.
 
         Args:
@@ -279,7 +285,12 @@ def _row_gradients(
 
 
 def _adagrad(
-    values: torch.Tensor, squares: torch.Tensor, rows: torch.Tensor, gradients: torch.Tensor, fixed: int, learning_rate: float
+    values: torch.Tensor,
+    squares: torch.Tensor,
+    rows: torch.Tensor,
+    gradients: torch.Tensor,
+    fixed: int,
+    learning_rate: float,
 ) -> None:
     """AdaGrad's step for some rows, each given once; the column `fixed` stays as it is."""
     gradients[:, fixed] = 0
@@ -297,7 +308,9 @@ def fit(
         WordVectorError: if they grow beyond all bounds.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    words, contexts, counts = (torch.from_numpy(each).to(device) for each in (*pairs.coords, pairs.data.astype(np.float32)))
+    words, contexts, counts = (
+        torch.from_numpy(each).to(device) for each in (*pairs.coords, pairs.data.astype(np.float32))
+    )
     factors = Factors(pairs.shape[0], size, seed, device)
     generator = torch.Generator().manual_seed(seed)
     batch = min(max(pairs.nnz // BATCHES, SMALLEST_BATCH), LARGEST_BATCH[device.type])
@@ -311,5 +324,7 @@ def fit(
         progress(f"learning: loss {losses[-1]:.4f}", epoch, epochs)
     vectors = factors.vectors()
     if not np.isfinite(vectors).all():
-        raise WordVectorError(f"the vectors grow beyond all bounds at a learning rate of {learning_rate:g}: take a smaller one")
+        raise WordVectorError(
+            f"the vectors grow beyond all bounds at a learning rate of {learning_rate:g}: take a smaller one"
+        )
     return vectors, tuple(losses)

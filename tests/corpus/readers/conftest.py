@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outcomes import Outcome, outcome_of
 
+from tests.helpers.outcomes import Outcome, outcome_of
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.intake import CorpusError
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from layouts import BASES, LAYOUTS, Layout
 
+from tests.helpers.layouts import BASES, LAYOUTS, Layout
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.registry import READERS

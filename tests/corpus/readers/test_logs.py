@@ -14,14 +14,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from layouts import LAYOUTS, csv_bytes, jsonl_bytes, lay_out, parquet_bytes
-from outcomes import outcome_of
 
+from tests.helpers.layouts import LAYOUTS, csv_bytes, jsonl_bytes, lay_out, parquet_bytes
+from tests.helpers.outcomes import outcome_of
+from turnwise.core.dialogue import Dialogue, Slot, Turn
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.readers.jsonl import to_json
 from turnwise.corpus.readers.roles import ROLE_WORDS
-from turnwise.dialogue import Dialogue, Slot, Turn
 
 COLUMNS = ("conversation", "speaker", "text", "time")
 
@@ -85,7 +85,9 @@ def test_a_conversation_may_be_spread_over_files(tmp_path: Path, attempt: Callab
     outcome = attempt("table", folder, time="time")
     (dialogue,) = outcome.dialogues
     assert [text for _, text in said(dialogue)] == ["Bye", "Late already", "Good morning"]
-    assert [(it["file"], it["line"], it["reason"]) for it in outcome.rejected] == [("tuesday.tsv", 3, "the text is empty")]
+    assert [(it["file"], it["line"], it["reason"]) for it in outcome.rejected] == [
+        ("tuesday.tsv", 3, "the text is empty")
+    ]
     assert [file["name"] for file in outcome.manifest["inputs"]] == ["monday.csv", "tuesday.tsv", "wednesday.csv.gz"]
 
 
@@ -115,7 +117,9 @@ def test_times_are_understood(first: str, second: str, options: dict, tmp_path: 
 @pytest.mark.parametrize(
     "moments",
     [
-        pa.array([datetime(2024, 5, 1, 10, tzinfo=UTC), datetime(2024, 5, 1, 9, tzinfo=UTC)], pa.timestamp("us", "UTC")),
+        pa.array(
+            [datetime(2024, 5, 1, 10, tzinfo=UTC), datetime(2024, 5, 1, 9, tzinfo=UTC)], pa.timestamp("us", "UTC")
+        ),
         pa.array([datetime(2024, 5, 1, 10), datetime(2024, 5, 1, 9)], pa.timestamp("ns")),  # noqa: DTZ001 (without a zone)
         pa.array([datetime(2024, 5, 1, 10), datetime(2024, 5, 1, 9)], pa.timestamp("s")),  # noqa: DTZ001
         pa.array(
@@ -149,9 +153,13 @@ def test_times_of_parquet_are_understood(moments: pa.Array, tmp_path: Path, atte
         ("13/13/2024", {"time_format": "%d/%m/%Y"}, "it does not fit '%d/%m/%Y'"),
     ],
 )
-def test_a_time_that_cannot_be_read_rejects_its_row_alone(moment: str, options: dict, hint: str, tmp_path: Path, attempt: Callable):
+def test_a_time_that_cannot_be_read_rejects_its_row_alone(
+    moment: str, options: dict, hint: str, tmp_path: Path, attempt: Callable
+):
     good = "01/05/2024" if options else "2024-05-01"
-    folder = table(tmp_path / "in", ("a", "user", "Hello", good), ("a", "bot", "Lost", moment), ("a", "user", "Bye", good))
+    folder = table(
+        tmp_path / "in", ("a", "user", "Hello", good), ("a", "bot", "Lost", moment), ("a", "user", "Bye", good)
+    )
     outcome = attempt("table", folder, time="time", **options)
     assert [text for it in outcome.dialogues for _, text in said(it)] == ["Hello", "Bye"]
     (rejection,) = outcome.rejected
@@ -189,9 +197,7 @@ def test_a_row_without_a_conversation_is_rejected_alone(tmp_path: Path, attempt:
 
 def test_quoted_cells_may_hold_line_ends_and_delimiters(tmp_path: Path, attempt: Callable):
     """As e-mails in a spreadsheet do; the lines that rejections tell are those of the file."""
-    content = (
-        b'conversation,speaker,text\r\na,user,"Dear all,\r\n\r\nit says ""no"", twice.\r\nAnn"\r\na,,lost\r\na,bot,"x\ty;z"\r\n'
-    )
+    content = b'conversation,speaker,text\r\na,user,"Dear all,\r\n\r\nit says ""no"", twice.\r\nAnn"\r\na,,lost\r\na,bot,"x\ty;z"\r\n'
     outcome = attempt("table", lay_out(tmp_path / "in", {"mail.csv": content}))
     (dialogue,) = outcome.dialogues
     assert said(dialogue) == [("user", 'Dear all,\r\n\r\nit says "no", twice.\r\nAnn'), ("system", "x\ty;z")]
@@ -263,7 +269,13 @@ def test_a_map_of_speakers_goes_before_role_words_and_a_star_after_them(tmp_path
 
 def test_names_without_a_role_are_numbered_by_conversation_and_counted(tmp_path: Path, attempt: Callable):
     """That somebody's names were not understood should not go unnoticed: the facts tell how many turns it was."""
-    rows = [("a", "Ann", "1", ""), ("a", "Bob", "2", ""), ("a", "ann ", "3", ""), ("b", "Bob", "4", ""), ("b", "user", "5", "")]
+    rows = [
+        ("a", "Ann", "1", ""),
+        ("a", "Bob", "2", ""),
+        ("a", "ann ", "3", ""),
+        ("b", "Bob", "4", ""),
+        ("b", "user", "5", ""),
+    ]
     outcome = attempt("table", table(tmp_path / "in", *rows))
     assert [[who for who, _ in said(it)] for it in outcome.dialogues] == [
         ["speaker_1", "speaker_2", "speaker_1"],
@@ -358,7 +370,9 @@ def test_a_message_of_nothing_but_an_image_is_rejected(tmp_path: Path, attempt: 
         ({"role": "user", "content": " "}, "the text is empty"),
     ],
 )
-def test_a_message_that_nobody_can_read_is_rejected_alone(message: dict, reason: str, tmp_path: Path, attempt: Callable):
+def test_a_message_that_nobody_can_read_is_rejected_alone(
+    message: dict, reason: str, tmp_path: Path, attempt: Callable
+):
     outcome = attempt("messages", chat(tmp_path / "in", {"role": "user", "content": "Hi"}, message))
     assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
     assert reason in outcome.reasons[0]
@@ -366,7 +380,9 @@ def test_a_message_that_nobody_can_read_is_rejected_alone(message: dict, reason:
 
 
 @pytest.mark.parametrize("message", [None, "Hi", {"content": "Hi"}, {"role": "user"}, {"role": "user", "content": [5]}])
-def test_a_message_of_another_shape_rejects_its_conversation_and_no_other(message: Any, tmp_path: Path, attempt: Callable):
+def test_a_message_of_another_shape_rejects_its_conversation_and_no_other(
+    message: Any, tmp_path: Path, attempt: Callable
+):
     fine = {"id": "fine", "messages": [{"role": "user", "content": "Hi"}]}
     broken = {"id": "broken", "messages": [{"role": "user", "content": "Hi"}, message]}
     outcome = attempt("messages", lay_out(tmp_path / "in", {"chats.jsonl": jsonl_bytes(broken, fine)}))
@@ -465,7 +481,9 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 #: Everything that a file can hold: no half characters; NUL is refused in texts.
 _words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-_texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40).map(str.strip)
+_texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40).map(
+    str.strip
+)
 _speakers = st.sampled_from(["user", "system", "speaker_1", "speaker_2", "speaker_17"])
 
 
@@ -517,7 +535,10 @@ def test_the_schema_is_one():
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 def test_what_any_reader_reads_can_be_written_and_read_again(layout: Any, tmp_path: Path):
     """Import → `to_json` → import gives the same dialogues, labels, sources and splits."""
-    lines = [to_json(it) for it in import_corpus(layout.reader, layout.write(tmp_path / "in"), tmp_path / "a", **layout.options)]
+    lines = [
+        to_json(it)
+        for it in import_corpus(layout.reader, layout.write(tmp_path / "in"), tmp_path / "a", **layout.options)
+    ]
     for line in lines:
         VALIDATOR.validate(json.loads(line))
     lay_out(tmp_path / "own", {"own.jsonl": "\n".join(lines)})

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from layouts import BASES, LAYOUTS, Layout, csv_bytes, jsonl_bytes, lay_out, parquet_bytes
 
+from tests.helpers.layouts import BASES, LAYOUTS, Layout, csv_bytes, jsonl_bytes, lay_out, parquet_bytes
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.registry import READERS
@@ -172,7 +172,9 @@ def test_what_follows_a_json_document_is_listed(reader: str, junk: str, tmp_path
     assert outcome.rejected or outcome.error
 
 
-@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout.main_file.endswith(".gz")], ids=lambda it: it.name)
+@pytest.mark.parametrize(
+    "layout", [layout for layout in LAYOUTS if layout.main_file.endswith(".gz")], ids=lambda it: it.name
+)
 @pytest.mark.parametrize("damage", ["cut", "flipped", "not gzip", "empty", "trailing"])
 def test_a_damaged_gzip_file_is_listed(layout: Layout, damage: str, tmp_path: Path, attempt: Callable):
     content = layout.content
@@ -208,7 +210,9 @@ def test_a_parquet_file_broken_anywhere_gives_an_error_or_a_store(tmp_path: Path
         damaged = bytearray(layout.content)
         damaged[position] ^= 0x55
         with contextlib.suppress(CorpusError):
-            import_corpus("table", layout.write(tmp_path / f"flip-{position}", bytes(damaged)), tmp_path / "out", **layout.options)
+            import_corpus(
+                "table", layout.write(tmp_path / f"flip-{position}", bytes(damaged)), tmp_path / "out", **layout.options
+            )
 
 
 # ---- bytes
@@ -224,7 +228,9 @@ def test_a_nul_byte_in_a_text_is_listed(reader: str, tmp_path: Path, attempt: Ca
 
 
 @pytest.mark.parametrize("reader", [name for name, known in READERS.items() if known.encoding == "utf-8"])
-def test_a_byte_of_another_encoding_is_listed_with_its_line_and_a_way_out(reader: str, tmp_path: Path, attempt: Callable):
+def test_a_byte_of_another_encoding_is_listed_with_its_line_and_a_way_out(
+    reader: str, tmp_path: Path, attempt: Callable
+):
     layout = BASES[reader]
     name, text = _text_in(layout)
     outcome = attempt(reader, _with_text(layout, tmp_path / "in", lambda text: text + b"\xe9"), **layout.options)
@@ -260,7 +266,9 @@ def test_utf_16_is_read_and_half_a_character_is_no_crash(reader: str, cut: int, 
     """Spreadsheets export 'Unicode text' as UTF-16; a cut file ends in the middle of a character."""
     layout = BASES[reader]
     content = layout.content.decode().encode("utf-16")
-    outcome = attempt(reader, layout.write(tmp_path / "in", content[: len(content) - cut]), encoding="utf-16", **layout.options)
+    outcome = attempt(
+        reader, layout.write(tmp_path / "in", content[: len(content) - cut]), encoding="utf-16", **layout.options
+    )
     if cut:
         assert outcome.rejected or outcome.error
     else:
@@ -272,7 +280,9 @@ def test_utf_16_is_read_and_half_a_character_is_no_crash(reader: str, cut: int, 
 
 @each_reader
 @pytest.mark.parametrize(("filler", "megabytes"), [("x", 10), (" ", 1), ("\t", 1), (": ", 1), ('"', 1), ("0", 1)])
-def test_a_line_of_megabytes_is_taken_in_seconds(reader: str, filler: str, megabytes: int, tmp_path: Path, attempt: Callable):
+def test_a_line_of_megabytes_is_taken_in_seconds(
+    reader: str, filler: str, megabytes: int, tmp_path: Path, attempt: Callable
+):
     """Junk of any kind at the end: the dialogues before it are kept, and what is quoted of it is short.
 
     A pattern that backtracks would need hours for one of these.
@@ -383,14 +393,18 @@ def test_ids_in_a_store_are_unique_even_if_the_file_repeats_itself(reader: str, 
     if reader in LABELS_IN_OTHER_FILES:
         assert outcome.rejected
         return
-    assert {dialogue.id for dialogue in layout.expected} <= {dialogue.id for dialogue in outcome.dialogues} or outcome.error
+    assert {dialogue.id for dialogue in layout.expected} <= {
+        dialogue.id for dialogue in outcome.dialogues
+    } or outcome.error
 
 
 @pytest.mark.parametrize("turns", ['"abc"', '{"a": 1}', "5", "null"])
 def test_metalwoz_turns_that_are_no_list_are_refused(turns: str, tmp_path: Path, attempt: Callable):
     """The letters of a string and the keys of an object would pass for turns."""
     layout = BASES["metalwoz"]
-    outcome = attempt("metalwoz", layout.write(tmp_path / "in", layout.content + b'{"id": "m3", "turns": %s}' % turns.encode()))
+    outcome = attempt(
+        "metalwoz", layout.write(tmp_path / "in", layout.content + b'{"id": "m3", "turns": %s}' % turns.encode())
+    )
     assert outcome.dialogues == layout.expected
     assert [rejection["line"] for rejection in outcome.rejected] == [3]
 
@@ -463,7 +477,9 @@ def _documents(layout: Layout) -> Iterator[tuple[str, Any, bytes]]:
 @pytest.mark.parametrize("reader", [*JSON_FILES, *JSON_LINES])
 def test_a_wrong_type_anywhere_is_listed(reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Every place of the file, changed into everything that JSON can hold: no dialogue is lost without a word."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # thousands of stores; that they reach the disk is not the point
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: None
+    )  # thousands of stores; that they reach the disk is not the point
     layout = BASES[reader]
     turns = sum(len(dialogue.turns) for dialogue in layout.expected)
     faults = []
@@ -524,7 +540,9 @@ def test_random_damage_is_no_crash(reader: str, seed: int, tmp_path: Path, attem
             case 2:
                 content[start:start] = content[start:end]
             case 3:
-                content[start:end] = chance.choice([b'"', b"\n", b"\t", b"\\", b"\\ud800", b"\r", b"null", b"[", b",", b"{}"])
+                content[start:end] = chance.choice(
+                    [b'"', b"\n", b"\t", b"\\", b"\\ud800", b"\r", b"null", b"[", b",", b"{}"]
+                )
         content = content or bytearray(b"x")
     attempt(reader, layout.write(tmp_path / "in", bytes(content)), **layout.options)
 
@@ -573,16 +591,26 @@ def _massive(**changes: Any) -> bytes:
         ("massive", _massive(id=9), "'id' must be a text that is not blank"),
         ("massive", _massive(intent=" "), "'intent' must be a text that is not blank"),
         ("massive", _massive(partition="extra"), "the partition 'extra' is none of train, dev, test"),
-        ("massive", _massive(annot_utt="feed [pet : cats]"), "the annotation has other words than the text 'feed cows'"),
+        (
+            "massive",
+            _massive(annot_utt="feed [pet : cats]"),
+            "the annotation has other words than the text 'feed cows'",
+        ),
         ("massive", _massive(annot_utt="feed [pet cows]"), "a slot is marked as '[name : value]'"),
         ("massive", _massive(annot_utt="feed [ : cows]"), "a slot has no name"),
         ("massive", _massive(annot_utt="feed [pet : ] cows"), "the slot 'pet' has no value"),
-        ("hwu64_kfold", b"9;pets;feed;feed [pet : cows];feed cats;\n", "the annotation has other words than the text 'feed cats'"),
+        (
+            "hwu64_kfold",
+            b"9;pets;feed;feed [pet : cows];feed cats;\n",
+            "the annotation has other words than the text 'feed cats'",
+        ),
         ("hwu64_kfold", b"9;;feed;feed cows;feed cows;\n", "'scenario' must be a text that is not blank"),
         ("hwu64_kfold", b"9;pets;feed\n", "'answer_annotation' must be a text that is not blank"),
     ],
 )
-def test_a_fault_is_listed_with_its_line_and_reason(reader: str, content: bytes, reason: str, tmp_path: Path, attempt: Callable):
+def test_a_fault_is_listed_with_its_line_and_reason(
+    reader: str, content: bytes, reason: str, tmp_path: Path, attempt: Callable
+):
     layout = BASES[reader]
     outcome = attempt(reader, layout.write(tmp_path / "in", layout.content + content), **layout.options)
     assert outcome.dialogues == layout.expected
@@ -627,7 +655,9 @@ def test_a_line_of_a_slot_gated_file_that_does_not_fit_is_listed(
     """By its line, and the other lines are kept."""
     layout = BASES[reader]
     outcome = attempt(reader, lay_out(layout.write(tmp_path / "in"), {f"data/{reader}/test/{file}": content}))
-    assert [(it["file"], it["line"], it["kind"]) for it in outcome.rejected] == [(f"data/{reader}/test/seq.in", line, "dialogue")]
+    assert [(it["file"], it["line"], it["kind"]) for it in outcome.rejected] == [
+        (f"data/{reader}/test/seq.in", line, "dialogue")
+    ]
     assert reason in outcome.rejected[0]["reason"]
     assert outcome.dialogues == tuple(dialogue for dialogue in layout.expected if dialogue.id != f"test/{line}")
 
@@ -655,12 +685,16 @@ def test_slot_gated_files_of_unequal_length_are_listed_and_no_label_strays(
 def test_a_slot_tag_that_cannot_be_decoded_costs_its_utterance_alone(tmp_path: Path, attempt: Callable):
     layout = BASES["snips"]
     name = "data/snips/test/seq.out"
-    outcome = attempt("snips", lay_out(layout.write(tmp_path / "in"), {name: b"O \xe9\n" + layout.files[name].split(b"\n", 1)[1]}))
+    outcome = attempt(
+        "snips", lay_out(layout.write(tmp_path / "in"), {name: b"O \xe9\n" + layout.files[name].split(b"\n", 1)[1]})
+    )
     assert outcome.dialogues == layout.expected[1:]
     assert [(it["file"], it["line"]) for it in outcome.rejected] == [(name, 1), ("data/snips/test/seq.in", 1)]
 
 
-@pytest.mark.parametrize("row", [["only a text"], ["a text", 5], ["a text", " "], ["", "feed_pet"], "ab", None, {"text": "intent"}])
+@pytest.mark.parametrize(
+    "row", [["only a text"], ["a text", 5], ["a text", " "], ["", "feed_pet"], "ab", None, {"text": "intent"}]
+)
 def test_a_clinc150_entry_that_is_no_pair_is_listed(row: Any, tmp_path: Path, attempt: Callable):
     content = json.dumps({"val": [["feed the goat", "feed_pet"], row], "train": [["is it fed", "pet_status"]]})
     outcome = attempt("clinc150", lay_out(tmp_path / "in", {"data_full.json": content}))
@@ -840,7 +874,9 @@ def test_parquet_columns_of_odd_types_are_read_or_refused(tmp_path: Path, attemp
     assert [turn.speaker for turn in dialogue.turns] == ["speaker_1", "speaker_2", "speaker_1"]
     assert [turn.intent for turn in dialogue.turns] == ["0", None, "7"]
     assert dialogue.split == "1.5"
-    for number, texts in enumerate([[1, 2, 3], [b"a", b"b", b"c"], [day] * 3, [["a"], ["b"], []], [1.5, float("nan"), None]]):
+    for number, texts in enumerate(
+        [[1, 2, 3], [b"a", b"b", b"c"], [day] * 3, [["a"], ["b"], []], [1.5, float("nan"), None]]
+    ):
         file = parquet_bytes({**columns, "text": texts})
         outcome = attempt("table", lay_out(tmp_path / str(number), {"log.parquet": file}), intent="label")
         assert "not a string" in outcome.error or "empty" in outcome.error

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.registry import READERS
 from turnwise.corpus.store import Store
-from turnwise.dialogue import SYSTEM, USER, Dialogue
 
 
 @dataclass
@@ -150,7 +150,9 @@ def test_every_utterance_is_kept_rejected_or_left_out_by_a_named_rule(
     outcome = read(reader, place)
     kinds = Counter(rejection["kind"] for rejection in outcome.rejected)
     left_out = outcome.manifest["left_out"]
-    by_rule = left_out.get("API calls as targets", 0) + left_out.get("turns of a shorter moment of the same conversation", 0)
+    by_rule = left_out.get("API calls as targets", 0) + left_out.get(
+        "turns of a shorter moment of the same conversation", 0
+    )
     assert held[1] == kept[1] + kinds["turn"] + by_rule
     assert held[0] == kept[0] + kinds["dialogue"]
 
@@ -158,7 +160,9 @@ def test_every_utterance_is_kept_rejected_or_left_out_by_a_named_rule(
 @pytest.mark.parametrize(
     ("reader", "splits"),
     [
-        pytest.param("schema_guided_dialogue", {"train": 16_142, "valid": 2_482, "test": 4_201}, marks=pytest.mark.full),
+        pytest.param(
+            "schema_guided_dialogue", {"train": 16_142, "valid": 2_482, "test": 4_201}, marks=pytest.mark.full
+        ),
         ("multiwoz", {"train": 8_437, "valid": 1_000, "test": 1_000}),
         ("woz2", {"train": 600, "valid": 200, "test": 400}),
         ("dstc2", {"train": 1_612, "valid": 506, "test": 1_117}),
@@ -208,7 +212,10 @@ def test_responses_leave_out_negatives_by_count(read: Read):
 
 
 def test_labelled_responses_keep_both_kinds(read: Read):
-    assert read("labelled_responses", "douban").summary.intents == {"right response": 253, "wrong response": 2_000 - 253}
+    assert read("labelled_responses", "douban").summary.intents == {
+        "right response": 253,
+        "wrong response": 2_000 - 253,
+    }
     v1 = read("labelled_responses", "ubuntu_v1_slices").summary
     assert v1.intents == {"right response": 1_060, "wrong response": 1_000 + 60 * 9}
     assert v1.splits == {"train": 2_000, "valid": 600}
@@ -295,7 +302,15 @@ def test_gsim_system_turns_have_acts(read: Read):
     outcome = read("gsim_m2m")
     assert outcome.summary.with_acts[SYSTEM] == outcome.summary.speakers[SYSTEM] == 12_056
     assert (
-        len({act.partition("(")[0] for it in outcome.store for turn in it.turns if turn.speaker == SYSTEM for act in turn.acts})
+        len(
+            {
+                act.partition("(")[0]
+                for it in outcome.store
+                for turn in it.turns
+                if turn.speaker == SYSTEM
+                for act in turn.acts
+            }
+        )
         == 7
     )
 
@@ -424,7 +439,9 @@ def test_every_mark_of_an_annotation_is_a_slot(read: Read, reader: str, place: s
         annotations = [json.loads(line)["annot_utt"] for line in path.read_text(encoding="utf-8").splitlines()]
     else:
         files = [path.read_text(encoding="utf-8-sig") for path in folder.glob("**/KFold_1/**/*.csv")]
-        annotations = [row["answer_annotation"] for text in files for row in csv.DictReader(io.StringIO(text), delimiter=";")]
+        annotations = [
+            row["answer_annotation"] for text in files for row in csv.DictReader(io.StringIO(text), delimiter=";")
+        ]
     assert sum(summary.slots.values()) == "".join(annotations).count("[") > 5_000
 
 

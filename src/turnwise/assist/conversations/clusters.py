@@ -7,10 +7,10 @@ import numpy as np
 
 from turnwise.assist.map.clustering import cluster, describe
 from turnwise.assist.map.reduction import Method
-from turnwise.assist.vectors.schema import KEY, VECTOR, matrix
-from turnwise.assist.vectors.table import VectorTable
-from turnwise.dialogue import USER
-from turnwise.progress import Progress
+from turnwise.assist.search.schema import KEY, VECTOR, matrix
+from turnwise.assist.search.table import VectorTable
+from turnwise.core.dialogue import USER
+from turnwise.core.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,9 @@ def clustered(table: VectorTable, least: int | None, method: Method, seed: int, 
     texts = [_asked(*each) for each in zip(rows["speakers"].to_pylist(), rows["texts"].to_pylist(), strict=True)]
     names = rows["dialogue"].to_pylist()
     found = [
-        ConversationCluster(each.number, each.name, each.words, each.size, tuple(names[row] for row in each.representatives))
+        ConversationCluster(
+            each.number, each.name, each.words, each.size, tuple(names[row] for row in each.representatives)
+        )
         for each in describe(texts, labels, vectors)
     ]
     placed = [Placed(*each) for each in zip(names, rows["source"].to_pylist(), labels.tolist(), strict=True)]

@@ -17,14 +17,14 @@ import pyarrow as pa
 from turnwise.assist.conversations.clusters import Clustered, ConversationCluster, Placed, clustered
 from turnwise.assist.conversations.vectors import Census, Usual, Vectors, conversation_vector
 from turnwise.assist.map.reduction import Method
-from turnwise.assist.vectors.filters import Where
-from turnwise.assist.vectors.schema import KEY
-from turnwise.assist.vectors.table import VectorTable
-from turnwise.conversation import Conversation, conversation, texts_of
-from turnwise.dialogue import USER, Dialogue, Turn
-from turnwise.errors import TurnwiseError
-from turnwise.progress import Progress, silent
-from turnwise.supports import SupportsEncode
+from turnwise.assist.search.filters import Where
+from turnwise.assist.search.schema import KEY
+from turnwise.assist.search.table import VectorTable
+from turnwise.core.conversation import Conversation, conversation, texts_of
+from turnwise.core.dialogue import USER, Dialogue, Turn
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.progress import Progress, silent
+from turnwise.core.types import SupportsEncode
 
 __all__ = ["ConversationCluster", "Conversations", "ConversationsError", "Indexed", "Placed", "SimilarConversation"]
 
@@ -139,7 +139,9 @@ class Conversations:
             TableError: if the database cannot be written.
         """
         if isinstance(corpus, Iterator):
-            raise ConversationsError("an iterator can be read only once, and texts are counted first: give a store or a list")
+            raise ConversationsError(
+                "an iterator can be read only once, and texts are counted first: give a store or a list"
+            )
         before = len(self)
         if self._usual is None:
             self._find_usual(corpus, total, progress)
@@ -222,7 +224,9 @@ class Conversations:
             raise ConversationsError(f"{self._table.uri} holds no dialogue {name!r}")
         if len(rows) > 1:
             sources = ", ".join(sorted(str(row["source"]) for row in rows))
-            raise ConversationsError(f"{self._table.uri} holds several dialogues {name!r}: say of which source, {sources}")
+            raise ConversationsError(
+                f"{self._table.uri} holds several dialogues {name!r}: say of which source, {sources}"
+            )
         (row,) = rows
         return Dialogue(name, _spoken(row), row["source"], row["split"])
 
@@ -275,7 +279,9 @@ class Conversations:
         encoded = self._encoded([Turn(*turn) for turn in turns])
         place = {turn: number for number, turn in enumerate(turns)}
         rows = [[place[turn.speaker, turn.text] for turn in each.turns] for each in fresh]
-        vectors = np.stack([self.vector(each, vectors=encoded[numbers]) for each, numbers in zip(fresh, rows, strict=True)])
+        vectors = np.stack(
+            [self.vector(each, vectors=encoded[numbers]) for each, numbers in zip(fresh, rows, strict=True)]
+        )
         columns: dict[str, Sequence[Any]] = {
             "dialogue": [each.id for each in fresh],
             "source": [each.source for each in fresh],

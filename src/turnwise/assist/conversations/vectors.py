@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.dialogue import SYSTEM, USER, Turn, same_text
+from turnwise.core.dialogue import SYSTEM, USER, Turn, same_text
 
 Vectors = npt.NDArray[np.float32]
 
@@ -89,7 +89,8 @@ def conversation_vector(turns: Sequence[Turn], vectors: Vectors, usual: Usual) -
     """
     weights = usual.weights(turns)
     user, system = (
-        _mean(weights * np.array([turn.speaker != other for turn in turns]), vectors - usual.centre) for other in (SYSTEM, USER)
+        _mean(weights * np.array([turn.speaker != other for turn in turns]), vectors - usual.centre)
+        for other in (SYSTEM, USER)
     )
     whole = np.concatenate([user + system, SIDES * (user - system)])
     scaled: Vectors = (whole / max(float(np.linalg.norm(whole)), 1e-12)).astype(np.float32)

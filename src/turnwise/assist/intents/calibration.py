@@ -115,7 +115,9 @@ class Calibration:
     def none(cls) -> "Calibration":
         """That of a classifier which has seen nothing to calibrate on: it never abstains, and its probabilities mean little."""
         nothing = np.empty(0)
-        return cls(None, None, (), 1.0, 0.0, 0, False, None, Reliability(nothing, nothing, np.empty(0, np.int64), float("nan")))
+        return cls(
+            None, None, (), 1.0, 0.0, 0, False, None, Reliability(nothing, nothing, np.empty(0, np.int64), float("nan"))
+        )
 
     def moved(self, intents: Sequence[str], others: Sequence[str]) -> "Calibration":
         """The same for other intents: those that are new have no offset."""
@@ -202,7 +204,9 @@ def intent_offsets(own: Scores, truth: Numbers, intents: int) -> Scores:
     within = float(((own - means[truth]) ** 2).sum() / freedom)
     chance = within * float((1 / counts[known]).mean())
     between = max(0.0, float(means[known].var(ddof=1)) - chance) if known.sum() > 1 else 0.0
-    share = np.divide(between, between + within / np.maximum(counts, 1), out=np.zeros(intents), where=known & (between > 0))
+    share = np.divide(
+        between, between + within / np.maximum(counts, 1), out=np.zeros(intents), where=known & (between > 0)
+    )
     return np.asarray(_TAKEN * share * (means - centre))
 
 

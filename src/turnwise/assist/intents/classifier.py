@@ -17,8 +17,8 @@ from turnwise.assist.intents.fitted import FittedIntents, HeadName, Settings
 from turnwise.assist.intents.likeness import Vectors
 from turnwise.assist.intents.segments import best_cut, parts_of
 from turnwise.assist.intents.storage import Stored, check_encoder, read, write
-from turnwise.progress import Progress, silent
-from turnwise.supports import SupportsEncode
+from turnwise.core.progress import Progress, silent
+from turnwise.core.types import SupportsEncode
 
 if TYPE_CHECKING:
     from turnwise.assist.intents.tuning import Tuning
@@ -102,7 +102,9 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             from turnwise.assist.intents.tuned import fit_tuned
 
             if vectors is not None:
-                raise IntentError("vectors are those of an encoder that is to be tuned: leave them out, or tune it first")
+                raise IntentError(
+                    "vectors are those of an encoder that is to be tuned: leave them out, or tune it first"
+                )
             self.encoder_: SupportsEncode
             self.encoder_, self.fitted_ = fit_tuned(encoder, pairs, settings, self.tuning, self.max_length, progress)
             return self
@@ -140,7 +142,9 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pairs = [*checked_pairs(texts, intents), *checked_pairs(out_of_scope, [OUT_OF_SCOPE] * len(out_of_scope))]
         unknown = sorted({intent for _, intent in pairs} - {*fitted.examples.classes, OUT_OF_SCOPE})
         if unknown:
-            raise IntentError(f"there is no example of the intent {unknown[0]!r}: add examples of it first, or leave its texts out")
+            raise IntentError(
+                f"there is no example of the intent {unknown[0]!r}: add examples of it first, or leave its texts out"
+            )
         rate = self.false_rejection if false_rejection is None else false_rejection
         settings = replace(fitted.settings, false_rejection=rate)
         every = self._vectors([text for text, _ in pairs], vectors, len(texts))
@@ -148,7 +152,9 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         inside = [row for row in unseen if pairs[row][1] != OUT_OF_SCOPE]
         outside = [row for row in unseen if pairs[row][1] == OUT_OF_SCOPE]
         if not inside:
-            raise IntentError("none of the texts is in scope and no example itself: give other texts that ask for the intents")
+            raise IntentError(
+                "none of the texts is in scope and no example itself: give other texts that ask for the intents"
+            )
         asked = np.array([pairs[row][1] for row in inside])
         truth = np.searchsorted(np.array(fitted.examples.classes), asked).astype(np.int64)
         evidence = fitted.model.evidence(every[inside], truth, every[outside])
@@ -212,7 +218,9 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             IntentError: if no example of any intent would be left.
         """
-        self.fitted_, count = self.without(self.pairs_of(intent) if texts is None else checked_pairs(texts, [intent] * len(texts)))
+        self.fitted_, count = self.without(
+            self.pairs_of(intent) if texts is None else checked_pairs(texts, [intent] * len(texts))
+        )
         return count
 
     def with_more(self, pairs: Sequence[Pair], *, vectors: Vectors | None = None) -> tuple[FittedIntents, int]:
@@ -289,7 +297,9 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             IntentError: if the folder holds no classifier, or the encoder gives other vectors.
         """
         stored = read(Path(folder))
-        loaded = cls(stored.encoder, max_length=stored.max_length, tuning=stored.tuning, **asdict(stored.fitted.settings))
+        loaded = cls(
+            stored.encoder, max_length=stored.max_length, tuning=stored.tuning, **asdict(stored.fitted.settings)
+        )
         loaded.encoder_ = loaded._loaded() if encoder is None else encoder
         check_encoder(loaded.encoder_, stored, Path(folder))
         loaded.fitted_ = stored.fitted
@@ -308,7 +318,7 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _loaded(self) -> SupportsEncode:
         if not isinstance(self.encoder, str | Path):
             return self.encoder
-        from turnwise.encoder import Encoder
+        from turnwise.models.encoder import Encoder
 
         return Encoder.load(self.encoder)
 

@@ -91,7 +91,9 @@ def decided(
     )
 
 
-def _reason(best: Ranked, runner_up: Ranked | None, threshold: float | None, abstained: bool, nearest: Sequence[Neighbour]) -> str:
+def _reason(
+    best: Ranked, runner_up: Ranked | None, threshold: float | None, abstained: bool, nearest: Sequence[Neighbour]
+) -> str:
     if abstained:
         said = [f"The best guess, {best.intent}, scores {best.score:.2f}, below the {threshold:.2f} it takes"]
     else:
@@ -100,5 +102,7 @@ def _reason(best: Ranked, runner_up: Ranked | None, threshold: float | None, abs
         if runner_up is not None:
             said.append(f"next is {runner_up.intent} with {runner_up.score:.2f} ({runner_up.probability:.0%})")
     if nearest:
-        said.append(f"the nearest example is '{nearest[0].text}', of {nearest[0].intent} (cosine {nearest[0].similarity:.2f})")
+        said.append(
+            f"the nearest example is '{nearest[0].text}', of {nearest[0].intent} (cosine {nearest[0].similarity:.2f})"
+        )
     return "; ".join(said) + "."

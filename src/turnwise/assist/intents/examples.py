@@ -7,8 +7,8 @@ import numpy as np
 
 from turnwise.assist.intents.decision import OUT_OF_SCOPE
 from turnwise.assist.intents.likeness import Numbers, Vectors
-from turnwise.dialogue import same_text
-from turnwise.errors import TurnwiseError
+from turnwise.core.dialogue import same_text
+from turnwise.core.errors import TurnwiseError
 
 #: What a vector's length may differ from 1 by.
 _MARGIN = 1e-3
@@ -53,7 +53,9 @@ class Examples:
         first = {key: row for row, key in reversed(list(enumerate(map(_key, pairs))))}
         rows = sorted(first.values(), key=lambda row: (pairs[row][1] == OUT_OF_SCOPE, pairs[row][1], row))
         if not rows or pairs[rows[0]][1] == OUT_OF_SCOPE:
-            raise IntentError("there is no example of any intent: give texts that ask for something, with what they ask for")
+            raise IntentError(
+                "there is no example of any intent: give texts that ask for something, with what they ask for"
+            )
         return cls(tuple(pairs[row] for row in rows), np.ascontiguousarray(vectors[rows]))
 
     @property
@@ -119,7 +121,9 @@ def checked_vectors(vectors: Vectors, count: int) -> Vectors:
     """
     given = np.asarray(vectors, np.float32)
     if given.ndim != 2 or len(given) != count:
-        raise IntentError(f"the vectors have the shape {given.shape}, and there are {count:,} texts: give a row for each text")
+        raise IntentError(
+            f"the vectors have the shape {given.shape}, and there are {count:,} texts: give a row for each text"
+        )
     lengths = np.linalg.norm(given, axis=1)
     if not np.isfinite(lengths).all():
         raise IntentError("the vectors hold something that is not a number: nothing can be compared with them")

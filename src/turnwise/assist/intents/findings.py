@@ -9,7 +9,7 @@ import numpy.typing as npt
 from turnwise.assist.intents.examples import Examples
 from turnwise.assist.intents.likeness import Numbers, Scores, Vectors
 from turnwise.assist.intents.validation import Judgement
-from turnwise.dialogue import same_text
+from turnwise.core.dialogue import same_text
 
 #: Entries of a list.
 MOST = 30

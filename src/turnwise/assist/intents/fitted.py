@@ -89,7 +89,9 @@ class Model:
         logistic = None
         if settings.head == "logistic":
             if len(examples.classes) < 2:
-                raise IntentError("a logistic head tells intents apart, and there is but one: add another, or take prototypes")
+                raise IntentError(
+                    "a logistic head tells intents apart, and there is but one: add another, or take prototypes"
+                )
             logistic = Logistic.fit(examples.inside, examples.labels)
         return cls(Likeness.of(examples.inside, examples.labels, settings.k), foreign, logistic)
 
@@ -162,7 +164,9 @@ class FittedIntents:
         model = Model.of(examples, self.settings)
         # regressions for every fold would take their time, so that a logistic head keeps the temperature that it has
         likeness = replace(model, logistic=None)
-        evidence = None if self.calibration.held_out else likeness.left_out(examples, self.settings.seed, _CALIBRATED_ANEW)
+        evidence = (
+            None if self.calibration.held_out else likeness.left_out(examples, self.settings.seed, _CALIBRATED_ANEW)
+        )
         if evidence is None:
             kept = self.calibration.moved(self.examples.classes, examples.classes)
             return FittedIntents(self.settings, examples, model, kept)
@@ -211,7 +215,11 @@ class FittedIntents:
         for row, text in enumerate(texts):
             order = judged.order[row, :RANKED]
             ranked = [
-                Ranked(self.examples.classes[place], float(judged.scores[row, place]), float(judged.probabilities[row, place]))
+                Ranked(
+                    self.examples.classes[place],
+                    float(judged.scores[row, place]),
+                    float(judged.probabilities[row, place]),
+                )
                 for place in order
             ]
             threshold = None if self.calibration.threshold is None else float(thresholds[order[0]])

@@ -15,9 +15,9 @@ from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import IntentError, Pair, checked_pairs
 from turnwise.assist.intents.likeness import Vectors
 from turnwise.assist.intents.storage import is_classifier
-from turnwise.dialogue import same_text
-from turnwise.journal import Journal, read_entries
-from turnwise.supports import SupportsEncode
+from turnwise.core.dialogue import same_text
+from turnwise.core.journal import Journal, read_entries
+from turnwise.core.types import SupportsEncode
 
 _JOURNAL = "changes.jsonl"
 
@@ -114,7 +114,9 @@ class IntentFolder:
     def __enter__(self) -> "IntentFolder":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -147,7 +149,9 @@ def _checked(examples: Sequence[Pair]) -> list[Pair]:
 
 def _take_in(classifier: IntentClassifier, entries: Sequence[dict[str, Any]], path: Path) -> None:
     """Makes all changes at once: what counts is whether an example was added or removed last."""
-    last = {(same_text(pair[0]), pair[1]): (pair, is_added) for entry in entries for pair, is_added in _changes(entry, path)}
+    last = {
+        (same_text(pair[0]), pair[1]): (pair, is_added) for entry in entries for pair, is_added in _changes(entry, path)
+    }
     classifier.fitted_, _ = classifier.with_more([pair for pair, is_added in last.values() if is_added])
     classifier.fitted_, _ = classifier.without([pair for pair, is_added in last.values() if not is_added])
 

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from turnwise.assist.intents.examples import IntentError, Pair
-from turnwise.tables import KINDS, TABLES, read_rows
+from turnwise.corpus.table_files import KINDS, TABLES, read_rows
 
 
-def read_labelled(path: Path, text: str = "text", intent: str = "intent", speakers: Sequence[str] = ("user",)) -> list[Pair]:
+def read_labelled(
+    path: Path, text: str = "text", intent: str = "intent", speakers: Sequence[str] = ("user",)
+) -> list[Pair]:
     """Texts and intents of a file, or of the turns of a store; those that have no intent are left out.
 
     Args:
@@ -37,7 +39,9 @@ def read_texts(path: Path, text: str = "text") -> list[str]:
     Raises:
         TableFileError: if it cannot be read.
     """
-    texts = (row.text_if_any(text) for row in read_rows(path, [text], kinds=KINDS, advice="Say which one it is by --text"))
+    texts = (
+        row.text_if_any(text) for row in read_rows(path, [text], kinds=KINDS, advice="Say which one it is by --text")
+    )
     return [said for said in texts if said.strip()]
 
 

@@ -32,7 +32,10 @@ class Logistic:
         fitted = LogisticRegression(C=STRENGTH, max_iter=_STEPS).fit(vectors, labels)
         coefficients, intercepts = fitted.coef_, fitted.intercept_
         if len(fitted.classes_) == 2:  # one row tells two classes apart
-            coefficients, intercepts = np.concatenate([-coefficients, coefficients]) / 2, np.r_[-intercepts, intercepts] / 2
+            coefficients, intercepts = (
+                np.concatenate([-coefficients, coefficients]) / 2,
+                np.r_[-intercepts, intercepts] / 2,
+            )
         return cls(coefficients.astype(np.float32), intercepts.astype(np.float32))
 
     def ranking(self, queries: Vectors) -> Scores:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from turnwise.assist.intents.findings import Confusion, IntentRow, Overlap, Suspect, TurnedAway
 from turnwise.assist.intents.report import Report
-from turnwise.files import write_whole
-from turnwise.page.document import contents, document, facts, image, listing, section
-from turnwise.page.elements import Markup, element, joined
-from turnwise.svg import line_chart
+from turnwise.core.files import write_whole
+from turnwise.core.html.document import contents, document, facts, image, listing, section
+from turnwise.core.html.elements import Markup, element, joined
+from turnwise.core.svg import line_chart
 
 #: What the page has besides the rules of all pages.
 _STYLE = """
@@ -65,7 +65,11 @@ def _totals(report: Report) -> Markup:
     entries = [
         ("right", percent(report.accuracy), "abstention aside"),
         ("right where it answers", percent(report.answered_right), ""),
-        ("turned away wrongly", percent(report.false_rejection), "it never abstains" if named is None else f"{named:.1%} named"),
+        (
+            "turned away wrongly",
+            percent(report.false_rejection),
+            "it never abstains" if named is None else f"{named:.1%} named",
+        ),
         ("calibration error (ECE)", percent(report.reliability.ece), ""),
         ("labels to look at", f"{report.suspected:,}", ""),
     ]
@@ -94,7 +98,9 @@ def _suspects(report: Report) -> Markup:
         "than their label. Some will be right as they are; look at each. Rows count the examples from 1."
     )
     columns = [("row", _NUMBER), ("text", None), ("labelled", None), ("looks like", None), ("probabilities", _NUMBER)]
-    return joined([element("p", note, class_="remark"), listing("Suspects", columns, map(_suspect, report.suspects), _LIST)])
+    return joined(
+        [element("p", note, class_="remark"), listing("Suspects", columns, map(_suspect, report.suspects), _LIST)]
+    )
 
 
 def _suspect(suspect: Suspect) -> list[Markup]:
@@ -143,12 +149,20 @@ def _overlaps(overlaps: Iterable[Overlap]) -> Markup:
         for each in overlaps
     ]
     if not rows:
-        return element("p", "None: no two intents have several examples that lie nearer to the other than to their own.")
+        return element(
+            "p", "None: no two intents have several examples that lie nearer to the other than to their own."
+        )
     note = (
         "Overlap is 0 where every example of the two lies nearest to one of its own intent, and 1 where they are mixed as if "
         "labels had been dealt out at random: then one intent may be meant by both. By the encoder's vectors before any tuning."
     )
-    columns = [("one intent", None), ("another", None), ("overlap", _NUMBER), ("across", _NUMBER), ("nearest across", None)]
+    columns = [
+        ("one intent", None),
+        ("another", None),
+        ("overlap", _NUMBER),
+        ("across", _NUMBER),
+        ("nearest across", None),
+    ]
     return joined([element("p", note, class_="remark"), listing("Overlaps", columns, rows, _LIST)])
 
 
@@ -162,11 +176,18 @@ def _turned_away(report: Report) -> Markup:
         "the lowest scores. An example that is like no other of its intent may be one of something new, or a mistake."
     )
     columns = [("row", _NUMBER), ("text", None), ("labelled", None), ("score", _NUMBER)]
-    return joined([element("p", note, class_="remark"), listing("Turned away", columns, map(_away, report.turned_away), _LIST)])
+    return joined(
+        [element("p", note, class_="remark"), listing("Turned away", columns, map(_away, report.turned_away), _LIST)]
+    )
 
 
 def _away(each: TurnedAway) -> list[Markup]:
-    return [_cell(f"{each.row + 1:,}", _NUMBER), _cell(each.text), _cell(each.intent), _cell(f"{each.score:.3f}", _NUMBER)]
+    return [
+        _cell(f"{each.row + 1:,}", _NUMBER),
+        _cell(each.text),
+        _cell(each.intent),
+        _cell(f"{each.score:.3f}", _NUMBER),
+    ]
 
 
 def _reliability(report: Report) -> Markup:
@@ -181,11 +202,14 @@ def _reliability(report: Report) -> Markup:
         "the two differ on average."
     )
     rows = (
-        [_cell(percent(sure), _NUMBER), _cell(percent(right), _NUMBER), _cell(f"{count:,}", _NUMBER)] for sure, right, count in bins
+        [_cell(percent(sure), _NUMBER), _cell(percent(right), _NUMBER), _cell(f"{count:,}", _NUMBER)]
+        for sure, right, count in bins
     )
     columns = [("how sure", _NUMBER), ("how often right", _NUMBER), ("examples", _NUMBER)]
     figure = element(
-        "figure", image(picture, "Reliability curve; its figures are in the table below"), element("figcaption", caption)
+        "figure",
+        image(picture, "Reliability curve; its figures are in the table below"),
+        element("figcaption", caption),
     )
     return joined([figure, listing("Reliability", columns, rows, "")])
 

@@ -31,9 +31,9 @@ from turnwise.assist.intents.findings import (
     turned_away,
 )
 from turnwise.assist.intents.validation import Kept, cross_validate
-from turnwise.encoder import Encoder
-from turnwise.progress import Progress, silent
-from turnwise.supports import SupportsEncode
+from turnwise.core.progress import Progress, silent
+from turnwise.core.types import SupportsEncode
+from turnwise.models.encoder import Encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,9 @@ def _settings(classifier: IntentClassifier) -> dict[str, Any]:
 
 def _check(examples: Examples, folds: int) -> None:
     if len(examples.classes) < 2:
-        raise IntentError("there is but one intent: a report is about telling intents apart, give examples of two at least")
+        raise IntentError(
+            "there is but one intent: a report is about telling intents apart, give examples of two at least"
+        )
     counts = np.bincount(examples.labels)
     if (counts > 1).sum() < 2:
         raise IntentError(

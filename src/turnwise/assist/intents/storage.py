@@ -24,8 +24,8 @@ from turnwise.assist.intents.calibration import Calibration, Reliability
 from turnwise.assist.intents.examples import Examples, IntentError, checked_vectors
 from turnwise.assist.intents.fitted import FittedIntents, Model, Settings
 from turnwise.assist.intents.logistic import Logistic
-from turnwise.files import read_json, sync, write_whole
-from turnwise.supports import SupportsEncode
+from turnwise.core.files import read_json, sync, write_whole
+from turnwise.core.types import SupportsEncode
 from turnwise.version import __version__
 
 if TYPE_CHECKING:
@@ -86,7 +86,9 @@ def write(stored: Stored, encoder: SupportsEncode, folder: Path) -> None:
     tensors = {"vectors": fitted.examples.vectors}
     if fitted.model.logistic is not None:
         tensors |= {"weights": fitted.model.logistic.weights, "bias": fitted.model.logistic.bias}
-    digest = hashlib.sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in tensors.values())).hexdigest()[:16]
+    digest = hashlib.sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in tensors.values())).hexdigest()[
+        :16
+    ]
     numbers = folder / f"vectors-{digest}.safetensors"
     numbers.write_bytes(save({name: np.ascontiguousarray(each) for name, each in tensors.items()}))
     sync(numbers)
@@ -117,7 +119,9 @@ def read(folder: Path) -> Stored:
         IntentError: if there is none, or it is damaged.
     """
     if not is_classifier(folder):
-        raise IntentError(f"{folder} holds no classifier of intents: it has no {_DESCRIPTION}; make one by `turnwise intents fit`")
+        raise IntentError(
+            f"{folder} holds no classifier of intents: it has no {_DESCRIPTION}; make one by `turnwise intents fit`"
+        )
     try:
         described = read_json(folder / _DESCRIPTION)
         tensors = load_file(folder / described["vectors"])
@@ -194,7 +198,11 @@ def _tuning(described: dict[str, Any] | None) -> "Tuning | None":
 def calibration_as_json(calibration: Calibration) -> dict[str, Any]:
     """A calibration as JSON has it."""
     curve = calibration.reliability
-    points = {"confidence": curve.confidence.tolist(), "accuracy": curve.accuracy.tolist(), "count": curve.count.tolist()}
+    points = {
+        "confidence": curve.confidence.tolist(),
+        "accuracy": curve.accuracy.tolist(),
+        "count": curve.count.tolist(),
+    }
     # JSON has no word for what is not a number
     return {**asdict(calibration), "reliability": {**points, "ece": curve.ece if len(curve.count) else None}}
 

@@ -17,9 +17,9 @@ from turnwise.assist.intents.fitted import FOLDS, FittedIntents, Model, Settings
 from turnwise.assist.intents.likeness import Vectors
 from turnwise.assist.intents.logistic import folds_of
 from turnwise.assist.intents.tuning import Tuning, tune
-from turnwise.encoder import Encoder
-from turnwise.progress import Progress
-from turnwise.supports import SupportsEncode
+from turnwise.core.progress import Progress
+from turnwise.core.types import SupportsEncode
+from turnwise.models.encoder import Encoder
 
 if TYPE_CHECKING:
     from turnwise.assist.intents.calibration import Evidence
@@ -47,7 +47,9 @@ def fit_tuned(
         IntentError: if the encoder cannot be fitted, or there are too few examples to calibrate on.
     """
     if not isinstance(encoder, Encoder):
-        raise IntentError(f"{type(encoder).__name__} cannot be tuned: give a turnwise Encoder, or its name, or leave tuning out")
+        raise IntentError(
+            f"{type(encoder).__name__} cannot be tuned: give a turnwise Encoder, or its name, or leave tuning out"
+        )
     # a row of nothing each: which texts there are, and in which order, comes before their vectors
     laid_out = Examples.of(pairs, np.empty((len(pairs), 0), np.float32))
     tuned, examples = _tuned(encoder, laid_out, np.ones(len(laid_out.labels), np.bool_), tuning, max_length, progress)
@@ -72,10 +74,19 @@ def fit_tuned(
 
 
 def _tuned(
-    encoder: Encoder, laid_out: Examples, seen: np.typing.NDArray[np.bool_], tuning: Tuning, max_length: int, progress: Progress
+    encoder: Encoder,
+    laid_out: Examples,
+    seen: np.typing.NDArray[np.bool_],
+    tuning: Tuning,
+    max_length: int,
+    progress: Progress,
 ) -> tuple[Encoder, Examples]:
     """The encoder fitted to the examples that it may see, and all examples with its vectors."""
-    fitted_to = [pair for pair, is_seen in zip(laid_out.pairs, seen, strict=False) if is_seen and pair[1] != OUT_OF_SCOPE]
-    tuned = tune(encoder, [text for text, _ in fitted_to], [intent for _, intent in fitted_to], tuning, progress=progress)
+    fitted_to = [
+        pair for pair, is_seen in zip(laid_out.pairs, seen, strict=False) if is_seen and pair[1] != OUT_OF_SCOPE
+    ]
+    tuned = tune(
+        encoder, [text for text, _ in fitted_to], [intent for _, intent in fitted_to], tuning, progress=progress
+    )
     vectors: Vectors = tuned.encode([text for text, _ in laid_out.pairs], normalise=True, max_length=max_length)
     return tuned, Examples(laid_out.pairs, checked_vectors(vectors, len(laid_out.pairs)))

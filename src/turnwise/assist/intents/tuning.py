@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnwise.encoder import Encoder
-from turnwise.errors import TurnwiseError
-from turnwise.losses import supervised_contrastive
-from turnwise.progress import Progress, silent
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.progress import Progress, silent
+from turnwise.models.encoder import Encoder
+from turnwise.objectives.losses import supervised_contrastive
 from turnwise.training.finetuning import FineTuning, fine_tune
 
 
@@ -60,7 +60,12 @@ class Tuning:
 
 
 def tune(
-    encoder: Encoder, texts: Sequence[str], intents: Sequence[str], tuning: Tuning | None = None, *, progress: Progress = silent
+    encoder: Encoder,
+    texts: Sequence[str],
+    intents: Sequence[str],
+    tuning: Tuning | None = None,
+    *,
+    progress: Progress = silent,
 ) -> Encoder:
     """A copy of an encoder, fitted to examples of intents; the encoder that comes in is left as it is.
 
@@ -83,12 +88,18 @@ def tune(
         raise TuningError(f"there are {len(texts):,} texts and {len(intents):,} intents: give one intent a text")
     names, labels = np.unique(np.asarray(intents, str), return_inverse=True)
     if len(names) < 2:
-        raise TuningError(f"there are examples of {len(names)} intents: tuning tells intents apart, give examples of two at least")
+        raise TuningError(
+            f"there are examples of {len(names)} intents: tuning tells intents apart, give examples of two at least"
+        )
     if encoder.compression is not None:
-        raise TuningError("this encoder is compressed towards templates, which tuning would not move: load it uncompressed")
+        raise TuningError(
+            "this encoder is compressed towards templates, which tuning would not move: load it uncompressed"
+        )
     tuned = copy.deepcopy(encoder)
     sequences = tuned.sequences(texts, tuning.max_length)
-    drawn = [group for epoch in range(tuning.epochs) for group in grouped(labels, tuning.group_size, [tuning.seed, epoch])]
+    drawn = [
+        group for epoch in range(tuning.epochs) for group in grouped(labels, tuning.group_size, [tuning.seed, epoch])
+    ]
     of = torch.tensor([labels[group[0]] for group in drawn], device=tuned.backbone.device)
     steps = math.ceil(len(drawn) / tuning.groups)
     done = 0

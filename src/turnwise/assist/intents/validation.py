@@ -11,8 +11,8 @@ from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import Examples
 from turnwise.assist.intents.likeness import Numbers, Scores, Vectors
 from turnwise.assist.intents.logistic import folds_of
-from turnwise.progress import Progress, silent
-from turnwise.supports import SupportsEncode
+from turnwise.core.progress import Progress, silent
+from turnwise.core.types import SupportsEncode
 
 
 @dataclass(frozen=True, slots=True)

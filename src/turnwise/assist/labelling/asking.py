@@ -121,7 +121,9 @@ class Asker:
         asked = []
         for row in self.choose(opinion, state.confirmed, count).tolist():
             label = state.names.get(int(state.groups[row]))
-            asked.append(Question(row, texts[row], opinion.label(opinion.guess[row]), self._reason(row, opinion, label)))
+            asked.append(
+                Question(row, texts[row], opinion.label(opinion.guess[row]), self._reason(row, opinion, label))
+            )
         return asked
 
     def _reason(self, row: int, opinion: Opinion, label: str | None) -> str:
@@ -129,7 +131,11 @@ class Asker:
         like = self.like(row)
         stands = f"it stands for {like:,} utterances alike" if like > 1 else "nothing else is like it"
         if guess is None:
-            why = "Nothing like it has a label yet" if rival is None else f"It is like nothing that has a label, {rival} at best"
+            why = (
+                "Nothing like it has a label yet"
+                if rival is None
+                else f"It is like nothing that has a label, {rival} at best"
+            )
         elif label is not None and guess != label:
             why = f"It is labelled {label} and is more like {guess}"
         elif rival is None:
@@ -150,7 +156,9 @@ class Asker:
         place = {label: number for number, label in enumerate(labels)}
         classes = {group: len(labels) + number for number, group in enumerate(nameless)}
         numbers, inverse = np.unique(groups, return_inverse=True)
-        class_of = np.array([place[names[g]] if g in names else classes.get(g, NONE) for g in numbers.tolist()])[inverse]
+        class_of = np.array([place[names[g]] if g in names else classes.get(g, NONE) for g in numbers.tolist()])[
+            inverse
+        ]
         centres = _centres(self._vectors, class_of, len(labels) + len(nameless))
         # "none of these" lies where likeness begins: what is far from all centres is unsure
         cosines = np.column_stack([self._vectors @ centres.T, np.full(len(groups), self.alike, np.float32)])

@@ -42,7 +42,9 @@ def merged(state: Grouping, groups: Sequence[int], name: str | None) -> Change:
     first, *others = dict.fromkeys(groups) if groups else (NONE,)
     if not others:
         raise LabellingError("two different groups at least can be merged: give their numbers")
-    kept = next((state.names[group] for group in groups if group in state.names), None) if name is None else _checked(name)
+    kept = (
+        next((state.names[group] for group in groups if group in state.names), None) if name is None else _checked(name)
+    )
     moved = np.flatnonzero(np.isin(state.groups, others))
     return Change("merge", {first: _plain(moved)}, {first: kept} | dict.fromkeys(others))
 
@@ -102,7 +104,9 @@ def carried(state: Grouping, known: Sequence[Carried]) -> Change:
         numbers[name] = min(there, default=unused)
         unused += not there
     moved = {number: tuple(row for row, label, _ in known if label == name) for name, number in numbers.items()}
-    return Change("label", moved, {number: name for name, number in numbers.items()}, tuple(row for row, _, sure in known if sure))
+    return Change(
+        "label", moved, {number: name for name, number in numbers.items()}, tuple(row for row, _, sure in known if sure)
+    )
 
 
 def check_group(state: Grouping, group: int) -> None:
@@ -140,7 +144,9 @@ def _checked(name: str) -> str:
     if len(name) > _LONGEST:
         raise LabellingError(f"a name has {_LONGEST} characters at most, and this one has {len(name)}")
     if not name.isprintable():  # line breaks, NUL, half characters
-        raise LabellingError(f"the name {name!r} holds a character that cannot be shown: write it in one line, with none of those")
+        raise LabellingError(
+            f"the name {name!r} holds a character that cannot be shown: write it in one line, with none of those"
+        )
     return name
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.errors import TurnwiseError
+from turnwise.core.errors import TurnwiseError
 
 #: Where a row is that belongs to no group.
 NONE = -1
@@ -147,7 +147,9 @@ class Grouping:
         return [group for group, given in self.names.items() if given == name]
 
     def _apply(self, change: Change) -> None:
-        rows = np.unique(np.array([*change.confirmed, *(row for moved in change.moved.values() for row in moved)], np.int64))
+        rows = np.unique(
+            np.array([*change.confirmed, *(row for moved in change.moved.values() for row in moved)], np.int64)
+        )
         before = {group: self.names.get(group) for group in change.names}
         self.done.append(_Done(change, rows, self.groups[rows], self.confirmed[rows], before))
         for group, moved in change.moved.items():

@@ -24,7 +24,9 @@ _PROBED, _ALIKE = 8, 0.999
 _WHOLE = 1_000_000
 
 
-def as_csv(labelled: Map, labels: Sequence[str | None], groups: npt.NDArray[np.int32], confirmed: npt.NDArray[np.bool_]) -> str:
+def as_csv(
+    labelled: Map, labels: Sequence[str | None], groups: npt.NDArray[np.int32], confirmed: npt.NDArray[np.bool_]
+) -> str:
     """The labels as CSV: a line an utterance; where it has no label or is in no group, that is empty.
 
     Args:
@@ -39,7 +41,9 @@ def as_csv(labelled: Map, labels: Sequence[str | None], groups: npt.NDArray[np.i
     writer.writerow(COLUMNS)
     for said, label, group, sure in zip(labelled.utterances, labels, groups.tolist(), confirmed.tolist(), strict=True):
         where = None if group == NONE else group
-        writer.writerow([said.text, label, where, "yes" if sure else "no", said.count, said.dialogue, said.turn, said.speaker])
+        writer.writerow(
+            [said.text, label, where, "yes" if sure else "no", said.count, said.dialogue, said.turn, said.speaker]
+        )
     return file.getvalue()
 
 
@@ -66,7 +70,9 @@ def fitted(labelled: Map, labels: Sequence[str | None], encoder: Any, settings: 
         raise LabellingError("the map does not say which encoder it was made with: give that one")
     texts, intents = [labelled.utterances[row].text for row in rows], [str(labels[row]) for row in rows]
     if settings.get("tuning") is None and settings.get("max_length") is None and _is_of(labelled, encoder):
-        return IntentClassifier(encoder, **settings | {"max_length": _WHOLE}).fit(texts, intents, vectors=labelled.vectors[rows])
+        return IntentClassifier(encoder, **settings | {"max_length": _WHOLE}).fit(
+            texts, intents, vectors=labelled.vectors[rows]
+        )
     return IntentClassifier(encoder, **settings).fit(texts, intents)
 
 

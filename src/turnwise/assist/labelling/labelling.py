@@ -22,9 +22,9 @@ from turnwise.assist.labelling.grouping import Change, Grouping, LabellingError
 from turnwise.assist.labelling.groups import Group, Groups
 from turnwise.assist.labelling.labelled import as_csv, fitted
 from turnwise.assist.map.map import JOURNAL, Map
-from turnwise.dialogue import same_text
-from turnwise.files import write_whole
-from turnwise.journal import Journal
+from turnwise.core.dialogue import same_text
+from turnwise.core.files import write_whole
+from turnwise.core.journal import Journal
 
 __all__ = ["Group", "Labelling", "LabellingError", "Question"]
 
@@ -319,7 +319,9 @@ class Labelling:
     def __enter__(self) -> "Labelling":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     # ---- the journal

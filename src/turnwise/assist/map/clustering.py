@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.map.reduction import Method, Reduction, Vectors
-from turnwise.errors import TurnwiseError
-from turnwise.progress import Progress, silent
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.progress import Progress, silent
 
 #: The label of a text that is in no cluster.
 NONE = -1
@@ -124,7 +124,9 @@ def _taken_in(vectors: Vectors, points: Vectors, labels: Labels, everything: boo
         return labels
     from sklearn.neighbors import KNeighborsClassifier
 
-    neighbours = KNeighborsClassifier(min(_NEIGHBOURS, len(inside)), weights="distance").fit(points[inside], labels[inside])
+    neighbours = KNeighborsClassifier(min(_NEIGHBOURS, len(inside)), weights="distance").fit(
+        points[inside], labels[inside]
+    )
     nearest = neighbours.predict(points[outside]).astype(np.int32)
     if everything:
         near = np.ones(len(outside), bool)
@@ -190,7 +192,9 @@ def describe(
         rows = np.flatnonzero(labels == number)
         representatives = rows[_central(vectors[rows], said[rows])]
         clusters.append(
-            Cluster(int(number), name, terms, len(rows), int(said[rows].sum()), tuple(int(row) for row in representatives))
+            Cluster(
+                int(number), name, terms, len(rows), int(said[rows].sum()), tuple(int(row) for row in representatives)
+            )
         )
     return clusters
 

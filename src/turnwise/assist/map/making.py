@@ -9,10 +9,10 @@ from turnwise.assist.map.clustering import NONE, Labels, Outliers, cluster_reduc
 from turnwise.assist.map.map import Map, MapError, Since, Utterance
 from turnwise.assist.map.novelty import Novelty, novelty
 from turnwise.assist.map.reduction import Method, Reduction, Vectors
-from turnwise.assist.vectors.neighbours import neighbours
-from turnwise.dialogue import Dialogue, same_text
-from turnwise.progress import Progress, silent
-from turnwise.supports import SupportsEncode
+from turnwise.assist.search.neighbours import neighbours
+from turnwise.core.dialogue import Dialogue, same_text
+from turnwise.core.progress import Progress, silent
+from turnwise.core.types import SupportsEncode
 
 #: Texts that are encoded between two reports of progress.
 _PORTION = 1_024
@@ -22,7 +22,11 @@ _PROBED, _ALIKE = 8, 0.999
 
 
 def utterances_of(
-    corpus: Iterable[Dialogue], speakers: Collection[str] | None = None, *, total: int | None = None, progress: Progress = silent
+    corpus: Iterable[Dialogue],
+    speakers: Collection[str] | None = None,
+    *,
+    total: int | None = None,
+    progress: Progress = silent,
 ) -> list[Utterance]:
     """The different texts of a corpus, in the order in which they were first said, each with its count.
 
@@ -86,7 +90,9 @@ def make_map(
     """
     utterances = distinct(texts)
     if not utterances:
-        raise MapError("there is no text to map: look whether the store, the splits and the speakers are the right ones")
+        raise MapError(
+            "there is no text to map: look whether the store, the splits and the speakers are the right ones"
+        )
     if since is not None:
         _check_same_encoder(encoder, since, max_length)
     if vectors is None:

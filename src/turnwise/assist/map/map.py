@@ -17,8 +17,8 @@ from safetensors.numpy import load_file, save_file
 
 from turnwise.assist.map.clustering import Cluster, Labels
 from turnwise.assist.map.reduction import Method, Vectors
-from turnwise.errors import TurnwiseError
-from turnwise.files import read_json, sync, write_whole
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.files import read_json, sync, write_whole
 from turnwise.version import __version__
 
 FORMAT = 1
@@ -140,7 +140,9 @@ class Map:
             raise MapError(f"{folder} is not a map: make one by `turnwise map STORE --out {folder}`")
         known = read_json(folder / DESCRIPTION)
         if known.get("format") != FORMAT:
-            raise MapError(f"{folder} is a map of format {known.get('format')}, and this version reads {FORMAT}: make it anew")
+            raise MapError(
+                f"{folder} is a map of format {known.get('format')}, and this version reads {FORMAT}: make it anew"
+            )
         table = pq.read_table(folder / UTTERANCES)
         columns = {name: table[name].to_pylist() for name in ("text", "dialogue", "turn", "speaker", "count")}
         since = known["since"]

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.map.reduction import Vectors
-from turnwise.assist.vectors.neighbours import neighbours
-from turnwise.progress import Progress, silent
+from turnwise.assist.search.neighbours import neighbours
+from turnwise.core.progress import Progress, silent
 
 #: The share of earlier texts that would count as new among the others.
 FALSE_ALARMS = 0.01

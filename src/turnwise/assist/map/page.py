@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from turnwise.assist.map.clustering import NONE, Cluster
 from turnwise.assist.map.map import Map
-from turnwise.page.elements import Markup, element, joined
+from turnwise.core.html.elements import Markup, element, joined
 
 #: Coordinates are whole numbers up to this: finer than any screen, and short to write.
 _FINEST = 10_000
@@ -32,9 +32,7 @@ def map_page(drawn: Map, title: str) -> str:
     """
     style, script = Markup(_resource("map.css")), Markup(_resource("map.js") + _resource("page.js"))
     # a policy that lets nothing through but this style and this script
-    policy = (
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'"
-    )
+    policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'"
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -86,7 +84,11 @@ def summary(drawn: Map) -> str:
     """What there is on a map, in a line."""
     outside = int(drawn.counts[drawn.labels == NONE].sum()) / max(1, int(drawn.counts.sum()))
     said = int(drawn.counts.sum())
-    facts = [f"{len(drawn):,} texts, said {said:,} times", f"{len(drawn.clusters):,} clusters", f"{outside:.0%} in none"]
+    facts = [
+        f"{len(drawn):,} texts, said {said:,} times",
+        f"{len(drawn.clusters):,} clusters",
+        f"{outside:.0%} in none",
+    ]
     if drawn.new is not None:
         facts.append(f"{int(drawn.new.sum()):,} new")
     return " · ".join([*facts, *([drawn.model] if drawn.model else []), _METHODS[drawn.method]])
@@ -153,7 +155,12 @@ def _stage(drawn: Map) -> Markup:
 
 def _panel(drawn: Map) -> Markup:
     search = element(
-        "input", id="search", type="search", placeholder="Search the texts ( / )", aria_label="Search the texts", autocomplete="off"
+        "input",
+        id="search",
+        type="search",
+        placeholder="Search the texts ( / )",
+        aria_label="Search the texts",
+        autocomplete="off",
     )
     only = element("label", element("input", id="only-new", type="checkbox"), " only what is new", class_="only")
     told = element("p", id="told", role="status", class_="hidden")
@@ -186,7 +193,10 @@ def _table(drawn: Map) -> Markup:
         element("caption", "The clusters of the map, the largest first", class_="hidden"),
         element(
             "thead",
-            element("tr", *(element("th", head, scope="col", class_="number" if head in numbers else None) for head in heads)),
+            element(
+                "tr",
+                *(element("th", head, scope="col", class_="number" if head in numbers else None) for head in heads),
+            ),
         ),
         element("tbody", *rows),
     )
@@ -211,13 +221,19 @@ def _row(drawn: Map, said: int, cluster: Cluster, new: int | None, before: int |
         element("th", button, scope="row"),
         *(element("td", cell, class_="number") for cell in cells),
         element("td", ", ".join(cluster.words), class_="words-cell"),
-        element("td", *(element("q", drawn.utterances[row].text) for row in cluster.representatives[:_SHOWN]), class_="examples"),
+        element(
+            "td",
+            *(element("q", drawn.utterances[row].text) for row in cluster.representatives[:_SHOWN]),
+            class_="examples",
+        ),
     )
 
 
 def _explained(drawn: Map) -> Markup:
     said = "Texts that are the same but for case are one point, the larger the more often it was said. Names are the words that are"
-    told = [f"{said} more frequent in a cluster than elsewhere. How far two clusters lie apart on the map means nothing."]
+    told = [
+        f"{said} more frequent in a cluster than elsewhere. How far two clusters lie apart on the map means nothing."
+    ]
     if drawn.since is not None:
         told.append(
             f" A text is new, and has a strong edge, where its cosine with every earlier text is below {drawn.since.threshold:.2f}."

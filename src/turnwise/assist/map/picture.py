@@ -50,7 +50,9 @@ def _places(drawn: Map) -> _Places:
     low, high = points.min(0), points.max(0)
     room = np.array([_WIDTH - 2 * _MARGIN, _HEIGHT - _TOP - 2 * _MARGIN])
     scale = (room / np.maximum(high - low, 1e-9)).min()
-    places: _Places = (points - (low + high) / 2) * scale * np.array([1, -1]) + np.array([_WIDTH / 2, (_TOP + _HEIGHT) / 2])
+    places: _Places = (points - (low + high) / 2) * scale * np.array([1, -1]) + np.array(
+        [_WIDTH / 2, (_TOP + _HEIGHT) / 2]
+    )
     return places
 
 

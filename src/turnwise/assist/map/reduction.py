@@ -10,9 +10,9 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.vectors.neighbours import neighbours
-from turnwise.errors import TurnwiseError
-from turnwise.progress import Progress, silent
+from turnwise.assist.search.neighbours import neighbours
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.progress import Progress, silent
 
 Method = Literal["umap", "tsne"]
 Vectors = npt.NDArray[np.float32]
@@ -100,7 +100,12 @@ class Reduction:
             random_state=self.seed,
             n_jobs=1,
             precomputed_knn=(rows, distances, None),
-            tqdm_kwds={"disable": False, "file": _Epochs(what, self._progress), "bar_format": "{n} {total}", "mininterval": 0.5},
+            tqdm_kwds={
+                "disable": False,
+                "file": _Epochs(what, self._progress),
+                "bar_format": "{n} {total}",
+                "mininterval": 0.5,
+            },
         )
         with warnings.catch_warnings():
             # without its search index a fitted UMAP could not place further vectors, which nobody asks of it here
@@ -147,7 +152,9 @@ def _components(vectors: Vectors, size: int) -> Vectors:
     reduced = np.zeros((len(vectors), size), np.float32)
     count = min(size, *vectors.shape)
     if len(vectors) > 1:
-        reduced[:, :count] = PCA(count, svd_solver="covariance_eigh" if len(vectors) > 2_000 else "full").fit_transform(vectors)
+        reduced[:, :count] = PCA(count, svd_solver="covariance_eigh" if len(vectors) > 2_000 else "full").fit_transform(
+            vectors
+        )
     return reduced
 
 

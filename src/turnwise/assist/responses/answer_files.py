@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from turnwise.assist.responses.answers import Answer
-from turnwise.errors import TurnwiseError
-from turnwise.tables import KINDS, Row, read_rows
+from turnwise.core.errors import TurnwiseError
+from turnwise.corpus.table_files import KINDS, Row, read_rows
 
 __all__ = ["KINDS", "AnswersError", "read_answers"]
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from turnwise.conversation import Said, conversation, reply
-from turnwise.dialogue import SYSTEM, Dialogue, Turn, same_text
+from turnwise.core.conversation import Said, conversation, reply
+from turnwise.core.dialogue import SYSTEM, Dialogue, Turn, same_text
 
 #: What answers can be filtered by.
 FILTERS: dict[str, type] = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.vectors.table import Row
+from turnwise.assist.search.table import Row
 
 #: Answers whose vectors have this cosine say the same.
 FOLDED = 0.95
@@ -104,7 +104,11 @@ def ranked(
     if not candidates:
         return []
     often = np.array([max(1, counts.get(each.same, 1)) for each in candidates])
-    basis = np.array([each.similarity for each in candidates]) if probabilities is None else np.asarray(probabilities, np.float64)
+    basis = (
+        np.array([each.similarity for each in candidates])
+        if probabilities is None
+        else np.asarray(probabilities, np.float64)
+    )
     scores = damped(basis, often)
     vectors = np.stack([each.vector for each in candidates])
     heads: list[int] = []

@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from turnwise.assist.responses.answers import FILTERS, Answer, Entry, canned, columns_of, entries_of, situation, values
 from turnwise.assist.responses.ranking import Candidate, Suggestion, ranked
-from turnwise.assist.vectors.filters import Where, condition
-from turnwise.assist.vectors.schema import scaled
-from turnwise.assist.vectors.table import VectorTable
-from turnwise.conversation import Conversation, Said, conversation, reply, texts_of
-from turnwise.dialogue import SYSTEM, Dialogue, Turn
-from turnwise.errors import TurnwiseError
-from turnwise.progress import Progress, silent
-from turnwise.supports import SupportsEncode, SupportsScore
+from turnwise.assist.search.filters import Where, condition
+from turnwise.assist.search.schema import scaled
+from turnwise.assist.search.table import VectorTable
+from turnwise.core.conversation import Conversation, Said, conversation, reply, texts_of
+from turnwise.core.dialogue import SYSTEM, Dialogue, Turn
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.progress import Progress, silent
+from turnwise.core.types import SupportsEncode, SupportsScore
 
 #: Turns before an answer that are its situation.
 TURNS = 3
@@ -102,7 +102,9 @@ class Responder:
             raise ResponderError(f"turns is {turns}: a situation is one turn at least")
         size = encoder.encode(["size"], normalise=True).shape[1]
         about = {"turns": str(turns), "max_length": str(max_length)}
-        table = VectorTable.open(uri, TABLE, size=size, columns=columns_of(size), about=about, encoder=encoder, storage=storage)
+        table = VectorTable.open(
+            uri, TABLE, size=size, columns=columns_of(size), about=about, encoder=encoder, storage=storage
+        )
         return cls(table, encoder, reranker, turns, max_length)
 
     def __init__(

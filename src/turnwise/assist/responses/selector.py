@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.conversation import conversation, reply, texts_of
-from turnwise.dialogue import Turn
-from turnwise.errors import TurnwiseError
-from turnwise.progress import Progress, silent
-from turnwise.supports import SupportsEncode, SupportsScore, SupportsScoreAll
+from turnwise.core.conversation import conversation, reply, texts_of
+from turnwise.core.dialogue import Turn
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.progress import Progress, silent
+from turnwise.core.types import SupportsEncode, SupportsScore, SupportsScoreAll
 
 #: A conversation so far, newest turn last.
 Context = Sequence[str] | Sequence[Turn]
@@ -158,7 +158,10 @@ class Selector:
         found = self.retrieve_all(contexts, k)
         if self.reranker is None:
             return [
-                [self._selected(row, similarity, None) for row, similarity in zip(rows[:top], similarities, strict=False)]
+                [
+                    self._selected(row, similarity, None)
+                    for row, similarity in zip(rows[:top], similarities, strict=False)
+                ]
                 for rows, similarities in zip(found.rows, found.similarities, strict=True)
             ]
         scores = self.score_all(contexts, found.rows)
@@ -200,7 +203,9 @@ class Selector:
         """
         if self.reranker is None:
             raise SelectorError("there is no re-ranker that could score: give one to the selector")
-        asked = [(context, [self._responses[row] for row in each]) for context, each in zip(contexts, rows, strict=True)]
+        asked = [
+            (context, [self._responses[row] for row in each]) for context, each in zip(contexts, rows, strict=True)
+        ]
         if isinstance(self.reranker, SupportsScoreAll):
             return [*self.reranker.score_all(asked)] if asked else []
         return [self.reranker.score(context, candidates) for context, candidates in asked]
@@ -241,7 +246,9 @@ def nearest(queries: Vectors, vectors: Vectors, k: int) -> Retrieved:
 
 def _check(context: Context, number: int) -> None:
     if isinstance(context, str):
-        raise SelectorError(f"conversation {number} is a single text: a conversation is a list of turns, give it as [text]")
+        raise SelectorError(
+            f"conversation {number} is a single text: a conversation is a list of turns, give it as [text]"
+        )
     if not len(context):
         raise SelectorError(f"conversation {number} has no turn that a response could go on from")
 

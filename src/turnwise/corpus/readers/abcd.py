@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.labels import split_of
-from turnwise.dialogue import SYSTEM, USER, Dialogue
 
 _SPEAKERS = {"customer": USER, "agent": SYSTEM}
 

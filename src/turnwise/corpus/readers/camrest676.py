@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.labels import act, spans_of
-from turnwise.dialogue import SYSTEM, USER, Dialogue
 
 
 def read(intake: Intake) -> Iterator[Dialogue]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.intake import Intake
-from turnwise.dialogue import Dialogue
 
 
 def read(intake: Intake) -> Iterator[Dialogue]:

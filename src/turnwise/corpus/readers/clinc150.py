@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
+from turnwise.core.dialogue import USER, Dialogue
 from turnwise.corpus.intake import CorpusError, Intake
-from turnwise.dialogue import USER, Dialogue
 
 _FORMS = ("full", "small", "imbalanced", "oos_plus")
 _SPLITS = {
-    f"{scope}{key}": split for scope in ("", "oos_") for key, split in (("train", "train"), ("val", "valid"), ("test", "test"))
+    f"{scope}{key}": split
+    for scope in ("", "oos_")
+    for key, split in (("train", "train"), ("val", "valid"), ("test", "test"))
 }
 
 
@@ -26,7 +28,10 @@ def read(intake: Intake, *, form: str = "full") -> Iterator[Dialogue]:
         for line, key, rows in intake.json_object(path):
             if key not in _SPLITS or not isinstance(rows, list):
                 intake.reject(
-                    path, line, "file", f"a list of utterances under one of {', '.join(_SPLITS)} is expected, not {key!r}"
+                    path,
+                    line,
+                    "file",
+                    f"a list of utterances under one of {', '.join(_SPLITS)} is expected, not {key!r}",
                 )
                 continue
             for number, row in enumerate(rows, 1):

@@ -3,13 +3,15 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.intake import CorpusError, Intake
 from turnwise.corpus.readers.gather import Gather
 from turnwise.corpus.readers.roles import Roles
-from turnwise.dialogue import Dialogue
 
 
-def read(intake: Intake, *, order: str = "chronological", speakers: Mapping[str, str] | None = None) -> Iterator[Dialogue]:
+def read(
+    intake: Intake, *, order: str = "chronological", speakers: Mapping[str, str] | None = None
+) -> Iterator[Dialogue]:
     """Reads the file.
 
     Args:

@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Iterator
 
+from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.intake import Intake
-from turnwise.dialogue import Dialogue
 
 _SEPARATOR = " +++$+++ "
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.labels import act, spans_of
-from turnwise.dialogue import SYSTEM, USER, Dialogue
 
 _SPEAKERS = {"user": USER, "wizard": SYSTEM}
 
@@ -19,7 +19,9 @@ def read(intake: Intake) -> Iterator[Dialogue]:
                 for turn in record["turns"]:
                     acts, values = _labels(turn.get("labels", {}).get("acts", ()))
                     text = turn["text"]
-                    draft.say(_SPEAKERS.get(turn["author"], turn["author"]), text, acts=acts, spans=spans_of(text, values))
+                    draft.say(
+                        _SPEAKERS.get(turn["author"], turn["author"]), text, acts=acts, spans=spans_of(text, values)
+                    )
             yield from draft.done()
 
 

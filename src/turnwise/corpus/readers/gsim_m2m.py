@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.intake import CorpusError, Intake
 from turnwise.corpus.readers.labels import act, split_of, token_spans
 from turnwise.corpus.readers.unified import read_unified
-from turnwise.dialogue import SYSTEM, USER, Dialogue
 
 
 def read(intake: Intake, *, form: str = "") -> Iterator[Dialogue]:

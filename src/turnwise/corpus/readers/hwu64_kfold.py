@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from turnwise.core.dialogue import USER, Dialogue
 from turnwise.corpus.intake import CorpusError, Intake
 from turnwise.corpus.readers.labels import required
 from turnwise.corpus.readers.slot_marks import marked_pieces, slot_spans
-from turnwise.dialogue import USER, Dialogue
 
 _SPLITS = {"trainset": "train", "testset": "test"}
 

@@ -20,9 +20,9 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from turnwise.core.dialogue import SYSTEM, Dialogue
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.labels import split_of
-from turnwise.dialogue import SYSTEM, Dialogue
 
 #: Turns that a thread has at least: a reply and two before it.
 TURNS = 3
@@ -39,7 +39,9 @@ def read(intake: Intake) -> Iterator[Dialogue]:
     """
     for links in intake.files(*_LINKS):
         if links == intake.root:
-            intake.reject(links, None, "file", "a log and its links are two files: import a folder that holds train, dev or test")
+            intake.reject(
+                links, None, "file", "a log and its links are two files: import a folder that holds train, dev or test"
+            )
             continue
         linked = list(intake.lines(links))
         log = links.with_name(links.name.replace(".annotation.", ".ascii."))

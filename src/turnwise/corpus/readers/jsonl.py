@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.labels import Span
-from turnwise.dialogue import Dialogue
 
 
 def read(intake: Intake) -> Iterator[Dialogue]:

@@ -5,10 +5,10 @@ Other methods take what is said for what was answered and would learn from the w
 
 from collections.abc import Iterator
 
+from turnwise.core.dialogue import RIGHT_RESPONSE, WRONG_RESPONSE, Dialogue, peer
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.labels import split_of
 from turnwise.corpus.responses import read_candidates
-from turnwise.dialogue import RIGHT_RESPONSE, WRONG_RESPONSE, Dialogue, peer
 
 
 def read(intake: Intake) -> Iterator[Dialogue]:
@@ -25,7 +25,9 @@ def read(intake: Intake) -> Iterator[Dialogue]:
                     for position, text in enumerate(candidates.context):
                         draft.say(peer(1 + position % 2), text)
                     spoken = len(draft.turns)
-                    draft.say(peer(1 + len(candidates.context) % 2), response, RIGHT_RESPONSE if right else WRONG_RESPONSE)
+                    draft.say(
+                        peer(1 + len(candidates.context) % 2), response, RIGHT_RESPONSE if right else WRONG_RESPONSE
+                    )
                     if not 0 < spoken < len(draft.turns):
                         raise ValueError("a context and a response with words are expected")
                 yield from draft.done()

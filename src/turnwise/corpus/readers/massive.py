@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator
 
+from turnwise.core.dialogue import USER, Dialogue
 from turnwise.corpus.intake import CorpusError, Intake
 from turnwise.corpus.readers.labels import required, split_of
 from turnwise.corpus.readers.slot_marks import marked_pieces, slot_spans
-from turnwise.dialogue import USER, Dialogue
 
 _EVERY = "all"
 
@@ -27,7 +27,9 @@ def read(intake: Intake, *, locale: str = "en-US") -> Iterator[Dialogue]:
                 draft.id = f"{spoken}/{required(record, 'id')}"
                 if locale not in (_EVERY, spoken):
                     raise ValueError(f"the locale is {spoken!r}, not {locale!r}: say locale={spoken} to read it")
-                partition, intent, text, annotation = (required(record, key) for key in ("partition", "intent", "utt", "annot_utt"))
+                partition, intent, text, annotation = (
+                    required(record, key) for key in ("partition", "intent", "utt", "annot_utt")
+                )
                 draft.split = split_of(partition)
                 if draft.split is None:
                     raise ValueError(f"the partition {partition!r} is none of train, dev, test")

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.intake import Intake
-from turnwise.dialogue import SYSTEM, USER, Dialogue
 
 _ROLES = {"user": USER, "assistant": SYSTEM}
 #: Instructions to the model and what tools returned are not said by anybody in the conversation.

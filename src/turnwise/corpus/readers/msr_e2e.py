@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator
 
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.labels import act, spans_of
-from turnwise.dialogue import SYSTEM, USER, Dialogue
 
 _SPEAKERS = {"user": USER, "agent": SYSTEM}
 _ACT = re.compile(r"\s*(\w+)\((.*)\)\s*", re.DOTALL)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.intake import CorpusError, Intake
 from turnwise.corpus.readers.labels import act, split_of, token_spans, without_brackets
-from turnwise.dialogue import SYSTEM, USER, Dialogue
 
 _TEXT, _JSON = "*_dialogues_*.txt", ("data.json", "train.json", "val.json", "test.json")
 

@@ -9,13 +9,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from turnwise.core.dialogue import Dialogue, peer
 from turnwise.corpus.intake import CorpusError, Intake
 from turnwise.corpus.readers.labels import split_of
-from turnwise.dialogue import Dialogue, peer
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _RELATIONS = {"0": "entailment", "1": "neutral", "2": "contradiction"}
-_FIELDS = (("sentence1", "sentence2", "gold_label"), ("premise", "hypothesis", "label"), ("first", "second", "relation"))
+_FIELDS = (
+    ("sentence1", "sentence2", "gold_label"),
+    ("premise", "hypothesis", "label"),
+    ("first", "second", "relation"),
+)
 
 _Pair = tuple[int, str, str, str]
 

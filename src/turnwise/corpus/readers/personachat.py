@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from turnwise.core.dialogue import Dialogue, peer
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.labels import split_of
-from turnwise.dialogue import Dialogue, peer
 
 _LINE = re.compile(r"(\d+) (.*)", re.DOTALL)
 _PERSONA = ("your persona:", "partner's persona:")

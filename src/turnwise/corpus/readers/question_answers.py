@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.intake import Intake
-from turnwise.dialogue import SYSTEM, USER, Dialogue
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 

@@ -5,8 +5,8 @@
 
 from collections.abc import Iterator
 
+from turnwise.core.dialogue import Dialogue, peer
 from turnwise.corpus.intake import Intake
-from turnwise.dialogue import Dialogue, peer
 
 
 def read(intake: Intake) -> Iterator[Dialogue]:

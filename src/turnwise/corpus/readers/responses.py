@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from turnwise.core.dialogue import Dialogue, peer
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.labels import split_of
 from turnwise.corpus.responses import read_candidates
-from turnwise.dialogue import Dialogue, peer
 
 
 def read(intake: Intake) -> Iterator[Dialogue]:

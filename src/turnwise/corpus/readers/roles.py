@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from itertools import count
 
+from turnwise.core.dialogue import SYSTEM, USER, is_speaker, peer
 from turnwise.corpus.intake import CorpusError, Draft, Intake
-from turnwise.dialogue import SYSTEM, USER, is_speaker, peer
 
 #: Words that logs use for the two roles.
 ROLE_WORDS = {
@@ -30,7 +30,9 @@ class Roles:
     def __init__(self, intake: Intake, speakers: Mapping[str, str]):
         for name, speaker in speakers.items():
             if not is_speaker(speaker):
-                raise CorpusError(f"speakers: {name}={speaker}: map to 'user', 'system', or 'speaker_1', 'speaker_2', …")
+                raise CorpusError(
+                    f"speakers: {name}={speaker}: map to 'user', 'system', or 'speaker_1', 'speaker_2', …"
+                )
         self._named = {name.casefold(): speaker for name, speaker in speakers.items()}
         self._intake = intake
         self._draft: Draft | None = None
@@ -43,7 +45,9 @@ class Roles:
         found = self._named.get(key) or ROLE_WORDS.get(key) or self._named.get(EVERYONE_ELSE)
         if found or not key:
             return found or name
-        self._intake.facts["turns of speakers without a role"] = self._intake.facts.get("turns of speakers without a role", 0) + 1
+        self._intake.facts["turns of speakers without a role"] = (
+            self._intake.facts.get("turns of speakers without a role", 0) + 1
+        )
         if draft is not self._draft:
             taken = set(self._named.values())
             self._draft, self._numbered = draft, {}

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.labels import Span, act, split_of
-from turnwise.dialogue import SYSTEM, USER, Dialogue
 
 _SPEAKERS = {"USER": USER, "SYSTEM": SYSTEM}
 
@@ -28,7 +28,9 @@ def read(intake: Intake) -> Iterator[Dialogue]:
                         acts += [act(action["act"], action["slot"]) for action in frame.get("actions", ())]
                         # values copied from another turn have no place in this text
                         spans += [
-                            (slot["slot"], slot["start"], slot["exclusive_end"]) for slot in frame["slots"] if "start" in slot
+                            (slot["slot"], slot["start"], slot["exclusive_end"])
+                            for slot in frame["slots"]
+                            if "start" in slot
                         ]
                         active = frame.get("state", {}).get("active_intent", "NONE")
                         if not intent and active != "NONE":

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from turnwise.core.dialogue import Dialogue, peer
 from turnwise.corpus.intake import CorpusError, Intake
-from turnwise.dialogue import Dialogue, peer
 
 _SENTENCE = "Answer.sentence"
 
@@ -18,7 +18,9 @@ def read(intake: Intake, *, drop_blocked_workers: bool = False) -> Iterator[Dial
     blocked: set[str] = set()
     if drop_blocked_workers:
         if intake.root.is_file():
-            raise CorpusError(f"{intake.root} is a file: blocked_workers.txt lies beside it, so import the corpus' folder")
+            raise CorpusError(
+                f"{intake.root} is a file: blocked_workers.txt lies beside it, so import the corpus' folder"
+            )
         for path in intake.files("blocked_workers.txt"):
             blocked |= {line.strip() for _, line in intake.lines(path)} - {""}
     for path in intake.files("corpus/*/*.csv"):

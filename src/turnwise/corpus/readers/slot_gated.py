@@ -7,10 +7,10 @@ words and its intent.
 from collections.abc import Iterator
 from pathlib import Path
 
+from turnwise.core.dialogue import USER, Dialogue
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.labels import split_of
 from turnwise.corpus.readers.slot_marks import slot_spans, tagged_pieces
-from turnwise.dialogue import USER, Dialogue
 
 
 def read_slot_gated(intake: Intake, name: str) -> Iterator[Dialogue]:

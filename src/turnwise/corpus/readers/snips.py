@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.slot_gated import read_slot_gated
-from turnwise.dialogue import Dialogue
 
 
 def read(intake: Intake) -> Iterator[Dialogue]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.intake import Intake
-from turnwise.dialogue import SYSTEM, USER, Dialogue
 
 _UTTERANCES = {("User", "utter"): USER, ("Wizard", "pick_suggestion"): SYSTEM, ("Wizard", "utter"): SYSTEM}
 

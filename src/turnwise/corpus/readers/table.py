@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyarrow import ArrowException
 
+from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.intake import CorpusError, Intake
 from turnwise.corpus.readers.gather import Gather
 from turnwise.corpus.readers.roles import Roles
-from turnwise.dialogue import Dialogue
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.labels import split_of
-from turnwise.dialogue import SYSTEM, USER, Dialogue
 
 _EVENT = re.compile(r"<(U|A|PN|PR|PAN|PAV|PRAN|PRAV|S)>")
 _SPEAKERS = {"U": USER, "A": SYSTEM}
@@ -40,7 +40,9 @@ def _read_rows(intake: Intake, path: Path) -> Iterator[Dialogue]:
     for number, line in intake.lines(path):
         cells = next(csv.reader(io.StringIO(line), delimiter="\t"), [])
         if len(cells) != 3:
-            intake.reject(path, number, "dialogue", f"expected context, target and id; got {len(cells)} cells", text=line)
+            intake.reject(
+                path, number, "dialogue", f"expected context, target and id; got {len(cells)} cells", text=line
+            )
             continue
         context, target, identity = cells
         newest, _, earlier = context.partition("<C>")

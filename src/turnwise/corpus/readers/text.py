@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator, Mapping
 
+from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.roles import Roles
-from turnwise.dialogue import Dialogue
 
 #: A name of up to 40 characters, a colon, and a space or nothing: '10:30' and 'http://' start no turn.
 _TURN = re.compile(r"([^:\t]{1,40}?)\s*:(?:\s+(.*))?")

@@ -7,9 +7,9 @@ non-categorical.
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.labels import act, split_of
-from turnwise.dialogue import Dialogue
 
 Acts = Mapping[str, Mapping[int, Sequence[str]]]
 
@@ -32,5 +32,7 @@ def read_unified(intake: Intake, path: Path, acts: Acts | None = None) -> Iterat
                 items = [item for kind in ("binary", "categorical", "non-categorical") for item in labels.get(kind, ())]
                 spans = [(item["slot"], item["start"], item["end"]) for item in items if "start" in item]
                 named = [act(item["intent"], item["slot"]) for item in items]
-                draft.say(turn["speaker"], turn["utterance"], acts=[*named, *more.get(turn["utt_idx"], ())], spans=spans)
+                draft.say(
+                    turn["speaker"], turn["utterance"], acts=[*named, *more.get(turn["utt_idx"], ())], spans=spans
+                )
         yield from draft.done()

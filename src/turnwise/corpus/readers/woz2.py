@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.labels import act, spans_of, split_of
-from turnwise.dialogue import SYSTEM, USER, Dialogue
 
 
 def read(intake: Intake) -> Iterator[Dialogue]:
@@ -18,7 +18,9 @@ def read(intake: Intake) -> Iterator[Dialogue]:
                     if position or turn["system_transcript"].strip():
                         draft.say(SYSTEM, turn["system_transcript"], acts=_system_acts(turn["system_acts"]))
                     text, labels = turn["transcript"], turn["turn_label"]
-                    acts = [act("request", value) if slot == "request" else act("inform", slot) for slot, value in labels]
+                    acts = [
+                        act("request", value) if slot == "request" else act("inform", slot) for slot, value in labels
+                    ]
                     values = [(slot, value) for slot, value in labels if slot != "request"]  # asked for, not said
                     draft.say(USER, text, acts=acts, spans=spans_of(text, values))
             yield from draft.done()

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from turnwise.core.dialogue import SYSTEM, Dialogue, Turn
 from turnwise.corpus.readers.dstc2 import read as read_dstc2
 from turnwise.corpus.readers.gsim_m2m import read as read_gsim
 from turnwise.corpus.store import read_corpus
-from turnwise.dialogue import SYSTEM, Dialogue, Turn
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.datasets.reading import SAMPLE_HOME, SAMPLE_LICENCE, SPLITS, STORE_FILES, dataset, strict
 
@@ -44,7 +44,9 @@ class ActionData:
     @property
     def actions(self) -> list[str]:
         """The actions of all splits, in alphabetical order."""
-        return sorted({action for split in (self.train, self.valid, self.test) for example in split for action in example.actions})
+        return sorted(
+            {action for split in (self.train, self.valid, self.test) for example in split for action in example.actions}
+        )
 
 
 _Examples = tuple[ActionExample, ...]

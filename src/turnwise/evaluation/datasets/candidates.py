@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers import irc_disentanglement
 from turnwise.corpus.responses import Candidates, read_candidates
-from turnwise.corpus.sample_sets import response_examples
 from turnwise.corpus.store import is_store, read_corpus
-from turnwise.dialogue import Dialogue
+from turnwise.corpus.synthetic.sample_sets import response_examples
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.datasets.reading import (
     SAMPLE_HOME,
@@ -69,7 +69,10 @@ def from_store(corpus: Iterable[Dialogue], name: str, seed: int = SEED, candidat
 
     def read(split: str) -> _Examples:
         return _drawn(
-            (dialogue for dialogue in corpus if (dialogue.split or "test") == split), seed, candidates, f"{name}, {split}"
+            (dialogue for dialogue in corpus if (dialogue.split or "test") == split),
+            seed,
+            candidates,
+            f"{name}, {split}",
         )
 
     return CandidateData(name, _OWN_LICENCE, read("train"), read("valid"), read("test"))
@@ -96,7 +99,9 @@ def _drawn(dialogues: Iterable[Dialogue], seed: int, candidates: int, what: str)
     try:
         return tuple(
             Candidates(
-                example.context, example.candidates, tuple(index == example.positive for index in range(len(example.candidates)))
+                example.context,
+                example.candidates,
+                tuple(index == example.positive for index in range(len(example.candidates))),
             )
             for example in response_examples(dialogues, seed, candidates)
         )
@@ -119,7 +124,10 @@ def _file(path: Path, size: int) -> _Examples:
         context = tuple(turn for turn in group.context if turn.strip())
         if count % size or not context:
             intake.reject(
-                path, line, "dialogue", f"expected a context with {size} candidates, not {count}; or its turns are all empty"
+                path,
+                line,
+                "dialogue",
+                f"expected a context with {size} candidates, not {count}; or its turns are all empty",
             )
         examples += [
             Candidates(context, group.responses[start : start + size], group.labels[start : start + size])
@@ -130,12 +138,20 @@ def _file(path: Path, size: int) -> _Examples:
 
 def _files(folder: Path, sizes: dict[str, tuple[str, int]]) -> _Splits:
     """Splits by their file's name and number of candidates; those that are not named are empty."""
-    train, valid, test = (_file(folder / sizes[split][0], sizes[split][1]) if split in sizes else () for split in SPLITS)
+    train, valid, test = (
+        _file(folder / sizes[split][0], sizes[split][1]) if split in sizes else () for split in SPLITS
+    )
     return train, valid, test
 
 
 def _of_files(
-    name: str, folder: str, sizes: dict[str, tuple[str, int]], licence: str, home: str, digest: str = "", differs: str = ""
+    name: str,
+    folder: str,
+    sizes: dict[str, tuple[str, int]],
+    licence: str,
+    home: str,
+    digest: str = "",
+    differs: str = "",
 ) -> Dataset[CandidateData]:
     files = tuple(file for file, _ in sizes.values())
     return dataset(CandidateData, name, folder, files, partial(_files, sizes=sizes), licence, home, digest, differs)
@@ -157,8 +173,14 @@ def _dstc7(folder: Path) -> _Splits:
         path = folder / f"ubuntu_{split}_subtask_1.json"
         for line, record in intake.json_array(path):
             with intake.record(path, line):
-                truths = _said(record["options-for-correct-answers"]) if split == "dev" else answers[str(record["example-id"])]
-                examples.append(_with_truths(_said(record["messages-so-far"]), _said(record["options-for-next"]), truths))
+                truths = (
+                    _said(record["options-for-correct-answers"])
+                    if split == "dev"
+                    else answers[str(record["example-id"])]
+                )
+                examples.append(
+                    _with_truths(_said(record["messages-so-far"]), _said(record["options-for-next"]), truths)
+                )
     return (), (), tuple(examples)
 
 
@@ -217,15 +239,16 @@ def _irc_ubuntu(folder: Path, candidates: int) -> _Splits:
     return read("train", "train"), read("dev", "valid"), read("test", "test")
 
 
-_NO_DSTC7 = (
-    "Ubuntu chat of the same channel, but other dialogues than DSTC7's 6,000, with more than two speakers, and negatives drawn here"
-)
+_NO_DSTC7 = "Ubuntu chat of the same channel, but other dialogues than DSTC7's 6,000, with more than two speakers, and negatives drawn here"
 
 
 def _irc(name: str, candidates: int) -> Dataset[CandidateData]:
     files = tuple(f"{split}/*.{kind}.txt" for split in ("train", "dev", "test") for kind in ("ascii", "annotation"))
     read: Callable[[Path], _Splits] = partial(_irc_ubuntu, candidates=candidates)
-    home, digest = "https://www.jkk.name/irc-disentanglement", "51e069212844bdb0301df3c9cfaa866ecb3f3ebe7ce2d1ed738cf49c6a760e44"
+    home, digest = (
+        "https://www.jkk.name/irc-disentanglement",
+        "51e069212844bdb0301df3c9cfaa866ecb3f3ebe7ce2d1ed738cf49c6a760e44",
+    )
     return dataset(CandidateData, name, "irc_disentanglement/data", files, read, "CC BY 4.0", home, digest, _NO_DSTC7)
 
 
@@ -235,7 +258,9 @@ def _dailydialog(name: str, negatives: str) -> Dataset[CandidateData]:
         "https://github.com/iitmnlp/DailyDialog-plusplus",
         "7fc91a6e82ea8cb43f90eacdb3ae7187e6ddf74b55f47123e3a3c163d22d3dd0",
     )
-    return dataset(CandidateData, name, "dailydialog_plusplus/dataset", ("dev.json", "test.json"), read, "MIT", home, digest)
+    return dataset(
+        CandidateData, name, "dailydialog_plusplus/dataset", ("dev.json", "test.json"), read, "MIT", home, digest
+    )
 
 
 _UBUNTU_V2 = "https://github.com/rkadlec/ubuntu-ranking-dataset-creator"
@@ -247,7 +272,9 @@ _DSTC7 = ("ubuntu_dev_subtask_1.json", "ubuntu_test_subtask_1.json", "ubuntu_res
 CANDIDATE_DATASETS: dict[str, Dataset[CandidateData]] = {
     known.name: known
     for known in (
-        dataset(CandidateData, "dstc7_ubuntu", "dstc7", _DSTC7, _dstc7, "none stated", "https://github.com/IBM/dstc7-noesis"),
+        dataset(
+            CandidateData, "dstc7_ubuntu", "dstc7", _DSTC7, _dstc7, "none stated", "https://github.com/IBM/dstc7-noesis"
+        ),
         _of_files(
             "ubuntu_v1",
             "ubuntu_v1",
@@ -274,7 +301,10 @@ CANDIDATE_DATASETS: dict[str, Dataset[CandidateData]] = {
         _of_files(
             "ubuntu_v2_slice",
             "ubuntu_v2_slices/DeepInEvil_UDC/data",
-            {"valid": ("valid500.csv", 10), "test": ("test500.csv", 10)},  # the training rows at hand are stemmed, these are not
+            {
+                "valid": ("valid500.csv", 10),
+                "test": ("test500.csv", 10),
+            },  # the training rows at hand are stemmed, these are not
             "none stated",
             _UBUNTU_V2,
             "b59de2d86fe419c137ae70fab7ddefde0711b074239f4b84a14ec9bcf885552e",

@@ -56,7 +56,9 @@ _SCHEMA_GUIDED = "8d007451f9945fa5a3af3c60be303a0761c1c9fe1006a77896aedb323640dd
 _STAR = "54a1dfd97a71e8496ca8f4798cf33fdd200507711e9c159d3d774b00b7a0e2df"
 _GSIM = "e2750b163024a8b59fb7ac64ea25a190bece463aaeff515c604d3fb7b7d1e7d1"
 _BUILT = "built by the paper's construction from another corpus' labels"
-_MDC = "built by the paper's construction from the corpus' own acts; the set that the authors annotated is not published"
+_MDC = (
+    "built by the paper's construction from the corpus' own acts; the set that the authors annotated is not published"
+)
 
 _CORPORA = {
     dataset.name: dataset

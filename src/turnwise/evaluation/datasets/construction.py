@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.dialogue import Dialogue, Turn
-from turnwise.errors import TurnwiseError
+from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.errors import TurnwiseError
 from turnwise.evaluation.datasets.retrieval import RetrievalData, RetrievalQuery
 
 CANDIDATES = 100
@@ -78,7 +78,9 @@ def labelled_turns(
     turns = [turn for turn in found.values() if turn is not None]
     if not turns:
         where = f"{'' if speaker is None else f' of {speaker!r}'}{'' if split is None else f' in split {split!r}'}"
-        raise ConstructionError(f"no turn{where} has {label} of its own: choose another label ('intent', 'acts'), speaker or split")
+        raise ConstructionError(
+            f"no turn{where} has {label} of its own: choose another label ('intent', 'acts'), speaker or split"
+        )
     return turns
 
 
@@ -118,7 +120,9 @@ def build_retrieval(
     """
     turns = [turn for turn in turns if words(turn.text)]
     if len({turn.label for turn in turns}) < 2:
-        raise ConstructionError(f"{name}: {len(turns)} turns with fewer than two labels: retrieval cannot be built of them")
+        raise ConstructionError(
+            f"{name}: {len(turns)} turns with fewer than two labels: retrieval cannot be built of them"
+        )
     texts = [words(turn.text) for turn in turns]
     index = _index(texts)
     order = np.arange(len(turns)) if queries is None else np.random.default_rng(seed).permutation(len(turns))
@@ -157,7 +161,9 @@ def _best(scores: npt.NDArray[np.float32], count: int) -> list[int]:
     return best
 
 
-def _query(turns: Sequence[LabelledTurn], number: int, retrieved: Sequence[int], positives: int) -> RetrievalQuery | None:
+def _query(
+    turns: Sequence[LabelledTurn], number: int, retrieved: Sequence[int], positives: int
+) -> RetrievalQuery | None:
     """A query with its candidates; None if one kind of them is missing."""
     asked = turns[number]
     right = [turns[other].text for other in retrieved if turns[other].label == asked.label][:positives]

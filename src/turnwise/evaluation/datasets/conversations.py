@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.store import is_store, read_corpus
-from turnwise.dialogue import Dialogue, Turn
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.datasets.reading import corpus_dialogues, store_name
 
@@ -35,7 +35,9 @@ def conversation_datasets(data: Path | None = None) -> dict[str, Dataset[Convers
     return {**_CORPORA, store.name: store}
 
 
-def drawn_dialogues(dialogues: Iterable[Dialogue], count: int = DIALOGUES, seed: int = 0) -> tuple[tuple[Turn, ...], ...]:
+def drawn_dialogues(
+    dialogues: Iterable[Dialogue], count: int = DIALOGUES, seed: int = 0
+) -> tuple[tuple[Turn, ...], ...]:
     """The turns of so many dialogues, drawn at random, in the order of the corpus, without their labels; all where there are fewer.
 
     Corpora are sorted by topic, so that the first ones would not do. Dialogues are read in a stream: memory holds those drawn.
@@ -67,7 +69,9 @@ def _from_corpus(
     known = get_reader(reader)
 
     def read(place: Path) -> ConversationData:
-        dialogues = (dialogue for dialogue in corpus_dialogues(known, place) if split is None or dialogue.split == split)
+        dialogues = (
+            dialogue for dialogue in corpus_dialogues(known, place) if split is None or dialogue.split == split
+        )
         return ConversationData(name, known.licence, drawn_dialogues(dialogues))
 
     return Dataset(name, folder, files, read, known.licence, known.home, digest, _DRAWN)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from turnwise.errors import TurnwiseError
-from turnwise.files import sha256
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.files import sha256
 
 Data = TypeVar("Data")
 

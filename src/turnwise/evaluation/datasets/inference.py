@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from turnwise.dialogue import SYSTEM, USER, Turn, peer
+from turnwise.core.dialogue import SYSTEM, USER, Turn, peer
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.datasets.reading import SAMPLE_HOME, SAMPLE_LICENCE, SPLITS, among, dataset, strict, text_of
 
@@ -57,7 +57,9 @@ def _ci_tod(folder: Path, train: Iterable[str]) -> tuple[_Examples, ...]:
             for line, record in intake.json_array(path):
                 with intake.record(path, line):
                     wrong = [among(record["scenario"][kind], "0", "1") == "1" for kind in ("qi", "hi")]
-                    turns = tuple(Turn(_SPEAKERS[turn["turn"]], text_of(turn["utterance"])) for turn in record["dialogue"])
+                    turns = tuple(
+                        Turn(_SPEAKERS[turn["turn"]], text_of(turn["utterance"])) for turn in record["dialogue"]
+                    )
                     yield _example(turns, "inconsistent" if any(wrong) else "consistent")
 
     return tuple(tuple(read(split)) for split in domains)
@@ -101,7 +103,9 @@ def _decode_pairs(folder: Path) -> tuple[_Examples, ...]:
     for line, row in intake.table(path, "\t"):
         with intake.record(path, line):
             first, second = text_of(row["seg1"]), text_of(row["seg2"])
-            example = InferenceExample((Turn(peer(1), first), Turn(peer(1), second)), _PAIR_LABELS[among(row["label"], "0", "1")])
+            example = InferenceExample(
+                (Turn(peer(1), first), Turn(peer(1), second)), _PAIR_LABELS[among(row["label"], "0", "1")]
+            )
             splits[_split(first)].append(example)
     return tuple(map(tuple, splits.values()))
 
@@ -117,7 +121,9 @@ def _sample(folder: Path) -> tuple[_Examples, ...]:
     def read(path: Path) -> Iterator[InferenceExample]:
         for line, record in intake.json_lines(path):
             with intake.record(path, line):
-                yield _example(tuple(map(_turn, record["turns"])), "consistent" if record["consistent"] else "inconsistent")
+                yield _example(
+                    tuple(map(_turn, record["turns"])), "consistent" if record["consistent"] else "inconsistent"
+                )
 
     return tuple(tuple(read(folder / f"{split}.jsonl")) for split in SPLITS)
 

@@ -13,14 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from turnwise.core.dialogue import USER, Slot, Turn
 from turnwise.corpus.intake import Intake
 from turnwise.corpus.readers.labels import required
 from turnwise.corpus.registry import get_reader
-from turnwise.dialogue import USER, Slot, Turn
+from turnwise.corpus.slots.template import Template
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.datasets.reading import SAMPLE_HOME, SAMPLE_LICENCE, SPLITS, dataset, strict
 from turnwise.evaluation.datasets.slots import slots_of, template_pieces
-from turnwise.template import Template
 
 OUT_OF_SCOPE = "out_of_scope"
 
@@ -267,7 +267,12 @@ def _snips_original(folder: Path) -> list[_Split]:
 def _snips_original_rows(path: Path, intent: str) -> _Split:
     with _place(path, "the whole file"):
         # An emoji here is written as two surrogates of three bytes each, which UTF-8 forbids: they are put together.
-        content = path.read_bytes().decode("utf-8-sig", "surrogatepass").encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        content = (
+            path.read_bytes()
+            .decode("utf-8-sig", "surrogatepass")
+            .encode("utf-16-le", "surrogatepass")
+            .decode("utf-16-le")
+        )
         entries = json.loads(content)
         if not isinstance(entries, dict) or not isinstance(entries.get(intent), list):
             raise ValueError(f"a list of utterances is expected under {intent!r}")
@@ -335,7 +340,9 @@ def _corpus_dataset(
 
 def _clinc150_dataset(form: str, digest: str) -> Dataset[IntentData]:
     name = "clinc150" if form == "full" else f"clinc150_{form}"
-    return _corpus_dataset(name, "clinc150", "clinc150_oos", (f"data/data_{form}.json",), digest, partial(_clinc150, form))
+    return _corpus_dataset(
+        name, "clinc150", "clinc150_oos", (f"data/data_{form}.json",), digest, partial(_clinc150, form)
+    )
 
 
 def _slot_gated_dataset(name: str, digest: str) -> Dataset[IntentData]:
@@ -419,5 +426,13 @@ _KNOWN = (
     ),
     _slot_gated_dataset("atis", "7865c0f77ebffa8222ec8784afa954d7abb554397424a12ef1cf7ae5396788f4"),
     _massive_dataset("massive", "en-US"),
-    dataset(_assembled, "sample", "intents", tuple(f"{split}.jsonl" for split in SPLITS), _sample, SAMPLE_LICENCE, SAMPLE_HOME),
+    dataset(
+        _assembled,
+        "sample",
+        "intents",
+        tuple(f"{split}.jsonl" for split in SPLITS),
+        _sample,
+        SAMPLE_LICENCE,
+        SAMPLE_HOME,
+    ),
 )

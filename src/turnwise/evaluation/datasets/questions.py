@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from turnwise.core.dialogue import SYSTEM, USER
 from turnwise.corpus.readers.question_answers import read as read_question_answers
 from turnwise.corpus.store import read_corpus
-from turnwise.dialogue import SYSTEM, USER
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.datasets.reading import SAMPLE_HOME, SAMPLE_LICENCE, STORE_FILES, dataset, strict
 
@@ -40,7 +40,8 @@ def _sample(folder: Path) -> tuple[_Pairs]:
         (first.text, second.text): None
         for dialogue in read_corpus(folder, splits=["test"])
         for first, second in zip(dialogue.turns, dialogue.turns[1:], strict=False)
-        if (first.speaker, second.speaker) == (USER, SYSTEM) and min(len(first.text.split()), len(second.text.split())) > 3
+        if (first.speaker, second.speaker) == (USER, SYSTEM)
+        and min(len(first.text.split()), len(second.text.split())) > 3
     }
     return (tuple(pairs),)
 

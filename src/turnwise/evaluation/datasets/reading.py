@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.intake import Intake, Rejection
 from turnwise.corpus.registry import Reader
-from turnwise.dialogue import Dialogue
 from turnwise.evaluation.datasets.dataset import Data, Dataset, DatasetError
 
 SPLITS = ("train", "valid", "test")

@@ -38,7 +38,9 @@ def _select(path: Path) -> tuple[RetrievalQuery, ...]:
     queries = []
     for number, (_, text, _, *listed) in rows.values():
         with intake.record(path, number):
-            positives, negatives = (tuple(text_of(rows[key][1][1]) for key in keys.split(",") if key) for keys in listed[:2])
+            positives, negatives = (
+                tuple(text_of(rows[key][1][1]) for key in keys.split(",") if key) for keys in listed[:2]
+            )
             if positives and negatives:
                 queries.append(RetrievalQuery(text_of(text), positives, negatives))
     return tuple(queries)

@@ -2,8 +2,8 @@
 
 import re
 
+from turnwise.core.dialogue import Slot
 from turnwise.corpus.readers.slot_marks import Pieces, slot_spans
-from turnwise.dialogue import Slot
 
 #: A slot of a template that is written as a text.
 _MARK = re.compile(r"\{([^{}]+)\}")
@@ -40,7 +40,9 @@ def template_pieces(template: str, text: str) -> Pieces:
         least = len(said) - len(said[end:].lstrip()) + 1
         start = said.find(words, least) if number < len(names) else len(said) - len(words)
         if start < least or not said.startswith(words, start):
-            raise ValueError(f"the text {text!r} has no value for {{{name}}}, followed by {words!r}, of the template {template!r}")
+            raise ValueError(
+                f"the text {text!r} has no value for {{{name}}}, followed by {words!r}, of the template {template!r}"
+            )
         pieces += [(said[end:start], name), (words, "")]
         end = start + len(words)
     return pieces

@@ -32,7 +32,11 @@ def signed(value: float, digits: int) -> str:
 
 def between(low: float, high: float, digits: int) -> str:
     """An interval."""
-    return f"{number(low, digits)} to {number(high, digits)}" if math.isfinite(low) and math.isfinite(high) else "undefined"
+    return (
+        f"{number(low, digits)} to {number(high, digits)}"
+        if math.isfinite(low) and math.isfinite(high)
+        else "undefined"
+    )
 
 
 def digits_of(*values: float | None) -> int:
@@ -85,10 +89,14 @@ def our_cells(table: FilledTable, group: FilledGroup) -> list[OurCell | None]:
     """Our line of a group; empty where the group has none."""
     if not group.ours:
         return []
-    proposed = next((line.values for line in group.printed if line.model == table.proposed), (None,) * len(table.columns))
+    proposed = next(
+        (line.values for line in group.printed if line.model == table.proposed), (None,) * len(table.columns)
+    )
     marked = reasons(table)
     return [
-        _our_cell(row, printed, table.digits, _mark(marked.index(row.comparable)) if row.comparable else "") if row else None
+        _our_cell(row, printed, table.digits, _mark(marked.index(row.comparable)) if row.comparable else "")
+        if row
+        else None
         for row, printed in zip(group.ours, proposed, strict=True)
     ]
 
@@ -111,7 +119,11 @@ def sizes(table: FilledTable) -> str:
         for column, row in zip(table.columns, group.ours, strict=bool(group.ours)):
             if row is not None:
                 found.setdefault(f"{row.runs:,} × {row.n:,}", {})[column] = None
-    return ", ".join(found) if len(found) < 2 else ", ".join(f"{count} ({', '.join(columns)})" for count, columns in found.items())
+    return (
+        ", ".join(found)
+        if len(found) < 2
+        else ", ".join(f"{count} ({', '.join(columns)})" for count, columns in found.items())
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +152,9 @@ def lines(table: FilledTable, model: str) -> Iterator[Line]:
         if any(ours):
             yield Line("interval", "95% interval", tuple(cell.interval if cell else "" for cell in ours))
         if any(cell and cell.delta for cell in ours):
-            yield Line("difference", f"difference to {table.proposed}", tuple(cell.delta if cell else "" for cell in ours))
+            yield Line(
+                "difference", f"difference to {table.proposed}", tuple(cell.delta if cell else "" for cell in ours)
+            )
 
 
 def others(rows: list[Row], tables: list[FilledTable]) -> list[Row]:

@@ -218,7 +218,19 @@ def _sentence(comparisons: Sequence[Comparison], corrected: int) -> str:
 
 
 def _table(comparisons: Sequence[Comparison]) -> str:
-    columns = ("task", "data set", "setting", "metric", "base", "this", "difference", "95% interval", "p", "corrected p", "verdict")
+    columns = (
+        "task",
+        "data set",
+        "setting",
+        "metric",
+        "base",
+        "this",
+        "difference",
+        "95% interval",
+        "p",
+        "corrected p",
+        "verdict",
+    )
     body = [_line(found) for found in comparisons if found.difference is not None]
     return grid(columns, body, "llllrrrrrrl") if body else ""
 

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from turnwise.core.html.elements import Markup, element, joined
 from turnwise.evaluation.reporting.cells import OurCell, number, our_cells
 from turnwise.evaluation.tables import FilledTable
-from turnwise.page.elements import Markup, element, joined
 
 #: Columns share an axis unless one of them would take up less than this share of it.
 _SHARE = 1 / 12
@@ -30,7 +30,11 @@ class _Strip:
     @property
     def values(self) -> list[float]:
         row = self.ours.row
-        return [value for value in (row.value, row.low, row.high, *(value for _, value in self.printed)) if math.isfinite(value)]
+        return [
+            value
+            for value in (row.value, row.low, row.high, *(value for _, value in self.printed))
+            if math.isfinite(value)
+        ]
 
 
 def dots(table: FilledTable, model: str) -> Markup:
@@ -45,7 +49,9 @@ def dots(table: FilledTable, model: str) -> Markup:
     keys += [_key("proposed", table.proposed)] if any(strip.ours.printed is not None for strip in strips) else []
     keys += [_key("printed", "other printed figures")] if any(strip.printed for strip in strips) else []
     caption = joined([*keys, "Every column has an axis of its own." if len(panels) > 1 else ""], " ")
-    return element("figure", *(_panel(panel, table, model) for panel in panels), element("figcaption", caption), class_="dots")
+    return element(
+        "figure", *(_panel(panel, table, model) for panel in panels), element("figcaption", caption), class_="dots"
+    )
 
 
 def _strips(table: FilledTable) -> list[_Strip]:
@@ -85,7 +91,9 @@ def _panel(strips: Sequence[_Strip], table: FilledTable, model: str) -> Markup:
         element(
             "div",
             element("span", strip.name, class_="name"),
-            element("svg", *grid, *_marks(strip, table, model, place), role="img", aria_label=_said(strip, table, model)),
+            element(
+                "svg", *grid, *_marks(strip, table, model, place), role="img", aria_label=_said(strip, table, model)
+            ),
             element("span", strip.ours.value, class_="value"),
             class_="strip",
         )

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from turnwise.core.html.document import plain
 from turnwise.evaluation.outcomes import Row
 from turnwise.evaluation.reporting.cells import (
     Line,
@@ -18,7 +19,6 @@ from turnwise.evaluation.reporting.cells import (
 )
 from turnwise.evaluation.results import Results, taken_with
 from turnwise.evaluation.tables import FilledTable
-from turnwise.page.document import plain
 
 #: Above so many columns a table is set as wide as the text.
 _WIDE = 7
@@ -71,9 +71,13 @@ def latex(results: Results) -> str:
         parts.append(_long("Data sets.", ("data set", "licence", "files", "SHA-256 begins"), "llll", body))
     if results.missing:
         body = [[entry["name"], entry["wanted_by"], entry["home"]] for entry in results.missing]
-        parts.append(_long("Missing data sets.", ("data set", "wanted by", "where to get it"), "llp{.5\\textwidth}", body))
+        parts.append(
+            _long("Missing data sets.", ("data set", "wanted by", "where to get it"), "llp{.5\\textwidth}", body)
+        )
     facts = {"suite": results.suite, **taken_with(), **results.facts}
-    parts.append(f"\\paragraph{{Taken with}} {escaped('; '.join(f'{name} {plain(value)}' for name, value in facts.items()))}.\n")
+    parts.append(
+        f"\\paragraph{{Taken with}} {escaped('; '.join(f'{name} {plain(value)}' for name, value in facts.items()))}.\n"
+    )
     return "\n".join(parts)
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from turnwise.core.html.document import plain
 from turnwise.evaluation.outcomes import Row
 from turnwise.evaluation.reporting.cells import (
     ABSENT,
@@ -20,7 +21,6 @@ from turnwise.evaluation.reporting.cells import (
 )
 from turnwise.evaluation.results import Results, taken_with
 from turnwise.evaluation.tables import FilledTable
-from turnwise.page.document import plain
 
 
 def escaped(text: object) -> str:
@@ -64,7 +64,10 @@ def _cells(line: Line) -> list[str]:
         return [f"{head} (proposed)", *cells]
     if line.kind == "ours":
         marked = (f"<sup>{mark}</sup>" if mark else "" for mark in line.marks)
-        return [f"**{head}**", *(f"**{cell}**{mark}" if cell != ABSENT else cell for cell, mark in zip(cells, marked, strict=True))]
+        return [
+            f"**{head}**",
+            *(f"**{cell}**{mark}" if cell != ABSENT else cell for cell, mark in zip(cells, marked, strict=True)),
+        ]
     return [head, *cells]
 
 
@@ -103,7 +106,9 @@ def markdown(results: Results) -> str:
         body = [[escaped(entry[name]) for name in names] for entry in results.missing]
         parts.append(f"## Missing data sets\n\n{grid(('data set', 'wanted by', 'where to get it'), body)}")
     facts = {"suite": results.suite, **taken_with(), **results.facts}
-    parts.append("## Taken with\n\n" + "".join(f"- {escaped(name)}: {escaped(plain(value))}\n" for name, value in facts.items()))
+    parts.append(
+        "## Taken with\n\n" + "".join(f"- {escaped(name)}: {escaped(plain(value))}\n" for name, value in facts.items())
+    )
     return "\n".join(parts)
 
 

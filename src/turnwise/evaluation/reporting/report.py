@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from turnwise.core.html.document import contents, document, facts, image, listing, scrolling, section
+from turnwise.core.html.elements import Markup, element, joined
 from turnwise.evaluation.outcomes import Row
 from turnwise.evaluation.reporting.cells import (
     ABSENT,
@@ -23,8 +25,6 @@ from turnwise.evaluation.reporting.latex import latex
 from turnwise.evaluation.reporting.markdown import markdown
 from turnwise.evaluation.results import Results, taken_with, write_results
 from turnwise.evaluation.tables import FilledGroup, FilledTable
-from turnwise.page.document import contents, document, facts, image, listing, scrolling, section
-from turnwise.page.elements import Markup, element, joined
 
 _LEGEND = (
     "Below each of our figures: its 95% interval, and the difference to {}, with a hollow arrow where the printed figure lies "
@@ -101,7 +101,9 @@ def _header(results: Results, headings: Iterable[str]) -> Markup:
 
 def _summary(tables: Iterable[FilledTable]) -> str:
     """How our figures compare with the lines that the papers propose."""
-    cells = [cell for table in tables for group in table.groups for cell in our_cells(table, group) if cell and cell.verdict]
+    cells = [
+        cell for table in tables for group in table.groups for cell in our_cells(table, group) if cell and cell.verdict
+    ]
     if not cells:
         return "Every figure stands with its 95% interval, for which runs and test examples are drawn anew together."
     unlike = sum(bool(cell.mark) for cell in cells)
@@ -189,7 +191,10 @@ def _all(rows: Sequence[Row]) -> Markup:
     if not rows:
         return Markup()
     numbers = ("figure", "95% interval", "deviation over runs", "runs", "examples", "printed")
-    columns = [*((name, None) for name in ("task", "data set", "setting", "metric")), *((name, "number") for name in numbers)]
+    columns = [
+        *((name, None) for name in ("task", "data set", "setting", "metric")),
+        *((name, "number") for name in numbers),
+    ]
     return listing("All figures", columns, map(_row, rows), "list sortable")
 
 
@@ -237,7 +242,11 @@ def _missing(entries: Sequence[dict[str, str]]) -> Markup:
     if not entries:
         return Markup()
     body = (
-        [element("th", entry["name"], scope="row"), element("td", entry["wanted_by"]), element("td", _linked(entry["home"]))]
+        [
+            element("th", entry["name"], scope="row"),
+            element("td", entry["wanted_by"]),
+            element("td", _linked(entry["home"])),
+        ]
         for entry in entries
     )
     return listing("Missing data sets", [("data set", None), ("wanted by", None), ("where to get it", None)], body)

@@ -19,15 +19,15 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.backbone.marked import WINDOW
-from turnwise.coherence import SupportsCoherence, misfits, orders, placements, precedences
+from turnwise.core.dialogue import same_text
+from turnwise.core.progress import Progress, silent
+from turnwise.core.types import SupportsEncode
 from turnwise.corpus.responses import Candidates
-from turnwise.dialogue import same_text
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import CHANCE, Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.progress import Progress, silent
-from turnwise.supports import SupportsEncode
+from turnwise.models.backbone.marked import WINDOW
+from turnwise.models.coherence import SupportsCoherence, misfits, orders, placements, precedences
 
 #: Tokens of a turn in an encoder; a re-ranker has its own length.
 MAX_LENGTH = 128
@@ -66,7 +66,9 @@ def coherence(
     """
     puzzles = drawn_puzzles(whole_dialogues(examples), seed)
     if not puzzles:
-        raise DatasetError(f"{dataset} has no dialogue of two turns or more, and another one whose turns could be put in it")
+        raise DatasetError(
+            f"{dataset} has no dialogue of two turns or more, and another one whose turns could be put in it"
+        )
     heads = heads_of(model)
     if not heads:
         return _misfit(dataset, "cosine", puzzles, _least_alike(cast(SupportsEncode, model), puzzles, max_length))
@@ -197,7 +199,9 @@ def _right_gaps(puzzle: Puzzle) -> set[int]:
     return {gap for gap in range(len(puzzle.turns)) if (*rest[:gap], taken, *rest[gap:]) == puzzle.turns}
 
 
-def _predecessor(dataset: str, reranker: SupportsCoherence, puzzles: Sequence[Puzzle], progress: Progress) -> list[Outcome]:
+def _predecessor(
+    dataset: str, reranker: SupportsCoherence, puzzles: Sequence[Puzzle], progress: Progress
+) -> list[Outcome]:
     """Of windows with two candidates or more; a data set without such has no such figure."""
     chosen = [puzzle for puzzle in puzzles if len(puzzle.shuffled) > 1]
     if not chosen:
@@ -214,7 +218,9 @@ def _order(dataset: str, reranker: SupportsCoherence, puzzles: Sequence[Puzzle],
     found = orders(reranker, [puzzle.turns for puzzle in puzzles], progress=progress)
     ranks = [_ranks(puzzle.turns, each.indices) for puzzle, each in zip(puzzles, found, strict=True)]
     adjacent = [float((np.diff(each) == 1).mean()) for each in ranks]
-    outcomes = _beside_chance(dataset, "order, re-ranker", "adjacent pairs", adjacent, [1 / len(each) for each in ranks])
+    outcomes = _beside_chance(
+        dataset, "order, re-ranker", "adjacent pairs", adjacent, [1 / len(each) for each in ranks]
+    )
     return [*outcomes, _outcome(dataset, "order, re-ranker", "Kendall's τ", [_tau(each) for each in ranks])]
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.compression import Source, mixed
+from turnwise.core.types import SupportsEncode
+from turnwise.corpus.slots.template import SlotMarks
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.outcomes import TEMPLATE_SHARE, Outcome
 from turnwise.evaluation.tasks.geometry import geometry
 from turnwise.evaluation.tasks.intents import nearest_intents, nearest_validation
-from turnwise.supports import SupportsEncode
-from turnwise.template import SlotMarks
+from turnwise.models.compression import Source, mixed
 
 #: λ of the paper's experiments.
 SHARES = (0.1, 0.2, 0.5)
@@ -69,7 +69,9 @@ def compressed_intents(
     return outcomes
 
 
-def compressed_geometry(utterances: SupportsEncode, sides: Mapping[Source, SupportsEncode], data: IntentData) -> list[Outcome]:
+def compressed_geometry(
+    utterances: SupportsEncode, sides: Mapping[Source, SupportsEncode], data: IntentData
+) -> list[Outcome]:
     """Uniformity and alignment at each of the paper's λ, with templates as given, else retrieved; none where there are neither."""
     found = _sides(sides, data)
     sources: tuple[Source, ...] = ("given", "retrieved")

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.supports import SupportsEncode
+from turnwise.core.types import SupportsEncode
 
 
 def encode_distinct(

@@ -19,10 +19,8 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from turnwise.backbone.compose import ROLE_TOKENS
-from turnwise.backbone.ragged import Tokens
-from turnwise.conversation import reply
-from turnwise.encoder import Encoder, Input
+from turnwise.core.conversation import reply
+from turnwise.core.progress import Progress, silent
 from turnwise.evaluation.datasets.actions import ActionData
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData
@@ -30,8 +28,10 @@ from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.intents import few_shot, numbered
 from turnwise.evaluation.tasks.multilabel import f1_outcomes, f1_scores, flags
 from turnwise.evaluation.tasks.responses import rank_answers
-from turnwise.losses import simclr
-from turnwise.progress import Progress, silent
+from turnwise.models.backbone.compose import ROLE_TOKENS
+from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.encoder import Encoder, Input
+from turnwise.objectives.losses import simclr
 from turnwise.training.finetuning import FineTuning, Loss, Score, Weights, fine_tune, linear_head, outputs
 
 #: The paper's settings (Appendix B.1), with the patience of the authors' code: five validations that are at least 10 steps and an
@@ -121,7 +121,9 @@ def fine_tuned_responses(
     order = np.random.default_rng(0).permutation(len(pairs))
     rest, test = order[: len(pairs) // 2], [pairs[row] for row in order[len(pairs) // 2 :]]
     if len(rest) < 2 * max(shots):
-        raise DatasetError(f"{dataset} has {len(pairs)} pairs: {max(shots)}-shot fine-tuning takes {4 * max(shots)} at least")
+        raise DatasetError(
+            f"{dataset} has {len(pairs)} pairs: {max(shots)}-shot fine-tuning takes {4 * max(shots)} at least"
+        )
     runs = _Runs(encoder, settings)
     questions = runs.tokens([question for question, _ in pairs])
     answers = runs.tokens([reply(answer) for _, answer in pairs])
@@ -186,7 +188,9 @@ def fine_tuned_actions(
         for seed in range(seeds):
             progress(f"fine-tuning on {data.name}", turn * seeds + seed, len(shots) * seeds)
             drawn = _checked(few_shot_actions(actions[0], count, seed), data.name)
-            head = runs.classifier(tokens, targets, drawn, binary_cross_entropy_with_logits, _mean_f1, truth.shape[1], seed)
+            head = runs.classifier(
+                tokens, targets, drawn, binary_cross_entropy_with_logits, _mean_f1, truth.shape[1], seed
+            )
             predicted[seed] = (outputs(runs.encoder, head, test) > 0).cpu().numpy()
         outcomes += f1_outcomes("actions", data.name, f"{count}-shot fine-tuned", predicted, truth)
     return outcomes
@@ -287,7 +291,9 @@ class _Runs:
 
 def _checked(drawn: tuple[Rows, Rows], dataset: str) -> tuple[Rows, Rows]:
     if not len(drawn[1]):
-        raise DatasetError(f"{dataset} has no label with two training examples: nothing is left to validate fine-tuning with")
+        raise DatasetError(
+            f"{dataset} has no label with two training examples: nothing is left to validate fine-tuning with"
+        )
     return drawn
 
 

@@ -12,13 +12,13 @@ import numpy.typing as npt
 from sklearn.manifold import TSNE
 from sklearn.metrics import pairwise_distances_chunked
 
+from turnwise.core.svg import BLACK, BLUE, RED, Cloud, palette, scatter_chart
+from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.intents import MAX_LENGTH, encode_utterances
-from turnwise.supports import SupportsEncode
-from turnwise.svg import BLACK, BLUE, RED, Cloud, palette, scatter_chart
 
 #: scikit-learn's own, which TaDSE names.
 PERPLEXITY = 30
@@ -100,7 +100,10 @@ def intent_map(
         outside = random.choice(np.array(data.out_of_scope.test, object), count, replace=False).tolist()
     first, *others = _map(encoder, [outside, *groups], seed, max_length, data.name)
     clouds = [Cloud(first, BLACK, "ring", "out of scope")] if out_of_scope else []
-    clouds += [Cloud(points, colour, name=name) for points, colour, name in zip(others, palette(len(shown)), shown, strict=True)]
+    clouds += [
+        Cloud(points, colour, name=name)
+        for points, colour, name in zip(others, palette(len(shown)), shown, strict=True)
+    ]
     return scatter_chart(clouds, _title(f"{data.name}: {len(shown)} intents", model))
 
 
@@ -170,7 +173,9 @@ def two_intents_map(
         if not shown:
             raise DatasetError(f"{data.name} has no test utterance of intent {intent!r}: choose two of its intents")
     places = _map(encoder, groups, seed, max_length, data.name)
-    clouds = [Cloud(points, colour, name=name) for points, colour, name in zip(places, (RED, BLUE), intents, strict=True)]
+    clouds = [
+        Cloud(points, colour, name=name) for points, colour, name in zip(places, (RED, BLUE), intents, strict=True)
+    ]
     return scatter_chart(clouds, _title(f"{data.name}: {' and '.join(intents)}", model))
 
 
@@ -180,7 +185,9 @@ def _map(
     """Where t-SNE puts texts, or turns with slots, group by group."""
     texts = [text for group in groups for text in group]
     if len(texts) <= PERPLEXITY:
-        raise DatasetError(f"{name} has {len(texts)} texts to show: t-SNE with a perplexity of {PERPLEXITY} needs more than that")
+        raise DatasetError(
+            f"{name} has {len(texts)} texts to show: t-SNE with a perplexity of {PERPLEXITY} needs more than that"
+        )
     vectors, rows = encode_distinct(encoder, texts, max_length)
     places = iter(TSNE(perplexity=PERPLEXITY, random_state=seed).fit_transform(vectors[rows]).tolist())
     return [[(x, y) for x, y in (next(places) for _ in group)] for group in groups]

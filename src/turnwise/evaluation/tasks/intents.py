@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.linear_model import LogisticRegression
 
+from turnwise.core.types import SupportsEncode
+from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, Utterance
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.supports import SupportsEncode
-from turnwise.template import ONE_MARK, SlotMarks
 
 SHOTS = (1, 5)
 SEEDS = 10
@@ -55,7 +55,9 @@ def encode_utterances(
     for row, utterance in zip(rows.tolist(), utterances, strict=True):
         others = found[utterance.text]
         if row not in others:
-            same = (other for other in others.values() if np.allclose(vectors[row], vectors[other], rtol=0, atol=_ROUNDING))
+            same = (
+                other for other in others.values() if np.allclose(vectors[row], vectors[other], rtol=0, atol=_ROUNDING)
+            )
             others[row] = next(same, row)
     shared = [found[utterance.text][row] for row, utterance in zip(rows.tolist(), utterances, strict=True)]
     return vectors, np.array(shared, np.int64)
@@ -141,14 +143,18 @@ def nearest_intents(
     labelled = data.with_out_of_scope() if include_out_of_scope else data
     known = [*labelled.train, *(_templates(labelled.train, marks) if references == "both" else ())]
     right = _nearest(encoder, known, labelled.test, neighbours)
-    suffix = (", utterances only" if references == "utterances" else "") + ("" if include_out_of_scope else ", in scope only")
+    suffix = (", utterances only" if references == "utterances" else "") + (
+        "" if include_out_of_scope else ", in scope only"
+    )
     return [
         Outcome("intents", data.name, f"{count}-NN{suffix}", "accuracy", each[None].astype(np.float64))
         for count, each in zip(neighbours, right, strict=True)
     ]
 
 
-def nearest_validation(encoder: SupportsEncode, data: IntentData, *, marks: SlotMarks = ONE_MARK, seed: int = 0) -> float:
+def nearest_validation(
+    encoder: SupportsEncode, data: IntentData, *, marks: SlotMarks = ONE_MARK, seed: int = 0
+) -> float:
     """Accuracy, from 0 to 1, by the nearest training example on validation utterances, to choose a model or a setting by.
 
     References and out-of-scope utterances are as in `nearest_intents`.

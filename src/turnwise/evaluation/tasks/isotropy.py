@@ -17,12 +17,12 @@ from itertools import chain, zip_longest
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.dialogue import Turn, same_text
+from turnwise.core.dialogue import Turn, same_text
+from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.conversations import ConversationData
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.supports import SupportsEncode
 
 #: Tokens of an utterance or a context, as in DSE's dialogue-level task.
 MAX_LENGTH = 128
@@ -196,7 +196,12 @@ def _measured(
     random = _distances(places[: len(texts)])
     yield Outcome("geometry", dataset, setting, "mean cosine of random pairs", 1 - random[None], scale=1.0)
     yield Outcome(
-        "geometry", dataset, setting, "share of the first principal component", _component(places[: len(texts)])[None], "ratio"
+        "geometry",
+        dataset,
+        setting,
+        "share of the first principal component",
+        _component(places[: len(texts)])[None],
+        "ratio",
     )
     # as many of both kinds; the answers take turns, so that those cut off are of all of them
     sharing = _distances(places[len(texts) :])[: len(random)]

@@ -17,12 +17,12 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from turnwise.dialogue import Turn
+from turnwise.core.dialogue import Turn
+from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.actions import ActionData
 from turnwise.evaluation.datasets.inference import InferenceData
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.multilabel import f1_outcomes, f1_scores, flags
-from turnwise.supports import SupportsEncode
 from turnwise.training.finetuning import Weights
 
 SETTING = "frozen encoder, MLP"
@@ -217,13 +217,17 @@ def _trained(
     """The layer of one point, and how good it is on the validation set."""
     size = vectors.shape[1]
     hidden = [nn.Linear(size, point.hidden), nn.ReLU()] if point.hidden else []
-    layers = nn.Sequential(*hidden, nn.Dropout(point.dropout), nn.Linear(point.hidden or size, labels)).to(vectors.device)
+    layers = nn.Sequential(*hidden, nn.Dropout(point.dropout), nn.Linear(point.hidden or size, labels)).to(
+        vectors.device
+    )
     optimizer = torch.optim.Adam(layers.parameters(), point.learning_rate, weight_decay=point.weight_decay, fused=True)
     best, score, waited, made = Weights(layers), -np.inf, 0, 0
     epochs = math.ceil(_STEPS / math.ceil(len(vectors) / _BATCH))
     for _ in range(_VALIDATIONS):
         layers.train()
-        batches = [rows for _ in range(epochs) for rows in torch.randperm(len(vectors), device=vectors.device).split(_BATCH)]
+        batches = [
+            rows for _ in range(epochs) for rows in torch.randperm(len(vectors), device=vectors.device).split(_BATCH)
+        ]
         for rows in batches if steps is None else batches[: steps - made]:
             made += 1
             optimizer.zero_grad(set_to_none=True)

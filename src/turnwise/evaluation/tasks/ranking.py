@@ -18,7 +18,9 @@ def ranks(scores: npt.NDArray[np.floating[Any]], labels: npt.NDArray[np.bool_]) 
     return cast(Ranks, np.flatnonzero(labels[np.lexsort((labels, -known))]) + 1)
 
 
-def truth_ranks(truth: npt.NDArray[np.floating[Any]], scores: npt.NDArray[np.floating[Any]], wrong: npt.NDArray[np.bool_]) -> Ranks:
+def truth_ranks(
+    truth: npt.NDArray[np.floating[Any]], scores: npt.NDArray[np.floating[Any]], wrong: npt.NDArray[np.bool_]
+) -> Ranks:
     """The rank (from 1) of the one right candidate of every question.
 
     Args:

@@ -17,13 +17,20 @@ from typing import Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.conversation import conversation, reply
+from turnwise.core.conversation import conversation, reply
+from turnwise.core.types import SupportsEncode, SupportsScore, SupportsScoreAll
 from turnwise.corpus.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import COUNTS, Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.evaluation.tasks.ranking import Ranks, average_precision, precision_at_one, ranks, recall_at, reciprocal_rank
-from turnwise.supports import SupportsEncode, SupportsScore, SupportsScoreAll
+from turnwise.evaluation.tasks.ranking import (
+    Ranks,
+    average_precision,
+    precision_at_one,
+    ranks,
+    recall_at,
+    reciprocal_rank,
+)
 
 #: Tokens of a context or a candidate in an encoder, as in DSE's dialogue-level task; a re-ranker has its own length.
 MAX_LENGTH = 128
@@ -65,7 +72,9 @@ def rerank(
         "MRR": reciprocal_rank,
         "P@1": precision_at_one,
     }
-    outcomes = [_outcome(dataset, setting, metric, [measure(each) for each in found]) for metric, measure in metrics.items()]
+    outcomes = [
+        _outcome(dataset, setting, metric, [measure(each) for each in found]) for metric, measure in metrics.items()
+    ]
     if len(answerable) < len(examples):
         unanswerable = np.array([[not example.positives for example in examples]], np.float64)
         outcomes.append(Outcome("reranking", dataset, setting, COUNTS[0], unanswerable, scale=len(examples)))
@@ -128,7 +137,9 @@ def rerank_adversarial(
     size = max((len(example.responses) for example in examples), default=0)
     made = adversarial([merged(example) for example in examples], seed)
     if not made:
-        raise DatasetError(f"{dataset} has no context with a right response, a wrong one and an utterance to put in its place")
+        raise DatasetError(
+            f"{dataset} has no context with a right response, a wrong one and an utterance to put in its place"
+        )
     changed = [each.example for each in made]
     scores, setting = _scored(model, changed, context, max_length)
     found = [ranks(each, np.array(example.labels)) for each, example in zip(scores, changed, strict=True)]
@@ -155,13 +166,18 @@ def cosine_scores(
     ends = np.cumsum([len(example.responses) for example in examples])
     # row by row: a product of matrices may round equal vectors differently, and so break ties
     return [
-        (vectors[each].astype(np.float64) * query).sum(1) for query, each in zip(queries, np.split(rows, ends[:-1]), strict=True)
+        (vectors[each].astype(np.float64) * query).sum(1)
+        for query, each in zip(queries, np.split(rows, ends[:-1]), strict=True)
     ]
 
 
-def reranker_scores(reranker: SupportsScore, examples: Sequence[Candidates], context: Context = "history") -> list[Scores]:
+def reranker_scores(
+    reranker: SupportsScore, examples: Sequence[Candidates], context: Context = "history"
+) -> list[Scores]:
     """What a re-ranker makes of each candidate."""
-    asked = [(example.context if context == "history" else example.context[-1:], example.responses) for example in examples]
+    asked = [
+        (example.context if context == "history" else example.context[-1:], example.responses) for example in examples
+    ]
     if isinstance(reranker, SupportsScoreAll):
         return [*reranker.score_all(asked)]
     return [reranker.score(turns, responses) for turns, responses in asked]

@@ -12,14 +12,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.conversation import reply
+from turnwise.core.conversation import reply
+from turnwise.core.types import SupportsEncode
 from turnwise.corpus.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.ranking import Ranks, ranks, recall_at, truth_ranks
 from turnwise.evaluation.tasks.reranking import Context, cosine_scores, with_answers
-from turnwise.supports import SupportsEncode
 
 #: Tokens of a query or a candidate.
 MAX_LENGTH = 128
@@ -75,7 +75,8 @@ def rank_answers(
     found = np.concatenate([_answer_ranks(vectors, asked, given, block, pools) for block, pools in drawn])
     setting = "0-shot similarity" if pool == "random" else "0-shot similarity, chunks"
     return [
-        Outcome("responses", dataset, setting, f"Top-{cutoff}", (found <= cutoff)[None].astype(np.float64)) for cutoff in cutoffs
+        Outcome("responses", dataset, setting, f"Top-{cutoff}", (found <= cutoff)[None].astype(np.float64))
+        for cutoff in cutoffs
     ]
 
 
@@ -108,7 +109,9 @@ def rank_responses(
     found = [ranks(each, np.array(example.labels)) for each, example in zip(scores, answerable, strict=True)]
     setting = "0-shot similarity, history" if context == "history" else "0-shot similarity, last turn"
     return [
-        Outcome("responses", dataset, setting, f"{prefix}{cutoff}", np.array([[recall_at(each, cutoff) for each in found]]))
+        Outcome(
+            "responses", dataset, setting, f"{prefix}{cutoff}", np.array([[recall_at(each, cutoff) for each in found]])
+        )
         for cutoff in cutoffs
     ]
 

@@ -5,11 +5,11 @@ Each query brings its own positives (same intent) and negatives. Among equal cos
 
 import numpy as np
 
+from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.retrieval import RetrievalData
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.ranking import average_precision, ranks, reciprocal_rank
-from turnwise.supports import SupportsEncode
 
 #: Tokens of a text: the paper's 100 for JDDC; it has 50 for ECD and MDC.
 MAX_LENGTH = 100

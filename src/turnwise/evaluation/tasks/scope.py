@@ -15,12 +15,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.evaluation.tasks.intents import MAX_LENGTH, SEEDS, SHOTS, Indices, Vectors, few_shot, highest, numbered, prototypes
-from turnwise.supports import SupportsEncode
+from turnwise.evaluation.tasks.intents import (
+    MAX_LENGTH,
+    SEEDS,
+    SHOTS,
+    Indices,
+    Vectors,
+    few_shot,
+    highest,
+    numbered,
+    prototypes,
+)
 
 Flags = npt.NDArray[np.bool_]
 
@@ -54,7 +64,9 @@ def detect_out_of_scope(
             validate on.
     """
     if not data.out_of_scope.test or (authors and not data.out_of_scope.train):
-        raise DatasetError(f"{data.name} has no out-of-scope utterances: take a data set that has them, such as clinc150")
+        raise DatasetError(
+            f"{data.name} has no out-of-scope utterances: take a data set that has them, such as clinc150"
+        )
     labelled = data.with_out_of_scope() if authors else data
     labels = [utterance.intent for utterance in labelled.train]
     classes, truth = numbered(labelled.train, data.test)
@@ -76,7 +88,9 @@ def detect_out_of_scope(
             rejected = np.stack([run.rejected[threshold] for run in runs])
             outcomes += decisions("out-of-scope", data.name, setting, np.stack([run.right for run in runs]), rejected)
         if not authors:
-            outcomes += _scores(data.name, f"{count}-shot, any threshold", np.stack([run.maxima for run in runs]), len(truth))
+            outcomes += _scores(
+                data.name, f"{count}-shot, any threshold", np.stack([run.maxima for run in runs]), len(truth)
+            )
     return outcomes
 
 
@@ -95,7 +109,9 @@ class _Run:
     rejected: dict[str, Flags]
 
 
-def _run(test: Vectors, centres: Vectors, truth: Indices, validation: Vectors, false_rejection: float, dataset: str) -> _Run:
+def _run(
+    test: Vectors, centres: Vectors, truth: Indices, validation: Vectors, false_rejection: float, dataset: str
+) -> _Run:
     if not len(validation):
         raise DatasetError(f"{dataset} has no second example of any intent to take a threshold from")
     similarities = test @ centres.T

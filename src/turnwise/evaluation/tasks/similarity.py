@@ -5,10 +5,10 @@ DialogueCSE measures D-STS so, with Spearman's correlation; the authors' code gi
 
 import numpy as np
 
+from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.similarity import SimilarityData
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.supports import SupportsEncode
 
 #: Tokens of a text: DialogueCSE's 100 for JDDC; it has 50 for ECD and MDC.
 MAX_LENGTH = 100

@@ -6,10 +6,10 @@ cosine is said to be the entailment.
 
 import numpy as np
 
+from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.triplets import TripletData
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.supports import SupportsEncode
 
 #: Tokens of a text; the paper's for single utterances.
 MAX_LENGTH = 64
@@ -28,4 +28,6 @@ def nearer(encoder: SupportsEncode, data: TripletData, *, max_length: int = MAX_
     anchors, entailed, contradicting = vectors[rows.reshape(-1, 3).T]
     # not as a product of matrices, which may round equal vectors differently, and so break ties
     right = np.einsum("td,td->t", anchors, entailed) > np.einsum("td,td->t", anchors, contradicting)
-    return [Outcome("nli", data.name, "entailment nearer than contradiction", "accuracy", right[None].astype(np.float64))]
+    return [
+        Outcome("nli", data.name, "entailment nearer than contradiction", "accuracy", right[None].astype(np.float64))
+    ]

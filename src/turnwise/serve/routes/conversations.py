@@ -11,11 +11,14 @@ from turnwise.serve.batching import Item
 from turnwise.serve.errors import BODY_ERRORS, ServiceError, documented, not_configured
 from turnwise.serve.models import Models
 from turnwise.serve.routing import Noting, Serving, StrictRoute, as_json
-from turnwise.serve.words import LIMIT, Name, Strict, Text, Turns, Whole, check_conversation, check_texts, turns_of
+from turnwise.serve.schemas import LIMIT, Name, Strict, Text, Turns, Whole, check_conversation, check_texts, turns_of
 
 router = APIRouter(route_class=StrictRoute)
 
-_EXAMPLE: list[Any] = [{"speaker": "system", "text": "How can I help?"}, {"speaker": "user", "text": "Where is my parcel?"}]
+_EXAMPLE: list[Any] = [
+    {"speaker": "system", "text": "How can I help?"},
+    {"speaker": "user", "text": "Where is my parcel?"},
+]
 
 #: Answers and conversations that are given at most.
 _MOST = 50
@@ -110,7 +113,9 @@ class AnswerBody(Strict):
 class AnswersRequest(Strict):
     """Answers to suggest from now on."""
 
-    model_config = ConfigDict(json_schema_extra={"example": {"answers": [{"text": "It comes tomorrow.", "source": "canned"}]}})
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"answers": [{"text": "It comes tomorrow.", "source": "canned"}]}}
+    )
 
     answers: list[AnswerBody] = Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})
 

@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field
 from turnwise.serve.batching import Item, Vectors
 from turnwise.serve.errors import BODY_ERRORS, ServiceError, documented
 from turnwise.serve.routing import Noting, Serving, StrictRoute, as_json
+from turnwise.serve.schemas import AS_WHOLE, LIMIT, Strict, Text, Turns, check_conversation, check_texts, turns_of
 from turnwise.serve.service import Service
-from turnwise.serve.words import AS_WHOLE, LIMIT, Strict, Text, Turns, check_conversation, check_texts, turns_of
 
 router = APIRouter(route_class=StrictRoute, tags=["vectors"])
 
@@ -25,7 +25,9 @@ _LAST_TOKEN = 2**31 - 1
 class EmbedRequest(Strict):
     """What to encode."""
 
-    model_config = ConfigDict(json_schema_extra={"example": {"inputs": ["Where is my parcel?", ["Hello.", "Hi, how can I help?"]]}})
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"inputs": ["Where is my parcel?", ["Hello.", "Hi, how can I help?"]]}}
+    )
 
     inputs: list[Text | Turns] = Field(
         min_length=1,
@@ -45,7 +47,10 @@ class EmbedResponse(Strict):
 
 
 @router.post(
-    "/embed", response_model=EmbedResponse, responses=documented(*BODY_ERRORS), summary="Vectors of texts and conversations"
+    "/embed",
+    response_model=EmbedResponse,
+    responses=documented(*BODY_ERRORS),
+    summary="Vectors of texts and conversations",
 )
 async def embed(asked: EmbedRequest, service: Serving, tally: Noting) -> Response:
     """Encodes texts and conversations. The same input gives the same vector whatever else is asked with it, up to rounding."""
@@ -76,9 +81,13 @@ class EmbeddingsRequest(Strict):
             list[Annotated[list[_Token], Field(min_length=1, max_length=8_192, fail_fast=True)]],
             Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"}),
         ]
-    ) = Field(description="A text, texts, token ids of the model's own tokenizer without special tokens, or lists of such.")
+    ) = Field(
+        description="A text, texts, token ids of the model's own tokenizer without special tokens, or lists of such."
+    )
     model: str | None = Field(None, max_length=500, description="Any name: the one model that is served answers.")
-    encoding_format: Literal["float", "base64"] = Field("float", description="base64: of little-endian single-precision numbers.")
+    encoding_format: Literal["float", "base64"] = Field(
+        "float", description="base64: of little-endian single-precision numbers."
+    )
     dimensions: Annotated[int, Field(ge=1, le=1_000_000), AS_WHOLE] | None = Field(
         None, description="The size of the model's vectors, or nothing.", json_schema_extra={LIMIT: "size"}
     )
@@ -150,11 +159,18 @@ class ModelsResponse(Strict):
     data: list[_Model]
 
 
-@router.get("/v1/models", response_model=ModelsResponse, responses=documented(), summary="The model, as OpenAI's interface has it")
+@router.get(
+    "/v1/models",
+    response_model=ModelsResponse,
+    responses=documented(),
+    summary="The model, as OpenAI's interface has it",
+)
 async def list_models(service: Serving) -> Response:
     """Names the model that `/v1/embeddings` answers with."""
     with service.lease() as models:
-        return as_json({"object": "list", "data": [{"id": models.name, "object": "model", "created": 0, "owned_by": "turnwise"}]})
+        return as_json(
+            {"object": "list", "data": [{"id": models.name, "object": "model", "created": 0, "owned_by": "turnwise"}]}
+        )
 
 
 def _has_tokens(given: Any) -> bool:

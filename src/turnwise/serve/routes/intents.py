@@ -11,7 +11,7 @@ from turnwise.assist.intents.folder import IntentFolder
 from turnwise.serve.errors import BODY_ERRORS, ServiceError, documented, not_configured
 from turnwise.serve.models import Models, ServedIntents
 from turnwise.serve.routing import Noting, Serving, StrictRoute, as_json
-from turnwise.serve.words import LIMIT, Name, Strict, Text, Whole, check_texts
+from turnwise.serve.schemas import LIMIT, Name, Strict, Text, Whole, check_texts
 
 router = APIRouter(route_class=StrictRoute, tags=["intents"])
 
@@ -56,7 +56,9 @@ class PredictRequest(Strict):
     model_config = ConfigDict(json_schema_extra={"example": {"texts": ["Where is my parcel?"], "neighbours": 3}})
 
     texts: list[Text] = Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})
-    neighbours: Whole = Field(3, ge=0, le=20, description="How many of the nearest examples to give with each decision.")
+    neighbours: Whole = Field(
+        3, ge=0, le=20, description="How many of the nearest examples to give with each decision."
+    )
     several: bool = Field(False, description="Whether to look for more than one intent in an utterance.")
 
 
@@ -113,7 +115,9 @@ async def predict(asked: PredictRequest, service: Serving, tally: Noting) -> Res
         encoded = await service.encode(served.batcher, list(asked.texts), tally, max_length=classifier.max_length)
 
         def decided() -> Response:
-            found = classifier.decide(asked.texts, neighbours=asked.neighbours, several=asked.several, vectors=encoded.vectors)
+            found = classifier.decide(
+                asked.texts, neighbours=asked.neighbours, several=asked.several, vectors=encoded.vectors
+            )
             return as_json({"predictions": found})
 
         return await service.in_thread(decided)
@@ -134,7 +138,10 @@ class Examples(Strict):
 
 
 @router.get(
-    "/intents/{intent}/examples", response_model=Examples, responses=documented(404, 422), summary="The examples of an intent"
+    "/intents/{intent}/examples",
+    response_model=Examples,
+    responses=documented(404, 422),
+    summary="The examples of an intent",
 )
 async def examples(
     intent: Annotated[str, Path(min_length=1, max_length=200, examples=["track_order"])], service: Serving
@@ -168,7 +175,10 @@ class Added(Strict):
 
 
 @router.post(
-    "/intents/examples", response_model=Added, responses=documented(404, 409, *BODY_ERRORS), summary="Adds examples of intents"
+    "/intents/examples",
+    response_model=Added,
+    responses=documented(404, 409, *BODY_ERRORS),
+    summary="Adds examples of intents",
 )
 async def add(asked: AddRequest, service: Serving, tally: Noting) -> Response:
     """Adds examples, of new intents too, without retraining; they are on disk before the answer comes.

@@ -14,8 +14,8 @@ from turnwise.serve.fitting import fit_beside, take_into_use
 from turnwise.serve.models import Models
 from turnwise.serve.routes.operations import Nothing
 from turnwise.serve.routing import Noting, Serving, StrictRoute, as_json
+from turnwise.serve.schemas import AS_WHOLE, Name, Strict, Whole
 from turnwise.serve.service import Service
-from turnwise.serve.words import AS_WHOLE, Name, Strict, Whole
 
 router = APIRouter(route_class=StrictRoute, tags=["map"], prefix="/map")
 
@@ -114,7 +114,9 @@ class SplitRequest(Strict):
     parts: Whole = Field(2, ge=2, le=50)
 
 
-@router.post("/split", response_model=LabelState, responses=documented(404, 409, *BODY_ERRORS), summary="Splits a group")
+@router.post(
+    "/split", response_model=LabelState, responses=documented(404, 409, *BODY_ERRORS), summary="Splits a group"
+)
 async def split(asked: SplitRequest, service: Serving) -> Response:
     """Splits a group into parts that are alike; the largest keeps number and name."""
     return await _changed(service, lambda labelling: labelling.split(asked.group, asked.parts))
@@ -129,19 +131,25 @@ class LabelRequest(Strict):
     name: Name | None = Field(description="Their label; null: none.")
 
 
-@router.post("/label", response_model=LabelState, responses=documented(404, 409, *BODY_ERRORS), summary="Labels utterances")
+@router.post(
+    "/label", response_model=LabelState, responses=documented(404, 409, *BODY_ERRORS), summary="Labels utterances"
+)
 async def label(asked: LabelRequest, service: Serving) -> Response:
     """Labels utterances by themselves: they move to the group of that name."""
     return await _changed(service, lambda labelling: labelling.label(asked.rows, asked.name))
 
 
-@router.post("/undo", response_model=LabelState, responses=documented(404, 409, *BODY_ERRORS), summary="Takes a change back")
+@router.post(
+    "/undo", response_model=LabelState, responses=documented(404, 409, *BODY_ERRORS), summary="Takes a change back"
+)
 async def undo(_: Nothing, service: Serving) -> Response:
     """Takes the newest change back."""
     return await _changed(service, lambda labelling: labelling.undo())
 
 
-@router.post("/redo", response_model=LabelState, responses=documented(404, 409, *BODY_ERRORS), summary="Makes a change again")
+@router.post(
+    "/redo", response_model=LabelState, responses=documented(404, 409, *BODY_ERRORS), summary="Makes a change again"
+)
 async def redo(_: Nothing, service: Serving) -> Response:
     """Makes the change again that was taken back last."""
     return await _changed(service, lambda labelling: labelling.redo())
@@ -170,13 +178,18 @@ async def following(service: Serving, count: Annotated[int, Query(ge=1, le=100)]
 
 
 @router.get(
-    "/labels.csv", response_class=Response, responses=documented(404, media_type="text/csv"), summary="The labels as a file"
+    "/labels.csv",
+    response_class=Response,
+    responses=documented(404, media_type="text/csv"),
+    summary="The labels as a file",
 )
 async def labels(service: Serving) -> Response:
     """A line an utterance, with its label where it has one."""
     with service.lease() as models:
         told = await service.in_thread(_labelling(models).csv)
-        return Response(told, media_type="text/csv", headers={"content-disposition": 'attachment; filename="labels.csv"'})
+        return Response(
+            told, media_type="text/csv", headers={"content-disposition": 'attachment; filename="labels.csv"'}
+        )
 
 
 class Fitted(Strict):
@@ -187,7 +200,9 @@ class Fitted(Strict):
     folder: str
 
 
-@router.post("/fit", response_model=Fitted, responses=documented(404, 409, *BODY_ERRORS), summary="Fits intents on the labels")
+@router.post(
+    "/fit", response_model=Fitted, responses=documented(404, 409, *BODY_ERRORS), summary="Fits intents on the labels"
+)
 async def fit(_: Nothing, service: Serving, tally: Noting) -> Response:
     """Fits a classifier of intents on the labels, writes it beside the map, and takes it into use."""
     with service.lease() as models:
@@ -233,4 +248,6 @@ def _packed(body: bytes, takes_gzip: bool) -> Response:
     if not takes_gzip:
         return Response(body, media_type="application/json")
     packed = gzip.compress(body, 5)
-    return Response(packed, media_type="application/json", headers={"content-encoding": "gzip", "vary": "Accept-Encoding"})
+    return Response(
+        packed, media_type="application/json", headers={"content-encoding": "gzip", "vary": "Accept-Encoding"}
+    )

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Response
 from pydantic import ConfigDict, Field
 from starlette.responses import HTMLResponse
 
-from turnwise.errors import TurnwiseError
+from turnwise.core.errors import TurnwiseError
 from turnwise.serve.errors import BODY_ERRORS, ServiceError, documented, not_configured
 from turnwise.serve.loading import REPORT
 from turnwise.serve.observing import log
 from turnwise.serve.routing import Serving, StrictRoute, as_json
-from turnwise.serve.words import Strict
+from turnwise.serve.schemas import Strict
 from turnwise.version import __version__
 
 router = APIRouter(route_class=StrictRoute, tags=["running"])
@@ -88,7 +88,12 @@ async def ready(service: Serving) -> Response:
     return as_json({"status": "ready"})
 
 
-@router.get("/metrics", response_class=Response, responses=documented(media_type="text/plain"), summary="Counters for Prometheus")
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses=documented(media_type="text/plain"),
+    summary="Counters for Prometheus",
+)
 async def metrics(service: Serving) -> Response:
     """Counters and histograms in Prometheus' text format."""
     return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -108,7 +113,9 @@ class Reloaded(Strict):
     seconds: float
 
 
-@router.post("/reload", response_model=Reloaded, responses=documented(409, *BODY_ERRORS), summary="Loads everything anew")
+@router.post(
+    "/reload", response_model=Reloaded, responses=documented(409, *BODY_ERRORS), summary="Loads everything anew"
+)
 async def reload(_: Nothing, service: Serving) -> Response:
     """Loads models, tables, keys and folders anew.
 
@@ -124,7 +131,12 @@ async def reload(_: Nothing, service: Serving) -> Response:
     return as_json({"model": models.name, "size": models.batcher.encoder.hidden, "seconds": seconds})
 
 
-@router.get("/report", response_class=Response, responses=documented(404, media_type="text/html"), summary="The evaluation report")
+@router.get(
+    "/report",
+    response_class=Response,
+    responses=documented(404, media_type="text/html"),
+    summary="The evaluation report",
+)
 async def report(service: Serving) -> Response:
     """The page that `turnwise evaluate` wrote."""
     folder = service.settings.report

@@ -1,0 +1,525 @@
+"""One conversation of the sample world: requests, questions for what is missing, confirmations, outcomes and farewells.
+
+A conversation is made from a source of chances alone. It can be told to make a statement that may be contradicted, and to
+contradict it, which is how examples for judging consistency come about.
+"""
+
+from collections.abc import Iterable
+from random import Random
+
+from turnwise.core.dialogue import SYSTEM, USER, Turn
+from turnwise.corpus.synthetic.content import Intent, Template, World, pick
+from turnwise.corpus.synthetic.line import Filling, Fillings, Line, own_words, words
+
+OUT_OF_SCOPE = "out_of_scope"
+
+#: What may be wrong with a statement of the system: it misses what was just asked, or conflicts with what was said before.
+CONTRADICTIONS = ("query", "history")
+
+#: The types of dialogue acts; most carry a slot, as in 'request(city)'.
+SYSTEM_ACTS = (
+    "acknowledge",
+    "answer",
+    "ask_more",
+    "bye",
+    "cancel",
+    "clarify",
+    "confirm",
+    "correct",
+    "decline",
+    "explain",
+    "failure",
+    "greet",
+    "help",
+    "hold",
+    "inform",
+    "offer",
+    "recap",
+    "rephrase",
+    "request",
+    "small_talk",
+    "switch",
+    "unavailable",
+    "verify",
+    "wait",
+    "welcome",
+)
+USER_ACTS = (
+    "accept",
+    "acknowledge",
+    "affirm",
+    "ask_repeat",
+    "ask_why",
+    "bye",
+    "cancel",
+    "correct",
+    "deny",
+    "greet",
+    "inform",
+    "nothing_more",
+    "question",
+    "reject",
+    "request",
+    "select",
+    "small_talk",
+    "thank",
+    "wait",
+)
+
+#: How often a short turn ('yes', 'thanks') comes back to the matter; keeps repetition at the level of real corpora.
+_ELABORATE_SHARE = 0.65
+#: No new request is made in conversations that are this long already.
+_LONG = 11
+
+
+class _Goal:
+    """What the user wants at the moment: an intent and its values, some of which the system does not know yet."""
+
+    def __init__(self, intent: Intent, values: dict[str, str]) -> None:
+        self.intent = intent
+        self.values = values
+        self.known: list[str] = []
+        self.reached = False
+        self.stated: Template | None = None
+
+    def missing(self) -> list[str]:
+        return [slot for slot in self.intent.slots if slot not in self.known]
+
+
+class Conversation:
+    """One conversation, made from beginning to end when it is constructed.
+
+    Attributes:
+        turns: what was said.
+        split: whose phrasings the user has.
+        contradiction: the kind of contradiction that the system committed, if any.
+        statement: index of the turn that `probe` asked for: the statement that is or is not consistent with the rest.
+    """
+
+    def __init__(
+        self, world: World, rng: Random, split: str, probe: str | None = None, contradict: bool = False
+    ) -> None:
+        """Makes the conversation.
+
+        Args:
+            world: the content.
+            rng: where all chances come from.
+            split: whose phrasings the user has.
+            probe: one of `CONTRADICTIONS`: the first request leads to a statement that may be contradicted in this way.
+            contradict: whether it is.
+        """
+        self.turns: list[Turn] = []
+        self.split = split
+        self.statement: int | None = None
+        self.contradiction = probe if contradict else None
+        self._world = world
+        self._rng = rng
+        # Where the probed statement is made: in the result itself, or after it (an answer in passing, a recapitulation).
+        self._probe_result = probe if rng.random() < 0.5 else None
+        self._probe_after = probe if self._probe_result is None else None
+        self._domain = world.domains[pick(rng, tuple(world.domains))]
+        self._goal: _Goal | None = None
+        self._run()
+
+    def _chance(self, share: float) -> bool:
+        return self._rng.random() < share
+
+    # What is said.
+
+    def _say(
+        self, speaker: str, acts: Iterable[str], parts: Iterable[tuple[Template, Fillings]], intent: str | None = None
+    ) -> None:
+        line = Line(self._rng, noisy=speaker == USER and self._rng.random() < 0.3)
+        for template, fillings in parts:
+            line.add(template, fillings)
+        self.turns.append(Turn(speaker, line.text(), intent, tuple(acts), tuple(line.slots)))
+
+    def _user(self, name: str, act: str, fillings: Fillings | None = None) -> None:
+        self._say(USER, (act,), [(pick(self._rng, self._world.user[name]), fillings or {})])
+
+    def _system(self, name: str, act: str, fillings: Fillings | None = None) -> None:
+        self._say(SYSTEM, (act,), [self._phrase(name, fillings or {})])
+
+    def _phrase(self, name: str, fillings: Fillings) -> tuple[Template, Fillings]:
+        return pick(self._rng, self._world.system[name]), fillings
+
+    def _topic(self) -> Fillings:
+        noun = words(self._domain.noun)
+        return {"noun": noun, "do": words(self._goal.intent.do)} if self._goal else {"noun": noun}
+
+    def _react(self, name: str) -> None:
+        """The user affirms, thanks or wants nothing more, in a few short words or by coming back to the matter."""
+        goal = self._goal
+        if goal is not None and self._chance(_ELABORATE_SHARE) and (goal.reached or name == "affirm"):
+            self._user(f"{name}_do", name, {"noun": own_words(self._domain.noun), "do": own_words(goal.intent.do)})
+        else:
+            self._user(name, name)
+
+    def _say_bye(self) -> None:
+        reached = self._goal is not None and self._goal.reached
+        self._system("bye_do" if reached and self._chance(_ELABORATE_SHARE) else "bye", "bye", self._topic())
+
+    # The course of a conversation.
+
+    def _run(self) -> None:
+        greeted = self._open()
+        if self._chance(0.04):
+            self._talk_small()
+        if self._chance(0.05):
+            self._ask_out_of_scope()
+        number = self._rng.random()
+        goals = 1 if number < 0.5 else 2 if number < 0.9 else 3
+        for position in range(goals):
+            if position == 0 or len(self.turns) < _LONG:
+                self._pursue(first=position == 0, greeted=greeted, last=position == goals - 1)
+        self._close()
+
+    def _open(self) -> bool:
+        number = self._rng.random()
+        if number < 0.18:
+            self._user("greet", "greet")
+        if number < 0.38:
+            self._system("greet", "greet", self._topic())
+        return number < 0.38
+
+    def _talk_small(self) -> None:
+        user, system = pick(self._rng, self._world.small_talk)
+        self._say(USER, ("small_talk",), [(pick(self._rng, user), {})])
+        self._say(SYSTEM, ("small_talk",), [(pick(self._rng, system), self._topic())])
+
+    def _ask_out_of_scope(self) -> None:
+        request = pick(self._rng, self._world.out_of_scope[self.split])
+        fillings = self._draw(request.template.places)
+        acts = ("request", *[f"inform({slot})" for slot in request.template.places])
+        self._say(USER, acts, [(request.template, fillings)], OUT_OF_SCOPE)
+        self._system("cannot_help", "decline", {**self._topic(), "topic": words(request.topic)})
+
+    def _draw(self, slots: Iterable[str]) -> dict[str, Filling]:
+        return {slot: (slot, "", self._world.slot_types[slot].draw(self._rng)) for slot in slots}
+
+    def _pursue(self, first: bool, greeted: bool, last: bool) -> None:
+        """One request from asking to outcome."""
+        rng = self._rng
+        before = self._goal
+        moved = False
+        if before is not None and self._chance(0.35):
+            self._domain = self._world.domains[pick(rng, self._domain.related)]
+            moved = True
+        intent = pick(rng, self._domain.intents)
+        while before is not None and intent is before.intent:
+            intent = pick(rng, self._domain.intents)
+        goal = self._goal = _Goal(intent, self._values(intent, before))
+        vague = self._request(goal, "next" if not first else "" if greeted else "opener")
+        opening = [self._phrase("switch", self._topic())] if moved and self._chance(0.5) else []
+        acts = ["switch"] if opening else []
+        if not opening and self._chance(0.25 if vague else 0.05):
+            self._clarify(goal, vague)
+        asked = bool(goal.missing())
+        self._fill_slots(goal, opening, acts)
+        if self._confirm(goal, always=not asked) and self._negotiate(goal):
+            self._conclude(goal, last)
+
+    def _values(self, intent: Intent, before: _Goal | None) -> dict[str, str]:
+        """What the user wants; what was said of the last goal mostly still holds, and no two slots share a value."""
+        values: dict[str, str] = {}
+        for slot in intent.slots:
+            if before is not None and slot in before.values and self._chance(0.6):
+                values[slot] = before.values[slot]
+                continue
+            value = self._world.slot_types[slot].draw(self._rng)
+            while value in values.values():
+                value = self._world.slot_types[slot].draw(self._rng)
+            values[slot] = value
+        return values
+
+    def _request(self, goal: _Goal, lead: str) -> bool:
+        """The user asks; whether it was in vague words."""
+        template = pick(self._rng, goal.intent.phrasings[self.split])
+        fillings = self._draw([place for place in template.places if place not in goal.values])
+        fillings.update((slot, (slot, "", value)) for slot, value in goal.values.items())
+        parts: list[tuple[Template, Fillings]] = [(template, fillings)]
+        # Who says little about the matter begins with some words around it.
+        if lead and self._chance(0.35 if template.places else 0.7):
+            parts.insert(0, (pick(self._rng, self._world.user[lead]), {}))
+        acts = ("request", *[f"inform({place})" for place in template.places])
+        self._say(USER, acts, parts, goal.intent.name)
+        goal.known = [slot for slot in goal.intent.slots if slot in template.places or slot in goal.known]
+        return not template.places
+
+    def _clarify(self, goal: _Goal, vague: bool) -> None:
+        """The system is not sure what the user wants."""
+        number = self._rng.random()
+        if not vague or number < 0.35:
+            self._system("unsure", "verify", self._topic())
+            self._react("affirm")
+            return
+        # Intents that are close to each other stand side by side in the data files.
+        intents = self._domain.intents
+        other = intents[(intents.index(goal.intent) + pick(self._rng, (-1, 1))) % len(intents)]
+        goal_is_first = self._chance(0.5)
+        pair = (goal.intent, other) if goal_is_first else (other, goal.intent)
+        self._system("clarify", "clarify", {"first": words(pair[0].do), "second": words(pair[1].do)})
+        if number < 0.7:
+            self._user("choose_first" if goal_is_first else "choose_second", "select")
+        else:
+            self._request(goal, "")
+
+    def _fill_slots(self, goal: _Goal, opening: list[tuple[Template, Fillings]], acts: list[str]) -> None:
+        """The system asks for what is missing, one slot after the other."""
+        slot_before: str | None = None
+        while missing := goal.missing():
+            slot = missing[0]
+            kind = self._world.slot_types[slot]
+            parts, said = list(opening), list(acts)
+            opening, acts = [], []
+            if slot_before is None:
+                if not parts and self._chance(0.9):
+                    parts, said = [self._phrase("help", self._topic())], ["help"]
+            elif self._chance(0.85) and not self._world.slot_types[slot_before].clause:
+                parts = [self._phrase("echo", self._about(slot_before, goal.values[slot_before]))]
+                said = [f"acknowledge({slot_before})"]
+            self._say(SYSTEM, (*said, f"request({slot})"), [*parts, (pick(self._rng, kind.ask), {})])
+            if slot_before is not None and self._chance(0.07):
+                self._correct(goal, slot_before, "correct", slot)
+            self._interrupt(slot)
+            self._answer(goal, slot, missing)
+            slot_before = slot
+
+    def _about(self, slot: str, value: str, place: str = "value") -> dict[str, Filling]:
+        kind = self._world.slot_types[slot]
+        return {place: (slot, kind.article, value), "label": words(kind.label)}
+
+    def _interrupt(self, slot: str) -> None:
+        """Before answering, users ask back or need a moment."""
+        number = self._rng.random()
+        label = words(self._world.slot_types[slot].label)
+        mine = own_words(self._world.slot_types[slot].label)
+        for share, user, system, act in (
+            (0.03, "ask_why", "explain", f"explain({slot})"),
+            (0.055, "ask_repeat", "rephrase", f"rephrase({slot})"),
+            (0.085, "wait", "patience", "wait"),
+        ):
+            if number < share:
+                self._user(user, user, {"label": mine})
+                self._system(system, act, {**self._topic(), "label": label})
+                return
+
+    def _answer(self, goal: _Goal, slot: str, missing: list[str]) -> None:
+        kinds = self._world.slot_types
+        kind = kinds[slot]
+        value: Filling = (slot, "", goal.values[slot])
+        goal.known.append(slot)
+        if len(missing) > 1 and self._chance(0.12) and not (kind.clause or kinds[missing[1]].clause):
+            second = missing[1]
+            fillings: Fillings = {
+                "value": (slot, kind.article, goal.values[slot]),
+                "value_two": (second, kinds[second].article, goal.values[second]),
+                "label_two": own_words(kinds[second].label),
+            }
+            goal.known.append(second)
+            template = pick(self._rng, self._world.user["answer_two"])
+            self._say(USER, (f"inform({slot})", f"inform({second})"), [(template, fillings)])
+        elif kind.clause or self._chance(0.45):
+            self._say(USER, (f"inform({slot})",), [(pick(self._rng, kind.say), {"value": value})])
+        else:
+            self._user("answer", f"inform({slot})", {"value": (slot, kind.article, goal.values[slot])})
+
+    def _other_value(self, slot: str, value: str) -> str:
+        kind = self._world.slot_types[slot]
+        other = kind.draw(self._rng)
+        while other == value:
+            other = kind.draw(self._rng)
+        return other
+
+    def _correct(self, goal: _Goal, slot: str, phrase: str, pending: str | None = None) -> None:
+        """The user takes back a value, the system follows and repeats the question at hand."""
+        kind = self._world.slot_types[slot]
+        if kind.clause:
+            return
+        old = goal.values[slot]
+        goal.values[slot] = self._other_value(slot, old)
+        fillings = {**self._about(slot, goal.values[slot]), **self._about(slot, old, "old")}
+        own = {**fillings, "label": own_words(kind.label)}
+        self._user(phrase, f"correct({slot})", own)
+        parts = [self._phrase("corrected", fillings)]
+        acts = [f"correct({slot})"]
+        if pending is not None:
+            parts.append((pick(self._rng, self._world.slot_types[pending].ask), {}))
+            acts.append(f"request({pending})")
+        else:
+            parts.append(self._phrase("confirm_closing", {}))
+            acts.append("confirm")
+        self._say(SYSTEM, acts, parts)
+
+    def _confirm(self, goal: _Goal, always: bool) -> bool:
+        """The system repeats what it will do; whether the user agrees in the end."""
+        if not goal.intent.confirm or not (always or self._chance(0.8)):
+            return True
+        template = pick(self._rng, goal.intent.confirm)
+        parts = [(template, self._filled(goal, template)), self._phrase("confirm_closing", {})]
+        if self._chance(0.6):
+            parts.insert(0, self._phrase("confirm_opening", {}))
+        acts = [f"confirm({slot})" for slot in template.places]
+        self._say(SYSTEM, acts, parts)
+        number = self._rng.random()
+        if number < 0.06 and self._probe_result is None and self._probe_after is None:
+            self._user("cancel", "cancel")
+            self._say(
+                SYSTEM,
+                ("cancel", "ask_more"),
+                [self._phrase("cancelled", self._topic()), self._phrase("more", self._topic())],
+            )
+            return False
+        if number < 0.09:
+            slot = pick(self._rng, goal.intent.slots)
+            kind = self._world.slot_types[slot]
+            self._user("deny", "deny")
+            self._say(
+                SYSTEM, (f"request({slot})",), [self._phrase("rephrase", {**self._topic(), "label": words(kind.label)})]
+            )
+            goal.values[slot] = self._other_value(slot, goal.values[slot])
+            self._answer(goal, slot, [slot])
+            self._say(SYSTEM, acts, [(template, self._filled(goal, template)), self._phrase("confirm_closing", {})])
+        elif number < 0.2:
+            self._correct(goal, pick(self._rng, goal.intent.slots), "correct_after_no")
+        self._affirm(goal)
+        return True
+
+    def _affirm(self, goal: _Goal) -> None:
+        slot = pick(self._rng, goal.intent.slots)
+        if self._world.slot_types[slot].clause or self._chance(0.6):
+            self._react("affirm")
+        else:
+            about = {**self._about(slot, goal.values[slot]), "label": own_words(self._world.slot_types[slot].label)}
+            self._user("affirm_value", "affirm", about)
+
+    def _filled(self, goal: _Goal, template: Template) -> dict[str, Filling]:
+        """The values of the goal for a template; what only the system knows is made up once and then remembered."""
+        values = goal.values
+        for place in template.places:
+            if place not in values:
+                values[place] = self._world.slot_types[place].draw(self._rng)
+        return {place: (place, "", values[place]) for place in template.places}
+
+    def _negotiate(self, goal: _Goal) -> bool:
+        """What was wanted may not be available, and looking takes a while; whether there will be an outcome."""
+        slot = goal.intent.flexible
+        probed = self._probe_result is not None or self._probe_after is not None
+        if slot is not None and self._chance(0.2):
+            wanted = goal.values[slot]
+            alternative = self._other_value(slot, wanted)
+            fillings = {**self._topic(), **self._about(slot, wanted), **self._about(slot, alternative, "alternative")}
+            self._say(
+                SYSTEM,
+                (f"unavailable({slot})", f"offer({slot})"),
+                [self._phrase("not_possible", fillings), self._phrase("offer", fillings)],
+            )
+            if self._chance(0.65):
+                goal.values[slot] = alternative
+                self._user("accept", "accept", self._about(slot, alternative))
+            else:
+                goal.values[slot] = self._other_value(slot, alternative)
+                self._user("reject", f"reject({slot})", self._about(slot, goal.values[slot]))
+        elif self._chance(0.1):
+            self._system("hold", "hold", self._topic())
+            self._user("acknowledge", "acknowledge")
+        if not probed and self._chance(0.05):
+            self._system("refuse", "failure", {**self._topic(), **self._draw(["reference"])})
+            self._user("acknowledge", "acknowledge")
+            self._system("more", "ask_more", self._topic())
+            return False
+        return True
+
+    def _conclude(self, goal: _Goal, last: bool) -> None:
+        """The outcome, and what the user says to it."""
+        kind, self._probe_result = self._probe_result, None
+        goal.reached = True
+        parts, slots = self._outcome(goal, kind)
+        if self._chance(0.35):
+            parts.insert(0, self._phrase("result_opening" if goal.intent.confirm else "answer_opening", {}))
+        acts = [f"inform({slot})" for slot in slots]
+        if kind is None and self._probe_after is None and self._chance(0.15):
+            parts.append(self._phrase("more", self._topic()))
+            acts.append("ask_more")
+        if kind is not None:
+            self.statement = len(self.turns)
+        self._say(SYSTEM, acts, parts)
+        after, self._probe_after = self._probe_after, None
+        if after == "query" or (acts[-1] != "ask_more" and self._chance(0.12)):
+            self._ask_detail(goal, probed=after == "query")
+        if after == "history" or self._chance(0.04 if last else 0.0):
+            self._recapitulate(goal, probed=after == "history")
+        if acts[-1] == "ask_more" or (not last and self._chance(0.3)):
+            return
+        self._react("thank")
+        number = self._rng.random()
+        welcome = self._phrase("welcome_done" if self._chance(_ELABORATE_SHARE) else "welcome", self._topic())
+        if number < 0.55:
+            self._say(SYSTEM, ("welcome", "ask_more"), [welcome, self._phrase("more", self._topic())])
+        elif number < 0.7:
+            self._system("more", "ask_more", self._topic())
+        else:
+            self._say(SYSTEM, ("welcome",), [welcome])
+
+    def _outcome(self, goal: _Goal, kind: str | None) -> tuple[list[tuple[Template, Fillings]], tuple[str, ...]]:
+        """The statement of the outcome; with a kind and a contradiction planned, a wrong one."""
+        template = goal.stated = pick(self._rng, goal.intent.result)
+        fillings = self._filled(goal, template)
+        if kind == "query" and self.contradiction:
+            # The answer belongs to another request; what both have in common stays, so that values alone give nothing away.
+            other = pick(self._rng, self._domain.intents)
+            while other is goal.intent:
+                other = pick(self._rng, self._domain.intents)
+            template = pick(self._rng, other.result)
+            fillings = self._filled(_Goal(other, dict(goal.values)), template)
+        elif kind == "history" and self.contradiction:
+            self._falsify(fillings, [slot for slot in template.places if slot in goal.intent.slots])
+        return [(template, fillings)], template.places
+
+    def _falsify(self, fillings: dict[str, Filling], slots: list[str]) -> None:
+        slot = pick(self._rng, slots)
+        fillings[slot] = (slot, "", self._other_value(slot, fillings[slot][2]))
+
+    def _ask_detail(self, goal: _Goal, probed: bool) -> None:
+        fitting = [detail for detail in self._domain.details if goal.intent.name in detail.about]
+        if not fitting and not probed:
+            return
+        detail = pick(self._rng, fitting or self._domain.details)
+        self._say(USER, ("question",), [(pick(self._rng, detail.questions[self.split]), {})])
+        answers = detail.answers
+        if probed:
+            self.statement = len(self.turns)
+            if self.contradiction:
+                answers = pick(self._rng, [other for other in self._domain.details if other is not detail]).answers
+        self._say(SYSTEM, ("answer",), [(pick(self._rng, answers), {})])
+
+    def _recapitulate(self, goal: _Goal, probed: bool) -> None:
+        self._react("thank")
+        said = [slot.name for turn in self.turns if turn.speaker == SYSTEM for slot in turn.slots]
+        # In other words than before; but where the system looked something up, other words would be another finding.
+        others = [result for result in goal.intent.result if result is not goal.stated]
+        template = pick(self._rng, others) if goal.intent.confirm or goal.stated is None else goal.stated
+        fillings = self._filled(goal, template)
+        if probed:
+            self.statement = len(self.turns)
+            if self.contradiction:
+                known = [slot for slot in template.places if slot in goal.intent.slots or slot in said]
+                self._falsify(fillings, known)
+        self._say(
+            SYSTEM,
+            ("recap", *[f"inform({slot})" for slot in template.places]),
+            [self._phrase("recap", {}), (template, fillings)],
+        )
+
+    def _close(self) -> None:
+        if self._chance(0.03):
+            self._ask_out_of_scope()
+        if self._chance(0.02):
+            self._talk_small()
+        if "ask_more" in self.turns[-1].acts:
+            self._react("nothing_more")
+            if len(self.turns) < 6 or self._chance(0.75):
+                self._say_bye()
+        elif len(self.turns) < 6 or self._chance(0.6):
+            self._user("bye", "bye")
+            self._say_bye()

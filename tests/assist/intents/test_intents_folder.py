@@ -1,0 +1,173 @@
+"""A classifier on disk that changes: what was acknowledged is there after a kill, once."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from tests.helpers.made_up_intents import EXAMPLES, BagOfWords, pairs
+from turnwise.assist.intents.classifier import IntentClassifier
+from turnwise.assist.intents.examples import IntentError
+from turnwise.assist.intents.folder import IntentFolder, read_classifier, replace_classifier
+from turnwise.core.journal import Journal, JournalError
+
+NEW = [("when do you open", "hours"), ("are you open on sunday", "hours"), ("your opening times", "hours")]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(IntentClassifier, "_loaded", lambda self: BagOfWords())
+    IntentClassifier("named").fit(*pairs()).save(tmp_path / "intents")
+    return tmp_path / "intents"
+
+
+def _pairs(folder):
+    with IntentFolder.open(folder) as opened:
+        return set(opened.classifier.fitted_.examples.pairs)
+
+
+def test_changes_are_on_disk_before_they_are_acknowledged(folder):
+    opened = IntentFolder.open(folder)
+    assert opened.add(NEW) == 3
+    assert opened.add([(NEW[0][0].upper(), "hours")]) == 0
+    assert opened.remove([NEW[2], ("never said", "hours")]) == 1
+    assert opened.remove(intent="refund") == len(EXAMPLES["refund"])
+    assert opened.remove(intent="never") == 0
+    expected = set(opened.classifier.fitted_.examples.pairs)
+    asked = ["do you open on sunday", "my money back", "where is my parcel"]
+    decisions = opened.classifier.decide(asked)
+    # read by another without a lock, and taken in by the next that opens it
+    assert [each.intent for each in read_classifier(folder).decide(asked)] == [each.intent for each in decisions]
+    opened.close()
+    assert _pairs(folder) == expected
+    assert (folder / "changes.jsonl").read_bytes() == b""
+    again = read_classifier(folder).decide(asked)
+    assert [(each.intent, each.score, each.threshold) for each in again] == [
+        (each.intent, pytest.approx(each.score), pytest.approx(each.threshold)) for each in decisions
+    ]
+
+
+def test_the_last_change_of_an_example_counts(folder):
+    opened = IntentFolder.open(folder)
+    text, intent = NEW[0]
+    opened.add([NEW[0], NEW[1]])
+    opened.remove([(text.upper(), intent), NEW[1]])
+    opened.add([(f" {text.upper()}", intent)])
+    opened.close()
+    found = {pair for pair in _pairs(folder) if pair[1] == intent}
+    assert {(said.strip().lower(), asked) for said, asked in found} == {NEW[0]}
+
+
+def test_changes_that_were_taken_in_may_come_again(folder):
+    opened = IntentFolder.open(folder)
+    opened.add(NEW)
+    opened.remove([NEW[0]])
+    expected = set(opened.classifier.fitted_.examples.pairs)
+    opened.close()
+    journal = (folder / "changes.jsonl").read_bytes()
+    assert _pairs(folder) == expected
+    # as if it had been killed between writing the classifier and clearing the journal
+    (folder / "changes.jsonl").write_bytes(journal)
+    assert _pairs(folder) == expected
+
+
+def test_nothing_changes_where_the_disk_refuses(folder, monkeypatch):
+    opened = IntentFolder.open(folder)
+    before = opened.classifier.fitted_
+
+    def refuse(self, entry):
+        raise JournalError("full")
+
+    monkeypatch.setattr(Journal, "append", refuse)
+    with pytest.raises(JournalError):
+        opened.add(NEW)
+    with pytest.raises(JournalError):
+        opened.remove(intent="refund")
+    assert opened.classifier.fitted_ is before
+
+
+def test_one_process_at_a_time_may_change_it(folder):
+    with IntentFolder.open(folder) as opened:
+        with pytest.raises(JournalError, match="open in another process"):
+            IntentFolder.open(folder)
+        with pytest.raises(JournalError, match="open in another process"):
+            replace_classifier(opened.classifier, folder)
+    with IntentFolder.open(folder) as opened:
+        opened.add(NEW)
+        classifier = opened.classifier
+        classifier.fit(*pairs())
+    replace_classifier(classifier, folder)
+    assert not [pair for pair in _pairs(folder) if pair[1] == "hours"]
+
+
+def test_bad_changes_are_refused_and_leave_nothing_behind(folder, tmp_path):
+    with pytest.raises(IntentError, match="holds no classifier"):
+        IntentFolder.open(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+    with IntentFolder.open(folder) as opened:
+        with pytest.raises(IntentError, match="not blank"):
+            opened.add([("hello", "greeting"), (" ", "greeting")])
+        with pytest.raises(IntentError, match="would be left"):
+            opened.remove(opened.classifier.fitted_.examples.pairs)
+    assert (folder / "changes.jsonl").read_bytes() == b""
+    (folder / "changes.jsonl").write_text('{"rename": []}\n')
+    with pytest.raises(IntentError, match="neither adds nor removes"):
+        IntentFolder.open(folder)
+
+
+def test_whoever_decides_is_not_disturbed_by_additions(folder):
+    opened = IntentFolder.open(folder)
+    failed: list[BaseException] = []
+
+    def decide():
+        try:
+            for _ in range(60):
+                assert opened.classifier.decide(["where is my parcel"])[0].intent == "track_order"
+        except BaseException as error:
+            failed.append(error)
+
+    def add(number):
+        for place in range(5):
+            opened.add([(f"something {number} {place}", f"intent {number}")])
+
+    threads = [threading.Thread(target=decide), *(threading.Thread(target=add, args=(number,)) for number in range(3))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    opened.close()
+    assert sum(pair[1].startswith("intent ") for pair in _pairs(folder)) == 15
+
+
+def test_a_kill_at_any_moment_loses_nothing_that_was_acknowledged(folder):
+    script = textwrap.dedent(
+        """
+        import sys
+        from tests.helpers.made_up_intents import BagOfWords
+        from turnwise.assist.intents.folder import IntentFolder
+        with IntentFolder.open(sys.argv[1], encoder=BagOfWords()) as opened:
+            for number in range(10**6):
+                opened.add([(f"thing {sys.argv[2]} {number}", "things")])
+                print(number, flush=True)
+        """
+    )
+    for turn, acknowledged in enumerate((1, 20)):
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(folder), str(turn)],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        assert process.stdout is not None
+        last = [int(process.stdout.readline()) for _ in range(acknowledged)][-1]
+        process.send_signal(signal.SIGKILL)
+        rest = process.stdout.read().split()
+        process.wait()
+        last = max([last, *map(int, rest)])
+        found = [text for text, intent in _pairs(folder) if intent == "things" and text.startswith(f"thing {turn} ")]
+        assert {f"thing {turn} {number}" for number in range(last + 1)} <= set(found)
+        assert len(found) == len(set(found)) <= last + 2

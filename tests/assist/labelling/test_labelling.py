@@ -1,0 +1,426 @@
+"""Labels over a map: what people do to groups, that it lasts, and that it can be undone."""
+
+import csv
+import io
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.helpers.made_up_map import made_up_map, saved
+from turnwise.assist.labelling.grouping import Change, Grouping
+from turnwise.assist.labelling.labelling import Labelling, LabellingError
+from turnwise.assist.map.map import MapError
+from turnwise.core.journal import JournalError
+
+NAMES = st.sampled_from(["boats", "gardens", "clocks", " bread ", 'Öl, "Ä"', "out_of_scope"])
+ROWS = 24
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return saved(tmp_path / "map")
+
+
+class Machine(RuleBasedStateMachine):
+    """Any acts in any order, held against lists that are copied whole before every act."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = tempfile.TemporaryDirectory()
+        self.folder = saved(Path(self.place.name) / "map", ROWS)
+        self.labelling = Labelling.open(self.folder)
+
+    @initialize()
+    def start(self) -> None:
+        self.groups = made_up_map(ROWS).labels.tolist()
+        self.names: dict[int, str] = {}
+        self.sure: set[int] = set()
+        self.past: list[tuple] = []
+        self.future: list[tuple] = []
+
+    def teardown(self) -> None:
+        self.labelling.close()
+        self.place.cleanup()
+
+    def _state(self) -> tuple:
+        return list(self.groups), dict(self.names), set(self.sure)
+
+    def _remember(self, before: tuple) -> None:
+        if self._state() != before:
+            self.past.append(before)
+            self.future.clear()
+
+    def _some_group(self, data: st.DataObject) -> int:
+        return data.draw(st.sampled_from(sorted(set(self.groups) - {-1})))
+
+    def has_groups(self) -> bool:
+        return bool(set(self.groups) - {-1})
+
+    @rule(data=st.data(), name=NAMES)
+    @precondition(has_groups)
+    def name(self, data: st.DataObject, name: str) -> None:
+        before, group = self._state(), self._some_group(data)
+        self.labelling.name(group, name)
+        self.names[group] = name.strip()
+        self._remember(before)
+
+    @rule(data=st.data(), name=st.none() | NAMES)
+    @precondition(lambda self: len(set(self.groups) - {-1}) > 1)
+    def merge(self, data: st.DataObject, name: str | None) -> None:
+        before = self._state()
+        chosen = data.draw(
+            st.lists(st.sampled_from(sorted(set(self.groups) - {-1})), min_size=2, max_size=3, unique=True)
+        )
+        assert self.labelling.merge(chosen, name) == chosen[0]
+        given = [self.names[group] for group in chosen if group in self.names]
+        self.groups = [chosen[0] if group in chosen else group for group in self.groups]
+        for group in chosen:
+            self.names.pop(group, None)
+        if name is not None or given:
+            self.names[chosen[0]] = given[0] if name is None else name.strip()
+        self._remember(before)
+
+    @rule(data=st.data(), parts=st.integers(2, 3))
+    @precondition(has_groups)
+    def split(self, data: st.DataObject, parts: int) -> None:
+        before, group = self._state(), self._some_group(data)
+        rows = [row for row, each in enumerate(self.groups) if each == group]
+        if len(rows) < parts:
+            with pytest.raises(LabellingError, match="cannot be split"):
+                self.labelling.split(group, parts)
+            return
+        numbers = self.labelling.split(group, parts)
+        found = self.labelling.rows.tolist()
+        assert numbers[0] == group and len(set(numbers)) == parts
+        assert not set(numbers[1:]) & set(self.groups)
+        assert {found[row] for row in rows} == set(numbers)
+        sizes = [found.count(number) for number in numbers]
+        assert sizes == sorted(sizes, reverse=True) and sum(sizes) == len(rows)
+        for row in rows:
+            self.groups[row] = found[row]
+        self._remember(before)
+
+    @rule(rows=st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=5), name=st.none() | NAMES)
+    def label(self, rows: list[int], name: str | None) -> None:
+        before = self._state()
+        number = self.labelling.label(rows, name)
+        if name is None:
+            assert number is None
+            for row in rows:
+                self.groups[row] = -1
+        else:
+            there = [group for group, given in self.names.items() if given == name.strip()]
+            sizes = {group: before[0].count(group) for group in there}
+            target = min((group for group in there if sizes[group] == max(sizes.values())), default=None)
+            moved = [row for row in rows if before[0][row] not in there]
+            if target is None:
+                target = self.labelling.group_of(rows[0])
+                assert target not in before[0]
+            for row in moved:
+                self.groups[row] = target
+            self.names[target] = name.strip()
+            assert number == self.groups[rows[0]]
+        self.sure.update(rows)
+        self._remember(before)
+
+    @rule()
+    def undo(self) -> None:
+        if not self.past:
+            with pytest.raises(LabellingError, match="no change"):
+                self.labelling.undo()
+            return
+        self.labelling.undo()
+        self.future.append(self._state())
+        self.groups, self.names, self.sure = self.past.pop()
+
+    @rule()
+    def redo(self) -> None:
+        if not self.future:
+            with pytest.raises(LabellingError, match="no change"):
+                self.labelling.redo()
+            return
+        self.labelling.redo()
+        self.past.append(self._state())
+        self.groups, self.names, self.sure = self.future.pop()
+
+    @rule()
+    def reopen(self) -> None:
+        before = self.labelling.groups
+        self.labelling.close()
+        self.labelling = Labelling.open(self.folder)
+        assert self.labelling.groups == before
+
+    @invariant()
+    def holds(self) -> None:
+        if not hasattr(self, "groups"):
+            return
+        assert self.labelling.rows.tolist() == self.groups
+        assert self.labelling.labels() == [self.names.get(group) for group in self.groups]
+        assert set(np.flatnonzero(self.labelling.confirmed)) == self.sure
+        assert self.labelling.changes == len(self.past)
+        assert (self.labelling.can_undo, self.labelling.can_redo) == (bool(self.past), bool(self.future))
+
+    @rule()
+    def describe(self) -> None:
+        """What is said of groups fits who is in them."""
+        found = {group.number: group for group in self.labelling.groups}
+        counts = made_up_map(ROWS).counts
+        assert set(found) == set(self.groups) - {-1}
+        for number, group in found.items():
+            rows = [row for row, each in enumerate(self.groups) if each == number]
+            assert (group.size, group.utterances) == (len(rows), counts[rows].sum())
+            assert group.representatives and set(group.representatives) <= set(rows)
+            assert group.name == self.names.get(number) and group.suggested
+
+
+Machine.TestCase.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+TestMachine = Machine.TestCase
+
+
+def test_a_change_is_on_disk_before_it_is_told_of(folder: Path) -> None:
+    labelling = Labelling.open(folder)
+    labelling.name(0, "boats")
+    lines = [json.loads(line) for line in (folder / "labels.jsonl").read_text().splitlines()]
+    assert [line.get("do") for line in lines] == [None, "name"] and lines[1]["names"] == [[0, "boats"]]
+    labelling.undo()
+    assert json.loads((folder / "labels.jsonl").read_text().splitlines()[-1]) == {"do": "undo"}
+
+
+_TELLS = """
+import sys
+from turnwise.assist.labelling.labelling import Labelling
+labelling = Labelling.open(sys.argv[1])
+print("open", flush=True)
+for step in range(int(sys.argv[2]), 10**6):
+    labelling.label([step % 24], f"name {step}")
+    print(step, flush=True)
+"""
+
+
+def test_nothing_acknowledged_is_lost_to_a_kill(folder: Path) -> None:
+    step = 0
+    for kill in range(2):
+        worker = subprocess.Popen(
+            [sys.executable, "-c", _TELLS, str(folder), str(step)], stdout=subprocess.PIPE, text=True
+        )
+        assert worker.stdout is not None
+        heard = [worker.stdout.readline()]
+        while len(heard) < 20 + 7 * kill:
+            heard.append(worker.stdout.readline())
+            assert heard[-1], "it ended by itself"
+        worker.send_signal(signal.SIGKILL)
+        heard += worker.stdout.read().split("\n")  # what it said before it died
+        worker.wait()
+        told = int([line for line in heard if line.strip().isdigit()][-1])
+        with Labelling.open(folder) as labelling:
+            # at most the one that was under way is there without having been told of
+            assert labelling.changes in (told + 1, told + 2)
+            step = labelling.changes
+            labels = labelling.labels()
+            assert [labels[row % 24] for row in range(max(0, step - 24), step)] == [
+                f"name {row}" for row in range(max(0, step - 24), step)
+            ]
+
+
+def test_a_line_that_was_cut_off_is_no_change(folder: Path) -> None:
+    with Labelling.open(folder) as labelling:
+        labelling.name(0, "boats")
+        labelling.name(1, "gardens")
+    journal = folder / "labels.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-9])
+    with Labelling.open(folder) as labelling:
+        assert set(labelling.labels()) == {"boats", None} and labelling.changes == 1
+
+
+def test_opening_alone_leaves_nothing_behind(folder: Path) -> None:
+    with Labelling.open(folder) as labelling:
+        assert labelling.changes == 0
+        labelling.close()  # twice does no harm
+    assert not (folder / "labels.jsonl").exists()
+    made_up_map().save(folder)  # so the map may be made anew
+
+
+def test_one_process_at_a_time(folder: Path) -> None:
+    with Labelling.open(folder), pytest.raises(JournalError, match="another process"):
+        Labelling.open(folder)
+
+
+def test_labels_of_another_map_are_refused(folder: Path, tmp_path: Path) -> None:
+    with Labelling.open(folder) as labelling:
+        labelling.name(0, "boats")
+    other = saved(tmp_path / "other", 30)
+    (other / "labels.jsonl").write_bytes((folder / "labels.jsonl").read_bytes())
+    with pytest.raises(LabellingError, match=r"labels.jsonl, line 1: the labels are of another map"):
+        Labelling.open(other)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"do": "undo"},
+        {"do": "redo"},
+        {"do": "fly", "moved": [], "names": [], "confirmed": []},
+        {"do": "name"},
+        {"do": "label", "moved": [[0, [99]]], "names": [], "confirmed": []},
+        {"do": "label", "moved": [[-2, [1]]], "names": [], "confirmed": []},
+        {"do": "name", "moved": [], "names": [[0, 7]], "confirmed": []},
+        {"do": "label", "moved": [], "names": [], "confirmed": ["x"]},
+        ["a list"],
+    ],
+)
+def test_a_journal_that_was_tampered_with_is_refused(folder: Path, line: object) -> None:
+    with Labelling.open(folder) as labelling:
+        labelling.name(0, "boats")
+        labelling.undo()
+        labelling.redo()
+        labelling.undo()
+    with (folder / "labels.jsonl").open("a") as file:
+        file.write(json.dumps({"do": "redo"}) + "\n" + json.dumps({"do": "undo"}) + "\n" + json.dumps(line) + "\n")
+    if line == {"do": "redo"}:  # there is one to do again
+        Labelling.open(folder).close()
+        return
+    with pytest.raises(LabellingError, match="line 8"):
+        Labelling.open(folder)
+
+
+def test_a_folder_without_a_map(tmp_path: Path) -> None:
+    with pytest.raises(MapError, match="is not a map"):
+        Labelling.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("act", "says"),
+    [
+        (lambda it: it.name(9, "x"), "no group 9"),
+        (lambda it: it.name(-1, "x"), "no group -1"),
+        (lambda it: it.name(True, "x"), "by its number"),
+        (lambda it: it.name("0", "x"), "by its number"),
+        (lambda it: it.name(0, "  "), "a character at least"),
+        (lambda it: it.name(0, "x" * 201), "200 characters"),
+        (lambda it: it.name(0, "a\nb"), "in one line"),
+        (lambda it: it.name(0, "a\0b"), "in one line"),
+        (lambda it: it.name(0, "a\ud800"), "in one line"),
+        (lambda it: it.name(0, 3), "a name is a text"),
+        (lambda it: it.merge([]), "two different groups"),
+        (lambda it: it.merge([1]), "two different groups"),
+        (lambda it: it.merge([1, 1]), "two different groups"),
+        (lambda it: it.merge([1, 7]), "no group 7"),
+        (lambda it: it.merge([0, 1], ""), "a character"),
+        (lambda it: it.split(0, 1), "2 to 50"),
+        (lambda it: it.split(0, 51), "2 to 50"),
+        (lambda it: it.split(0, 7), "cannot be split into 7"),
+        (lambda it: it.label([], "x"), "no row is given"),
+        (lambda it: it.label([24], "x"), "rows go from 0 to 23"),
+        (lambda it: it.label([-1], "x"), "no row -1"),
+        (lambda it: it.label([1.0], "x"), "no row 1.0"),
+        (lambda it: it.label([1], ""), "a character"),
+        (lambda it: it.group_of(24), "no row 24"),
+        (lambda it: it.ask(0), "one at least"),
+        (lambda it: it.undo(), "no change"),
+        (lambda it: it.redo(), "no change"),
+        (lambda it: it.fit(), "name a group first"),
+        (lambda it: it.export("/no/such/folder/labels.csv"), "cannot be written"),
+    ],
+)
+def test_what_cannot_be_done_changes_nothing(folder: Path, act, says: str) -> None:
+    with Labelling.open(folder) as labelling:
+        before = labelling.groups
+        with pytest.raises(LabellingError, match=says):
+            act(labelling)
+        assert labelling.groups == before and labelling.changes == 0
+    assert not (folder / "labels.jsonl").exists()
+
+
+def test_doing_what_is_done_is_no_change(folder: Path) -> None:
+    with Labelling.open(folder) as labelling:
+        labelling.name(0, "boats")
+        labelling.label([1], "boats")
+        labelling.name(0, " boats")
+        labelling.label([1], "boats")
+        assert labelling.changes == 2
+
+
+def test_a_group_of_the_same_texts_cannot_be_split() -> None:
+    from turnwise.assist.labelling.changes import split
+
+    with pytest.raises(LabellingError, match="fall into 1 at most"):
+        split(Grouping(np.zeros(5, np.int32)), 0, 2, np.ones((5, 3), np.float32))
+
+
+def test_changes_are_the_same_after_json() -> None:
+    change = Change("merge", {3: (1, 2), -1: (4,)}, {3: "ä", 2: None}, (1,))
+    assert Change.of_json(json.loads(json.dumps(change.as_json())), 5) == change
+
+
+def test_groups_are_described_by_their_words(folder: Path) -> None:
+    with Labelling.open(folder) as labelling:
+        first = {group.number: group for group in labelling.groups}
+        assert "boat" in first[0].words and "boat" in first[0].suggested
+        labelling.merge([0, 1], "outdoors")
+        merged = next(group for group in labelling.groups if group.number == 0)
+        assert {"boat", "garden"} <= {word for term in merged.words for word in term.split()}
+        labelling.undo()
+        assert {group.number: group for group in labelling.groups} == first
+
+
+def test_the_table_of_labels(folder: Path, tmp_path: Path) -> None:
+    with Labelling.open(folder) as labelling:
+        labelling.name(0, 'boats, "big" ones')
+        labelling.label([1, 5], None)
+        labelling.label([2], "clocks")
+        assert labelling.export(tmp_path / "labels.csv") == sum(label is not None for label in labelling.labels())
+        rows = list(csv.DictReader(io.StringIO((tmp_path / "labels.csv").read_text(encoding="utf-8-sig"))))
+        assert [row["text"] for row in rows] == labelling.map.texts
+        assert [row["intent"] or None for row in rows] == labelling.labels()
+        assert rows[0]["intent"] == 'boats, "big" ones' and rows[1]["group"] == "" and rows[2]["confirmed"] == "yes"
+        assert rows[3] == {
+            "text": labelling.map.texts[3],
+            "intent": "",
+            "group": "3",
+            "confirmed": "no",
+            "count": "1",
+            "dialogue": "dialogue 3",
+            "turn": "3",
+            "speaker": "user",
+        }
+
+
+def test_labels_are_carried_to_a_later_map(folder: Path, tmp_path: Path) -> None:
+    later = saved(tmp_path / "later", 32, seed=3)
+    with Labelling.open(folder) as old, Labelling.open(later) as new:
+        with pytest.raises(LabellingError, match="nothing to take over"):
+            new.carry(old)
+        old.name(0, "boats")
+        old.label([1], "gardens")
+        new.name(2, "boats")
+        before = new.labels()
+        assert new.carry(old) == sum(label is not None for label in old.labels())
+        for row, label in enumerate(old.labels()):
+            assert new.labels()[row] == (before[row] if label is None else label)
+        assert np.flatnonzero(new.confirmed).tolist() == [1]
+        assert len({new.group_of(0), new.group_of(2)}) == 1  # the group that had the name here already
+        new.undo()
+        assert new.labels() == before
+
+
+def test_threads_take_turns(folder: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with Labelling.open(folder) as labelling:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda row: labelling.label([row], f"name {row % 5}"), range(24)))
+        labels = labelling.labels()
+        assert labels == [f"name {row % 5}" for row in range(24)]
+        numbers = {name: {labelling.group_of(row) for row in range(24) if labels[row] == name} for name in set(labels)}
+        assert all(len(found) == 1 for found in numbers.values())
+    with Labelling.open(folder) as labelling:
+        assert labelling.labels() == labels

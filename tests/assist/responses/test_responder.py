@@ -1,0 +1,403 @@
+"""The responder: situations found by their vectors, answers folded and damped, nothing twice, nothing lost to a kill."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tests.helpers.bag_of_words import BagOfWords
+from turnwise import Dialogue, Responder, Turn
+from turnwise.assist.responses.answer_files import AnswersError, read_answers
+from turnwise.assist.responses.answers import Answer
+from turnwise.assist.responses.ranking import DAMPING, FOLDED, Candidate, ranked
+from turnwise.assist.responses.responder import ResponderError
+from turnwise.assist.search.filters import FilterError
+from turnwise.assist.search.schema import TableError
+from turnwise.cli import app
+from turnwise.core.dialogue import same_text
+from turnwise.corpus.table_files import TableFileError
+
+PLACES = ("Bremen", "Kiel", "Ulm", "Trier", "Jena", "Hof")
+
+
+def dialogue(number: int, place: str, source: str = "logs", split: str = "train") -> Dialogue:
+    said = (
+        ("user", f"is there a train to {place} tomorrow"),
+        ("system", f"yes the train to {place} leaves at noon"),
+        ("user", f"book me a seat for {place}"),
+        ("system", f"your seat to {place} is booked"),
+        ("user", "thanks a lot"),
+        ("system", "you are welcome" if number % 2 else "You are welcome "),
+    )
+    return Dialogue(f"d{number}", tuple(Turn(speaker, text) for speaker, text in said), source, split)
+
+
+DIALOGUES = [dialogue(number, place) for number, place in enumerate(PLACES)]
+
+
+@pytest.fixture
+def responder(tmp_path: Path) -> Responder:
+    made = Responder.open(tmp_path / "responses", BagOfWords())
+    made.index(DIALOGUES)
+    return made
+
+
+def test_the_answer_to_the_same_situation_comes_first(responder: Responder) -> None:
+    for place in PLACES:
+        first = responder.suggest([f"is there a train to {place} tomorrow"])[0]
+        assert first.text == f"yes the train to {place} leaves at noon"
+        assert first.similarity == pytest.approx(1, abs=1e-5)
+        assert (first.turn, first.speaker, first.source, first.split) == (1, "system", "logs", "train")
+        assert first.dialogue == f"d{PLACES.index(place)}"
+        assert first.rerank is None
+
+
+def test_strings_turns_and_dialogues_are_one(responder: Responder) -> None:
+    whole = DIALOGUES[2]
+    before = whole.turns[:3]
+    asked = [before, [turn.text for turn in before], Dialogue("x", before)]
+    assert responder.suggest(asked[0]) == responder.suggest(asked[1]) == responder.suggest(asked[2])
+    assert responder.suggest(before)[0].text == whole.turns[3].text
+    assert responder.inputs(before) == (before[-1:], before)
+    assert responder.inputs(before[:1]) == (before[:1],)
+    vectors = responder.encoder.encode(responder.inputs(before), normalise=True)
+    assert responder.suggest(before, vectors=vectors) == responder.suggest(before)
+
+
+def test_only_the_newest_turns_are_the_situation(responder: Responder) -> None:
+    before = DIALOGUES[0].turns[:3]
+    earlier = (Turn("user", "something else entirely"), Turn("system", "about penguins"))
+    assert responder.suggest([*earlier, *before]) == responder.suggest(before)
+
+
+def test_a_row_is_the_sum_of_the_newest_turn_and_the_newest_turns(responder: Responder) -> None:
+    rows = responder.table.read(["vector", "turn"], {"dialogue": "d1"}).to_pylist()
+    said, encoder = DIALOGUES[1].turns, BagOfWords()
+    for row in rows:
+        first = max(0, row["turn"] - 3)
+        parts = {said[row["turn"] - 1 : row["turn"]], said[first : row["turn"]]}
+        wanted = encoder.encode(list(parts)).sum(0)
+        np.testing.assert_allclose(row["vector"], wanted / np.linalg.norm(wanted), atol=1e-5)
+    assert sorted(row["turn"] for row in rows) == [1, 3, 5]
+
+
+def test_indexing_again_adds_nothing_and_encodes_nothing(responder: Responder, tmp_path: Path) -> None:
+    rows = sorted(responder.table.read(["key", "text"]).to_pylist(), key=lambda row: row["key"])
+    encoder = BagOfWords()
+    again = Responder.open(tmp_path / "responses", encoder)
+    before = encoder.encoded
+    done = again.index(DIALOGUES)
+    assert (done.dialogues, done.given, done.added, done.present) == (6, 18, 0, 18)
+    assert encoder.encoded == before
+    more = again.index([*DIALOGUES, dialogue(6, "Wismar")])
+    assert (more.added, more.present) == (3, 18)
+    kept = sorted(again.table.read(["key", "text"]).to_pylist(), key=lambda row: row["key"])
+    assert [row for row in kept if row in rows] == rows
+    assert len(kept) == 21
+
+
+def test_dialogues_of_one_id_in_two_sources_are_two(responder: Responder) -> None:
+    assert responder.index([dialogue(0, "Bremen", source="other")]).added == 3
+
+
+def test_other_speakers_and_greetings(tmp_path: Path) -> None:
+    responder = Responder.open(tmp_path, BagOfWords())
+    opening = Dialogue("o", (Turn("speaker_1", "good morning everybody"), Turn("speaker_2", "hello you")))
+    assert responder.index([opening]).given == 0
+    assert responder.index([opening], speakers=["speaker_1", "speaker_2"]).added == 2
+    assert responder.suggest(["good morning"])[0].text in ("good morning everybody", "hello you")
+    # a turn that opens a dialogue is found by its own words
+    assert responder.suggest(["good morning everybody"], where={"turn": 0})[0].similarity == pytest.approx(1, abs=1e-5)
+
+
+def test_repeated_answers_are_one_with_a_count(responder: Responder) -> None:
+    found = responder.suggest(DIALOGUES[0].turns[:5], top=50)
+    texts = [same_text(each.text) for each in found]
+    assert len(texts) == len(set(texts))
+    welcome = next(each for each in found if same_text(each.text) == "you are welcome")
+    assert welcome.count == 6
+    assert all(each.count == 1 for each in found if each is not welcome)
+
+
+def test_answers_by_metadata(responder: Responder) -> None:
+    responder.index([dialogue(9, "Bremen", source="it's", split="test")])
+    asked = ["is there a train to Bremen tomorrow"]
+    assert {each.dialogue for each in responder.suggest(asked, top=20, where={"source": "it's"})} == {"d9"}
+    assert {each.turn for each in responder.suggest(asked, top=20, where={"turn": [1, 3], "split": "train"})} == {1, 3}
+    assert {each.dialogue for each in responder.suggest(asked, where="dialogue = 'd3'")} == {"d3"}
+    assert responder.suggest(asked, where={"source": "' OR true --"}) == []
+    with pytest.raises(FilterError, match="no column 'colour'"):
+        responder.suggest(asked, where={"colour": "red"})
+
+
+def test_canned_answers(responder: Responder) -> None:
+    answers = [
+        "our desk is open from nine to five",
+        Answer("call the desk", after=("my bag is lost",), source="desk", intent="lost"),
+    ]
+    assert responder.add(answers).added == 2
+    assert responder.add([*answers, answers[0]]).added == 0
+    first = responder.suggest(["my bag is lost"])[0]
+    assert (first.text, first.source, first.dialogue, first.turn) == ("call the desk", "desk", None, None)
+    assert responder.suggest(["when is the desk open"])[0].text == answers[0]
+    assert responder.suggest(["when is the desk open"], where={"intent": "lost"})[0].text == "call the desk"
+
+
+def test_a_reranker_decides_and_reads_the_whole_conversation(responder: Responder) -> None:
+    class Longest:
+        asked: Any = None
+
+        def score(self, context: Sequence[Any], candidates: Sequence[str]) -> np.ndarray:
+            self.asked = context
+            return np.array([len(candidate) / 100 for candidate in candidates])
+
+    responder.reranker = Longest()
+    said = ["hello", "hello", *[turn.text for turn in DIALOGUES[0].turns[:3]]]
+    found = responder.suggest(said, top=10)
+    assert responder.reranker.asked == said
+    assert [each.rerank for each in found] == [len(each.text) / 100 for each in found]
+    assert found[0].text == "yes the train to Bremen leaves at noon"
+    assert found[0].score == found[0].rerank
+
+
+def test_nothing_to_suggest(tmp_path: Path) -> None:
+    responder = Responder.open(tmp_path, BagOfWords())
+    with pytest.raises(ResponderError, match="holds no answer yet"):
+        responder.suggest(["hello"])
+    assert responder.index([]).given == 0
+
+
+@pytest.mark.parametrize("said", ["hello", [], [" "], [3], [None]])
+def test_conversations_that_are_none(responder: Responder, said: Any) -> None:
+    with pytest.raises(ResponderError):
+        responder.suggest(said)
+
+
+def test_what_cannot_be_done_is_told(responder: Responder, tmp_path: Path) -> None:
+    for numbers in ({"top": 0}, {"top": 6, "k": 5}):
+        with pytest.raises(ResponderError, match="top is"):
+            responder.suggest(["hello"], **numbers)
+    with pytest.raises(ResponderError, match="as \\[text\\]"):
+        responder.add("hello")
+    with pytest.raises(ResponderError, match="answer 1 cannot be kept: the text is empty"):
+        responder.add(["fine", " "])
+    with pytest.raises(ResponderError, match="name the speakers"):
+        responder.index(DIALOGUES, speakers=[])
+    with pytest.raises(ResponderError, match="one turn at least"):
+        Responder.open(tmp_path / "other", BagOfWords(), turns=0)
+    with pytest.raises(TableError, match="another encoder"):
+        Responder.open(tmp_path / "responses", BagOfWords(seed=1))
+    with pytest.raises(TableError, match="turns"):
+        Responder.open(tmp_path / "responses", BagOfWords(), turns=9)
+    assert len(responder) == 18
+
+
+# ---- putting in order
+
+
+def candidate(number: int, similarity: float, vector: Sequence[float]) -> Candidate:
+    unit = np.asarray(vector, np.float32) / np.linalg.norm(vector)
+    return Candidate(f"text {number}", number, similarity, unit, f"d{number}", number, "system", None, None)
+
+
+scores = st.floats(-1, 1, width=32)
+made_up = st.lists(st.tuples(scores, st.integers(1, 100_000), st.integers(0, 3)), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(made_up, st.integers(1, 12))
+def test_order_and_folding_follow_their_definition(rows: list[tuple[float, int, int]], top: int) -> None:
+    """Restated: sort by the damped score, then give each text to the first better one in the same direction."""
+    directions = np.eye(4)
+    candidates = [candidate(number, score, directions[way]) for number, (score, _, way) in enumerate(rows)]
+    counts = {number: count for number, (_, count, _) in enumerate(rows)}
+    worth = [max(score, 0.0) / (1 + np.log(count)) ** DAMPING for score, count, _ in rows]
+    order = sorted(range(len(rows)), key=lambda number: -worth[number])
+    groups: dict[int, list[int]] = {}
+    for number in order:
+        groups.setdefault(rows[number][2], []).append(number)
+    wanted = list(groups.values())[:top]
+    found = ranked(candidates, counts, None, top)
+    assert [each.text for each in found] == [f"text {group[0]}" for group in wanted]
+    assert [each.folded for each in found] == [tuple(f"text {number}" for number in group[1:]) for group in wanted]
+    assert [each.count for each in found] == [counts[group[0]] for group in wanted]
+    np.testing.assert_allclose([each.score for each in found], [worth[group[0]] for group in wanted])
+
+
+def test_a_generic_answer_falls_behind_one_that_is_as_near() -> None:
+    pair = [candidate(0, 0.8, [1, 0]), candidate(1, 0.79, [0, 1])]
+    assert [each.text for each in ranked(pair, {0: 5_000, 1: 1}, None, 2)] == ["text 1", "text 0"]
+    assert [each.text for each in ranked(pair, {0: 1, 1: 1}, None, 2)] == ["text 0", "text 1"]
+
+
+def test_near_is_folded_and_less_near_is_not() -> None:
+    def at(cosine: float) -> list[float]:
+        return [cosine, np.sqrt(1 - cosine**2)]
+
+    near, far = at(FOLDED + 0.01), at(FOLDED - 0.01)
+    assert len(ranked([candidate(0, 0.9, [1, 0]), candidate(1, 0.8, near)], {}, None, 5)) == 1
+    assert len(ranked([candidate(0, 0.9, [1, 0]), candidate(1, 0.8, far)], {}, None, 5)) == 2
+
+
+# ---- files of answers
+
+
+def test_answers_from_files(tmp_path: Path) -> None:
+    plain = tmp_path / "a.txt"
+    plain.write_text("one\n\n  two \n", encoding="utf-8")
+    assert [answer.text for answer in read_answers(plain)] == ["one", "two"]
+    table = tmp_path / "a.csv"
+    table.write_text('\ufefftext,after,source\n"one, or\ntwo",why?,\nthree,,desk\n', encoding="utf-8")
+    assert read_answers(table) == [Answer("one, or\ntwo", ("why?",)), Answer("three", source="desk")]
+    lines = tmp_path / "a.jsonl"
+    lines.write_text('{"text": "one", "after": ["a", "b"], "intent": "x"}\n\n{"text": "two"}\n', encoding="utf-8")
+    assert read_answers(lines) == [Answer("one", ("a", "b"), intent="x"), Answer("two")]
+    parquet = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["one", "two"], "after": [["a", "b"], None], "intent": ["x", None]}), parquet)
+    assert read_answers(parquet) == read_answers(lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.csv", b"answer\nhello\n", "no column 'text'; it has 'answer'"),
+        ("a.csv", b"text\n' '\n \n", "line 3: the text is empty"),
+        ("a.jsonl", b'{"text": "x", "after": 3}\n', "neither a text nor a list"),
+        ("a.jsonl", b'{"text": "x", "after": [3]}\n', "not a string"),
+        ("a.jsonl", b'{"text": "x", "source": ["s"]}\n', "the source is a list"),
+        ("a.jsonl", b'{"text": "x", "after": "\\ud800"}\n', "half a character"),
+    ],
+)
+def test_answers_that_cannot_be_read(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises((AnswersError, TableFileError), match=told):
+        read_answers(tmp_path / name)
+
+
+# ---- killed while it writes
+
+INGEST = """
+import sys
+from tests.helpers.bag_of_words import BagOfWords
+from turnwise import Dialogue, Responder, Turn
+import turnwise.assist.responses.responder as module
+import turnwise.assist.search.table as table
+module._PORTION, table._COMMITS = 7, 4
+
+class Telling(Responder):
+    def _add(self, entries):
+        added = super()._add(entries)
+        if added:
+            print(*(entry.key for entry in entries), flush=True)
+        return added
+
+def dialogues():
+    for number in range(int(sys.argv[2])):
+        yield Dialogue(f"d{number}", (Turn("user", f"question {number}"), Turn("system", f"answer {number}")), "logs")
+
+responder = Telling.open(sys.argv[1], BagOfWords())
+responder.index(dialogues())
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.full)])
+def test_sigkill_at_any_moment_loses_nothing_acknowledged_and_doubles_nothing(tmp_path: Path, kills: int) -> None:
+    place = tmp_path / "responses"
+    chance, dialogues = random.Random(4), 100 * (kills + 1)  # more than are done before the last kill
+    command = [sys.executable, "-c", INGEST, str(place), str(dialogues)]
+    acknowledged: set[str] = set()
+    for attempt in range(kills + 1):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        said = ""
+        if attempt < kills:  # once it has said something, at any moment
+            said = "".join(process.stdout.readline() for _ in range(chance.randint(1, 2)))
+            time.sleep(chance.uniform(0.0, 0.05))
+            process.send_signal(signal.SIGKILL)
+        said += process.stdout.read()
+        process.wait()
+        # what was cut off in the middle of a line was not said
+        acknowledged.update(key for line in said.split("\n")[:-1] for key in line.split())
+        keys = Counter(Responder.open(place, BagOfWords()).table.read(["key"])["key"].to_pylist())
+        assert acknowledged - {"ended"} <= set(keys)
+        assert set(keys.values()) == {1}
+        assert ("ended" in acknowledged) is (attempt == kills)
+    texts = Counter(Responder.open(place, BagOfWords()).table.read(["text"])["text"].to_pylist())
+    assert texts == Counter(f"answer {number}" for number in range(dialogues))
+
+
+# ---- as a user runs it
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def small_model(tiny_folder: Any) -> str:
+    return str(tiny_folder("bert"))
+
+
+def test_the_commands(sample_world: Any, small_model: str, tmp_path: Path) -> None:
+    store, place, answers = sample_world(20), tmp_path / "responses", tmp_path / "answers.txt"
+    answers.write_text("We are open on Sundays.\n", encoding="utf-8")
+    first = run("responses", "index", store, answers, "--out", place, "--model", small_model, "--json")
+    assert first.exit_code == 0, first.output
+    done = json.loads(first.stdout)
+    assert done["dialogues"] == 20
+    assert done["added"] == done["given"] == done["rows"] > 40
+    assert done["index"] is None
+    again = run("responses", "index", store, answers, "--out", place, "--model", small_model)
+    assert again.exit_code == 0
+    assert f"0 answers; {done['rows']} were there before" in again.output
+    asked = ("responses", "suggest", place, "hello", "hello", "my order is late", "--model", small_model)
+    told = json.loads(run(*asked, "--json", "--top", 3).stdout)["suggestions"]
+    from turnwise import Encoder
+
+    wanted = Responder.open(place, Encoder.load(small_model)).suggest(["hello", "hello", "my order is late"], top=3)
+    assert told == [asdict(each) | {"folded": list(each.folded)} for each in wanted]
+    assert len(told) == 3
+    shown = run(*asked, "--top", 1)
+    assert shown.exit_code == 0
+    assert told[0]["text"][:20] in shown.output
+    assert "no answer fulfils" in run(*asked, "--where", "source=nowhere").output
+
+
+def test_commands_that_cannot_be_run(sample_world: Any, small_model: str, tmp_path: Path) -> None:
+    def told(*arguments: object) -> str:
+        result = run("responses", *arguments)
+        assert result.exit_code != 0
+        return f"{result.output} {result.exception}"
+
+    assert "neither a store nor a file" in told("index", tmp_path / "nothing", "--out", tmp_path / "out")
+    assert "holds no responses" in told("suggest", tmp_path / "nothing", "hello")
+    assert "not COLUMN=VALUE" in told("suggest", tmp_path, "hello", "--where", "source")
+    assert "more than the 2" in told("suggest", tmp_path, "hello", "--k", 2)
+    assert not (tmp_path / "out").exists()
+    assert "Missing argument" in told("suggest", tmp_path)
+
+
+def test_the_table_survives_a_change_of_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    responder = Responder.open("relative", BagOfWords())
+    (tmp_path / "elsewhere").mkdir()
+    os.chdir(tmp_path / "elsewhere")
+    assert responder.add(["hello"]).added == 1
+    assert len(Responder.open(tmp_path / "relative", BagOfWords())) == 1

@@ -1,0 +1,296 @@
+"""`turnwise embed`: every kind of input and output; what is interrupted goes on; what cannot be read is told before any work."""
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import turnwise.assist.search.embedding.local
+from turnwise.assist.search.embedding.embedded import EmbeddingError
+from turnwise.assist.search.embedding.local import embed
+from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.corpus.store import StoreWriter
+from turnwise.corpus.table_files import TableFileError
+from turnwise.corpus.text_sources import TextsError, read_texts
+from turnwise.models.encoder import Encoder
+from turnwise.models.loading import judged
+
+TEXTS = ["where is my parcel", "", "it is on its way", "Ünïcödé, naïve 😀", "where is my parcel", 'said "so", twice']
+
+
+class Letters:
+    """Vectors that count letters; remembers what it was asked for, and breaks off where it is told to."""
+
+    fingerprint = "letters"
+
+    def __init__(self, calls: int | None = None) -> None:
+        self.asked: list[list[str]] = []
+        self.calls = calls
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        if self.calls is not None and len(self.asked) == self.calls:
+            raise KeyboardInterrupt
+        self.asked.append(list(texts))
+        return np.array([[len(text), text.count("a"), text.count("e") / 3] for text in texts], np.float32).reshape(
+            -1, 3
+        )
+
+
+def expected(texts: Sequence[str]) -> np.ndarray:
+    return Letters().encode(texts)
+
+
+def lines(path: Path, texts: Sequence[str]) -> Path:
+    path.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
+    return path
+
+
+def table(path: Path, texts: Sequence[str], column: str = "text") -> Path:
+    match path.suffix:
+        case ".txt":
+            return lines(path, texts)
+        case ".csv" | ".tsv":
+            with path.open("w", encoding="utf-8", newline="") as file:
+                writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+                writer.writerows([["id", column], *([number, text] for number, text in enumerate(texts))])
+        case ".jsonl":
+            lines(path, [json.dumps({"id": number, column: text}) for number, text in enumerate(texts)])
+        case ".parquet":
+            pq.write_table(pa.table({"id": range(len(texts)), column: pa.array(texts, pa.large_string())}), path)
+    return path
+
+
+def written(path: Path) -> tuple[list[str] | None, np.ndarray]:
+    match path.suffix:
+        case ".npy":
+            return None, np.load(path)
+        case ".parquet":
+            found = pq.read_table(path).to_pylist()
+        case _:
+            found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [row["text"] for row in found], np.array([row["vector"] for row in found], np.float32)
+
+
+@pytest.mark.parametrize("output", [".npy", ".parquet", ".jsonl"])
+@pytest.mark.parametrize("given", [".txt", ".csv", ".tsv", ".jsonl", ".parquet"])
+def test_every_kind_of_file(given: str, output: str, tmp_path: Path) -> None:
+    source, out = table(tmp_path / f"in{given}", TEXTS), tmp_path / f"out{output}"
+    told = embed(judged(Letters()), read_texts(source), out)
+    assert (told.texts, told.size, told.resumed) == (6, 3, 0)
+    texts, vectors = written(out)
+    assert texts in (None, TEXTS)
+    assert vectors.dtype == np.float32
+    np.testing.assert_array_equal(vectors, expected(TEXTS))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([source.name, out.name])
+
+
+@pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet"])
+def test_another_column(kind: str, tmp_path: Path) -> None:
+    source = table(tmp_path / f"in{kind}", TEXTS, "body")
+    embed(judged(Letters()), read_texts(source, "body"), tmp_path / "out.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected(TEXTS))
+    with pytest.raises(TableFileError, match=r"has no column 'text'; it has 'id', 'body'.*--column"):
+        list(read_texts(source).rows())
+
+
+def test_lines_of_json_may_be_texts_themselves(tmp_path: Path) -> None:
+    source = lines(tmp_path / "in.jsonl", [json.dumps(text) for text in TEXTS])
+    assert [text for text, _ in read_texts(source).rows()] == TEXTS
+
+
+def test_the_turns_of_a_store(tmp_path: Path) -> None:
+    dialogues = [
+        Dialogue("one", (Turn("user", "hello"), Turn("system", "where to")), split="train"),
+        Dialogue(
+            "two", (Turn("user", "a taxi"), Turn("user", "now please"), Turn("system", "of course")), split="test"
+        ),
+    ]
+    with StoreWriter(tmp_path / "store") as writer:
+        for dialogue in dialogues:
+            writer.write(dialogue)
+        writer.commit({})
+    embed(judged(Letters()), read_texts(tmp_path / "store"), tmp_path / "all.parquet")
+    rows = pq.read_table(tmp_path / "all.parquet").to_pylist()
+    assert [(row["dialogue"], row["turn"], row["speaker"], row["text"]) for row in rows] == [
+        (dialogue.id, number, turn.speaker, turn.text)
+        for dialogue in dialogues
+        for number, turn in enumerate(dialogue.turns)
+    ]
+    np.testing.assert_array_equal([row["vector"] for row in rows], expected([row["text"] for row in rows]))
+    users = read_texts(tmp_path / "store", splits=["test"], speakers=["user"])
+    assert [told[-1] for _, told in users.rows()] == ["a taxi", "now please"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    texts=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20), min_size=1, max_size=30),
+    part=st.integers(1, 7),
+)
+def test_whatever_the_parts_order_and_texts_are_kept(
+    texts: list[str], part: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = tmp_path_factory.mktemp("parts")
+    source = table(place / "in.parquet", texts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turnwise.assist.search.embedding.local, "PART", part)
+        for kind in (".npy", ".parquet", ".jsonl"):
+            embed(judged(Letters()), read_texts(source), place / f"out{kind}")
+            found, vectors = written(place / f"out{kind}")
+            assert found in (None, texts)
+            np.testing.assert_array_equal(vectors, expected(texts))
+
+
+def test_what_repeats_is_encoded_once(tmp_path: Path) -> None:
+    letters = Letters()
+    embed(judged(letters), read_texts(lines(tmp_path / "in.txt", ["yes"] * 50 + ["no"] * 20)), tmp_path / "out.npy")
+    assert letters.asked == [["yes", "no"]]
+
+
+# ---- interrupted
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turnwise.assist.search.embedding.local, "PART", 4)
+
+
+def numbered(path: Path, count: int = 18) -> list[str]:
+    texts = [f"text number {number}{'a' * number}" for number in range(count)]
+    lines(path, texts)
+    return texts
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("kind", [".npy", ".parquet", ".jsonl"])
+def test_what_is_interrupted_goes_on(kind: str, tmp_path: Path) -> None:
+    texts, out = numbered(tmp_path / "in.txt"), tmp_path / f"out{kind}"
+    with pytest.raises(KeyboardInterrupt):
+        embed(judged(Letters(calls=3)), read_texts(tmp_path / "in.txt"), out)
+    assert not out.exists()
+    # a part that was being written when the power went
+    (tmp_path / f".out{kind}.parts" / "unfinished.npy").write_bytes(b"half")
+    later, seen = Letters(), list[tuple[str, int, int | None]]()
+    told = embed(judged(later), read_texts(tmp_path / "in.txt"), out, progress=lambda *each: seen.append(each))
+    assert told.resumed == 12
+    assert later.asked == [texts[12:16], texts[16:]]
+    assert seen[-1] == ("encoding", 18, 18)
+    np.testing.assert_array_equal(written(out)[1], expected(texts))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["in.txt", out.name])
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_another_model_text_or_setting_begins_anew(tmp_path: Path) -> None:
+    other = Letters()
+    other.fingerprint = "other"
+    unknown = Letters()
+    unknown.fingerprint = None  # type: ignore[assignment]
+    for changed in ("model", "texts", "settings", "unknown"):
+        texts = numbered(tmp_path / "in.txt")
+        first = judged(Letters(calls=2)) if changed != "unknown" else judged(unknown)
+        unknown.calls = 2
+        with pytest.raises(KeyboardInterrupt):
+            embed(first, read_texts(tmp_path / "in.txt"), tmp_path / "out.npy")
+        if changed == "texts":
+            texts = numbered(tmp_path / "in.txt", 15)
+        unknown.calls = None
+        again = {"model": other, "unknown": unknown}.get(changed, Letters())
+        more: dict[str, Any] = {"normalise": False} if changed == "settings" else {}
+        told = embed(judged(again), read_texts(tmp_path / "in.txt"), tmp_path / "out.npy", **more)
+        assert told.resumed == 0
+        np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected(texts))
+
+
+# ---- what cannot be
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("in.jsonl", b'{"text": "a"}\n{"text": 5}\n', "line 2: 'text' holds no text but 5"),
+        ("in.csv", b"id,text\n1,a\n2\n", "line 3: 'text' holds no text but nothing"),
+        ("in.docx", b"", "is none of .txt"),
+    ],
+)
+def test_bad_rows_are_told_before_any_work(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    letters = Letters()
+    with pytest.raises(TableFileError, match=message):
+        embed(judged(letters), read_texts(tmp_path / name), tmp_path / "out.npy")
+    assert letters.asked == []
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_what_else_cannot_be(tmp_path: Path) -> None:
+    source = lines(tmp_path / "in.txt", ["a"])
+    texts = read_texts(source)
+    (tmp_path / "folder.npy").mkdir()
+    for out, message in (
+        ("out.csv", "none of .npy"),
+        ("nowhere/out.npy", "there is no folder"),
+        ("folder.npy", "is a folder"),
+    ):
+        with pytest.raises(EmbeddingError, match=message):
+            embed(judged(Letters()), texts, tmp_path / out)
+    with pytest.raises(EmbeddingError, match="no texts"):
+        embed(judged(Letters()), read_texts(lines(tmp_path / "empty.txt", [])), tmp_path / "out.npy")
+    with pytest.raises(TextsError, match="no splits and no speakers"):
+        read_texts(source, speakers=["user"])
+    with pytest.raises(TextsError, match="is a folder but not a store"):
+        read_texts(tmp_path)
+    with pytest.raises(TextsError, match="does not exist"):
+        read_texts(tmp_path / "missing.txt")
+
+
+# ---- as a user runs it
+
+
+def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from turnwise.cli import main; main()", *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == code, result.stderr + result.stdout
+    return result
+
+
+def test_the_command(tiny_folder: Callable[[str], Path], sample_world: Callable[[int], Path], tmp_path: Path) -> None:
+    out = tmp_path / "vectors.parquet"
+    told = json.loads(
+        run(
+            "embed", tiny_folder("bert"), sample_world(40), "--speaker", "user", "--normalise", "--out", out, "--json"
+        ).stdout
+    )
+    found = pq.read_table(out)
+    assert told == {"out": str(out), "texts": len(found), "size": 32, "resumed": 0}
+    assert set(found.column("speaker").to_pylist()) == {"user"}
+    vectors = np.stack(found.column("vector").to_numpy(zero_copy_only=False))
+    wanted = Encoder.load(tiny_folder("bert")).encode(found.column("text").to_pylist(), normalise=True)
+    np.testing.assert_allclose(vectors, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["minilm", "missing.txt", "--out", "x.npy"], 1, "missing.txt does not exist"),
+        (["minilm", ".", "--out", "x.npy"], 1, "not a store"),
+        (["minilm", "in.txt", "--out", "x.csv"], 2, "none of .npy, .parquet, .jsonl"),
+        (["minilm", "in.txt", "--out", "nowhere/x.npy"], 2, "there is no folder"),
+    ],
+)
+def test_bad_input(
+    arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("a\n")
+    result = run("embed", *arguments, code=code)
+    assert message in result.stderr.replace("\n", " ")
+    assert "Traceback" not in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]

@@ -1,0 +1,282 @@
+"""Benchmarks: not how fast, but that both sides do the same work and that the figures fit together."""
+
+import csv
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from typer.testing import CliRunner
+
+from turnwise.cli import app
+from turnwise.cli.benchmarks import encoding, training
+from turnwise.cli.benchmarks.encoding import encode_benchmark
+from turnwise.cli.benchmarks.evaluating import evaluate_benchmark
+from turnwise.cli.benchmarks.reranking import rerank_benchmark
+from turnwise.core.errors import TurnwiseError
+from turnwise.corpus.synthetic.sample_folder import write_sample
+from turnwise.models.encoder import Encoder
+from turnwise.models.reranker import Reranker, pair_text
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bench") / "sample"
+    write_sample(folder, 50, 1)
+    return folder
+
+
+def words(item: Any) -> tuple[str, ...]:
+    """The words of a text or a history, whatever joins its turns."""
+    turns = [item] if isinstance(item, str) else [getattr(turn, "text", turn) for turn in item]
+    return tuple(word for turn in turns for word in turn.replace("[SEP]", " ").split())
+
+
+@pytest.mark.full
+def test_sentence_transformers_encodes_what_the_suite_encoded(
+    world: Path, tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours: list[tuple[int, tuple[str, ...]]] = []
+    theirs: list[tuple[int, tuple[str, ...]]] = []
+    encode, peer = Encoder.encode, SentenceTransformer.encode
+
+    def our_encode(self: Encoder, inputs: Sequence[Any], **options: Any) -> np.ndarray:
+        ours.extend((options.get("max_length") or 64, words(item)) for item in inputs)
+        return encode(self, inputs, **options)
+
+    def their_encode(self: SentenceTransformer, inputs: list[str], **options: Any) -> np.ndarray:
+        theirs.extend((self.max_seq_length or 64, words(item)) for item in inputs)
+        return peer(self, inputs, **options)
+
+    monkeypatch.setattr(Encoder, "encode", our_encode)
+    monkeypatch.setattr(SentenceTransformer, "encode", their_encode)
+    result = evaluate_benchmark(world, str(tiny_folder("bert")))
+
+    # the model has 64 positions, so that longer cuts are the same to it
+    assert sorted((min(longest, 64), text) for longest, text in ours) == sorted(theirs)
+    assert len(theirs) == result["texts"] + 2  # two texts to warm up with
+    assert {longest for longest, _ in ours} == {64, 128}
+    assert result["ratio"] == pytest.approx(result["sentence_transformers_seconds"] / result["evaluate_seconds"])
+    assert 0 < result["encoding_seconds"] < result["evaluate_seconds"]
+    assert result["model"] == str(tiny_folder("bert")) and result["device"] and result["environment"]["turnwise"]
+
+
+def test_the_command_prints_both_times_and_their_ratio(world: Path, tiny_folder: Callable[[str], Path]) -> None:
+    command = ["bench", "evaluate", "--data", str(world), "--model", str(tiny_folder("bert")), "--dataset", "sample"]
+    text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
+    found = dict(re.findall(r"^(.+?) {2,}([\d.,]+)(?: s)? *$", text, re.MULTILINE))
+    assert list(found) == [
+        "distinct texts",
+        "sentence-transformers, encoding alone",
+        "turnwise evaluate --suite dse",
+        "of which encoding",
+        "ratio",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("folder", "datasets", "message"),
+    [("sample", ["banking77"], "holds no data set for dse among banking77"), ("nowhere", [], "nowhere is no folder")],
+)
+def test_what_cannot_be_measured_is_said(
+    folder: str, datasets: list[str], message: str, world: Path, tiny_folder: Callable[[str], Path]
+) -> None:
+    with pytest.raises(TurnwiseError, match=message):
+        evaluate_benchmark(world.parent / folder, str(tiny_folder("bert")), datasets)
+
+
+# ---- re-ranking
+
+
+def test_a_cross_encoder_scores_what_the_reranker_scores(
+    tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All at once and a context at a time, as often as there are rounds, and once before."""
+    ours: list[list[tuple[str, str]]] = []
+    theirs: list[list[tuple[str, str]]] = []
+    score_all, predict = Reranker.score_all, CrossEncoder.predict
+
+    def our_scores(self: Reranker, asked: Sequence[Any], **options: Any) -> list[np.ndarray]:
+        ours.append([pair_text(context, candidate) for context, candidates in asked for candidate in candidates])
+        return score_all(self, asked, **options)
+
+    def their_scores(self: CrossEncoder, pairs: list[tuple[str, str]], **options: Any) -> Any:
+        assert not options
+        theirs.append(pairs)
+        return predict(self, pairs)
+
+    monkeypatch.setattr(Reranker, "score_all", our_scores)
+    monkeypatch.setattr(CrossEncoder, "predict", their_scores)
+    result = rerank_benchmark(tmp_path, 3, 2, str(tiny_folder("bert")))
+
+    assert theirs == ours  # in turn: first all at once, then a context at a time
+    assert [len(pairs) for pairs in ours] == [30, 10, 10, 10] * 3
+    assert (result["dataset"], result["contexts"], result["candidates"]) == ("sample", 3, 30)
+    assert 0 <= result["greatest_difference"] < 1e-5
+    for kind, ratio in (("", "ratio"), ("_by_context", "ratio_by_context")):
+        mine, own = (result[f"{name}{kind}_candidates_per_second"] for name in ("turnwise", "sentence_transformers"))
+        assert result[ratio] == pytest.approx(mine / own)
+    assert 10 < result["tokens_of_a_candidate"] <= 64
+    assert result["device"] and result["environment"]["turnwise"]
+
+
+def test_the_command_reranks_ubuntu_where_it_is(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = tmp_path / "ubuntu_v2_slices" / "DeepInEvil_UDC" / "data"
+    folder.mkdir(parents=True)
+    for name in ("valid500.csv", "test500.csv"):
+        with (folder / name).open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["Context", "Ground Truth Utterance", *(f"Distractor_{number}" for number in range(9))])
+            writer.writerow(
+                [
+                    "where is it __eou__ __eot__ in the north __eou__ __eot__",
+                    *(f"answer {number}" for number in range(10)),
+                ]
+            )
+    command = ["bench", "rerank", "--data", str(tmp_path), "--model", str(tiny_folder("bert")), "--repeats", "1"]
+    text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
+    assert text.startswith("Re-ranking ubuntu_v2_slice")
+    found = dict(re.findall(r"^(.+?) {2,}([\d.e-]+)(?: candidates/s)? *$", text, re.MULTILINE))
+    assert list(found) == [
+        "sentence-transformers",
+        "turnwise",
+        "ratio",
+        "sentence-transformers, a call a context",
+        "turnwise, a call a context",
+        "ratio, a call a context",
+        "greatest difference of a score",
+    ]
+
+
+# ---- encoding
+
+
+def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once before anything is timed and once a round, whatever the tier; figures by another way than the benchmark's."""
+    ours: dict[str, list[list[str]]] = {}
+    theirs: list[list[str]] = []
+    vectors: dict[str, np.ndarray] = {}
+    encode, peer = Encoder.encode, SentenceTransformer.encode
+
+    def our_encode(self: Encoder, inputs: Sequence[Any], **options: Any) -> np.ndarray:
+        assert not options
+        kind = type(self.backbone).__name__
+        name = f"{kind} {self.backbone.place.name}" if kind == "OnnxBackbone" else kind
+        ours.setdefault(name, []).append(list(inputs))
+        vectors[name] = encode(self, inputs)
+        return vectors[name]
+
+    def their_encode(self: SentenceTransformer, inputs: list[str], **options: Any) -> np.ndarray:
+        assert options == {"show_progress_bar": False}
+        theirs.append(list(inputs))
+        vectors["theirs"] = peer(self, inputs, **options)
+        return vectors["theirs"]
+
+    monkeypatch.setattr(Encoder, "encode", our_encode)
+    monkeypatch.setattr(SentenceTransformer, "encode", their_encode)
+    monkeypatch.setattr(encoding, "_PASSES", 2)
+    result = encode_benchmark(None, 30, 2, str(tiny_folder("bert")))
+
+    tiers = {tier["tier"]: tier for tier in result["tiers"]}
+    assert list(tiers) == ["sentence_transformers", "turnwise", "onnx", "onnx-int8", "static"]
+    (said,) = {tuple(texts) for texts in theirs}
+    assert len(said) == result["texts"] == 30
+    assert {name: len(calls) for name, calls in ours.items()} == {
+        "Backbone": 3,
+        "OnnxBackbone onnx": 3,
+        "OnnxBackbone onnx-int8": 3,
+        "StaticBackbone": 6,
+    }
+    assert all(tuple(texts) == said for calls in ours.values() for texts in calls)
+    assert result["ratio"] == tiers["turnwise"]["ratio"] > 0
+    for tier in tiers.values():
+        assert tier["ratio"] == pytest.approx(
+            tier["texts_per_second"] / tiers["sentence_transformers"]["texts_per_second"]
+        )
+
+    first, second = (
+        each / np.linalg.norm(each, axis=1, keepdims=True)
+        for each in (vectors["OnnxBackbone onnx-int8"], vectors["theirs"])
+    )
+    cosines = np.array([one @ other for one, other in zip(first, second, strict=True)])
+    assert tiers["onnx-int8"]["cosine_mean"] == pytest.approx(cosines.mean(), abs=1e-6)
+    assert tiers["onnx-int8"]["cosine_lowest"] == pytest.approx(cosines.min(), abs=1e-6)
+    assert tiers["onnx-int8"]["greatest_difference"] == pytest.approx(np.abs(first - second).max(), abs=1e-6)
+    assert max(tiers[name]["greatest_difference"] for name in ("turnwise", "onnx")) < 1e-5
+    assert (
+        tiers["static"]["cosine_mean"] is None and -1 <= tiers["static"]["agreement"] < tiers["onnx"]["agreement"] <= 1
+    )
+    assert result["left_out"] == {} and result["dataset"] == "sample" and result["environment"]["model2vec"]
+    assert 5 < result["tokens_of_a_text"] <= 64
+
+
+def test_what_is_left_out_is_said(
+    tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert {tier: "CPU alone" in why for tier, why in encoding._left_out("cuda").items()} == {
+        "onnx": True,
+        "onnx-int8": True,
+    }
+    monkeypatch.setattr(encoding.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delenv("TURNWISE_DATA", raising=False)
+    command = ["bench", "encode", "--texts", "5", "--repeats", "1", "--model", str(tiny_folder("bert"))]
+    text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
+    assert text.startswith("Encoding 5 texts of sample on cpu")
+    assert re.findall(r"^left out: (\S+) +(\S+) is not installed", text, re.MULTILINE) == [
+        ("onnx", "onnx"),
+        ("onnx-int8", "onnx"),
+        ("static", "model2vec"),
+    ]
+    with pytest.raises(TurnwiseError, match="schema_guided_dialogue is not there"):
+        encode_benchmark(tmp_path, 5)
+
+
+@pytest.fixture
+def peer(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What a peer was asked to train on, which takes ten seconds for everything and two for a step."""
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(training, "_peer", lambda *arguments: asked.append(arguments) or training.Speed(10.0, 2.0))
+    monkeypatch.setattr(training.importlib.util, "find_spec", lambda name: name)
+    return asked
+
+
+def test_both_train_on_the_same_pairs_and_a_profile_is_written(
+    world: Path, tiny_folder: Callable[[str], Path], tmp_path: Path, peer: list[tuple[Any, ...]]
+) -> None:
+    sizes = {"steps": 7, "batch_size": 4, "max_length": 32}
+    result = training.train_benchmark(
+        None, **sizes, model=str(tiny_folder("bert")), shape="tiny", corpus=world, profile=tmp_path / "profile.txt"
+    )
+    ((pairs, backbone, batch_size, max_length, _),) = peer
+    assert (len(pairs), batch_size, max_length) == (28, 4, 32) and backbone.endswith("backbone")
+    assert all(len(text.split()) > 3 for pair in pairs for text in pair)
+    assert result["ratio"] == pytest.approx(10 * result["turnwise_pairs_per_second"] / 28)
+    assert result["ratio_under_way"] == pytest.approx(2 * result["turnwise_pairs_per_second_under_way"] / 4)
+    assert 3 < result["tokens_of_a_text"] <= 32 and 0 < result["padding_avoided"] < 1
+    table = (tmp_path / "profile.txt").read_text()
+    assert table.startswith("5 steps") and "aten::" in table
+    (optimizer,) = (line.split() for line in table.splitlines() if "Optimizer.step" in line)
+    assert optimizer[-1] == "5"  # of the steps, and of nothing that comes before or after
+
+
+def test_what_cannot_be_trained_is_said(
+    world: Path,
+    tiny_folder: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    peer: list[tuple[Any, ...]],
+) -> None:
+    given: dict[str, Any] = {"batch_size": 4, "max_length": 32, "model": str(tiny_folder("bert")), "corpus": world}
+    with pytest.raises(TurnwiseError, match=r"the corpus gives \d+ pairs, 400000 are wanted: take fewer steps"):
+        training.train_benchmark(None, 100_000, **given)
+    with pytest.raises(TurnwiseError, match="choose from bert-base, minilm"):
+        training.train_benchmark(None, 1, **given, shape="huge")
+    with pytest.raises(TurnwiseError, match="take at least 7"):
+        training.train_benchmark(None, 3, **given, profile=tmp_path / "profile.txt")
+    monkeypatch.setattr(training.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(TurnwiseError, match=r"turnwise\[compare\]"):
+        training.train_benchmark(None, 1, **given)
+    assert not peer

@@ -1,0 +1,183 @@
+"""The command line as a user runs it: help, JSON, exit codes, and no torch where none is needed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from turnwise import __version__
+
+TURNWISE = [sys.executable, "-c", "from turnwise.cli import main; main()"]
+
+
+def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Runs turnwise in a process of its own; standard output is the answer, standard error everything else."""
+    result = subprocess.run(
+        [*TURNWISE, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1"},
+    )
+    assert result.returncode == code, result.stderr + result.stdout
+    return result
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = tmp_path_factory.mktemp("cli") / "sample"
+    run("corpus", "sample", "--out", store, "--dialogues", 50, "--seed", 3)
+    return store
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"turnwise {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [],
+        ["corpus"],
+        *(["corpus", verb] for verb in ("list", "import", "stats", "sample", "fetch", "show", "export")),
+        *([verb] for verb in ("evaluate", "compare", "compress", "coherence")),
+        ["annotate"],
+        *(["annotate", verb] for verb in ("export", "collect")),
+        ["bench"],
+        *(["bench", verb] for verb in ("import", "train", "encode", "evaluate")),
+    ],
+)
+def test_every_command_has_help(command: list[str]) -> None:
+    assert "Usage: " in run(*command, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    "code", ["import turnwise", "import turnwise.cli", "from turnwise import Dialogue, Turn, read_corpus"]
+)
+def test_nothing_heavy_is_imported_before_it_is_needed(code: str) -> None:
+    heavy = "{'torch', 'transformers', 'sklearn', 'pandas', 'scipy'}"
+    check = f"{code}; import sys; print(sorted({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", check], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_the_command_line_itself_imports_little() -> None:
+    """`--help` must come at once: not even numpy and pyarrow are loaded for it."""
+    check = "import turnwise.cli, sys; print(sorted({'numpy', 'pyarrow', 'torch'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", check], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_list_tells_licences_and_options() -> None:
+    text = run("corpus", "list").stdout
+    assert "schema_guided_dialogue" in text
+    assert "CC BY-SA 4.0" in text
+    readers = json.loads(run("corpus", "list", "--json").stdout)
+    assert {"table", "messages", "convokit", "text", "jsonl", "multiwoz", "kvret"} <= {
+        reader["name"] for reader in readers
+    }
+    assert all(reader["licence"] and reader["home"] for reader in readers if reader["fetch"])
+    assert "time_format" in run("corpus", "list", "table").stdout
+
+
+def test_import_stats_show_export(tmp_path: Path) -> None:
+    log = tmp_path / "chats.csv"
+    log.write_text(
+        "thread,who,body,at\n"
+        "b,agent,Of course I can help you with that.,2024-01-01T10:01:00Z\n"
+        "a,customer,where is my parcel now?,2024-01-01T10:00:00Z\n"
+        "b,customer,please cancel my order today,2024-01-01T10:00:00Z\n"
+        "a,agent,,2024-01-01T10:02:00Z\n"
+        "a,agent,It is on its way to you.,2024-01-01T10:01:00Z\n"
+    )
+    columns = ["conversation=thread", "speaker=who", "text=body", "time=at"]
+    sets = [word for column in columns for word in ("--set", column)]
+    imported = json.loads(run("corpus", "import", "table", log, "--out", tmp_path / "store", *sets, "--json").stdout)
+    assert imported["read"] == {"dialogues": 2, "utterances": 5}
+    assert (imported["dialogues"], imported["utterances"], imported["rejected"]) == (2, 4, 1)
+    text = run("corpus", "import", "table", log, "--out", tmp_path / "store", *sets).stdout
+    assert "2 dialogues, 5 utterances" in text
+    assert "rejected.jsonl" in text
+
+    counted = json.loads(run("corpus", "stats", tmp_path / "store", "--json", "--curve", tmp_path / "curve.svg").stdout)
+    assert counted["dialogues"] == 2
+    assert counted["utterances"] == 4
+    assert counted["words"] == 25
+    assert counted["speakers"] == {"user": 2, "system": 2}
+    assert counted["dse_pairs"] == 2
+    assert counted["top_1_percent_share"] == 0.25
+    assert (tmp_path / "curve.svg").read_text().startswith("<svg")
+    assert "DSE pairs" in run("corpus", "stats", tmp_path / "store").stdout
+
+    shown = run("corpus", "show", tmp_path / "store", "--dialogues", 2).stdout
+    assert shown.index("where is my parcel") < shown.index("It is on its way")
+
+    run("corpus", "export", tmp_path / "store", "--out", tmp_path / "out.jsonl")
+    run("corpus", "import", "jsonl", tmp_path / "out.jsonl", "--out", tmp_path / "again")
+    again = json.loads(run("corpus", "stats", tmp_path / "again", "--json").stdout)
+    assert again == counted
+
+
+def test_stats_of_a_response_file(sample: Path) -> None:
+    counted = json.loads(run("corpus", "stats", sample / "responses" / "test.txt", "--json").stdout)
+    assert counted["candidates_per_context"] == 10
+    assert counted["positives_per_context"] == 1
+    assert "candidates per context" in run("corpus", "stats", sample / "responses" / "test.txt").stdout
+
+
+def test_the_sample_is_the_same_bytes_for_the_same_seed(sample: Path, tmp_path: Path) -> None:
+    run("corpus", "sample", "--out", tmp_path / "again", "--dialogues", 50, "--seed", 3)
+
+    def content(folder: Path) -> dict[str, bytes]:
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    assert content(sample) == content(tmp_path / "again")
+    run("corpus", "sample", "--out", tmp_path / "other", "--dialogues", 50, "--seed", 4)
+    assert content(sample) != content(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["corpus", "import", "nonsense", ".", "--out", "x"], 1, "there is no reader 'nonsense'"),
+        (["corpus", "import", "jsonl", "missing.jsonl", "--out", "x"], 1, "missing.jsonl does not exist"),
+        (["corpus", "import", "jsonl", ".", "--out", "x", "--set", "a=b"], 1, "has no option 'a'"),
+        (["corpus", "import", "jsonl", ".", "--out", "x", "--set", "a"], 2, "expected key=value"),
+        (["corpus", "import", "jsonl", ".", "--out", "x", "--step", "polish"], 1, "there is no step 'polish'"),
+        (["corpus", "import", "text", ".", "--out", "x", "--set", "speakers=bob"], 1, "expected pairs"),
+        (
+            ["corpus", "import", "self_dialogue", ".", "--out", "x", "--set", "drop_blocked_workers=1"],
+            1,
+            "true or false",
+        ),
+        (["corpus", "import", "jsonl"], 2, "Missing argument"),
+        (["corpus", "stats", "."], 1, "is not a store"),
+        (["corpus", "fetch", "table"], 2, "nothing to fetch"),
+        (["corpus", "fetch", "frames", "--accept-licence"], 1, "cannot be fetched by a program"),
+        (["corpus", "fetch", "multiwoz"], 1, "--accept-licence"),
+        (["corpus", "sample", "--out", "x", "--dialogues", "0"], 2, "Invalid value"),
+        (["bench", "import", "--data", "nowhere"], 1, "is not there"),
+    ],
+)
+def test_errors_are_one_line_that_says_what_to_do(
+    arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments, code=code)
+    assert message in result.stderr.replace("\n", " ")
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    assert not (tmp_path / "x").exists()
+
+
+def test_fetching_shows_the_licence_before_anything_else() -> None:
+    result = run("corpus", "fetch", "dailydialog", code=1)
+    assert "non-commercial" in result.stderr
+
+
+def test_completion_is_offered() -> None:
+    program = Path(sys.executable).parent / "turnwise"
+    script = subprocess.run(
+        [program], capture_output=True, text=True, env={**os.environ, "_TURNWISE_COMPLETE": "source_bash"}
+    )
+    assert "complete" in script.stdout

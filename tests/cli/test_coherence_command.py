@@ -1,0 +1,91 @@
+"""`turnwise coherence` as a user runs it: what it prints and writes, and what it says when it cannot."""
+
+import csv
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from turnwise.corpus.store import read_corpus
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH
+from turnwise.models.coherence import survey
+from turnwise.models.reranker import Reranker
+
+COLUMNS = ["dialogue", "turn", "speaker", "score", "before", "text"]
+
+
+@pytest.fixture(scope="module")
+def store(sample_world: Callable[[int], Path]) -> Path:
+    return sample_world(60)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    backbone = Backbone.load(str(tiny_folder("bert")))
+    backbone.add_tokens((END_OF_TURN, INSERT, DELETE, SEARCH))
+    torch.manual_seed(1)
+    place = tmp_path_factory.mktemp("coherence") / "reranker"
+    Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in ("selection", "deletion")}).save(place)
+    return place
+
+
+@pytest.fixture
+def run(run_turnwise: Callable[..., tuple[str, str]]) -> Callable[..., tuple[str, str]]:
+    return partial(run_turnwise, "coherence")
+
+
+def test_it_lists_the_most_suspicious_turns(store: Path, model: Path, run: Callable[..., tuple[str, str]]) -> None:
+    found = survey(Reranker.load(model, device="cpu"), read_corpus(store), top=3)
+    answer, aside = run(store, "--model", model, "--top", 3)
+    assert aside == ""
+    for suspect in found.suspects:
+        assert f"{suspect.score:.3f}  {suspect.dialogue}, turn {suspect.turn}, {suspect.speaker}\n" in answer
+        assert suspect.text in answer and (suspect.before or "") in answer
+    assert f"{found.dialogues:,} dialogues, {found.turns:,} turns scored" in answer
+    told = json.loads(run(store, "--model", model, "--top", 3, "--json")[0])
+    assert (told["dialogues"], told["turns"], told["passed_over"]) == (found.dialogues, found.turns, found.passed_over)
+    assert [list(suspect) for suspect in told["suspects"]] == [COLUMNS] * 3
+    assert [suspect["text"] for suspect in told["suspects"]] == [suspect.text for suspect in found.suspects]
+
+
+def test_it_writes_tables_and_lines(
+    store: Path, model: Path, tmp_path: Path, run: Callable[..., tuple[str, str]]
+) -> None:
+    options = (store, "--model", model, "--top", 10, "--split", "test", "--json")
+    told = json.loads(run(*options, "--out", tmp_path / "found.csv")[0])
+    run(*options, "--out", tmp_path / "found.jsonl")
+    ids = {dialogue.id for dialogue in read_corpus(store, splits=["test"])}
+    assert told["dialogues"] == len(ids)
+    assert {suspect["dialogue"] for suspect in told["suspects"]} <= ids
+    lines = (tmp_path / "found.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == told["suspects"]
+    with (tmp_path / "found.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == COLUMNS
+    assert [row["text"] for row in rows] == [suspect["text"] for suspect in told["suspects"]]
+    assert [float(row["score"]) for row in rows] == [suspect["score"] for suspect in told["suspects"]]
+    answer, _ = run(store, "--model", model, "--out", tmp_path / "found.csv", "--threshold", 1)
+    assert "found.csv: 0 turns" in answer
+
+
+def test_what_cannot_be_looked_at_is_told(
+    store: Path, model: Path, tiny_folder: Callable[[str], Path], tmp_path: Path, run: Callable[..., tuple[str, str]]
+) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("conversation,speaker,text\n")
+    for path in (log, tmp_path / "nowhere"):
+        _, error = run(path, "--model", model, code=1)
+        assert f"{path} is not a store" in error and "turnwise corpus import table log.csv --out store" in error
+    _, error = run(store, "--model", tiny_folder("bert"), code=1)
+    assert "is no re-ranker" in error
+    _, error = run(store, "--model", model, "--out", tmp_path / "found.txt", code=2)
+    assert "neither .csv nor .jsonl" in error
+    _, error = run(store, "--model", model, "--out", tmp_path / "no" / "found.csv", code=2)
+    assert "there is no folder" in error
+    _, error = run(store, "--model", model, "--split", "no-such", code=1)
+    assert "no-such" in error

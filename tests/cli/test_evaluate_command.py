@@ -1,0 +1,325 @@
+"""`evaluate`, `compare` and `annotate` as a user runs them: what they print and write, and what they say when they cannot."""
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from turnwise.cli import main
+from turnwise.models.encoder import Encoder
+
+WIDE = {"COLUMNS": "240", "NO_COLOR": "1"}
+
+#: What programs find of every figure.
+KEYS = [
+    *("task", "dataset", "setting", "metric", "value", "std", "low", "high", "runs", "n"),
+    *("table", "published", "comparable"),
+]
+
+FILES = {"results.json", "outcomes.parquet", "tables.md", "tables.tex", "report.html"}
+
+FIGURE = re.compile(r"^(\S+): (.+?) {2,}(.+?) (−?[\d.]+)  \(95%: (−?[\d.]+) to (−?[\d.]+)\) *$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Answer:
+    stdout: str
+    stderr: str
+
+
+def run(*arguments: object, code: int = 0) -> Answer:
+    """Runs the command line here, where everything is imported already: a process of its own takes seconds to start."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        patch.object(sys, "argv", ["turnwise", *map(str, arguments)]),
+        patch.dict(os.environ, WIDE),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        found: object = 0
+        try:
+            main()
+        except SystemExit as stop:
+            found = stop.code or 0
+    assert found == code, err.getvalue() + out.getvalue()
+    return Answer(out.getvalue(), err.getvalue())
+
+
+def run_process(*arguments: object, folder: Path) -> Answer:
+    """Runs the command line in a process of its own."""
+    result = subprocess.run(
+        [sys.executable, "-c", "from turnwise.cli import main; main()", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, **WIDE},
+    )
+    assert result.returncode == 0, result.stderr
+    return Answer(result.stdout, result.stderr)
+
+
+@pytest.fixture(scope="module")
+def world(sample_world: Callable[[int], Path]) -> Path:
+    return sample_world(50)
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_folder: Callable[[str], Path]) -> Path:
+    return tiny_folder("bert")
+
+
+@pytest.fixture(scope="module")
+def measured(world: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answer]:
+    """Two tasks for programs, and where they were written."""
+    out = tmp_path_factory.mktemp("tasks") / "plain"
+    return out, run("evaluate", tiny, "--task", "nli", "--task", "sts", "--data", world, "--out", out, "--json")
+
+
+@pytest.fixture(scope="module")
+def whitened(world: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One of the two, of whitened vectors."""
+    out = tmp_path_factory.mktemp("tasks") / "whitened"
+    run("evaluate", tiny, "--task", "nli", "--data", world, "--out", out, "--postprocess", "whitening", "--fit", world)
+    return out
+
+
+def rows(folder: Path) -> dict[tuple[str, ...], dict[str, object]]:
+    content = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    return {tuple(row[key] for key in KEYS[:4]): row for row in content["rows"]}
+
+
+# ---- evaluate
+
+
+def test_a_suite_prints_figures_writes_files_and_says_what_is_missing(world: Path, tiny: Path, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "results"
+    answer = run_process(
+        *("evaluate", tiny, "--suite", "dse", "--data", world, "--out", out, "--seeds", 1, "--steps", 1),
+        folder=tmp_path,
+    )
+    assert {path.name for path in out.iterdir()} == FILES | {"figures", "cache"}
+    assert [path.name for path in (out / "figures").iterdir()] == ["intents_sample.svg"]
+    shown = [(task, what, metric, float(value)) for task, what, metric, value, _, _ in FIGURE.findall(answer.stdout)]
+    assert shown == [
+        (task, f"{dataset}, {setting}", metric, pytest.approx(row["value"], abs=0.0051))
+        for (task, dataset, setting, metric), row in rows(out).items()
+    ]
+    assert {task for task, *_ in shown} == {"intents", "out-of-scope", "responses", "actions", "nli"}
+    assert all(row["runs"] == 1 for row in rows(out).values())
+    assert "cut short: seeds 1, steps 1" in (out / "tables.md").read_text(encoding="utf-8")
+
+    said = answer.stderr.splitlines()
+    assert "missing: clinc150 (prototypes); get it from https://github.com/clinc/oos-eval" in said
+    assert "missing: appen_a (prototypes); its authors have not published it" in said
+    assert any(line.startswith("left out: fine-tuned responses, sample; sample has 21 pairs") for line in said)
+    assert said[-1] == f"{out / 'report.html'} has the tables"
+
+
+def test_a_suite_can_do_without_fine_tuning(world: Path, tiny: Path, tmp_path: Path) -> None:
+    answer = run(
+        "evaluate", tiny, "--suite", "dse", "--no-fine-tuning", "--data", world, "--out", tmp_path, "--seeds", 1
+    )
+    assert "prototypes" in answer.stdout and "fine-tuned" not in answer.stdout
+    assert "left out: fine-tuned intents; fine-tuning was not asked for" in answer.stderr.splitlines()
+
+
+def test_json_is_what_was_written_and_has_every_key(measured: tuple[Path, Answer]) -> None:
+    out, answer = measured
+    content = json.loads(answer.stdout)
+    assert answer.stdout == (out / "results.json").read_text(encoding="utf-8")
+    assert {path.name for path in out.iterdir()} == FILES | {"cache"}
+    assert {"model", "suite", "environment", "facts", "data", "missing", "rows"} <= set(content)
+    assert content["suite"] == "nli+sts" and content["facts"]["fingerprint"]
+    assert {(row["task"], row["metric"]) for row in content["rows"]} == {
+        *(("nli", "accuracy"), ("sts", "Spearman"), ("sts", "Pearson"))
+    }
+    for row in content["rows"]:
+        assert list(row) == KEYS
+        assert row["low"] <= row["value"] <= row["high"] and row["n"] > 100 and row["runs"] == 1
+        assert row["table"] is row["published"] is None
+    assert {(entry["name"], *entry["tasks"]) for entry in content["data"]} == {("sample", "nli"), ("sample", "sts")}
+
+
+def test_vectors_are_whitened_by_the_texts_of_a_store(
+    measured: tuple[Path, Answer], whitened: Path, tiny: Path
+) -> None:
+    content = json.loads((whitened / "results.json").read_text(encoding="utf-8"))
+    assert content["model"] == f"{tiny}, whitening"
+    ((key, row),) = rows(whitened).items()
+    assert row["value"] != rows(measured[0])[key]["value"]
+
+
+def test_a_function_beside_the_user_is_measured(world: Path, tmp_path: Path) -> None:
+    """A function that knows nothing of who is right: it tells texts apart by their letters."""
+    (tmp_path / "letters.py").write_text(
+        "import numpy\n"
+        "def counts(texts):\n"
+        "    return numpy.array([[text.count(letter) + 0.1 for letter in 'aeiourstln'] for text in texts])\n"
+    )
+    answer = run_process(
+        "evaluate", "letters:counts", "--task", "nli", "--data", world, "--out", "mine", folder=tmp_path
+    )
+    assert answer.stdout.splitlines()[0].strip() == "letters:counts"
+    assert [found[:3] for found in FIGURE.findall(answer.stdout)] == [
+        ("nli", "sample, entailment nearer than contradiction", "accuracy")
+    ]
+    assert not (tmp_path / "mine" / "cache").exists()  # nobody knows whether it gives the same vectors tomorrow
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "say either which suite or which tasks"),
+        (["--suite", "dse", "--task", "nli"], 2, "say either which suite or which tasks"),
+        (["--task", "nli", "--postprocess", "whitening"], 2, "--postprocess and --fit belong together"),
+        (["--task", "nli", "--fit", "WORLD"], 2, "--postprocess and --fit belong together"),
+        (["--task", "nli", "--pooling", "sum"], 2, "choose from mean, cls"),
+        (["--task", "nli", "--seeds", "0"], 2, "Invalid value for '--seeds'"),
+        (["--task", "nli", "--out", "WORLD/manifest.json"], 2, "is a file"),
+        (["--suite", "glue"], 1, "there is no suite 'glue': choose from dse, dialoguecse, tadse, diaeval, ums"),
+        (["--task", "sorting"], 1, "there is no task 'sorting': choose from intents, out-of-scope"),
+        (["--task", "nli", "--dataset", "snli"], 1, "holds no data set for nli among snli"),
+        (["--task", "nli", "--data", "nowhere"], 1, "nowhere is no folder"),
+        (["--task", "nli", "--data", "WORLD/intents"], 1, "holds no data set for the task 'nli'"),
+        (["--task", "nli", "--postprocess", "polish", "--fit", "WORLD"], 1, "there is no post-processing 'polish'"),
+        (["--task", "nli", "--postprocess", "whitening", "--fit", "nowhere"], 1, "nowhere is not a store"),
+    ],
+)
+def test_what_cannot_be_measured_is_said(
+    arguments: list[str], code: int, message: str, world: Path, tiny: Path, tmp_path: Path
+) -> None:
+    given = [word.replace("WORLD", str(world)) for word in arguments]
+    defaults = [
+        word
+        for option, value in (("--data", world), ("--out", tmp_path / "x"))
+        for word in (option, value)
+        if option not in arguments
+    ]
+    answer = run("evaluate", tiny, *given, *defaults, code=code)
+    assert_one_clear_error(answer, message, code)
+    assert not (tmp_path / "x" / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("./nothing", "nothing does not exist"),
+        ("no_such_module:encode", "the module 'no_such_module' cannot be imported"),
+        ("json:encode", "the module 'json' has no 'encode'"),
+        ("glove:nothing.txt", "nothing.txt cannot be read"),
+    ],
+)
+def test_what_is_no_model_is_said(model: str, message: str, world: Path, tmp_path: Path) -> None:
+    answer = run("evaluate", model, "--task", "nli", "--data", world, "--out", tmp_path / "x", code=1)
+    assert_one_clear_error(answer, message, 1)
+    assert not (tmp_path / "x").exists()
+
+
+def assert_one_clear_error(answer: Answer, message: str, code: int) -> None:
+    """Of a line by itself, or in the frame that wrong command lines get."""
+    assert message in answer.stderr
+    assert "Traceback" not in answer.stderr and answer.stdout == ""
+    assert code == 2 or (answer.stderr.startswith("error: ") and answer.stderr.count("\n") == 1)
+
+
+# ---- compare
+
+
+def test_two_models_are_compared_in_a_sentence_and_a_table(measured: tuple[Path, Answer], whitened: Path) -> None:
+    plain, _ = measured
+    text = run("compare", plain, whitened).stdout
+    verdict = re.match(
+        r"(.+) is better than (.+) in (\d) of 1 figures, worse in (\d), no clear difference in (\d);", text
+    )
+    assert verdict is not None and verdict.groups()[:2] == (str(whitened), str(plain))
+    assert sum(map(int, verdict.groups()[2:])) == 1
+    assert "| nli | sample | entailment nearer than contradiction | accuracy |" in text
+    assert f"- sts, sample, cosine, Spearman: only {plain} has it" in text
+
+    found = {entry["task"]: entry for entry in json.loads(run("compare", plain, whitened, "--json").stdout)}
+    key = ("nli", "sample", "entailment nearer than contradiction", "accuracy")
+    first, second = (float(str(rows(folder)[key]["value"])) for folder in (plain, whitened))
+    assert (found["nli"]["first"], found["nli"]["second"]) == pytest.approx((first, second))
+    assert found["nli"]["difference"] == pytest.approx(second - first)
+    assert found["nli"]["low"] <= found["nli"]["difference"] <= found["nli"]["high"]
+    assert 0 < found["nli"]["p"] <= found["nli"]["corrected"] <= 1
+    assert found["sts"]["verdict"] == "not comparable" and found["sts"]["p"] is None
+
+
+def test_a_model_is_no_better_than_itself(measured: tuple[Path, Answer]) -> None:
+    plain, _ = measured
+    assert "is better than" in run("compare", plain, plain).stdout
+    verdicts = {entry["verdict"] for entry in json.loads(run("compare", plain, plain, "--json").stdout)}
+    assert verdicts == {"no clear difference"}
+
+
+def test_what_cannot_be_compared_is_said(measured: tuple[Path, Answer], tmp_path: Path) -> None:
+    plain, _ = measured
+    assert_one_clear_error(run("compare", plain, code=2), "give two folders of results or more", 2)
+    assert_one_clear_error(run("compare", plain, tmp_path, code=1), "results.json is not there", 1)
+
+
+# ---- annotate
+
+
+def test_what_annotators_say_becomes_a_similarity_set(world: Path, tiny: Path, tmp_path: Path) -> None:
+    """From a store to a figure: pairs are drawn, two people judge them, a model is held against their median."""
+    exported = run("annotate", "export", world, "--out", tmp_path / "new" / "pairs.csv", "--pairs", 30, "--model", tiny)
+    assert exported.stdout == "" and exported.stderr.startswith("30 pairs in ")
+    with (tmp_path / "new" / "pairs.csv").open(encoding="utf-8-sig", newline="") as file:
+        pairs = list(csv.DictReader(file))
+    assert len(pairs) == 30 and {pair["score"] for pair in pairs} == {""}
+
+    said = {"ann": [1 + number % 5 for number in range(30)], "eve": [1 + number % 4 for number in range(30)]}
+    for name, scores in said.items():
+        with (tmp_path / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(pairs[0]))
+            writer.writeheader()
+            writer.writerows({**pair, "score": score} for pair, score in zip(pairs, scores, strict=True))
+    data = tmp_path / "data"
+    (data / "pairs").parent.mkdir()
+    (data / "pairs").symlink_to(world / "pairs")
+    for split in ("dev", "test"):
+        gold = data / "dialoguecse" / "datasets" / "edc" / split / "sts.txt"
+        collected = run("annotate", "collect", *(tmp_path / f"{name}.csv" for name in said), "--out", gold)
+        assert collected.stdout == "" and collected.stderr == f"30 pairs in {gold}\n"
+    median = [(one + two) / 2 for one, two in zip(*said.values(), strict=True)]
+    lines = [line.split("\t") for line in gold.read_text(encoding="utf-8").splitlines()]
+    assert lines == [[f"{score:g}", pair["first"], pair["second"]] for score, pair in zip(median, pairs, strict=True)]
+
+    run("evaluate", tiny, "--task", "sts", "--data", data, "--out", tmp_path / "both")
+    assert {dataset for _, dataset, _, _ in rows(tmp_path / "both")} == {"dsts_ecd", "sample"}
+    run("evaluate", tiny, "--task", "sts", "--dataset", "dsts_ecd", "--data", data, "--out", tmp_path / "own")
+    assert {dataset for _, dataset, _, _ in rows(tmp_path / "own")} == {"dsts_ecd"}
+    row = rows(tmp_path / "own")["sts", "dsts_ecd", "cosine", "Spearman"]
+    encoder = Encoder.load(tiny, device="cpu")
+    firsts, seconds = (encoder.encode([line[column] for line in lines], normalise=True) for column in (1, 2))
+    assert row["value"] == pytest.approx(100 * spearmanr(np.sum(firsts * seconds, axis=1), median).statistic, abs=0.01)
+    assert row["n"] == 30
+
+
+def test_what_cannot_be_annotated_is_said(world: Path, tiny: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pairs.csv"
+    assert_one_clear_error(
+        run("annotate", "export", world, "--out", out, "--label", "colour", code=2), "intent or acts", 2
+    )
+    assert_one_clear_error(run("annotate", "export", tmp_path, "--out", out, code=1), "is not a store", 1)
+    many = run("annotate", "export", world, "--out", out, "--pairs", 10**6, "--model", tiny, code=1)
+    assert_one_clear_error(many, "ask for fewer, or take more turns", 1)
+    assert not out.exists()
+    run("annotate", "export", world, "--out", out, "--pairs", 3, "--model", tiny)
+    unjudged = run("annotate", "collect", out, "--out", tmp_path / "gold.txt", code=1)
+    assert_one_clear_error(unjudged, "pairs.csv, line 2: the score is ''", 1)
+    assert not (tmp_path / "gold.txt").exists()

@@ -1,0 +1,170 @@
+"""`turnwise intents` as a user runs it: what it prints and writes, and what it says when it cannot."""
+
+import csv
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.helpers.made_up_intents import OUTSIDE, BagOfWords, pairs
+from turnwise.assist.intents.classifier import IntentClassifier
+from turnwise.assist.intents.examples import IntentError
+from turnwise.assist.intents.labelled_texts import read_labelled, read_texts
+from turnwise.corpus.table_files import TableFileError
+
+
+@pytest.fixture
+def run(
+    run_turnwise: Callable[..., tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[str, str]]:
+    monkeypatch.setattr(IntentClassifier, "_loaded", lambda self: BagOfWords())
+    return partial(run_turnwise, "intents")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "examples.csv"
+    with path.open("w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "intent", "remark"])
+        writer.writerows(
+            [
+                *zip(*pairs(), ["said, twice"] * 12, strict=True),
+                ("hello", "", ""),
+                *((text, "out_of_scope", "") for text in OUTSIDE),
+            ]
+        )
+    return path
+
+
+def test_fit_predict_calibrate_and_examples(table, tmp_path, run):
+    out = tmp_path / "intents"
+    said, aside = run("fit", table, "--out", out)
+    assert aside == ""
+    for word in (
+        "12 examples of 3 intents",
+        "5 examples",
+        "5.0% of texts in scope",
+        "neighbours",
+        "12 examples, each left out in turn",
+    ):
+        assert word in said
+    said, _ = run("predict", out, "where is my parcel now", "purple elephants dance")
+    assert "track_order" in said and "none of the intents" in said and "below the" in said
+    found = json.loads(
+        run(
+            "predict", out, "please cancel my order and give me my money back", "--several", "--neighbours", 1, "--json"
+        )[0]
+    )
+    assert found[0]["intents"] == ["cancel_order", "refund"]
+    assert len(found[0]["nearest"]) == 1
+    assert run("examples", "add", out, "hours", "when do you open", "are you open on sunday", "opening times")[0] == (
+        "3 new examples of hours; 4 intents\n"
+    )
+    asked = tmp_path / "asked.txt"
+    asked.write_text("are you open\n\nwhere is my parcel\n", encoding="utf-8")
+    found = json.loads(run("predict", out, "--file", asked, "--json")[0])
+    assert [(each["text"], each["intent"]) for each in found] == [
+        ("are you open", "hours"),
+        ("where is my parcel", "track_order"),
+    ]
+    assert json.loads(run("examples", "remove", out, "hours", "opening times", "--json")[0]) == {
+        "removed": 1,
+        "intents": 4,
+    }
+    assert "2 examples of hours removed; 3 intents" in run("examples", "remove", out, "hours")[0]
+    held_out = tmp_path / "held.jsonl"
+    rows = [{"said": f"{text} now", "asked": intent} for text, intent in zip(*pairs(), strict=True)]
+    held_out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    found = json.loads(
+        run("calibrate", out, held_out, "--text", "said", "--intent", "asked", "--false-rejection", 0.2, "--json")[0]
+    )
+    assert (found["calibration"]["false_rejection"], found["calibration"]["held_out"], found["intents"]) == (
+        0.2,
+        True,
+        3,
+    )
+    kept = IntentClassifier.load(out)
+    assert (kept.false_rejection, kept.calibration_.texts) == (0.2, 12)
+
+
+def test_fitting_again_replaces_what_was_there(table, tmp_path, run):
+    out = tmp_path / "intents"
+    run("fit", table, "--out", out)
+    run("examples", "add", out, "hours", "when do you open")
+    found = json.loads(run("fit", table, "--out", out, "--head", "prototypes", "--false-rejection", 0, "--json")[0])
+    assert (found["intents"], found["head"], found["calibration"]["threshold"]) == (3, "prototypes", None)
+    assert json.loads(run("predict", out, "elephants", "--json")[0])[0]["threshold"] is None
+
+
+def test_what_cannot_be_done_is_told_in_a_line(table, tmp_path, run):
+    out = tmp_path / "intents"
+    for arguments, message in (
+        (("fit", tmp_path / "nowhere.csv", "--out", out), "cannot be read: No such file"),
+        (("fit", table, "--out", out, "--text", "message"), "no column 'message'; it has 'text', 'intent', 'remark'"),
+        (("fit", table, "--out", tmp_path), "something that is no classifier"),
+        (("predict", tmp_path, "hello"), "holds no classifier of intents"),
+        (("examples", "add", tmp_path, "x", "hello"), "holds no classifier of intents"),
+    ):
+        said, aside = run(*arguments, code=1)
+        assert (said, aside.count("\n")) == ("", 1)
+        assert message in aside
+    assert not out.exists()
+    run("fit", table, "--out", out)
+    assert "no example of 'nothing'" in run("examples", "remove", out, "nothing", code=1)[1]
+    assert "not blank" in run("examples", "add", out, "x", " ", code=1)[1]
+    assert "above 0" in run("calibrate", out, table, "--false-rejection", 0, code=1)[1]
+    assert "no example itself" in run("calibrate", out, table, code=1)[1]
+    run("fit", table, "--out", out, "--head", "forest", code=2)
+    run("predict", out, code=2)
+    run("predict", out, "hello", "--file", table, code=2)
+
+
+def test_tables_of_every_kind_are_read_alike(table, tmp_path):
+    expected = read_labelled(table)
+    assert len(expected) == 12 + len(OUTSIDE)
+    tabbed = tmp_path / "examples.tsv"
+    tabbed.write_text("intent\ttext\n" + "".join(f"{intent}\t{text}\n" for text, intent in expected), encoding="utf-8")
+    lines = tmp_path / "examples.jsonl"
+    lines.write_text(
+        "".join(json.dumps({"text": text, "intent": intent}) + "\n" for text, intent in expected) + '\n{"text": "x"}\n'
+    )
+    parquet = tmp_path / "examples.parquet"
+    texts, intents = [text for text, _ in expected], [intent for _, intent in expected]
+    pq.write_table(pa.table({"text": [*texts, "x"], "intent": [*intents, None]}), parquet)
+    for path in (tabbed, lines, parquet):
+        assert read_labelled(path) == expected
+        assert read_texts(path)[:17] == [text for text, _ in expected][:17]
+    with pytest.raises(IntentError, match="not a store"):
+        read_labelled(tmp_path)
+
+
+def test_a_table_without_a_labelled_text_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("text,intent\n,\nhello,\n,greeting\n")
+    with pytest.raises(IntentError, match="no text with an intent"):
+        read_labelled(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("text\nhello\n")
+    with pytest.raises(TableFileError, match=r"no column 'intent'; it has 'text'.*--intent"):
+        read_labelled(tmp_path / "a.csv")
+    (tmp_path / "a.txt").write_text("hello\n\n there\n")
+    with pytest.raises(TableFileError, match=r"none of \.csv"):
+        read_labelled(tmp_path / "a.txt")
+    assert read_texts(tmp_path / "a.txt") == ["hello", " there"]
+
+
+def test_a_store_gives_the_turns_that_have_an_intent(sample_world):
+    from turnwise.corpus.store import read_corpus
+
+    store = sample_world(60)
+    expected = [
+        (turn.text, turn.intent)
+        for dialogue in read_corpus(store)
+        for turn in dialogue.turns
+        if turn.speaker == "user" and turn.intent
+    ]
+    assert expected
+    assert read_labelled(store) == expected

@@ -1,0 +1,95 @@
+"""Slots, turns and dialogues refuse what is wrong, with the reason."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwise import Dialogue, Slot, Turn
+from turnwise.core.dialogue import is_speaker, peer, same_text
+
+
+def test_a_turn_is_frozen() -> None:
+    turn = Turn("user", "a table for two")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        turn.text = "another"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("speaker", ["", "bob", "USER", "speaker_0", "speaker_", "speaker_1 ", None, 3])
+def test_unknown_speakers_are_refused(speaker: object) -> None:
+    with pytest.raises(ValueError, match="unknown speaker"):
+        Turn(speaker, "hello")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "empty"),
+        (" \t\n", "empty"),
+        ("a\0b", "NUL"),
+        ("half \ud83d", "lone surrogate\\) at offset 5"),
+        (None, "NoneType"),
+        (3, "int"),
+    ],
+)
+def test_bad_texts_are_refused_with_the_reason(text: object, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Turn("user", text)  # type: ignore[arg-type]
+
+
+def test_slots_must_match_the_text() -> None:
+    Turn("user", "from Rome to Oslo", slots=(Slot("origin", "Rome", 5, 9),))
+    with pytest.raises(ValueError, match="offsets 5:9 hold 'Rome', not 'Oslo'"):
+        Turn("user", "from Rome to Oslo", slots=(Slot("origin", "Oslo", 5, 9),))
+    with pytest.raises(ValueError, match="outside the text of 17 characters"):
+        Slot.of("from Rome to Oslo", "city", 13, 18)
+    with pytest.raises(ValueError, match="do not enclose"):
+        Slot("city", "", 3, 3)
+    with pytest.raises(ValueError, match="name"):
+        Slot("", "Rome", 5, 9)
+
+
+@pytest.mark.parametrize(("identity", "turns", "reason"), [("", (Turn("user", "hi"),), "id"), ("1", (), "no turns")])
+def test_a_dialogue_needs_an_id_and_turns(identity: str, turns: tuple[Turn, ...], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Dialogue(identity, turns)
+
+
+@given(st.integers(min_value=1, max_value=10**6))
+def test_numbered_speakers_are_speakers(number: int) -> None:
+    assert is_speaker(peer(number))
+
+
+@given(st.text(min_size=1).filter(lambda text: text.strip() and "\0" not in text), st.data())
+def test_a_slot_of_a_text_always_fits_it(text: str, data: st.DataObject) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return
+    start = data.draw(st.integers(0, len(text) - 1))
+    end = data.draw(st.integers(start + 1, len(text)))
+    assert Turn("system", text, slots=(Slot.of(text, "x", start, end),)).slots[0].value == text[start:end]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Yes.", "yes."),
+        ("  yes.\n", "yes."),
+        ("\u00a0YES.\u3000", "yes."),
+        ("yes", "yes"),
+        ("Two  words", "two  words"),
+        ("ÄÖ", "äö"),
+    ],
+)
+def test_case_and_surrounding_space_make_no_difference(text: str, expected: str) -> None:
+    assert same_text(text) == expected
+
+
+@given(st.text(), st.text(" \t\n\u00a0\u3000"), st.text(" \t\n\u00a0\u3000"))
+def test_the_same_text_is_the_same_however_it_is_framed(text: str, before: str, after: str) -> None:
+    plain = same_text(text)
+    assert same_text(plain) == plain
+    assert same_text(before + text + after) == plain
+    assert plain == text.lower().strip()

@@ -1,0 +1,227 @@
+"""Augmentation against the full product written down plainly, and what must never be in it."""
+
+import json
+import random
+from collections import Counter
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tests.helpers.strategies import corpora
+from turnwise import Dialogue, Slot, Turn, read_corpus
+from turnwise.cli import app
+from turnwise.corpus.intake import CorpusError
+from turnwise.corpus.slots.augmentation import augment, chosen, combinations, write_augmented
+from turnwise.corpus.slots.entity_book import EntityBook
+from turnwise.corpus.slots.template import Template
+from turnwise.corpus.store import Store, StoreWriter
+
+
+def switch(device: str, room: str, intent: str | None = "switch_on", speaker: str = "user") -> Turn:
+    text, slots = Template(("Turn on ", " in ", "."), ("device", "room")).filled([device, room])
+    return Turn(speaker, text, intent, (), slots)
+
+
+#: The scene of the paper's Table 2, in words of our own.
+HOUSE = [
+    Dialogue("a", (switch("heater", "attic"), Turn("system", "Done.")), "home", "train"),
+    Dialogue("b", (switch("radio", "cellar"),), "home", "train"),
+    Dialogue("c", (switch("kettle", "porch"),), "home", "train"),
+]
+
+
+def store(folder: Path, dialogues: list[Dialogue]) -> Path:
+    with StoreWriter(folder) as writer:
+        for dialogue in dialogues:
+            writer.write(dialogue)
+        writer.commit({"reader": "house", "licence": "none of yours"})
+    return folder
+
+
+def texts(found: list[Dialogue]) -> list[str]:
+    return [turn.text for dialogue in found for turn in dialogue.turns]
+
+
+def test_three_utterances_become_nine() -> None:
+    found = list(augment(HOUSE, EntityBook.of(HOUSE), top=3))
+    pairs = product(("heater", "radio", "kettle"), ("attic", "cellar", "porch"))
+    assert sorted(texts(found)) == sorted(f"Turn on {device} in {room}." for device, room in pairs)
+    assert [dialogue.id for dialogue in found[:3]] == ["000000-original-1", "000000-original-2", "000000-original-3"]
+    assert {(dialogue.source, dialogue.split, dialogue.turns[0].intent) for dialogue in found} == {
+        ("home", "train", "switch_on")
+    }
+
+
+@settings(deadline=None, max_examples=25)
+@given(corpora(6), st.integers(1, 3), st.integers(1, 6), st.sampled_from([None, "user"]))
+def test_every_result_fits_its_template(dialogues: list[Dialogue], top: int, most: int, speaker: str | None) -> None:
+    """Any texts, overlapping slots, disagreeing intents: the texts and labels equal a plain restatement where nothing is drawn."""
+    book = EntityBook.of(dialogues, speaker)
+    found = list(augment(dialogues, book, top=top, most=most, speaker=speaker))
+    said = [turn for dialogue in dialogues for turn in dialogue.turns if speaker in (None, turn.speaker)]
+    uses = {(Template.of(turn), turn.intent) for turn in said}
+
+    def key(turn: Turn) -> tuple[str | None, str]:
+        return turn.intent, turn.text.strip().lower()
+
+    full = {key(turn) for turn in said}
+    for template, intent in uses:
+        for values in product(*(book.top(name, top) for name in template.names)):
+            full.add((intent, template.filled(values)[0].strip().lower()))
+    keys = [key(dialogue.turns[0]) for dialogue in found]
+    assert len(set(keys)) == len(keys)
+    assert {key(turn) for turn in said} <= set(keys) <= full
+    everything = augment(dialogues, book, top=top, most=10**6, speaker=speaker)
+    assert {key(dialogue.turns[0]) for dialogue in everything} == full
+    assert len({dialogue.id for dialogue in found}) == len(found)
+    for dialogue in found:
+        (turn,) = dialogue.turns  # a turn checks its own offsets
+        assert dialogue.split == "train"
+        assert (Template.of(turn), turn.intent) in uses
+    filled = Counter(dialogue.id.split("-")[0] for dialogue in found if "original" not in dialogue.id)
+    assert all(count <= most for count in filled.values())
+
+
+def test_a_template_of_two_intents_is_filled_for_each() -> None:
+    house = [
+        Dialogue("a", (switch("heater", "attic"), switch("radio", "attic", "praise"))),
+        Dialogue("b", (switch("radio", "cellar"),)),
+    ]
+    found = list(augment(house, EntityBook.of(house), top=2))
+    expected = [f"Turn on {device} in {room}." for device, room in product(("heater", "radio"), ("attic", "cellar"))]
+    for intent in ("switch_on", "praise"):
+        assert sorted(turn.text for dialogue in found for turn in dialogue.turns if turn.intent == intent) == sorted(
+            expected
+        )
+
+
+def test_case_makes_no_new_utterance() -> None:
+    house = [Dialogue(str(n), (switch(device, "attic"),)) for n, device in enumerate(["Heater", "heater", "heater"])]
+    assert texts(list(augment(house, EntityBook.of(house), top=5))) == ["Turn on Heater in attic."]
+
+
+def test_a_slot_without_known_values_leaves_the_original() -> None:
+    assert texts(list(augment(HOUSE[:1], EntityBook(), top=3))) == ["Turn on heater in attic."]
+
+
+@given(st.integers(0, 60), st.integers(1, 60), st.integers())
+def test_combinations_are_distinct_and_as_many_as_asked(total: int, most: int, seed: int) -> None:
+    drawn = combinations(total, most, random.Random(seed))
+    assert len(drawn) == len(set(drawn)) == min(total, most)
+    assert list(drawn) == sorted(drawn)
+    assert all(0 <= number < total for number in drawn)
+
+
+def test_every_combination_is_as_likely() -> None:
+    """All ten pairs of five are drawn about 1,000 times each: 4 standard deviations are 120."""
+    generator = random.Random(5)
+    counts = Counter(tuple(combinations(5, 2, generator)) for _ in range(10_000))
+    assert len(counts) == 10
+    assert all(abs(count - 1_000) < 120 for count in counts.values())
+
+
+def test_more_combinations_than_any_machine_number_are_never_made() -> None:
+    words = tuple("w" * n for n in range(61))
+    template = Template(words, ("letter",) * 60)
+    values = [("abcde" * 12)[n : n + 1] for n in range(60)]
+    text, slots = template.filled(values)
+    corpus = [Dialogue("long", (Turn("user", text, None, (), slots),))]
+    book = EntityBook.of(corpus)
+    found = texts(list(augment(corpus, book, top=5, most=40, seed=2)))
+    assert len(found) == 41
+    assert found == texts(list(augment(corpus, book, top=5, most=40, seed=2)))
+    assert found[1:] != texts(list(augment(corpus, book, top=5, most=40, seed=3)))[1:]
+
+
+@given(st.lists(st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=3), max_size=4))
+def test_numbers_name_combinations_as_the_product_orders_them(choices: list[list[str]]) -> None:
+    for number, values in enumerate(product(*choices)):
+        assert chosen(number, choices) == list(values)
+
+
+@pytest.mark.parametrize("wrong", [{"top": 0}, {"top": 1, "most": 0}])
+def test_too_little_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(CorpusError, match="a value a slot"):
+        list(augment(HOUSE, EntityBook.of(HOUSE), **wrong))
+
+
+def test_nothing_of_a_test_split_enters(tmp_path: Path) -> None:
+    unseen = [
+        Dialogue("t1", (switch("secret", "vault"),) * 3, "home", "test"),
+        Dialogue(
+            "t2",
+            (Turn("user", "Where is the secret?", "ask", (), (Slot("device", "secret", 13, 19),)),),
+            "home",
+            "valid",
+        ),
+    ]
+    folder = store(tmp_path / "house", [*unseen, *HOUSE])
+    view = read_corpus(folder, splits=["train"])
+    book = EntityBook.of(view)
+    assert "secret" not in book.top("device", 100)
+    written, statistics = write_augmented(folder, tmp_path / "out", top=9)
+    for found in (list(written), list(augment(view, book, top=9))):
+        assert len(found) == 9
+        assert not any("secret" in text or "vault" in text or "Where" in text for text in texts(found))
+    assert statistics.as_dict() == {
+        "slot_names": 2,
+        "values": 6,
+        "templates": 1,
+        "utterances": 3,
+        "distinct_utterances": 3,
+        "augmented_utterances": 9,
+        "utterances_per_template": 9.0,
+    }
+
+
+def test_the_store_says_what_it_was_made_of(tmp_path: Path) -> None:
+    folder = store(tmp_path / "house", HOUSE)
+    written, _ = write_augmented(folder, tmp_path / "out", top=3, most=4, seed=7)
+    again, _ = write_augmented(folder, tmp_path / "again", top=3, most=4, seed=7)
+    other, _ = write_augmented(folder, tmp_path / "other", top=3, most=4, seed=8)
+    assert written.manifest["options"] == {"top": 3, "most": 4, "seed": 7, "splits": ["train"], "speaker": "user"}
+    assert written.manifest["licence"] == "none of yours"
+    source = Store(folder).manifest
+    assert [file["sha256"] for file in written.manifest["inputs"]] == [file["sha256"] for file in source["files"]]
+    assert source["generation"] in written.manifest["facts"]["made_of"]
+    assert again.manifest["generation"] == written.manifest["generation"] != other.manifest["generation"]
+    with pytest.raises(CorpusError, match="choose another --out"):
+        write_augmented(folder, folder, top=3)
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    folder = store(tmp_path / "house", HOUSE)
+    run = CliRunner().invoke
+    shown = json.loads(run(app, ["corpus", "templates", str(folder), "--top", "1", "--json"]).stdout)
+    assert shown["slots"] == [
+        {"name": "device", "count": 3, "top": {"heater": 1}},
+        {"name": "room", "count": 3, "top": {"attic": 1}},
+    ]
+    assert shown["common"] == [{"template": "Turn on {device} in {room}.", "count": 3}]
+    assert (shown["splits"], shown["templates"], shown["utterances"]) == (["train"], 1, 3)
+    text = run(app, ["corpus", "templates", str(folder)]).stdout
+    assert "split train" in text
+    assert "Turn on {device} in {room}." in text
+    augmenting = ["corpus", "augment", str(folder), "--out", str(tmp_path / "out"), "--top", "2"]
+    assert "split train" in run(app, augmenting).stdout
+    counted = json.loads(run(app, [*augmenting, "--json"]).stdout)
+    assert counted["augmented_utterances"] == len(Store(tmp_path / "out")) == 6
+
+
+def test_a_store_without_slots_is_refused(tmp_path: Path) -> None:
+    folder = store(
+        tmp_path / "plain", [Dialogue("a", (Turn("user", "hello"), switch("heater", "attic", speaker="system")))]
+    )
+    for command in (["templates", str(folder)], ["augment", str(folder), "--out", str(tmp_path / "out"), "--top", "2"]):
+        result = CliRunner().invoke(app, ["corpus", *command])
+        assert isinstance(result.exception, CorpusError)
+        assert "no turn of user has a slot" in str(result.exception)
+    assert not (tmp_path / "out").exists()
+    found = json.loads(
+        CliRunner().invoke(app, ["corpus", "templates", str(folder), "--speaker", "any", "--json"]).stdout
+    )
+    assert (found["splits"], found["templates"]) == (None, 2)

@@ -1,0 +1,183 @@
+"""The built-in detector: what its gazetteer learns, against a plain restatement, and what its finds must always be."""
+
+import json
+import re
+from collections import Counter
+from functools import cache
+from itertools import combinations, pairwise
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers.made_up import ANYTHING, PHRASES, alone, annotated_corpora, said, store
+from turnwise import Slot, Turn
+from turnwise.corpus.intake import CorpusError
+from turnwise.corpus.slots.built_in import BuiltInDetector
+from turnwise.corpus.slots.detector import DetectorError
+from turnwise.corpus.slots.gazetteer import Gazetteer
+from turnwise.corpus.slots.kinds import detector_from
+from turnwise.corpus.slots.template import slots_in_place
+from turnwise.corpus.slots.word_boundaries import forms_of
+
+
+def found(detector: BuiltInDetector, text: str) -> list[tuple[str, str]]:
+    return [(slot.name, slot.value) for slot in detector.find(text)]
+
+
+def with_values(**names: str) -> BuiltInDetector:
+    return BuiltInDetector(Gazetteer({value.replace("_", " "): name for value, name in names.items()}))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("to NEW York City", [("city", "NEW York City")]),
+        ("to new york, please", [("state", "new york")]),
+        ("new yorkers", []),
+        ("york new york", [("state", "new york")]),
+        ("new york's weather", [("state", "new york")]),
+        ("new york’s weather", [("state", "new york")]),
+        ("the take-out pizza's", [("food", "pizza")]),
+        ("pizza-oven, pizzas, xpizza", []),
+        ("u.s.d. or U. S. D.", [("currency", "u.s.d."), ("currency", "U. S. D.")]),
+        ("", []),
+        ("  ", []),
+    ],
+)
+def test_values_are_whole_words_and_the_longest_counts(text: str, expected: list[tuple[str, str]]) -> None:
+    detector = BuiltInDetector(
+        Gazetteer(
+            {"new york": "state", "new york city": "city", "pizza": "food", "out": "way", "u . s . d .": "currency"}
+        )
+    )
+    assert found(detector, text) == expected
+
+
+def test_of_one_place_the_pattern_names_the_slot_and_a_longer_value_takes_its_place() -> None:
+    detector = with_values(five="rating", five_guys="restaurant", tomorrow="album")
+    assert found(detector, "five at five guys tomorrow") == [
+        ("number", "five"),
+        ("restaurant", "five guys"),
+        ("date", "tomorrow"),
+    ]
+
+
+def check(text: str, slots: tuple[Slot, ...]) -> None:
+    """Slots lie at their values, from left to right, do not overlap, and are whole words."""
+    Turn("user", text or "x", None, (), slots)  # refuses a slot that does not lie at its value
+    for first, second in pairwise(slots):
+        assert first.end <= second.start
+    for slot in slots:
+        assert slot.value.strip() == slot.value
+        assert not re.match(r"\w", text[slot.end :]) or not re.match(r"\w", slot.value[-1])
+        assert not re.search(r"\w$", text[: slot.start]) or not re.match(r"\w", slot.value)
+
+
+@settings(deadline=None, max_examples=40)
+@given(annotated_corpora(), st.lists(PHRASES | ANYTHING, max_size=5))
+def test_finds_are_sound_and_the_same_after_writing_and_reading(turns: list[Turn], texts: list[str]) -> None:
+    detector = BuiltInDetector(Gazetteer.learnt([alone(turns)], 0.0, 1), ("made-up",), 0.0, 1)
+    again = detector_from(json.loads(json.dumps(detector.to_json())))
+    assert again == detector
+    texts += [turn.text for turn in turns]
+    for text, slots in zip(texts, detector.find_all(texts), strict=True):
+        check(text, slots)
+        assert again.find(text) == slots
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(annotated_corpora(), min_size=1, max_size=3), st.sampled_from([0.0, 0.3, 0.5, 1.0]), st.integers(1, 3))
+def test_the_gazetteer_equals_a_plain_count(corpora: list[list[Turn]], share: float, count: int) -> None:
+    names: dict[str, Counter[str]] = {}
+    for turn in (turn for turns in corpora for turn in turns):
+        for slot in slots_in_place(turn):
+            names.setdefault(" ".join(forms_of(slot.value)), Counter())[slot.name] += 1
+    learnt = Gazetteer.learnt([alone(turns) for turns in corpora], share, count).names
+    for value, counts in names.items():
+        whole, shares = 0, []
+        for turns in corpora:
+            exact, places = uses(value, turns)
+            whole += exact
+            shares += [exact / places] if places else []
+        long_enough = sum(character.isalnum() for character in value) > 2
+        function_words = set(value.split()) <= {"the", "of", "out", "five"}  # those among WORDS
+        kept = long_enough and not function_words and whole >= count and fmean(shares) >= share
+        assert (value in learnt) == kept, value
+        if kept:
+            assert learnt[value] == sorted(counts, key=lambda name: (-counts[name], name))[0]
+    assert set(learnt) <= set(names)
+
+
+def uses(value: str, turns: list[Turn]) -> tuple[int, int]:
+    """How often a value is a slot, and how often its words stand in the texts."""
+    exact = places = 0
+    for turn in turns:
+        marked = {(slot.start, slot.end) for slot in slots_in_place(turn)}
+        for piece, start, end in pieces(turn.text):
+            places += piece == value
+            exact += piece == value and (start, end) in marked
+    return exact, places
+
+
+@cache
+def pieces(text: str) -> list[tuple[str, int, int]]:
+    """Every piece of a text that cuts no word, by trying all."""
+    found = []
+    for start, end in combinations(range(len(text) + 1), 2):
+        before, piece, after = text[:start], text[start:end], text[end:]
+        if piece.strip() == piece and forms_of(before) + forms_of(piece) + forms_of(after) == forms_of(text):
+            found.append((" ".join(forms_of(piece)), start, end))
+    return found
+
+
+def test_a_share_is_averaged_over_the_corpora() -> None:
+    """A word that one large corpus always marks and two others never do is not learnt."""
+    songs = alone([said("the current song", ("which", "current"))] * 9)
+    bills = alone([said("my current bill")])
+    assert Gazetteer.learnt([songs], 0.5, 2).names == {"current": "which"}
+    assert Gazetteer.learnt([songs, bills], 0.5, 2).names == {"current": "which"}
+    assert Gazetteer.learnt([songs, bills, bills], 0.5, 2).names == {}
+    assert Gazetteer.learnt([songs, bills, bills], 0.3, 10).names == {}
+
+
+def test_too_little_is_not_learnt() -> None:
+    turns = [said("play the of up id 12 !!! ok", ("a", "the of"), ("b", "id"), ("c", "12"), ("d", "!!!"))] * 3
+    assert Gazetteer.learnt([alone(turns)], 0.0, 1).names == {}
+
+
+def test_nothing_of_a_test_split_is_learnt(tmp_path: Path) -> None:
+    seen = alone([said("to Oslo", ("city", "Oslo")), said("to oslo", ("city", "oslo"))])
+    hidden = [
+        found
+        for split in ("valid", "test")
+        for found in alone([said("to Bergen", ("city", "Bergen")), said("to bergen", ("city", "bergen"))] * 3, split)
+    ]
+    # the test split alone would make of Oslo no value, were it counted
+    outvoted = alone([said("is Oslo nice")] * 9, "test")
+    folder = store(
+        tmp_path / "cities",
+        [*seen, *hidden, *[type(one)(one.id + "x", one.turns, one.source, one.split) for one in outvoted]],
+    )
+    detector = BuiltInDetector.learnt([folder])
+    assert detector.gazetteer.names == {"oslo": "city"}
+    assert len(detector.learnt_from) == 1
+    assert re.fullmatch(r"cities \(made-up, generation \w+\), split train", detector.learnt_from[0])
+
+
+def test_stores_that_nothing_can_be_learnt_from(tmp_path: Path) -> None:
+    plain = store(tmp_path / "plain", alone([said("good night")]))
+    with pytest.raises(DetectorError, match=r"no turn of plain .*split train has a slot.*annotated slots"):
+        BuiltInDetector.learnt([plain])
+    test_only = store(tmp_path / "test-only", alone([said("to Oslo", ("city", "Oslo"))], "test"))
+    with pytest.raises(CorpusError, match="no train"):
+        BuiltInDetector.learnt([test_only])
+
+
+def test_a_detector_that_cannot_be_made_again() -> None:
+    with pytest.raises(DetectorError, match="no detector of kind 'oracle', only built-in, spacy"):
+        detector_from({"kind": "oracle"})
+    with pytest.raises(DetectorError, match="'built-in' needs 'values'"):
+        detector_from({"kind": "built-in"})

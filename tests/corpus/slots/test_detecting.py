@@ -1,0 +1,178 @@
+"""Detected slots in a store: what changes and what stays, and the command."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from typer.testing import CliRunner
+
+from tests.helpers.made_up import alone, annotated_corpora, said, store
+from turnwise import Dialogue, Turn, read_corpus
+from turnwise.cli import app
+from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.intake import CorpusError
+from turnwise.corpus.slots.built_in import BuiltInDetector
+from turnwise.corpus.slots.detecting import detect_slots, detect_store
+from turnwise.corpus.slots.gazetteer import Gazetteer
+from turnwise.corpus.slots.kinds import detector_from
+from turnwise.corpus.slots.scoring import score_detector, view_for_scores
+
+DETECTOR = BuiltInDetector(
+    Gazetteer({"oslo": "city", "pizza": "food"}), ("cities (made-up, generation 0), split train",)
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(annotated_corpora())
+def test_only_the_slots_of_the_speaker_change(turns: list[Turn]) -> None:
+    answers = [Turn("system", turn.text, turn.intent, turn.acts, turn.slots) for turn in turns]
+    dialogues = [Dialogue("a", (*turns, *answers), "made-up", "test"), Dialogue("b", tuple(answers), None, "train")]
+    for speaker in ("user", "system", None):
+        changed = list(detect_slots(dialogues, DETECTOR, speaker=speaker, replace_slots=True))
+        for before, after in zip(dialogues, changed, strict=True):
+            assert (after.id, after.source, after.split) == (before.id, before.source, before.split)
+            for old, new in zip(before.turns, after.turns, strict=True):
+                slots = DETECTOR.find(old.text) if speaker in (None, old.speaker) else old.slots
+                assert new == Turn(old.speaker, old.text, old.intent, old.acts, slots)
+
+
+def test_the_store_keeps_every_split_and_its_detector(tmp_path: Path) -> None:
+    many = alone(
+        [said(f"pizza in Oslo at {hour} pm", speaker=who) for hour in range(1, 12) for who in ("user", "system")] * 60
+    )
+    dialogues = [*many, *alone([said("good night")], "test")]
+    plain = store(tmp_path / "plain", dialogues)
+    told: list[tuple[str, int, int | None]] = []
+    written, detection = detect_store(plain, tmp_path / "out", DETECTOR, progress=lambda *what: told.append((*what,)))
+    assert list(written) == list(detect_slots(dialogues, DETECTOR))
+    assert detection.as_dict() == {"utterances": 661, "with_slots": 660, "slots": 3 * 660}
+    assert [done for _, done, _ in told] == [512, 1024]
+    manifest = written.manifest
+    assert detector_from(manifest["detector"]) == DETECTOR
+    assert (manifest["reader"], manifest["licence"]) == ("detect", "none of yours")
+    assert manifest["options"] == {"speaker": "user", "replace": False}
+    assert manifest["facts"]["made_of"].startswith("plain (made-up, generation ")
+    assert [file["sha256"] for file in manifest["inputs"]] == [
+        file["sha256"] for file in read_corpus(plain).stores[0].manifest["files"]
+    ]
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    marked = store(tmp_path / "marked", alone([said("good night"), said("to Oslo", ("town", "Oslo"))]))
+    with pytest.raises(CorpusError, match=r"train-1 has slots already .town in 'to Oslo'.*--replace"):
+        detect_store(marked, tmp_path / "out", DETECTOR)
+    assert not (tmp_path / "out").exists()
+    written, _ = detect_store(marked, tmp_path / "out", DETECTOR, replace_slots=True)
+    assert [slot.name for found in written for turn in found.turns for slot in turn.slots] == ["city"]
+    with pytest.raises(CorpusError, match="is the store that is read"):
+        detect_store(marked, marked, DETECTOR, replace_slots=True)
+    with pytest.raises(CorpusError, match="no turn is spoken by system: name another --speaker"):
+        detect_store(marked, tmp_path / "none", DETECTOR, speaker="system")
+    with pytest.raises(CorpusError, match="is not a store"):
+        detect_store(tmp_path / "missing", tmp_path / "none", DETECTOR)
+
+
+class TestCommand:
+    @pytest.fixture
+    def cities(self, tmp_path: Path) -> Path:
+        turns = [said(f"fly to {city}", ("city", city)) for city in ("Oslo", "Bergen", "Rome")]
+        return store(
+            tmp_path / "cities",
+            [*alone(turns * 2), *alone([*turns[:2], said("fly to Turin", ("city", "Turin"))], "test")],
+        )
+
+    @staticmethod
+    def run(*arguments: object, code: int = 0) -> str:
+        result = CliRunner().invoke(app, ["corpus", "detect", *map(str, arguments)], env={"COLUMNS": "120"})
+        if code == 1:  # the message is printed by the entry point, which is not run here
+            return str(result.exception)
+        assert result.exit_code == code, result.output
+        return result.output if code else result.stdout
+
+    def test_it_detects_measures_and_prints(self, cities: Path, tmp_path: Path) -> None:
+        plain = store(tmp_path / "plain", alone([said("to rome at 5 pm"), said("thanks"), said("to Rome")]))
+        out = tmp_path / "out"
+        arguments = [plain, "--out", out, "--gazetteer", cities, "--against", cities]
+        answer = json.loads(self.run(*arguments, "--json", "--top", 1))
+        assert (answer["utterances"], answer["with_slots"], answer["slots"], answer["values"]) == (3, 2, 3, 2)
+        assert answer["by_name"] == [
+            {"name": "city", "count": 2, "top": {"Rome": 2}},
+            {"name": "time", "count": 1, "top": {"5 pm": 1}},
+        ]
+        assert answer["against"][str(cities)]["exact"] == pytest.approx({"precision": 1.0, "recall": 2 / 3, "f1": 0.8})
+        assert [[slot.value for slot in found.turns[0].slots] for found in read_corpus(out)] == [
+            ["rome", "5 pm"],
+            [],
+            ["Rome"],
+        ]
+        shown = self.run(*arguments)
+        for piece in (
+            "3, 2 of them with a slot",
+            "3 under 2 names, of 2 distinct",
+            "2: Rome 2",
+            "precision 100.0%, recall 66.7%",
+        ):
+            assert piece in shown
+
+    def test_without_a_store_it_measures_alone(self, cities: Path) -> None:
+        answer = json.loads(self.run("--against", cities, "--json"))
+        assert list(answer) == ["against"]
+        assert answer["against"][str(cities)]["found"] == 0
+        assert "test: 3 utterances" in self.run("--against", cities)
+
+    def test_what_makes_no_sense_is_refused(self, cities: Path, tmp_path: Path) -> None:
+        assert "name a store to read" in self.run(code=2)
+        assert "name both" in self.run(cities, code=2)
+        assert "name both" in self.run("--out", tmp_path / "out", code=2)
+        assert "leave one of the two out" in self.run(
+            "--against", cities, "--spacy", "m", "--gazetteer", cities, code=2
+        )
+        assert "--replace" in self.run(cities, "--out", tmp_path / "out", code=1)
+        assert "--replace" not in self.run(cities, "--out", tmp_path / "out", "--replace")
+        assert "is not a store" in self.run("--against", tmp_path, code=1)
+
+
+DATA = os.environ.get("TURNWISE_DATA")
+LAYOUTS = {"massive": "massive_1.1", "hwu64_kfold": "hwu64", "snips": "snips_slotgated", "atis": "atis_slotgated"}
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Callable[[str, str], Path]:
+    """Imports a real corpus; skips where it is not there."""
+
+    def imported(reader: str, place: str) -> Path:
+        if DATA is None or not (Path(DATA) / place).is_dir():
+            pytest.skip(f"TURNWISE_DATA names no folder with {place}: real data needed")
+        return import_corpus(reader, Path(DATA) / place, tmp_path / reader).folder
+
+    return imported
+
+
+@pytest.mark.parametrize(
+    ("reader", "own", "patterns"),
+    [
+        ("atis", (0.951, 0.832), (0.836, 0.162)),
+        pytest.param("snips", (0.946, 0.577), (0.812, 0.133), marks=pytest.mark.full),
+    ],
+)
+def test_the_documented_scores(
+    reader: str, own: tuple[float, float], patterns: tuple[float, float], real: Callable[[str, str], Path]
+) -> None:
+    """Precision and recall of equal places as docs/templates.md tells them, to two points."""
+    folder = real(reader, LAYOUTS[reader])
+    view = view_for_scores(folder)
+    for detector, expected in ((BuiltInDetector.learnt([folder]), own), (BuiltInDetector(), patterns)):
+        exact = score_detector(view, detector).exact
+        assert (exact.precision, exact.recall) == pytest.approx(expected, abs=0.02)
+
+
+@pytest.mark.full
+def test_the_documented_slots_of_clinc150(real: Callable[[str, str], Path], tmp_path: Path) -> None:
+    """As docs/templates.md counts them, to five in a hundred."""
+    detector = BuiltInDetector.learnt([real(reader, place) for reader, place in LAYOUTS.items()])
+    _, detection = detect_store(real("clinc150", "clinc150_oos"), tmp_path / "slots", detector)
+    assert detection.utterances == 23_700
+    assert (detection.with_slots, detection.slots) == pytest.approx((6_950, 9_478), rel=0.05)

@@ -1,0 +1,90 @@
+"""Scores of a detector against a plain restatement, and on what they are measured."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from tests.helpers.made_up import alone, annotated_corpora, said, store
+from turnwise import Turn
+from turnwise.corpus.slots.built_in import BuiltInDetector
+from turnwise.corpus.slots.detector import DetectorError
+from turnwise.corpus.slots.gazetteer import Gazetteer
+from turnwise.corpus.slots.scoring import score_detector, view_for_scores
+from turnwise.corpus.slots.template import slots_in_place
+
+DETECTOR = BuiltInDetector(Gazetteer({"oslo": "city", "new york": "city", "pizza": "food", "york": "place"}))
+
+
+def share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def rates(right: int, found: int, recalled: int, annotated: int) -> dict[str, float]:
+    precision, recall = share(right, found), share(recalled, annotated)
+    f1 = 2 / (1 / precision + 1 / recall) if precision and recall else 0.0
+    return {"precision": pytest.approx(precision), "recall": pytest.approx(recall), "f1": pytest.approx(f1)}
+
+
+@settings(deadline=None, max_examples=60)
+@given(annotated_corpora())
+def test_scores_equal_a_plain_restatement(turns: list[Turn]) -> None:
+    marked = {(n, slot.start, slot.end, slot.name) for n, turn in enumerate(turns) for slot in slots_in_place(turn)}
+    if not marked:
+        with pytest.raises(DetectorError, match="no turn of user has a slot"):
+            score_detector(alone(turns), DETECTOR)
+        return
+    found = {(n, slot.start, slot.end, slot.name) for n, turn in enumerate(turns) for slot in DETECTOR.find(turn.text)}
+
+    def letters(slots: set[tuple[int, int, int, str]]) -> set[tuple[int, int]]:
+        return {(n, place) for n, start, end, _ in slots for place in range(start, end)}
+
+    def sharing(slots: set[tuple[int, int, int, str]], others: set[tuple[int, int, int, str]]) -> int:
+        return sum(bool(letters({slot}) & letters(others)) for slot in slots)
+
+    same_place = {slot[:3] for slot in found} & {slot[:3] for slot in marked}
+    score = score_detector(alone(turns), DETECTOR).as_dict()
+    by_name = score.pop("by_name")
+    assert score == {
+        "utterances": len(turns),
+        "found": len(found),
+        "annotated": len(marked),
+        "exact": rates(len(same_place), len(found), len(same_place), len(marked)),
+        "overlapping": rates(sharing(found, marked), len(found), sharing(marked, found), len(marked)),
+        "named": rates(len(found & marked), len(found), len(found & marked), len(marked)),
+    }
+    names = [name for *_, name in marked]
+    assert list(by_name) == sorted(set(names), key=lambda name: (-names.count(name), name))
+    for name, part in by_name.items():
+        of_name = {slot for slot in marked if slot[3] == name}
+        named = {slot for slot in found if slot[3] == name}
+        right = len(of_name & named)
+        assert part == {
+            "annotated": len(of_name),
+            "exact_recall": pytest.approx(len({slot[:3] for slot in of_name} & same_place) / len(of_name)),
+            "overlapping_recall": pytest.approx(sharing(of_name, found) / len(of_name)),
+            "named": rates(right, len(named), right, len(of_name)),
+        }
+
+
+def test_only_the_speaker_counts() -> None:
+    dialogues = alone([said("to Oslo", ("city", "Oslo")), said("to Oslo", speaker="system")])
+    assert score_detector(dialogues, DETECTOR, "user").exact.f1 == 1
+    assert score_detector(dialogues, DETECTOR, None).exact.precision == 0.5
+    with pytest.raises(DetectorError, match="no turn of system has a slot"):
+        score_detector(dialogues, DETECTOR, "system")
+
+
+def test_what_is_measured_on(tmp_path: Path) -> None:
+    def made(*splits: str | None) -> Path:
+        dialogues = [found for split in splits for found in alone([said("to Oslo", ("city", "Oslo"))], split)]
+        return store(tmp_path / "-".join(map(str, splits)), dialogues)
+
+    assert view_for_scores(made("train", "valid", "test")).splits == ("test",)
+    assert view_for_scores(made("train", "valid")).splits == ("valid",)
+    with pytest.raises(DetectorError, match=r"neither a test nor a valid split.*only train"):
+        view_for_scores(made("train"))
+    unsplit, other = made(None), made("valid", "test")
+    assert view_for_scores(unsplit, [other]).splits is None
+    with pytest.raises(DetectorError, match="has no splits: a detector that has learnt from all of it"):
+        view_for_scores(unsplit, [other, unsplit])

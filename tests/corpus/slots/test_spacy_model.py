@@ -1,0 +1,68 @@
+"""The spaCy detector with a pipeline that is made here, since no model can be downloaded; and what is said where one is missing."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.made_up import alone, said, store
+from turnwise.corpus.slots.detecting import detect_store
+from turnwise.corpus.slots.detector import DetectorError
+from turnwise.corpus.slots.kinds import detector_from
+from turnwise.corpus.slots.spacy_model import SpacyDetector
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a pipeline that knows two cities and a company."""
+    spacy = pytest.importorskip("spacy", reason="spaCy is not installed (turnwise[ner])")
+    pipeline = spacy.blank("en")
+    pipeline.add_pipe("sentencizer")
+    ruler = pipeline.add_pipe("entity_ruler", config={"phrase_matcher_attr": "LOWER"})
+    ruler.add_patterns(
+        [
+            {"label": "GPE", "pattern": "New York"},
+            {"label": "GPE", "pattern": "Oslo"},
+            {"label": "ORG", "pattern": "Acme"},
+        ]
+    )
+    folder = tmp_path_factory.mktemp("spacy") / "cities"
+    pipeline.to_disk(folder)
+    return str(folder)
+
+
+def test_entities_are_slots(model: str) -> None:
+    detector = SpacyDetector(model)
+    text = "does Acme, née Åcme 🙂, fly from oslo to New York?"
+    (acme, oslo, york) = detector.find(text)
+    assert [(slot.name, slot.value) for slot in (acme, oslo, york)] == [
+        ("ORG", "Acme"),
+        ("GPE", "oslo"),
+        ("GPE", "New York"),
+    ]
+    assert all(text[slot.start : slot.end] == slot.value for slot in (acme, oslo, york))
+    texts = [text, "good night", "", "Oslo"] * 200
+    assert list(detector.find_all(texts)) == [detector.find(one) for one in texts]
+
+
+def test_it_can_be_written_and_made_again_and_fills_a_store(model: str, tmp_path: Path) -> None:
+    detector = SpacyDetector(model)
+    assert detector.to_json() == {"kind": "spacy", "model": model}
+    plain = store(tmp_path / "plain", alone([said("to Oslo"), said("thanks")]))
+    written, detection = detect_store(plain, tmp_path / "out", detector)
+    assert (detection.with_slots, detection.slots) == (1, 1)
+    again = detector_from(written.manifest["detector"])
+    assert again.find("to Oslo") == next(iter(written)).turns[0].slots
+
+
+def test_a_missing_model_says_what_to_do(model: str) -> None:
+    with pytest.raises(
+        DetectorError, match=r"cannot load the model 'en_no_such_model'.*python -m spacy download en_no_such_model"
+    ):
+        SpacyDetector("en_no_such_model")
+
+
+def test_without_spacy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(DetectorError, match=r"spaCy is not installed: pip install 'turnwise\[ner\]'"):
+        SpacyDetector("en_core_web_lg")

@@ -1,0 +1,191 @@
+"""Files of rows: every kind gives the same rows, as they stand and one at a time; what cannot be read is told, with its place."""
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnwise.corpus.table_files import KINDS, TABLES, TableFileError, check_kind, read_rows
+
+#: Texts that each kind can hold, line ends and delimiters among them.
+some_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+def table(path: Path, rows: Sequence[Sequence[str]], columns: Sequence[str], encoding: str = "utf-8") -> Path:
+    match path.suffix.lower():
+        case ".csv" | ".tsv":
+            with path.open("w", encoding=encoding, newline="") as file:
+                delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+                csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([columns, *rows])
+        case ".jsonl":
+            objects = [json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in rows]
+            path.write_text("".join(line + "\n" for line in objects), encoding=encoding)
+        case ".parquet":
+            schema = pa.schema([(column, pa.string()) for column in columns])
+            pq.write_table(pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema), path)
+    return path
+
+
+def texts(path: Path, column: str = "text", kinds: Sequence[str] = KINDS) -> list[str]:
+    return [row.text(column) for row in read_rows(path, [column], kinds=kinds)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=st.lists(st.tuples(some_text, some_text), max_size=8))
+def test_every_kind_gives_back_what_was_written(
+    rows: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = tmp_path_factory.mktemp("kinds")
+    for kind in TABLES:
+        read = list(read_rows(table(place / f"in{kind}", rows, ["text", "intent"]), ["text", "intent"]))
+        assert [(row.text("text"), row.text_if_any("intent")) for row in read] == rows
+
+
+@pytest.mark.parametrize("kind", [".csv", ".TSV", ".jsonl"])
+def test_a_byte_order_mark_and_capitals_of_an_ending_are_passed_over(kind: str, tmp_path: Path) -> None:
+    assert texts(table(tmp_path / f"in{kind}", [["größe"], ["b"]], ["text"], "utf-8-sig")) == ["größe", "b"]
+
+
+def test_lines_end_where_editors_end_them(tmp_path: Path) -> None:
+    # not at U+2028 or a form feed, which str.splitlines takes for ends as well
+    (tmp_path / "in.txt").write_bytes("\ufeffone\u2028still one\r\n\ntwo\f2\nthree".encode())
+    rows = list(read_rows(tmp_path / "in.txt", ["text"], kinds=KINDS))
+    assert [(row.line, row.text("text")) for row in rows] == [
+        (1, "one\u2028still one"),
+        (2, ""),
+        (3, "two\f2"),
+        (4, "three"),
+    ]
+
+
+def test_rows_know_their_place(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text('text\n"two\nlines"\n\none\n')
+    (tmp_path / "in.jsonl").write_text('\n{"text": "a"}\n \n"b"\n')
+    table(tmp_path / "in.parquet", [["a"], ["b"]], ["text"])
+    wheres = {
+        kind: [row.where for row in read_rows(tmp_path / f"in{kind}", ["text"])]
+        for kind in (".csv", ".jsonl", ".parquet")
+    }
+    assert wheres[".csv"] == [f"{tmp_path}/in.csv, line 3", f"{tmp_path}/in.csv, line 5"]
+    assert wheres[".jsonl"] == [f"{tmp_path}/in.jsonl, line 2", f"{tmp_path}/in.jsonl, line 4"]
+    assert wheres[".parquet"] == [f"{tmp_path}/in.parquet, row 1", f"{tmp_path}/in.parquet, row 2"]
+
+
+def test_rows_are_numbered_through_the_parts_of_a_parquet_file(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": [str(number) for number in range(10)]}), tmp_path / "in.parquet", row_group_size=3)
+    assert [(row.line, row.text("text")) for row in read_rows(tmp_path / "in.parquet", ["text"])] == [
+        (number + 1, str(number)) for number in range(10)
+    ]
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_columns_that_may_be_missing(kind: str, tmp_path: Path) -> None:
+    path = table(tmp_path / f"in{kind}", [["a", "b"]], ["text", "after"])
+    (row,) = read_rows(path, ["text"], ["after", "source"])
+    assert (row.values["after"], row.values.get("source"), row.text_if_any("source")) == ("b", None, "")
+
+
+def test_rows_come_one_at_a_time(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "good"}\n{broken\n')
+    rows = read_rows(tmp_path / "in.jsonl", ["text"])
+    assert next(rows).text("text") == "good"
+    with pytest.raises(TableFileError, match="line 2 is not JSON"):
+        next(rows)
+
+
+def test_fields_past_the_last_column_may_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text\na,,\n")
+    assert texts(tmp_path / "in.csv") == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("in.jsonl", b'{"text": "a"}\n{"text": 5}\n', "line 2: 'text' holds no text but 5: write a text"),
+        ("in.jsonl", b'{"text": "a"}\n{"text": null}\n', "line 2: 'text' holds no text but nothing"),
+        ("in.jsonl", b'{"text": "a"}\n{"text": \n', "line 2 is not JSON"),
+        ("in.jsonl", b'{"body": "a"}\n', "line 1 has no column 'text'; it has 'body'. Give the right one that name"),
+        ("in.jsonl", b"{}\n", "line 1 has no column 'text'; it has none"),
+        ("in.jsonl", b"[1]\n", 'line 1 is not an object such as {"text": …}, nor a text'),
+        ("in.jsonl", b'"\\ud83d"\n', "line 1: 'text' holds half a character"),
+        ("in.jsonl", b"[" * 100_000, "line 1 is not JSON"),
+        ("in.jsonl", b'"a"\n' * 50_000 + b'"\xe4"\n', "line 50,001 is not UTF-8: save the file as UTF-8"),
+        ("in.csv", b"id,text\n1,a\n2\n", "line 3: 'text' holds no text but nothing"),
+        ("in.csv", b"", "in.csv has no column 'text'; it has none"),
+        ("in.csv", b"id,body\n", "in.csv has no column 'text'; it has 'id', 'body'."),
+        ("in.csv", b"text,id,text\na,1,b\n", "has 2 columns 'text': leave one that name"),
+        (
+            "in.csv",
+            b"text\nwell, well\n",
+            "line 2 has more fields than the 1 that the first line names: put quotation marks",
+        ),
+        ("in.csv", b'text\na\n"b\n\nc\n', "line 3 is no table: unexpected end of data"),
+        ("in.tsv", b'text\n"so" he said\n', "line 2 is no table"),
+        ("in.csv", b"text\na\n\xff\n", "line 3 is not UTF-8"),
+        ("in.txt", "größe\n".encode("utf-16"), "line 1 is not UTF-8"),
+        ("in.parquet", b"no parquet", "in.parquet cannot be read"),
+        ("in.docx", b"", "in.docx is none of .txt, .csv, .tsv, .jsonl, .parquet: give a file"),
+        ("in", b"", "in is none of .txt"),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_its_place(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TableFileError) as told:
+        texts(tmp_path / name)
+    assert message in str(told.value)
+    assert str(told.value).startswith(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"id": pa.array([1]), "body": pa.array(["a"])}, "has no column 'text'; it has 'id', 'body'."),
+        ({"text": pa.array(["a", None])}, "row 2: 'text' holds no text but nothing"),
+        ({"text": pa.array([7])}, "row 1: 'text' holds no text but 7"),
+        ({"text": pa.array([b"\xff"]).view(pa.string())}, "holds a text that is not UTF-8, after row 0"),
+    ],
+)
+def test_parquet_that_holds_no_texts(columns: dict[str, pa.Array], message: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
+    with pytest.raises(TableFileError) as told:
+        texts(tmp_path / "in.parquet")
+    assert message in str(told.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_that_are_not_there(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(TableFileError, match=r"cannot be read: .*No such file"):
+        texts(tmp_path / f"missing{kind}")
+    (tmp_path / f"folder{kind}").mkdir()
+    with pytest.raises(TableFileError, match=f"folder{kind} cannot be read"):
+        texts(tmp_path / f"folder{kind}")
+
+
+def test_plain_lines_are_read_only_where_they_are_wanted(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\n")
+    with pytest.raises(TableFileError, match=r"none of \.csv, \.tsv, \.jsonl, \.parquet"):
+        texts(tmp_path / "in.txt", kinds=TABLES)
+    check_kind(tmp_path / "in.txt", KINDS)
+
+
+def test_what_need_not_be_there_must_be_a_text_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "a", "intent": ["x"]}\n')
+    (row,) = read_rows(tmp_path / "in.jsonl", ["text", "intent"])
+    with pytest.raises(TableFileError, match="'intent' holds no text but"):
+        row.text_if_any("intent")
+
+
+def test_the_callers_advice_is_given(tmp_path: Path) -> None:
+    with pytest.raises(TableFileError, match=r"it has 'body'\. Name it by --column$"):
+        list(read_rows(table(tmp_path / "in.csv", [], ["body"]), ["text"], advice="Name it by --column"))
+
+
+def test_a_text_may_be_long(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text\n" + "a" * 200_000 + "\n", encoding="utf-8")
+    assert [len(row.text("text")) for row in read_rows(tmp_path / "in.csv", ["text"])] == [200_000]

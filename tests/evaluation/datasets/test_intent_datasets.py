@@ -1,0 +1,708 @@
+"""Intent data sets: real ones' published sizes and digests; templates against the texts they come from; what broken files say."""
+
+import itertools
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnwise.core.dialogue import USER, Slot, Turn
+from turnwise.corpus.slots.template import Template
+from turnwise.corpus.synthetic.sample_folder import write_sample
+from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.evaluation.datasets.intents import (
+    OUT_OF_SCOPE,
+    SPLIT_REMARKS,
+    IntentData,
+    OutOfScope,
+    Utterance,
+    intent_datasets,
+    load_intents,
+)
+from turnwise.evaluation.datasets.slots import slots_of, template_pieces
+from turnwise.evaluation.probe import make_probe
+
+DATA = os.environ.get("TURNWISE_DATA")
+real = pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
+
+KNOWN = [
+    "clinc150",
+    "clinc150_small",
+    "clinc150_imbalanced",
+    "clinc150_oos_plus",
+    "banking77",
+    "hwu64",
+    "hwu64_kfold",
+    "snips",
+    "snips_original",
+    "atis",
+    "massive",
+    "sample",
+]
+SNIPS = (
+    "AddToPlaylist",
+    "BookRestaurant",
+    "GetWeather",
+    "PlayMusic",
+    "RateBook",
+    "SearchCreativeWork",
+    "SearchScreeningEvent",
+)
+ENGINES = "snips_original/2017-06-custom-intent-engines"
+FOLD = "hwu64/xliuhw_NLU-Evaluation-Data/KFold_1"
+NUMBERS = itertools.count()
+FOLD_HEADER = "answerid;scenario;intent;answer_annotation;answer_from_anno;answer_from_user\n"
+
+
+def lines(*records: object) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def massive(partition: str, text: str, annotation: str, locale: str = "en-US", **changes: object) -> dict[str, object]:
+    record: dict[str, object] = {
+        "id": str(next(NUMBERS)),
+        "locale": locale,
+        "partition": partition,
+        "intent": "lamp_on",
+    }
+    return record | {"utt": text, "annot_utt": annotation} | changes
+
+
+def layouts() -> dict[str, dict[str, str]]:
+    """Small data sets of made-up texts, each as its authors lay theirs out: path → content."""
+    clinc = {"train": [["fly me away", "fly"]], "val": [["a flight", "fly"]], "test": [["to fly", "fly"]]}
+    clinc |= {"oos_train": [["green is red", "oos"]], "oos_val": [], "oos_test": [["why so", "oos"], ["eh", "oos"]]}
+    table = 'text,category\n"lost, my card",card\nnew pin,pin\n'
+    fold = (
+        FOLD_HEADER + '7;lamp;on;"light in the [place : red  room] [date: now]";"light in the red  room now";"Light!"\n'
+    )
+    tagged = {
+        "seq.in": "fly to new york  today \nhello\n",
+        "seq.out": "O O B-city I-city B-date \nO\n",
+        "label": "fly\nfly#greet\n",
+    }
+    spans = [{"text": "Put "}, {"text": "a lamp ", "entity": "thing"}, {"text": "there. "}]
+    thing = {"name": "thing", "value": "lamp", "start": 2, "end": 6}
+    record = {
+        "text": "a lamp please",
+        "intent": "order",
+        "domain": "shop",
+        "slots": [thing],
+        "template": "a {thing} please",
+    }
+    outside = {"text": "what is love", "intent": OUT_OF_SCOPE, "slots": [], "template": "what is love"}
+    made = {
+        f"clinc150{kind}": {f"clinc150_oos/data/data_{file}.json": json.dumps(clinc)} for kind, file in CLINC.items()
+    }
+    return made | {
+        "banking77": {f"banking77/banking_data/{split}.csv": table for split in ("train", "test")},
+        "hwu64": {f"hwu64/dialoglue_csv/{split}.csv": table for split in ("train", "val", "test")},
+        "hwu64_kfold": {f"{FOLD}/trainset/lamp_on.csv": fold, f"{FOLD}/testset/csv/lamp_on.csv": fold},
+        **{
+            name: {
+                f"{name}_slotgated/data/{name}/{split}/{file}": content
+                for split in ("train", "valid", "test")
+                for file, content in tagged.items()
+            }
+            for name in ("snips", "atis")
+        },
+        "snips_original": {
+            f"{ENGINES}/{intent}/{file.format(intent)}.json": json.dumps({intent: [{"data": spans}]})
+            for intent in SNIPS
+            for file in ("train_{}_full", "validate_{}")
+        },
+        "massive": {
+            "massive_1.1/data/en-US.jsonl": lines(
+                *(
+                    massive(partition, "light the hall", "light the [place : hall]")
+                    for partition in ("train", "dev", "test")
+                )
+            )
+        },
+        "sample": {f"intents/{split}.jsonl": lines(record, outside) for split in ("train", "valid", "test")},
+    }
+
+
+CLINC = {"": "full", "_small": "small", "_imbalanced": "imbalanced", "_oos_plus": "oos_plus"}
+
+
+def lay(data: Path, files: dict[str, str]) -> None:
+    for path, content in files.items():
+        (data / path).parent.mkdir(parents=True, exist_ok=True)
+        (data / path).write_bytes(content.encode("utf-8", "surrogatepass"))
+
+
+def slots(data: IntentData) -> Counter[str]:
+    utterances = (*data.train, *data.valid, *data.test)
+    return Counter(slot.name for each in utterances for slot in each.slots or ())
+
+
+def marked(utterance: Utterance) -> str | None:
+    return None if utterance.template is None else utterance.template.text(names=True)
+
+
+def utterance(text: str, intent: str, *values: tuple[str, str]) -> Utterance:
+    """With slots (name, value), whose values the text holds once each."""
+    return Utterance(
+        text,
+        intent,
+        tuple(Slot(name, value, text.index(value), text.index(value) + len(value)) for name, value in values),
+    )
+
+
+def filled(template: str, values: Sequence[str]) -> str:
+    rest = iter(values)
+    text = re.sub(r"\{[^{}]+\}", lambda _: next(rest), template)
+    assert next(rest, None) is None
+    return text
+
+
+# --- made-up data sets in each layout
+
+
+EXPECTED = {
+    **{f"clinc150{kind}": [Utterance("fly me away", "fly")] for kind in CLINC},
+    **{name: [Utterance("lost, my card", "card"), Utterance("new pin", "pin")] for name in ("banking77", "hwu64")},
+    "hwu64_kfold": [utterance("light in the red  room now", "lamp_on", ("place", "red  room"), ("date", "now"))],
+    **{
+        name: [
+            utterance("fly to new york  today", "fly", ("city", "new york"), ("date", "today")),
+            utterance("hello", "fly#greet"),
+        ]
+        for name in ("snips", "atis")
+    },
+    "snips_original": [utterance("Put a lamp there.", intent, ("thing", "a lamp")) for intent in SNIPS],
+    "massive": [utterance("light the hall", "lamp_on", ("place", "hall"))],
+    "sample": [utterance("a lamp please", "order", ("thing", "lamp"))],
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_each_layout_is_read(tmp_path: Path, name: str) -> None:
+    lay(tmp_path, layouts()[name])
+    data = load_intents(name, tmp_path)
+    assert (data.name, data.licence) == (name, intent_datasets()[name].licence)
+    assert list(data.train) == EXPECTED[name]
+    assert data.intents == sorted({utterance.intent for utterance in EXPECTED[name]})
+    assert len(data.test) == len(EXPECTED[name])
+    assert len(data.valid) == (0 if name in ("banking77", "hwu64_kfold", "snips_original") else len(EXPECTED[name]))
+
+
+def test_out_of_scope_lies_apart_until_it_is_asked_for(tmp_path: Path) -> None:
+    lay(tmp_path, layouts()["clinc150"] | layouts()["sample"] | layouts()["banking77"])
+    data = load_intents("clinc150", tmp_path)
+    assert data.out_of_scope == OutOfScope(("green is red",), (), ("why so", "eh"))
+    assert data.intents == ["fly"]
+    joined = data.with_out_of_scope()
+    assert joined.intents == ["fly", OUT_OF_SCOPE]
+    assert joined.out_of_scope == OutOfScope()
+    assert joined.train == (*data.train, Utterance("green is red", OUT_OF_SCOPE))
+    assert joined.valid == data.valid
+    assert [utterance.intent for utterance in joined.test] == ["fly", OUT_OF_SCOPE, OUT_OF_SCOPE]
+    assert load_intents("sample", tmp_path).out_of_scope == OutOfScope(*[("what is love",)] * 3)
+    banking = load_intents("banking77", tmp_path)
+    assert banking.with_out_of_scope() == banking
+
+
+def test_intents_are_those_of_all_splits() -> None:
+    data = IntentData("toy", "", (Utterance("x", "b"),), (Utterance("y", "c"),), (Utterance("z", "a"),))
+    assert data.intents == ["a", "b", "c"]
+
+
+def test_the_sample_worlds_templates_and_out_of_scope(tmp_path: Path) -> None:
+    write_sample(tmp_path, 20, 1)
+    data = load_intents("sample", tmp_path)
+    assert [len(split) for split in (data.out_of_scope.train, data.out_of_scope.valid, data.out_of_scope.test)] == [
+        50,
+        50,
+        250,
+    ]
+    records = [
+        json.loads(line) for line in (tmp_path / "intents" / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    inside = [record for record in records if record["intent"] != OUT_OF_SCOPE]
+    assert any(record["slots"] for record in inside)
+    for utterance, record in zip(data.train, inside, strict=True):
+        values = [record["text"][slot["start"] : slot["end"]] for slot in record["slots"]]
+        assert marked(utterance) == record["template"]
+        assert filled(record["template"], values) == utterance.text == record["text"]
+
+
+# --- templates
+
+
+words = st.text("abcdefgé:-'字", min_size=1, max_size=4)
+names = st.sampled_from(["date", "time", "fromloc.city_name"])
+phrases = st.lists(words, min_size=1, max_size=3)
+texts = st.lists(st.tuples(phrases, st.just("") | names), min_size=1, max_size=5)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that each example writes its files to anew."""
+    return tmp_path_factory.mktemp("layouts")
+
+
+def plain(pieces: Sequence[tuple[list[str], str]]) -> str:
+    return " ".join(word for said, _ in pieces for word in said)
+
+
+def expected(pieces: Sequence[tuple[list[str], str]]) -> str:
+    return " ".join(f"{{{slot}}}" if slot else " ".join(said) for said, slot in pieces)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data(), st.lists(texts, min_size=1, max_size=3), st.sampled_from([" ", "  ", "\t", "\u3000"]))
+def test_tagged_words(folders: Path, data: st.DataObject, rows: list[list[tuple[list[str], str]]], space: str) -> None:
+    """B- starts a slot, and so does I- after another slot or none."""
+    tagged = []
+    for pieces in rows:
+        tags, before = [], ""
+        for said, slot in pieces:
+            start = data.draw(st.sampled_from("BI")) if slot != before else "B"
+            tags += [f"{start}-{slot}", *[f"I-{slot}"] * (len(said) - 1)] if slot else ["O"] * len(said)
+            before = slot
+        tagged.append(" ".join(tags))
+    text = "".join(plain(pieces).replace(" ", space) + " \n" for pieces in rows)
+    content = {"seq.in": text, "seq.out": "\n".join(tagged), "label": "x\n" * len(rows)}
+    lay(
+        folders,
+        {
+            f"snips_slotgated/data/snips/{split}/{file}": content[file]
+            for split in ("train", "valid", "test")
+            for file in content
+        },
+    )
+    for utterance, pieces in zip(load_intents("snips", folders).train, rows, strict=True):
+        assert utterance.text == plain(pieces).replace(" ", space)
+        assert str(marked(utterance)).split() == expected(pieces).split()
+        assert [slot.value for slot in utterance.slots or ()] == [space.join(said) for said, slot in pieces if slot]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(texts, min_size=1, max_size=3), st.sampled_from(["[{} : {}]", "[{}: {} ]", "[ {}:{}]"]))
+def test_marked_slots(folders: Path, rows: list[list[tuple[list[str], str]]], form: str) -> None:
+    """As HWU64 and MASSIVE mark them; where a text has no white space but its annotation has, the template follows the text."""
+    notes = [
+        " ".join(form.format(slot, " ".join(said)) if slot else " ".join(said) for said, slot in pieces)
+        for pieces in rows
+    ]
+    table = FOLD_HEADER + "".join(
+        f'1;s;i;"{note}";"{plain(pieces)}";""\n' for note, pieces in zip(notes, rows, strict=True)
+    )
+    records = [massive("train", plain(pieces), note) for note, pieces in zip(notes, rows, strict=True)]
+    dense = [
+        massive("train", plain(pieces).replace(" ", ""), note, "zh-CN")
+        for note, pieces in zip(notes, rows, strict=True)
+    ]
+    files = {f"{FOLD}/trainset/s_i.csv": table, f"{FOLD}/testset/csv/s_i.csv": table}
+    files["massive_1.1/en-US.jsonl"] = lines(*records, massive("test", "x", "x"))
+    files["massive_1.1/zh-CN.jsonl"] = lines(*dense, massive("test", "x", "x", "zh-CN"))
+    lay(folders, files)
+    for name in ("hwu64_kfold", "massive"):
+        assert [(each.text, marked(each)) for each in load_intents(name, folders).train] == [
+            (plain(pieces), expected(pieces)) for pieces in rows
+        ]
+    for utterance, pieces in zip(load_intents("massive_zh-CN", folders).train, rows, strict=True):
+        assert marked(utterance) == expected(pieces).replace(" ", "")
+        assert [slot.value for slot in utterance.slots or ()] == ["".join(said) for said, slot in pieces if slot]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.text(" ab.🍕", max_size=4), st.just("") | names), min_size=1, max_size=5))
+def test_spans(folders: Path, pieces: list[tuple[str, str]]) -> None:
+    """White space at a value's edges stays, and so does everything that no slot covers."""
+    pieces = [(said if not slot or said.strip() else f"{said}c", slot) for said, slot in [*pieces, ("d", "")]]
+    parts = [{"text": said} | ({"entity": slot} if slot else {}) for said, slot in pieces]
+    if not (folders / ENGINES).is_dir():
+        lay(folders, layouts()["snips_original"])
+    content = json.dumps({"PlayMusic": [{"data": parts}]}, ensure_ascii=False)
+    lay(folders, {f"{ENGINES}/PlayMusic/validate_PlayMusic.json": content})
+    (utterance,) = [each for each in load_intents("snips_original", folders).test if each.intent == "PlayMusic"]
+    assert utterance.text == "".join(said for said, _ in pieces).strip()
+    assert (
+        marked(utterance)
+        == "".join(said.replace(said.strip(), f"{{{slot}}}") if slot else said for said, slot in pieces).strip()
+    )
+
+
+def test_an_emoji_in_two_surrogates_is_put_together(tmp_path: Path) -> None:
+    files = layouts()["snips_original"]
+    path = f"{ENGINES}/PlayMusic/train_PlayMusic_full.json"
+    lay(tmp_path, files | {path: '{"PlayMusic": [{"data": [{"text": "caf\u00e9 \ud83c\udf55"}]}]}'})
+    assert "caf\u00e9 \N{SLICE OF PIZZA}" in [
+        utterance.text for utterance in load_intents("snips_original", tmp_path).train
+    ]
+    lay(tmp_path, {path: '{"PlayMusic": [{"data": [{"text": "half \ud83c"}]}]}'})
+    with pytest.raises(DatasetError, match=r"train_PlayMusic_full\.json, the whole file: "):
+        load_intents("snips_original", tmp_path)
+
+
+PATTERNS = st.lists(st.text("ab \n", max_size=3), min_size=1, max_size=4)
+
+
+@settings(max_examples=300)
+@given(st.data(), PATTERNS)
+def test_slots_are_found_by_a_template(data: st.DataObject, words: list[str]) -> None:
+    """As a regular expression finds them that takes the shortest values; what it does not match is refused."""
+    values = data.draw(st.lists(st.text("abc ", max_size=3), min_size=len(words) - 1, max_size=len(words) - 1))
+    said = words[0] + "".join(value + word for value, word in zip(values, words[1:], strict=True))
+    text = data.draw(st.sampled_from([said, f" {said}\n", said + "a", f"b{said}"]))
+    template = "".join(f"{word}{{{number}}}" for number, word in enumerate(words[:-1])) + words[-1]
+    edges = [words[0].lstrip(), *words[1:]] if len(words) > 1 else [words[0].strip()]
+    edges[-1] = edges[-1].rstrip()
+    found = re.fullmatch(r"(\s*\S.*?)".join(map(re.escape, edges)), text.strip(), re.DOTALL)
+    if found is None:
+        with pytest.raises(ValueError, match="the template"):
+            template_pieces(template, text)
+        return
+    slots = slots_of(template_pieces(template, text), text)
+    assert [(slot.name, slot.value) for slot in slots] == [
+        (str(n), value.strip()) for n, value in enumerate(found.groups())
+    ]
+    assert all(text[slot.start : slot.end] == slot.value for slot in slots)
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "values"),
+    [
+        ("go to {city} to {aim}", "go to toronto to eat", ["toronto", "eat"]),
+        ("{a}{b}{c}", "xyz u", ["x", "y", "z u"]),
+        (" from {city}\t", "from new york ", ["new york"]),
+        ("to {city} now", "to  york  now", ["york"]),
+        ("{aim} or {aim}", "a or b or c", ["a", "b or c"]),
+        ("write {x} here", "write {x} here", []),
+        ("{x}", "{x} and {y}", ["{x} and {y}"]),
+        ("as it is", " as it is", []),
+    ],
+)
+def test_where_a_template_leaves_a_choice(template: str, text: str, values: list[str]) -> None:
+    assert [slot.value for slot in slots_of(template_pieces(template, text), text)] == values
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "message"),
+    [
+        ("go to {city}", "fly to york", "has other words than the text 'fly to york'"),
+        ("go", "went", "has other words"),
+        ("go to {city}", "go to ", "has no value|other words"),
+        ("to {city} now", "to york then", "no value for {city}, followed by ' now', of the template 'to {city} now'"),
+        ("{a} and {b}", "one or two and", "no value for {a}"),
+    ],
+)
+def test_a_template_that_does_not_fit_is_named_by_file_and_line(
+    tmp_path: Path, template: str, text: str, message: str
+) -> None:
+    table = f"text,intent,template\nhi,greet,hi\n{text},go,{template}\n"
+    lay(tmp_path, {f"intents_csv/mine/{split}.csv": table for split in ("train", "test")})
+    with pytest.raises(DatasetError, match=rf"train\.csv, line 3: .*({message})"):
+        load_intents("mine", tmp_path)
+
+
+def test_what_an_utterance_gives() -> None:
+    """Slots, even if there are none of them in it, make it a turn; what is not marked stays a text."""
+    plain, bare, slotted = (
+        Utterance("to york", "go"),
+        utterance("to york", "go"),
+        utterance("to york", "go", ("city", "york")),
+    )
+    assert (plain.template, plain.input) == (None, "to york")
+    assert (bare.template, bare.input) == (Template(("to york",), ()), (Turn(USER, "to york"),))
+    assert slotted.template == Template(("to ", ""), ("city",))
+    assert slotted.input == (Turn(USER, "to york", slots=(Slot("city", "york", 3, 7),)),)
+    assert len({hash(each.input) for each in (plain, bare, slotted)}) == 3
+    with pytest.raises(ValueError, match="offsets 3:7 hold 'rome'"):
+        Utterance("to rome", "go", (Slot("city", "york", 3, 7),))
+
+
+# --- which there are
+
+
+def test_the_known_ones_come_in_a_stable_order(tmp_path: Path) -> None:
+    assert list(intent_datasets()) == KNOWN
+    assert list(intent_datasets(tmp_path)) == KNOWN
+    for dataset in intent_datasets().values():
+        assert dataset.licence
+        assert dataset.home.startswith("https://") or dataset.name == "sample"
+        assert bool(dataset.digest) == (dataset.name != "sample")
+        assert not dataset.differs
+
+
+def test_locales_are_found_by_their_files(tmp_path: Path) -> None:
+    lay(tmp_path, layouts()["massive"] | {"massive_1.1/other/NOTES.jsonl": "", "massive_1.1/other/xy-ZW.jsonl": ""})
+    assert list(intent_datasets(tmp_path)) == [*KNOWN, "massive_xy-ZW"]
+    rows = [massive(partition, "ola", "[greeting : ola]", "xy-ZW") for partition in ("train", "test")]
+    lay(tmp_path, {"massive_1.1/other/xy-ZW.jsonl": lines(*rows)})
+    assert load_intents("massive_xy-ZW", tmp_path).train == (utterance("ola", "lamp_on", ("greeting", "ola")),)
+    lay(tmp_path, {"massive_1.1/again/xy-ZW.jsonl": lines(*rows)})
+    with pytest.raises(DatasetError, match=r"other/xy-ZW\.jsonl, line 1: the id .* was there before"):
+        load_intents("massive_xy-ZW", tmp_path)
+
+
+def test_private_sets(tmp_path: Path) -> None:
+    table = f"id,text,intent\n1,my card is lost,card\n2,what is love,{OUT_OF_SCOPE}\n"
+    templates = '\ufefftext,intent,template\n"to york, now",go,"to {city}, now"\nhi,greet,hi\n'
+    lay(tmp_path, {f"intents_csv/mine/{split}.csv": table for split in ("train", "valid", "test")})
+    lay(tmp_path, {f"intents_csv/ours/{split}.csv": templates for split in ("train", "test")})
+    found = intent_datasets(tmp_path)
+    assert list(found) == [*KNOWN, "mine", "ours"]
+    assert found["mine"].present(tmp_path)
+    mine, ours = load_intents("mine", tmp_path), load_intents("ours", tmp_path)
+    assert mine.train == mine.valid == mine.test == (Utterance("my card is lost", "card"),)
+    assert mine.out_of_scope == OutOfScope(*[("what is love",)] * 3)
+    assert ours.train == (utterance("to york, now", "go", ("city", "york")), utterance("hi", "greet"))
+    assert ours.valid == ()
+    before = found["mine"].hashed(tmp_path)
+    lay(tmp_path, {"intents_csv/mine/valid.csv": table + "3,new pin,pin\n"})
+    assert found["mine"].hashed(tmp_path) != before
+
+
+def test_a_private_set_may_not_take_a_public_name(tmp_path: Path) -> None:
+    lay(tmp_path, {"intents_csv/snips/train.csv": "text,intent\na,b\n"})
+    with pytest.raises(DatasetError, match=r"intents_csv/snips has the name of a public data set"):
+        intent_datasets(tmp_path)
+
+
+def test_what_is_missing_is_named_with_its_home(tmp_path: Path) -> None:
+    with pytest.raises(
+        DatasetError, match=r"there is no intent data set 'nonsense' in .*: choose from clinc150, clinc150_small, "
+    ):
+        load_intents("nonsense", tmp_path)
+    for name, dataset in intent_datasets().items():
+        with pytest.raises(
+            DatasetError, match=rf"is not there: {name} is expected .* get it from {re.escape(dataset.home)}"
+        ):
+            load_intents(name, tmp_path)
+    lay(tmp_path, {"intents_csv/mine/train.csv": "text,intent\na,b\n"})
+    with pytest.raises(DatasetError, match=r"intents_csv/mine/test\.csv is not there"):
+        load_intents("mine", tmp_path)
+
+
+def test_the_probe_leaves_other_sets_alone(tmp_path: Path) -> None:
+    files = {
+        path: content for name in ("atis", "massive", "snips_original") for path, content in layouts()[name].items()
+    }
+    lay(tmp_path, files | {f"intents_csv/mine/{split}.csv": "text,intent\na,b\n" for split in ("train", "test")})
+    with pytest.raises(DatasetError, match="holds nothing to probe with"):
+        make_probe(tmp_path)
+
+
+# --- what does not fit
+
+
+ATIS = "atis_slotgated/data/atis/valid"
+CLINC_FILE = "clinc150_oos/data/data_full.json"
+BANKING = "banking77/banking_data/test.csv"
+PLAY = f"{ENGINES}/PlayMusic/train_PlayMusic_full.json"
+LOCALE = "massive_1.1/data/en-US.jsonl"
+SLOT = {"name": "x", "value": "ab", "start": 0, "end": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "content", "message"),
+    [
+        ("banking77", BANKING, "a,b\n1,2\n", "line 2: .*'text' is missing"),
+        ("banking77", BANKING, "", "there is no utterance in its test split"),
+        ("banking77", BANKING, "text,category\na,b\nc\n", "line 3: .*'category' must be a text that is not blank"),
+        ("banking77", BANKING, "text,category\na,b,c\n", "line 2: 3 cells under 2 columns"),
+        ("banking77", BANKING, 'text,category\na,b\n"c\n', "line 3: .*unexpected end of data"),
+        ("banking77", BANKING, "text,category\n ,b\n", "line 2: .*'text' must be a text that is not blank"),
+        ("banking77", BANKING, "text,category\na,\n", "line 2: .*'category' must be a text that is not blank"),
+        ("banking77", BANKING, "text,category\n\ud83c,b\n", "line 2: byte 0xed is not utf-8"),
+        ("clinc150", CLINC_FILE, "{", "line 1: not valid JSON from here on"),
+        ("clinc150", CLINC_FILE, "[]", r"line 1: .*expected a JSON object"),
+        ("clinc150", CLINC_FILE, '{"train": [["a", "b"], ["c"]]}', r"line 1: train/2: .*\[text, intent\] is expected"),
+        ("clinc150", CLINC_FILE, '{"train": [["a", 1]]}', "line 1: train/1: "),
+        ("clinc150", CLINC_FILE, '{"train": [["a", "b"]]}', "there is no out-of-scope utterance in its train split"),
+        ("hwu64_kfold", f"{FOLD}/trainset/b.csv", FOLD_HEADER + "1;a;b;x [y;x y;\n", r"line 2: .*a slot is marked as"),
+        (
+            "hwu64_kfold",
+            f"{FOLD}/trainset/b.csv",
+            FOLD_HEADER + "1;a;b;x [d : y];x z;\n",
+            "line 2: .*other words than the text",
+        ),
+        (
+            "hwu64_kfold",
+            f"{FOLD}/trainset/b.csv",
+            FOLD_HEADER + "1;a;b;x [d : ];x;\n",
+            "line 2: .*the slot 'd' has no value",
+        ),
+        (
+            "hwu64_kfold",
+            f"{FOLD}/trainset/b.csv",
+            FOLD_HEADER + "1;a;b;x [ : y];x y;\n",
+            "line 2: .*a slot has no name",
+        ),
+        ("atis", f"{ATIS}/label", "fly\n", "line 2: seq.in, seq.out and label end in lines 2, 2, 1"),
+        ("atis", f"{ATIS}/label", "fly\n\n", "line 2: .*an utterance and, in the same line of label, its intent"),
+        ("atis", f"{ATIS}/seq.out", "O O B-city I-city B-date \nO O\n", "line 2: .*1 words have 2 slot tags"),
+        ("atis", f"{ATIS}/seq.out", "O O B-city I-city city\nO\n", "line 1: .*the slot tag 'city' is none of"),
+        (
+            "snips_original",
+            PLAY,
+            '{"RateBook": []}',
+            "the whole file: a list of utterances is expected under 'PlayMusic'",
+        ),
+        ("snips_original", PLAY, '{"PlayMusic": [{}]}', "entry 1: a record with 'data'"),
+        ("snips_original", PLAY, '{"PlayMusic": [{"data": []}]}', "entry 1: the text is empty"),
+        ("snips_original", PLAY, '{"PlayMusic": [{"data": [{"words": "a"}]}]}', "entry 1: a piece has a 'text'"),
+        (
+            "snips_original",
+            PLAY,
+            '{"PlayMusic": [{"data": [{"text": "a", "entity": 1}]}]}',
+            "entry 1: a piece has a 'text'",
+        ),
+        ("massive", LOCALE, "", "there is no utterance in its train split"),
+        ("massive", LOCALE, lines([]), "line 1: not the expected layout"),
+        ("massive", LOCALE, lines(massive("train", "a", "a", "de-DE")), "line 1: .*the locale is 'de-DE'"),
+        (
+            "massive",
+            LOCALE,
+            lines(massive("weekend", "a", "a")),
+            "line 1: .*the partition 'weekend' is none of train, dev, test",
+        ),
+        ("massive", LOCALE, lines(massive("train", "a", "a", intent=None)), "line 1: .*'intent'"),
+        ("massive", LOCALE, lines(massive("train", "a b", "a")), "line 1: .*the annotation has other words"),
+        ("massive", LOCALE, lines(massive("train", "a", "a")), "there is no utterance in its test split"),
+        ("sample", "intents/test.jsonl", lines({"text": "a", "intent": "b"}), "line 1: .*'slots' is missing"),
+        (
+            "sample",
+            "intents/test.jsonl",
+            lines({"text": "a", "intent": "b", "slots": [SLOT]}),
+            "line 1: .*offsets 0:2 hold 'a'",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named_by_file_and_place(
+    tmp_path: Path, name: str, path: str, content: str, message: str
+) -> None:
+    lay(tmp_path, layouts()[name] | {path: content})
+    with pytest.raises(DatasetError, match=message) as raised:
+        load_intents(name, tmp_path)
+    named = path if message.startswith(("line", "entry", "the whole")) else path.split("/")[0]
+    assert re.sub("seq.out|label", "seq.in", named) in str(raised.value)
+
+
+def test_a_template_column_is_to_be_filled_in(tmp_path: Path) -> None:
+    lay(
+        tmp_path,
+        {f"intents_csv/mine/{split}.csv": "text,intent,template\na,b,a\nc,d,\n" for split in ("train", "test")},
+    )
+    with pytest.raises(DatasetError, match=r"train\.csv, line 3: .*'template' must be a text that is not blank"):
+        load_intents("mine", tmp_path)
+
+
+# --- real data
+
+
+@cache
+def loaded(name: str) -> IntentData:
+    return load_intents(name, Path(str(DATA)))
+
+
+@real
+@pytest.mark.parametrize(
+    ("name", "sizes", "outside", "intents", "slot_types"),
+    [
+        ("clinc150", (15000, 3000, 4500), (100, 100, 1000), 150, 0),
+        ("clinc150_small", (7500, 3000, 4500), (100, 100, 1000), 150, 0),
+        ("clinc150_imbalanced", (10525, 3000, 4500), (100, 100, 1000), 150, 0),
+        ("clinc150_oos_plus", (15000, 3000, 4500), (250, 100, 1000), 150, 0),
+        ("banking77", (10003, 0, 3080), (0, 0, 0), 77, 0),
+        ("hwu64", (8954, 1076, 1076), (0, 0, 0), 64, 0),
+        ("hwu64_kfold", (9960, 0, 1076), (0, 0, 0), 64, 54),
+        ("snips", (13084, 700, 700), (0, 0, 0), 7, 39),
+        ("snips_original", (13784, 0, 700), (0, 0, 0), 7, 39),
+        ("atis", (4478, 500, 893), (0, 0, 0), 26, 83),
+        ("massive", (11514, 2033, 2974), (0, 0, 0), 60, 55),
+        ("massive_de-DE", (11514, 2033, 2974), (0, 0, 0), 60, 55),
+        ("massive_ko-KR", (11514, 2033, 2974), (0, 0, 0), 60, 55),
+        ("massive_zh-CN", (11514, 2033, 2974), (0, 0, 0), 60, 55),
+    ],
+)
+def test_real_sizes(
+    name: str, sizes: tuple[int, int, int], outside: tuple[int, int, int], intents: int, slot_types: int
+) -> None:
+    data = loaded(name)
+    assert (len(data.train), len(data.valid), len(data.test)) == sizes
+    apart = data.out_of_scope
+    assert (len(apart.train), len(apart.valid), len(apart.test)) == outside
+    assert len(data.intents) == intents
+    assert len(slots(data)) == slot_types
+    assert {utterance.slots is not None for utterance in (*data.train, *data.valid, *data.test)} == {slot_types > 0}
+
+
+@real
+def test_real_digests() -> None:
+    folder = Path(str(DATA))
+    there = {
+        name: dataset for name, dataset in intent_datasets(folder).items() if dataset.present(folder) and dataset.digest
+    }
+    assert {*KNOWN} - {"sample"} <= {*there}
+    assert {name: dataset.hashed(folder) for name, dataset in there.items()} == {
+        name: dataset.digest for name, dataset in there.items()
+    }
+
+
+@real
+@pytest.mark.parametrize("locale", ["en-US", "de-DE", "ko-KR", "zh-CN"])
+def test_real_marked_slots(locale: str) -> None:
+    """Against the annotation with each bracket replaced; white space apart where the texts have none between words."""
+    (path,) = (Path(str(DATA)) / "massive_1.1").rglob(f"{locale}.jsonl")
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    data = loaded("massive" if locale == "en-US" else f"massive_{locale}")
+    read = {"train": iter(data.train), "dev": iter(data.valid), "test": iter(data.test)}
+    for record in records:
+        utterance = next(read[record["partition"]])
+        assert (utterance.text, utterance.intent) == (record["utt"], record["intent"])
+        template = re.sub(r"\[(\w+) : [^]]+\]", r"{\1}", record["annot_utt"])
+        values = re.findall(r"\[\w+ : ([^]]+)\]", record["annot_utt"])
+        if locale == "zh-CN":
+            assert "".join(str(marked(utterance)).split()) == "".join(template.split())
+        else:
+            assert marked(utterance) == template
+            assert [slot.value for slot in utterance.slots or ()] == values
+
+
+@real
+@pytest.mark.parametrize("name", ["snips", "atis"])
+def test_real_tagged_slots(name: str) -> None:
+    """The words with every I- dropped and every B- replaced: these two sets have no stray I-."""
+    folder = Path(str(DATA)) / f"{name}_slotgated" / "data" / name / "test"
+    said, tagged = ((folder / file).read_text(encoding="utf-8").splitlines() for file in ("seq.in", "seq.out"))
+    for utterance, line, tags in zip(loaded(name).test, said, tagged, strict=True):
+        kept = [
+            f"{{{tag[2:]}}}" if tag.startswith("B-") else word
+            for word, tag in zip(line.split(), tags.split(), strict=True)
+            if not tag.startswith("I-")
+        ]
+        assert str(marked(utterance)).split() == kept
+
+
+@real
+def test_real_original_snips_is_well_decoded() -> None:
+    data = loaded("snips_original")
+    said = "".join(utterance.text for utterance in (*data.train, *data.test))
+    assert said.encode()  # no surrogate is left
+    assert not re.search("[\u00c2\u00c3][\u0080-\u00bf]|\ufffd", said)  # UTF-8 that was read as Latin-1
+
+
+@real
+def test_real_splits_that_remarks_speak_of() -> None:
+    full, plus = (loaded(name) for name in ("clinc150", "clinc150_oos_plus"))
+    assert (full.train, full.valid, full.test) == (plus.train, plus.valid, plus.test)
+    assert (len(full.with_out_of_scope().train), len(plus.with_out_of_scope().train)) == (15100, 15250)
+    assert len(full.with_out_of_scope().test) == 5500
+    assert len(full.with_out_of_scope().intents) == 151
+    usual, fold = (loaded(name).test for name in ("hwu64", "hwu64_kfold"))
+    assert Counter((each.text.lower().strip(), each.intent) for each in usual) == Counter(
+        (each.text.lower().strip(), each.intent) for each in fold
+    )
+    assert {name for remarks in SPLIT_REMARKS.values() for name in remarks} <= {*KNOWN}

@@ -1,0 +1,251 @@
+"""Comparisons find planted differences and no others, know what cannot be compared, and count how many they are."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.reporting.compare import (
+    compare,
+    compare_all,
+    comparison_json,
+    comparison_text,
+    holm,
+    probability,
+)
+from turnwise.evaluation.reporting.markdown import escaped
+from turnwise.evaluation.results import Results, ResultsError, write_results
+from turnwise.evaluation.statistics import DRAWINGS, Statistic
+
+Array = npt.NDArray[np.float64]
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a folder of results: `write(name, outcomes, data set=hash, …)`."""
+
+    def written(name: str, outcomes: Sequence[Outcome], **hashes: str) -> Path:
+        results = Results(
+            name,
+            "toy",
+            data=[
+                {"name": dataset, "tasks": ["toy", "intents"], "sha256": digest} for dataset, digest in hashes.items()
+            ],
+        )
+        results.add(outcomes)
+        write_results(results, tmp_path / name)
+        return tmp_path / name
+
+    return written
+
+
+def flips(chance: float, seed: int, runs: int = 1, examples: int = 400) -> Array:
+    return (np.random.default_rng(seed).random((runs, examples)) < chance).astype(float)
+
+
+def figure(evidence: Array, dataset: str = "toy", metric: str = "accuracy", statistic: Statistic = "mean") -> Outcome:
+    return Outcome("intents", dataset, "1-shot", metric, evidence, statistic)
+
+
+def test_planted_differences_are_found(write: Write) -> None:
+    base = write("base", [figure(flips(0.6, 1), "up"), figure(flips(0.6, 2), "down"), figure(flips(0.6, 3), "same")])
+    other = write("other", [figure(flips(0.8, 4), "up"), figure(flips(0.4, 5), "down"), figure(flips(0.6, 6), "same")])
+    up, down, same = compare(base, other)
+    assert [found.verdict for found in (up, down, same)] == ["better", "worse", "no clear difference"]
+    for found in (up, down, same):
+        assert found.first is not None
+        assert found.second is not None
+        assert found.difference == pytest.approx(found.second - found.first)
+        assert found.low is not None
+        assert found.high is not None
+        assert found.low <= found.difference <= found.high
+        assert found.p <= found.corrected <= 1
+    assert up.low > 0 > down.high
+    assert same.low < 0 < same.high
+
+
+def test_less_is_better_where_the_metric_says_so(write: Write) -> None:
+    evidence = flips(0.5, 1)[..., None] + [0.0, 1.0]
+    base = write("base", [figure(evidence, metric="uniformity", statistic="log ratio")])
+    other = write("other", [figure(evidence * [0.9, 1.0], metric="uniformity", statistic="log ratio")])
+    (found,) = compare(base, other)
+    assert found.difference < 0
+    assert found.verdict == "better"
+    assert compare(other, base)[0].verdict == "worse"
+
+
+def test_examples_are_paired(write: Write) -> None:
+    """A model that is right in ten more places is clearly better, though the intervals of the two overlap by far."""
+    first = flips(0.5, 1)
+    second = first.copy()
+    second[0, np.flatnonzero(first[0] == 0)[:10]] = 1
+    before, after = figure(first), figure(second)
+    assert before.row().high > after.row().value
+    (found,) = compare(write("base", [before]), write("other", [after]))
+    assert found.verdict == "better"
+
+
+def test_a_model_is_not_better_than_itself(write: Write) -> None:
+    pairs = np.stack([flips(0.6, 2), flips(0.6, 3)], -1)
+    base = write("base", [figure(flips(0.6, 1, runs=3)), figure(pairs, "pairs", statistic="pearson")])
+    for found in compare(base, base):
+        assert (found.difference, found.low, found.high, found.p, found.corrected) == (0, 0, 0, 1, 1)
+        assert found.verdict == "no clear difference"
+
+
+def test_p_values_are_those_of_the_drawings(write: Write) -> None:
+    first, second = figure(flips(0.6, 1, runs=2)), figure(flips(0.63, 2, runs=2))
+    (found,) = compare(write("base", [first]), write("other", [second]))
+    differences = second.drawings() - first.drawings()
+    above, below = sum(d >= 0 for d in differences), sum(d <= 0 for d in differences)
+    assert found.p == pytest.approx(min(1, 2 * (1 + min(above, below)) / (1 + DRAWINGS)))
+    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(differences, [2.5, 97.5])), abs=1e-4)
+
+
+def test_p_values_of_equal_models_are_below_a_level_about_that_often() -> None:
+    """400 pairs of equally good models: a p-value below 0.1 should come up in about 10% of them."""
+    small = 0
+    for seed in range(400):
+        first, second = (figure(flips(0.7, 2 * seed + place, examples=150)) for place in range(2))
+        small += probability(second.drawings(seed, 200) - first.drawings(seed, 200)) < 0.1
+    assert 0.06 < small / 400 < 0.15
+
+
+def test_many_clear_differences_stay_clear(write: Write) -> None:
+    """With no more drawings than for one figure, none of 60 could be clear after the correction."""
+    base = write("base", [figure(flips(0.2, place, examples=60), f"toy {place}") for place in range(60)])
+    other = write("other", [figure(flips(0.9, 99 + place, examples=60), f"toy {place}") for place in range(60)])
+    found = compare(base, other)
+    assert {one.verdict for one in found} == {"better"}
+    assert max(one.corrected for one in found) < 0.05
+
+
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_holm_steps_down(values: list[float]) -> None:
+    """A hypothesis falls if it and all with smaller p-values fall: each is held against the level over how many are left."""
+    corrected = holm(values)
+    order = sorted(range(len(values)), key=lambda place: values[place])
+    running = 0.0
+    for step, place in enumerate(order):
+        running = max(running, min(1.0, values[place] * (len(values) - step)))
+        assert corrected[place] == pytest.approx(running)
+
+
+def test_what_cannot_be_compared_is_listed_with_the_reason(write: Write) -> None:
+    scored = np.stack([flips(0.5, 1), flips(0.5, 2)], -1)
+    constant = np.ones((1, 5, 2))
+    base = write(
+        "base",
+        [
+            figure(flips(0.5, 1), "fine"),
+            figure(flips(0.5, 1), "hash"),
+            figure(flips(0.5, 1), "unhashed"),
+            figure(flips(0.5, 1), "runs"),
+            figure(flips(0.5, 1), "examples"),
+            figure(scored, "statistic", statistic="pearson"),
+            figure(scored, "truth", statistic="auroc"),
+            figure(scored, "gold", statistic="pearson"),
+            figure(constant, "undefined", statistic="spearman"),
+            figure(flips(0.5, 1), "lost"),
+        ],
+        fine="00",
+        hash="01",
+        unhashed="02",
+    )
+    other = write(
+        "other",
+        [
+            figure(flips(0.5, 1), "new"),
+            figure(flips(0.5, 3), "fine"),
+            figure(flips(0.5, 1), "hash"),
+            figure(flips(0.5, 1), "unhashed"),
+            figure(flips(0.5, 1, runs=2), "runs"),
+            figure(flips(0.5, 1, examples=1_399), "examples"),
+            figure(scored, "statistic", statistic="spearman"),
+            figure(1 - scored, "truth", statistic="auroc"),
+            figure(1 - scored, "gold", statistic="pearson"),
+            figure(constant, "undefined", statistic="spearman"),
+        ],
+        fine="00",
+        hash="99",
+    )
+    found = {one.dataset: one for one in compare(base, other)}
+    reasons = {dataset: one.reason for dataset, one in found.items()}
+    assert reasons == {
+        "fine": "",
+        "hash": "the files of hash differ",
+        "unhashed": "the files of unhashed differ",
+        "runs": "1 and 2 runs",
+        "examples": "400 and 1,399 test examples",
+        "statistic": "it is not the same statistic",
+        "truth": "the test examples are not the same",
+        "gold": "the test examples are not the same",
+        "undefined": "a figure is undefined",
+        "lost": f"only {base} has it",
+        "new": f"only {other} has it",
+    }
+    assert list(reasons)[-1] == "new"
+    assert found["fine"].p == found["fine"].corrected
+    for dataset in set(reasons) - {"fine"}:
+        assert found[dataset].verdict == "not comparable"
+        assert found[dataset].p is None
+    assert found["lost"].second is None
+    assert found["new"].first is None
+    content = json.loads(json.dumps(comparison_json(list(found.values())), allow_nan=False))
+    assert [one["dataset"] for one in content] == list(found)
+    assert content[0]["difference"] == found["fine"].difference
+    assert next(one["first"] for one in content if one["dataset"] == "undefined") is None
+    text = comparison_text(list(found.values()))
+    assert "better than" in text.splitlines()[0]
+    assert "0 of 1 figures" in text.splitlines()[0]
+    assert text.count("\n- intents, ") == 10
+    assert "- intents, hash, 1-shot, accuracy: the files of hash differ\n" in text
+
+
+def test_several_models_are_compared_with_the_first(write: Write) -> None:
+    first = write("first", [figure(flips(0.5, 1), "a"), figure(flips(0.5, 2), "b")])
+    better = write("better", [figure(flips(0.9, 3), "a"), figure(flips(0.9, 4), "b")])
+    mixed = write("mixed", [figure(flips(0.1, 5), "a"), figure(flips(0.5, 6), "b")])
+    found = compare_all([first, better, mixed])
+    assert [(one.other, one.dataset) for one in found] == [
+        (str(other), name) for other in (better, mixed) for name in "ab"
+    ]
+    assert [one.verdict for one in found] == ["better", "better", "worse", "no clear difference"]
+    assert found[0].corrected == pytest.approx(found[0].p * 4)
+    lines = comparison_text(found).splitlines()
+    base, above, both = (escaped(folder) for folder in (first, better, mixed))
+    correction = "corrected for 4 comparisons by Holm."
+    assert (
+        lines[0]
+        == f"{above} is better than {base} in 2 of 2 figures, worse in 0, no clear difference in 0; {correction}"
+    )
+    assert (
+        lines[2]
+        == f"{both} is better than {base} in 0 of 2 figures, worse in 1, no clear difference in 1; {correction}"
+    )
+    assert sum(line.startswith("| intents | ") for line in lines) == 4
+    assert sum("**better** |" in line for line in lines) == 2
+
+
+def test_nothing_in_common(write: Write) -> None:
+    found = compare(write("base", [figure(flips(0.5, 1), "a")]), write("other", [figure(flips(0.5, 1), "b")]))
+    assert comparison_text(found).startswith("None of the figures of")
+
+
+def test_folders_without_results_are_refused(write: Write, tmp_path: Path) -> None:
+    good = write("good", [figure(flips(0.5, 1))])
+    for folders in ((tmp_path / "none", good), (good, tmp_path / "none")):
+        with pytest.raises(ResultsError, match="none"):
+            compare(*folders)
+    with pytest.raises(ResultsError, match="two folders"):
+        compare_all([good])
+    (good / "outcomes.parquet").unlink()
+    with pytest.raises(ResultsError, match=r"outcomes\.parquet is not there"):
+        compare(good, good)

@@ -1,0 +1,135 @@
+"""Markdown tables hold every printed figure and ours, in the paper's order, whatever the names are."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers.filled import NASTY, results, row, table, wide
+from turnwise.evaluation.outcomes import Outcome, lower_is_better
+from turnwise.evaluation.reporting.cells import digits_of, number, our_cells, short, signed, sizes
+from turnwise.evaluation.reporting.markdown import escaped, markdown, table_text
+from turnwise.evaluation.results import Results
+
+
+def lines_of(text: str) -> list[list[str]]:
+    """The cells of all lines of a table; bars within them have a backslash before."""
+    return [line[2:-2].split(" | ") for line in text.splitlines() if line.startswith("| ")]
+
+
+def test_a_table_has_the_paper_s_lines_and_then_ours() -> None:
+    cells = lines_of(table_text(table(), "mine"))
+    assert [line[0] for line in cells] == [
+        *("model", "*1-shot*", "BERT", "DSE (proposed)", "**mine**", "95% interval", "difference to DSE"),
+        *(
+            "*5-shot*",
+            "DSE (proposed)",
+            "**mine**",
+            "95% interval",
+            "difference to DSE",
+            "*large models*",
+            "BERT-large",
+        ),
+    ]
+    assert cells[0][1:] == list(table().columns)
+    assert cells[2][1:] == ["36.98", "–", "62.51", "2.00"]
+    assert cells[4][1:] == ["**65.00**", "**41.00**", "**79.60**", "–"]
+    assert cells[5][1:] == ["64.00 to 66.00", "40.00 to 42.00", "78.00 to 81.00", ""]
+    assert cells[6][1:] == ["+2.47", "−2.12", "+0.03", ""]
+    assert cells[9][1:] == ["**70.00**<sup>a</sup>", "**undefined**", "**12.00**", "**1.20**"]
+    assert cells[11][1:] == ["−8.73", "", "", "−0.30"]
+
+
+def test_notes_stand_below_and_once() -> None:
+    text = table_text(table())
+    assert text.count("other texts") == 1
+    assert "- <sup>a</sup> Not like for like: other texts; fewer of them\n" in text
+    assert "- Delta is not the paper's\n" in text
+    assert "- Runs × test examples: 10 × 4,500\n" in text
+
+
+def test_verdicts_know_the_interval_and_the_metric() -> None:
+    first, second, third = (our_cells(table(), group) for group in table().groups)
+    assert [cell and cell.verdict for cell in first] == ["better", "worse", "within", None]
+    assert [cell and cell.verdict for cell in second] == ["worse", "", "", "better"]
+    assert third == []
+
+
+def test_every_line_has_as_many_cells_as_there_are_columns() -> None:
+    for filled in (table(), wide()):
+        assert {len(line) for line in lines_of(table_text(filled))} == {len(filled.columns) + 1}
+    for block in markdown(results()).split("\n\n"):
+        assert len({len(line) for line in lines_of(block)}) <= 1
+
+
+def test_all_parts_are_there() -> None:
+    text = markdown(results())
+    headings = [line for line in text.splitlines() if line.startswith("#")]
+    assert [heading.split(":")[0] for heading in headings] == [
+        *(
+            f"# {results().model}",
+            "## DSE, Table 2",
+            "## Wide",
+            "## Other figures",
+            "## Data sets",
+            "## Missing data sets",
+            "## Taken with",
+        )
+    ]
+    others = text.split("## Other figures")[1].split("##")[0]
+    assert others.count("| responses |") == 30
+    assert "| intents |" not in others
+    assert f"`{'ab' * 32}`" in text
+    assert "https://example.org/epsilon" in text
+    assert "- seeds: \\[1, 2\\]" in text
+    assert "- turnwise: " in text
+    assert "<script>" not in text
+
+
+def test_without_tables_there_is_a_list_of_figures() -> None:
+    found = Results("model", "intents")
+    found.add([Outcome("intents", "toy", "1-shot prototypes", "accuracy", np.array([[1.0, 0, 1, 1], [1.0, 1, 1, 0]]))])
+    lines = markdown(found).splitlines()
+    assert lines[0] == "# model"
+    assert lines[2] == "| task | data set | setting | metric | value | 95% interval | runs |"
+    assert re.fullmatch(
+        r"\| intents \| toy \| 1-shot prototypes \| accuracy \| 75\.00 \| \d+\.00 to \d+\.00 \| 2 \|", lines[4]
+    )
+
+
+@given(st.text())
+def test_escaped_text_stays_in_its_cell(text: str) -> None:
+    assert len(lines_of(f"| {escaped(text)} | x |")[0]) == 2
+    assert len(escaped(text).splitlines()) <= 1
+    assert re.sub(r"\\(.)", r"\1", escaped(text)) == " ".join(text.split())
+
+
+def test_nothing_of_a_name_is_taken_for_markup() -> None:
+    assert not re.search(r"(?<!\\)[`*_<>|\[\]]", escaped(NASTY))
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "plain", "difference"),
+    [
+        (1.005, 2, "1.00", "+1.00"),
+        (-0.001, 2, "0.00", "±0.00"),
+        (-3.14159, 3, "−3.142", "−3.142"),
+        (12.0, 0, "12", "+12"),
+        (float("nan"), 2, "undefined", "undefined"),
+    ],
+)
+def test_numbers(value: float, digits: int, plain: str, difference: str) -> None:
+    assert number(value, digits) == plain
+    assert signed(value, digits) == difference
+
+
+def test_small_things() -> None:
+    assert number(None, 2) == "–"
+    assert (digits_of(9.9, None), digits_of(-10.0, 1.0)) == (3, 2)
+    assert (short("runs/dse/"), short("BAAI/bge"), short("minilm"), short("")) == ("dse", "bge", "minilm", "ours")
+    assert all(map(lower_is_better, ("uniformity", "alignment", "FPR95", "adversary first")))
+    assert not any(map(lower_is_better, ("accuracy", "MRR", "AUROC", "R10@1")))
+    assert sizes(table()) == "10 × 4,500"
+    assert row("Alpha", 1, 0, 2).n == 4_500

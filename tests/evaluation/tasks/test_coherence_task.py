@@ -1,0 +1,325 @@
+"""The task of coherence: how its puzzles are drawn, what models that know and models that guess get, and who can be asked."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import kendalltau
+from torch import nn
+
+from turnwise.core.dialogue import same_text
+from turnwise.core.progress import Progress, silent
+from turnwise.corpus.responses import Candidates
+from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.evaluation.evaluation_protocols import PROTOCOLS
+from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.runner import EvaluationError, evaluate
+from turnwise.evaluation.tasks.coherence import Puzzle, coherence, drawn_puzzles, whole_dialogues
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.compose import Composer
+from turnwise.models.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, Marked
+from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.loading import judged
+from turnwise.models.reranker import Reranker
+
+_SPECIAL = {END_OF_TURN: 1, INSERT: 2, DELETE: 3, SEARCH: 4}
+
+
+def letter(number: int) -> str:
+    return chr(ord("a") + number)
+
+
+#: Dialogues by topic: of topic 'a' turn 2 is 'a2', so that whose it is and when it was said can be read off it.
+EXAMPLES = [
+    Candidates(
+        tuple(f"{letter(topic)}{turn}" for turn in range(size)),
+        (f"{letter(topic)}{size}", "wrong", f"{letter(topic)} or so"),
+        (True, False, True),
+    )
+    for topic, size in enumerate((1, 2, 3, 4, 5, 7, 9, 12))
+]
+
+
+class Reader:
+    """A re-ranker whose tokens are whole texts; its heads are told what they are shown."""
+
+    def __init__(self, heads: dict[str, Callable[[list[str], str], Sequence[float]]]):
+        self.max_length = 64
+        self.window = 5
+        self.heads = heads
+        self._ids: dict[str, int] = {}
+
+    @property
+    def composer(self) -> Composer:
+        around = np.array([5], np.int32)
+        return Composer(around, around, around, around, {}, -1, 10**6, _SPECIAL)
+
+    def tokens(self, texts: Sequence[str]) -> dict[str, Tokens]:
+        return {text: np.array([self._ids.setdefault(text, 10 + len(self._ids))], np.int32) for text in texts}
+
+    def logits(
+        self, task: str, marked: Sequence[Marked], *, progress: Progress = silent
+    ) -> list[npt.NDArray[np.float32]]:
+        texts = {number: text for text, number in self._ids.items()}
+        shown = [[texts[token] for token in each.tokens.tolist() if token in texts] for each in marked]
+        return [
+            np.array(
+                self.heads[task](said, "") if task == "deletion" else self.heads[task](said[:-1], said[-1]), np.float32
+            )
+            for said in shown
+        ]
+
+
+def _topics(said: list[str], target: str) -> list[float]:
+    """How few of the others have the same topic."""
+    return [-float(sum(other[0] == text[0] for other in said)) for text in said]
+
+
+def _gaps(said: list[str], target: str) -> list[float]:
+    place = sum(int(text[1:]) < int(target[1:]) for text in said)
+    return [float(gap == place) for gap in range(len(said) + 1)]
+
+
+def _before(said: list[str], target: str) -> list[float]:
+    return [float(int(text[1:]) + 1 == int(target[1:])) for text in said]
+
+
+def _nothing(said: list[str], target: str) -> list[float]:
+    return [0.0] * (len(said) + 1)
+
+
+KNOWING = Reader({"selection": _before, "insertion": _gaps, "deletion": _topics, "search": _before})
+
+
+def values(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
+    return {(outcome.setting, outcome.metric): outcome.value for outcome in outcomes}
+
+
+# ---- puzzles
+
+
+def test_a_dialogue_is_a_context_with_its_first_right_response() -> None:
+    wrong = Candidates(("x0", "x1"), ("x2",), (False,))
+    empty = Candidates(("y0", " "), ("",), (True,))
+    found = whole_dialogues([*EXAMPLES[:2], EXAMPLES[0], wrong, empty])
+    assert found == [("a0", "a1"), ("b0", "b1", "b2"), ("x0", "x1")]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from("abcdABCD"), min_size=2, max_size=9).map(tuple), max_size=8), st.integers(0, 99)
+)
+def test_puzzles_are_made_of_a_window_and_a_turn_that_is_not_its_own(
+    dialogues: list[tuple[str, ...]], seed: int
+) -> None:
+    puzzles = drawn_puzzles(dialogues, seed)
+    everything = {same_text(turn) for dialogue in dialogues for turn in dialogue}
+    answerable = [dialogue for dialogue in dialogues if {same_text(turn) for turn in dialogue} != everything]
+    assert len(puzzles) == len(answerable)
+    for dialogue, puzzle in zip(answerable, puzzles, strict=True):
+        size = min(5, len(dialogue))
+        assert puzzle.turns in [dialogue[start : start + size] for start in range(len(dialogue) - size + 1)]
+        assert same_text(puzzle.foreign) in everything - {same_text(turn) for turn in dialogue}
+        assert sorted(puzzle.shuffled) == sorted(puzzle.turns[:-1])
+        planted = list(puzzle.planted)
+        assert planted.pop(puzzle.planted_at) == puzzle.foreign and tuple(planted) == puzzle.turns
+        rest = list(puzzle.rest)
+        rest.insert(puzzle.taken, puzzle.turns[puzzle.taken])
+        assert tuple(rest) == puzzle.turns
+    assert drawn_puzzles(dialogues, seed) == puzzles
+
+
+def test_every_place_is_drawn_as_often_as_any_other() -> None:
+    puzzles = drawn_puzzles([(f"{number}a", f"{number}b", f"{number}c") for number in range(2_000)])
+    counts: list[tuple[int, Callable[[Puzzle], int]]] = [
+        (4, lambda puzzle: puzzle.planted_at),
+        (3, lambda puzzle: puzzle.taken),
+        (2, lambda puzzle: puzzle.shuffled.index(puzzle.turns[-2])),
+    ]
+    for places, place in counts:
+        shares = np.bincount([place(puzzle) for puzzle in puzzles], minlength=places) / len(puzzles)
+        assert shares == pytest.approx([1 / places] * places, abs=0.05)
+
+
+def test_a_part_of_many_dialogues_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnwise.evaluation.tasks.coherence.DIALOGUES", 5)
+    dialogues = [(f"{number}a", f"{number}b") for number in range(50)]
+    first, second = ([int(puzzle.turns[0][:-1]) for puzzle in drawn_puzzles(dialogues, seed)] for seed in (0, 1))
+    assert len(first) == len(second) == 5 and first != second
+    assert first == sorted(first)
+
+
+# ---- figures
+
+
+def test_a_model_that_knows_gets_everything_and_chance_is_stated() -> None:
+    found = values(coherence(KNOWING, EXAMPLES, "toy"))
+    sizes = [min(5, len(example.context) + 1) for example in EXAMPLES]
+    long = [size for size in sizes if size > 2]
+    assert found == pytest.approx(
+        {
+            ("misfit, re-ranker", "accuracy"): 1,
+            ("misfit, re-ranker", "chance"): np.mean([1 / (size + 1) for size in sizes]),
+            ("place, re-ranker", "accuracy"): 1,
+            ("place, re-ranker", "chance"): np.mean([1 / size for size in sizes]),
+            ("predecessor, re-ranker", "accuracy"): 1,
+            ("predecessor, re-ranker", "chance"): np.mean([1 / (size - 1) for size in long]),
+            ("order, re-ranker", "adjacent pairs"): 1,
+            ("order, re-ranker", "chance"): np.mean([1 / size for size in sizes]),
+            ("order, re-ranker", "Kendall's τ"): 1,
+        }
+    )
+
+
+def test_ties_never_favour_the_model() -> None:
+    blank = Reader(
+        {
+            "insertion": _nothing,
+            "deletion": lambda said, _: [0.0] * len(said),
+            "search": lambda said, _: [0.0] * len(said),
+        }
+    )
+    found = values(coherence(blank, EXAMPLES, "toy"))
+    for setting in ("misfit", "place", "predecessor"):
+        assert found[f"{setting}, re-ranker", "accuracy"] == 0
+
+
+def gaps_by(rank: Callable[[str], int]) -> Callable[[list[str], str], list[float]]:
+    """A head that has turns said in the order of their ranks: 1 for the one gap where a turn then belongs, else 0."""
+
+    def head(said: list[str], target: str) -> list[float]:
+        before = sum(rank(text) < rank(target) for text in said)
+        return [9.0 if gap == before else -9.0 for gap in range(len(said) + 1)]
+
+    return head
+
+
+def test_the_figures_of_an_order_worked_out_by_hand() -> None:
+    """A head that has everything said backwards gets no pair, and the opposite order."""
+    backwards = Reader({"insertion": gaps_by(lambda text: -int(text[1:]))})
+    found = values(coherence(backwards, EXAMPLES, "toy"))
+    assert found["order, re-ranker", "adjacent pairs"] == 0
+    assert found["order, re-ranker", "Kendall's τ"] == -1
+    assert not any(setting.startswith(("misfit", "predecessor")) for setting, _ in found)
+
+
+@settings(deadline=None)
+@given(st.integers(2, 5).flatmap(lambda size: st.permutations(range(size))))
+def test_the_order_is_measured_as_by_scipy(said: list[int]) -> None:
+    """A head that has turns said in any order whatever."""
+    head = Reader({"insertion": gaps_by(lambda text: said.index(int(text[1:])))})
+    truth = tuple(f"a{number}" for number in range(len(said)))
+    planted = [Candidates(truth[:-1], truth[-1:], (True,)), Candidates(("b0",), ("b1",), (True,))]
+    outcomes = {outcome.metric: outcome.evidence[0, 0] for outcome in coherence(head, planted, "toy")}
+    assert outcomes["Kendall's τ"] == pytest.approx(kendalltau(range(len(said)), said).statistic)
+    assert outcomes["adjacent pairs"] == np.mean([second == first + 1 for first, second in pairwise(said)])
+
+
+def test_equal_turns_are_not_held_against_a_model() -> None:
+    """Where a turn repeats another, every answer that makes the same window is right."""
+    same = [Candidates(("m0", "m0", "m0"), ("m0",), (True,)), Candidates(("n0",), ("n1",), (True,))]
+    for head in (_gaps, _nothing):
+        found = values(coherence(Reader({"insertion": head, "search": lambda said, _: [0.0] * len(said)}), same, "toy"))
+        assert found["predecessor, re-ranker", "accuracy"] == found["predecessor, re-ranker", "chance"] == 1
+        assert found["place, re-ranker", "chance"] == (1 + 1 / 2) / 2
+        assert found["place, re-ranker", "accuracy"] == (1 if head is _gaps else 1 / 2)
+    assert found["order, re-ranker", "adjacent pairs"] >= 1 / 2
+
+
+class Topics:
+    """An encoder that sees topics alone, and notes how long texts may be."""
+
+    def encode(
+        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        assert normalise and max_length == 128
+        return np.array([[text[0] == letter(topic) for topic in range(8)] for text in inputs], np.float32)
+
+
+def test_an_encoder_is_asked_for_the_misfit_by_its_neighbours() -> None:
+    """A turn between two others of its dialogue is told from them; at an end, so is its one neighbour's mean from its own."""
+    outcomes = coherence(Topics(), EXAMPLES, "toy")
+    assert [(outcome.setting, outcome.metric) for outcome in outcomes] == [
+        ("misfit, cosine", "accuracy"),
+        ("misfit, cosine", "chance"),
+    ]
+    for puzzle, right in zip(drawn_puzzles(whole_dialogues(EXAMPLES)), outcomes[0].evidence[0].tolist(), strict=True):
+        said = [turn[0] for turn in puzzle.planted]
+        means = []
+        for place in range(len(said)):
+            near = [said[other] for other in (place - 1, place + 1) if 0 <= other < len(said)]
+            means.append(sum(other == said[place] for other in near) / len(near))
+        others = means[: puzzle.planted_at] + means[puzzle.planted_at + 1 :]
+        assert right == (means[puzzle.planted_at] < min(others))
+
+
+def test_guesses_get_what_chance_says() -> None:
+    random = np.random.default_rng(7)
+    guess = Reader(
+        {
+            "insertion": lambda said, _: random.normal(size=len(said) + 1).tolist(),
+            "deletion": lambda said, _: random.normal(size=len(said)).tolist(),
+            "search": lambda said, _: random.normal(size=len(said)).tolist(),
+        }
+    )
+    examples = [
+        Candidates((f"{number} a", f"{number} b", f"{number} c"), (f"{number} d",), (True,)) for number in range(400)
+    ]
+    found = values(coherence(guess, examples, "toy"))
+    for setting, metric in (
+        ("misfit", "accuracy"),
+        ("place", "accuracy"),
+        ("predecessor", "accuracy"),
+        ("order", "adjacent pairs"),
+    ):
+        assert found[f"{setting}, re-ranker", metric] == pytest.approx(
+            found[f"{setting}, re-ranker", "chance"], abs=0.08
+        )
+    assert found["order, re-ranker", "Kendall's τ"] == pytest.approx(0, abs=0.08)
+
+
+def test_data_without_another_dialogue_is_refused() -> None:
+    for few in ([], EXAMPLES[:1], [Candidates(("a",), ("b",), (False,))] * 2):
+        with pytest.raises(DatasetError, match="toy has no dialogue of two turns or more"):
+            coherence(KNOWING, few, "toy")
+
+
+# ---- who is asked
+
+
+@pytest.fixture(scope="module")
+def reranker(tiny_folder: Callable[[str], Path]) -> Reranker:
+    backbone = Backbone.load(str(tiny_folder("bert")))
+    backbone.add_tokens((END_OF_TURN, INSERT, DELETE, SEARCH))
+    torch.manual_seed(1)
+    return Reranker(
+        backbone, {task: nn.Linear(backbone.hidden, 1) for task in ("selection", "insertion", "deletion", "search")}
+    )
+
+
+def test_a_re_ranker_is_measured_on_a_sample_world(reranker: Reranker, sample_world: Callable[[int], Path]) -> None:
+    world = sample_world(60)
+    results = evaluate(reranker, world, tasks=["coherence"], name="tiny")
+    assert {(row.task, row.dataset) for row in results.rows} == {("coherence", "sample")}
+    settings = [f"{tool}, re-ranker" for tool in ("misfit", "place", "order", "predecessor")]
+    assert list(dict.fromkeys(row.setting for row in results.rows)) == settings
+    for row in results.rows:
+        assert row.low <= row.value + 1e-9 and row.value <= row.high + 1e-9
+        assert -1 <= row.value <= 1
+    assert evaluate(reranker, world, tasks=["coherence"], name="tiny").rows == results.rows
+
+
+def test_a_re_ranker_without_the_heads_is_passed_over(reranker: Reranker, sample_world: Callable[[int], Path]) -> None:
+    only = Reranker(reranker.backbone, {"selection": reranker.heads["selection"]})  # type: ignore[dict-item]
+    suits = PROTOCOLS["coherence"].suits
+    assert suits(judged(reranker)) and suits(judged(Topics())) and not suits(judged(only))
+    assert evaluate(only, sample_world(60), suite="ums", pictures=False).facts["left out"].keys() >= {"coherence"}
+    with pytest.raises(EvaluationError, match="nothing of coherence can be run"):
+        evaluate(only, sample_world(60), tasks=["coherence"])

@@ -1,0 +1,583 @@
+"""Semantic compression measured: against plain NumPy, λ from validation alone, and from training to results by the command line."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tests.helpers.drawn import Drawn
+from tests.helpers.tiny import corpus, folder, recipe
+from turnwise import Dialogue, Turn, train
+from turnwise.cli import app
+from turnwise.cli.compress import _SOURCES
+from turnwise.core.dialogue import USER, Slot
+from turnwise.corpus.slots.built_in import BuiltInDetector
+from turnwise.corpus.slots.detecting import detect_store
+from turnwise.corpus.slots.template import ONE_MARK, SlotMarks, Template
+from turnwise.corpus.store import StoreWriter
+from turnwise.corpus.synthetic.sample_sets import labelled_utterances
+from turnwise.evaluation.compressing import choose_share, set_compression
+from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.evaluation.datasets.intents import IntentData, OutOfScope, Utterance, load_intents
+from turnwise.evaluation.outcomes import COUNTS, TEMPLATE_SHARE, Outcome
+from turnwise.evaluation.runner import evaluate
+from turnwise.evaluation.tasks.compressed import (
+    CURVE,
+    SHARES,
+    Mixed,
+    best_share,
+    compressed_geometry,
+    compressed_intents,
+    share_curve,
+)
+from turnwise.evaluation.tasks.intents import MAX_LENGTH, nearest_validation
+from turnwise.models.compression import SOURCES, Compression, CompressionError, Source
+from turnwise.models.encoder import Encoder
+from turnwise.models.loading import load_folder
+from turnwise.models.vector_cache import Embedder
+
+Array = npt.NDArray[np.float64]
+
+
+def unit(vectors: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+class Side:
+    """Vectors of texts, or of the templates of inputs, from a made-up encoder that reads nothing but texts."""
+
+    def __init__(self, made: Any, templates: bool):
+        self.made, self.templates = made, templates
+
+    def read(self, item: Any) -> str:
+        if isinstance(item, str):
+            return item
+        (turn,) = item
+        return ONE_MARK.text(Template.of(turn)) if self.templates else turn.text
+
+    def encode(
+        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        vectors = self.made.encode([self.read(item) for item in inputs], max_length=max_length)
+        return unit(vectors) if normalise or self.templates else vectors
+
+
+class Placed:
+    """Vectors on the unit circle, at these degrees."""
+
+    def __init__(self, degrees: dict[str, float]):
+        self.degrees = degrees
+
+    def encode(self, inputs: Sequence[str], *, max_length: int | None = None) -> npt.NDArray[np.float32]:
+        angles = np.radians([self.degrees[text] for text in inputs])
+        return np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+
+
+def asked(text: str, intent: str, value: str = "") -> Utterance:
+    """An utterance of a data set that marks slots: this value, or none."""
+    start = text.index(value) if value else 0
+    return Utterance(text, intent, (Slot("what", value, start, start + len(value)),) if value else ())
+
+
+# ---- the mixture
+
+
+@settings(deadline=None)
+@given(st.floats(0, 1), st.lists(st.text("abcd", min_size=1), min_size=1, max_size=6))
+def test_a_mixture_is_the_equation_of_both_sides(share: float, texts: list[str]) -> None:
+    own, other = Drawn(), Drawn(axes=True)
+    found = Mixed(Side(own, False), Side(other, True), share)
+    expected = np.stack([share * other.unit(text) + (1 - share) * own.unit(text) for text in texts])
+    np.testing.assert_allclose(found.encode(texts, max_length=7), expected, atol=1e-6)
+    np.testing.assert_allclose(found.encode(texts, normalise=True, max_length=7), unit(expected), atol=1e-5)
+    assert own.lengths == other.lengths == [7, 7]
+
+
+def test_opposites_in_equal_shares_are_no_direction() -> None:
+    found = Mixed(Side(Placed({"up": 90}), False), Side(Placed({"up": 270}), True), 0.5).encode(["up"], normalise=True)
+    assert np.isfinite(found).all() and np.abs(found).max() < 1e-3
+
+
+@given(st.dictionaries(st.floats(0, 1), st.sampled_from([0.0, 0.5, 0.75]), min_size=1, max_size=8))
+def test_the_best_share_is_the_smallest_of_the_highest(curve: dict[float, float]) -> None:
+    best = best_share(curve)
+    assert curve[best] == max(curve.values())
+    assert not any(share < best and accuracy == curve[best] for share, accuracy in curve.items())
+
+
+def test_ties_do_not_depend_on_the_order() -> None:
+    assert best_share({0.5: 0.9, 0.1: 0.8, 0.2: 0.9}) == best_share({0.2: 0.9, 0.1: 0.8, 0.5: 0.9}) == 0.2
+
+
+# ---- the curve
+
+
+DATA = IntentData(
+    "made_up",
+    "none",
+    (
+        *(asked(f"play {value} now", "play", value) for value in ("jazz", "blues", "rock", "soul")),
+        *(asked(f"dim the {value}", "dim", value) for value in ("hall", "study", "attic")),
+        asked("never mind", "stop"),
+        asked("that will do", "stop"),
+    ),
+    (asked("play funk now", "play", "funk"), asked("dim the porch", "dim", "porch"), asked("stop that", "stop")),
+    (
+        *(asked(f"play {value} please", "play", value) for value in ("jazz", "swing")),
+        *(asked(f"please dim the {value}", "dim", value) for value in ("hall", "cellar")),
+        *(asked(text, "stop") for text in ("stop", "enough of it", "that will do")),
+    ),
+    OutOfScope(("who are you",), ("how old are you",), ("what are you",)),
+)
+
+
+def restated_nearest(train: Sequence[Utterance], asked_for: Sequence[Utterance], share: float) -> float:
+    """1-NN by cosine of mixtures, in a double loop: utterances, and the template of each that has a slot, are the references."""
+
+    def vector(text: str, template: str) -> Array:
+        return unit(share * Other().unit(template) + (1 - share) * Drawn().unit(text))
+
+    references = [(vector(each.text, shown(each)), each.intent) for each in train]
+    references += [(vector(shown(each), shown(each)), each.intent) for each in train if each.slots]
+    right = 0
+    for each in asked_for:
+        query = vector(each.text, shown(each))
+        right += max(references, key=lambda reference: float(query @ reference[0]))[1] == each.intent
+    return right / len(asked_for)
+
+
+def shown(utterance: Utterance) -> str:
+    """The template as a text; of an utterance without slots, its text."""
+    return utterance.text if utterance.template is None else ONE_MARK.text(utterance.template)
+
+
+class Other(Drawn):
+    """Other vectors than `Drawn` gives, so that a text is not its own template, as behind a layer."""
+
+    def vector(self, text: str) -> npt.NDArray[np.float32]:
+        return super().vector(f"other {text}")
+
+
+def sides() -> tuple[Side, Side]:
+    return Side(Drawn(), False), Side(Other(), True)
+
+
+def test_the_curve_is_that_of_the_nearest_neighbour_in_a_double_loop() -> None:
+    whole = DATA.with_out_of_scope()
+    curve = share_curve(*sides(), DATA, CURVE, ONE_MARK)
+    assert list(curve) == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0] and set(SHARES) < set(curve)
+    assert curve == pytest.approx({share: restated_nearest(whole.train, whole.valid, share) for share in CURVE})
+    assert len(set(curve.values())) > 1
+
+
+def test_test_utterances_see_the_chosen_share_alone() -> None:
+    whole, (own, templates) = DATA.with_out_of_scope(), sides()
+    accuracy, share = compressed_intents(own, {"given": templates}, DATA, marks=ONE_MARK)
+    chosen = best_share({share: restated_nearest(whole.train, whole.valid, share) for share in SHARES})
+    assert share.value == chosen
+    assert accuracy.value == pytest.approx(100 * restated_nearest(whole.train, whole.test, chosen))
+    assert accuracy.row().n == len(whole.test)
+
+
+# ---- λ is chosen on validation
+
+#: At 0.5 the first is nearest to its intent, at 0.1 and 0.2 the second.
+DRAWN_TO, DRAWN_FROM = asked("first red", "left", "red"), asked("second red", "left", "red")
+LEFT_OR_RIGHT = (asked("to the left", "left"), asked("to the right", "right"))
+OWN = Placed({"to the left": 0, "to the right": 90, "first red": 60, "second red": 30})
+THEIRS = Placed({"to the left": 0, "to the right": 90, "first {SLOT}": 0, "second {SLOT}": 90})
+
+
+def split(valid: Utterance, test: Utterance) -> IntentData:
+    return IntentData("turns", "none", LEFT_OR_RIGHT, (valid,), (test,))
+
+
+def figures(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
+    return {(outcome.setting, outcome.metric): outcome.value for outcome in outcomes}
+
+
+@pytest.mark.parametrize(("valid", "test", "chosen"), [(DRAWN_TO, DRAWN_FROM, 0.5), (DRAWN_FROM, DRAWN_TO, 0.1)])
+def test_the_share_is_best_on_validation_whatever_it_is_on_test(
+    valid: Utterance, test: Utterance, chosen: float
+) -> None:
+    own, templates = Side(OWN, False), Side(THEIRS, True)
+    found = figures(compressed_intents(own, {"given": templates}, split(valid, test), marks=ONE_MARK))
+    setting = "1-NN, compressed, templates given"
+    assert found == {(setting, TEMPLATE_SHARE): chosen, (setting, "accuracy"): 0.0}
+    # the other way round it would all have been right
+    assert (
+        figures(compressed_intents(own, {"given": templates}, split(valid, valid), marks=ONE_MARK))[setting, "accuracy"]
+        == 100
+    )
+
+
+def test_no_test_utterance_is_encoded_for_the_choice() -> None:
+    """Nor is one needed: these have no vectors at all."""
+    made = split(DRAWN_TO, asked("third red", "left", "red"))
+    assert share_curve(Side(OWN, False), Side(THEIRS, True), made, SHARES, ONE_MARK) == {0.1: 0.0, 0.2: 0.0, 0.5: 1.0}
+
+
+def test_every_source_has_a_share_and_a_figure_of_its_own() -> None:
+    found: dict[Source, Any] = {
+        "given": Side(THEIRS, True),
+        "detected": Side(OWN, False),
+        "retrieved": Side(THEIRS, True),
+    }
+    outcomes = compressed_intents(Side(OWN, False), found, split(DRAWN_TO, DRAWN_FROM), marks=ONE_MARK)
+    settings_of = {source: f"1-NN, compressed, templates {source}" for source in SOURCES}
+    assert [outcome.key for outcome in outcomes] == [
+        ("intents", "turns", setting, metric)
+        for setting in settings_of.values()
+        for metric in ("accuracy", TEMPLATE_SHARE)
+    ]
+    # what is drawn to itself stays where it is: nothing to choose between
+    shares = {source: figures(outcomes)[settings_of[source], TEMPLATE_SHARE] for source in SOURCES}
+    assert shares == {"given": 0.5, "detected": 0.1, "retrieved": 0.5}
+    assert figures(outcomes)[settings_of["detected"], "accuracy"] == 100
+    assert TEMPLATE_SHARE in COUNTS  # no two models are compared by it
+
+
+def test_nothing_is_given_where_no_slots_are_marked() -> None:
+    plain = IntentData(
+        "plain",
+        "none",
+        *(tuple(Utterance(each.text, each.intent) for each in part) for part in (DATA.train, DATA.valid, DATA.test)),
+    )
+    own, templates = sides()
+    outcomes = compressed_intents(own, {"given": templates, "retrieved": templates}, plain, marks=ONE_MARK)
+    assert {outcome.setting for outcome in outcomes} == {"1-NN, compressed, templates retrieved"}
+    laid_out = compressed_geometry(own, {"given": templates, "retrieved": templates}, plain)
+    assert {outcome.setting for outcome in laid_out} == {
+        f"test utterances, λ = {share}, templates retrieved" for share in SHARES
+    }
+    assert compressed_intents(own, {"given": templates}, plain, marks=ONE_MARK) == []
+    assert compressed_geometry(own, {"given": templates}, plain) == []
+
+
+# ---- uniformity and alignment
+
+
+def test_uniformity_and_alignment_are_those_of_the_equations() -> None:
+    """Eqs. 5 to 7 pair by pair."""
+    (own, templates), test = sides(), DATA.test
+    expected = {}
+    for share in SHARES:
+        places = [
+            unit(share * templates.made.unit(shown(each)) + (1 - share) * own.made.unit(each.text)).astype(np.float64)
+            for each in test
+        ]
+        squares = {
+            pair: float(((places[pair[0]] - places[pair[1]]) ** 2).sum()) for pair in combinations(range(len(test)), 2)
+        }
+        alike = [square for (one, two), square in squares.items() if test[one].intent == test[two].intent]
+        setting = f"test utterances, λ = {share}, templates given"
+        expected[setting, "uniformity"] = float(np.log(np.mean([np.exp(-2 * square) for square in squares.values()])))
+        expected[setting, "alignment"] = float(np.mean(alike))
+    found = compressed_geometry(own, {"retrieved": Side(Drawn(), True), "given": templates}, DATA)
+    assert figures(found) == pytest.approx(expected, abs=1e-5)
+    assert {outcome.task for outcome in found} == {"geometry"}
+
+
+def test_both_sides_are_encoded_once_however_many_shares() -> None:
+    own, templates = Drawn(), Other()
+    remembering = Embedder(Side(own, False)), Embedder(Side(templates, True))
+    for _ in range(2):
+        compressed_intents(remembering[0], {"given": remembering[1]}, DATA, marks=ONE_MARK)
+        compressed_geometry(remembering[0], {"given": remembering[1]}, DATA)
+        share_curve(*remembering, DATA, CURVE, ONE_MARK)
+    whole = DATA.with_out_of_scope()
+    inputs = {each.input for part in (whole.train, whole.valid, whole.test) for each in part}
+    inputs |= {shown(each) for each in DATA.train if each.slots}
+    assert len(own.encoded) == len(templates.encoded) == len(inputs)
+    assert set(own.lengths) == set(templates.lengths) == {MAX_LENGTH}
+
+
+# ---- a model's folder, by the library and by the command line
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learnt the templates of forty dialogues, a little."""
+    place = tmp_path_factory.mktemp("trained") / "model"
+    train(recipe("tadse", "steps=3", "template_layer=true"), corpus(), place, cache=folder() / "cache")
+    return place
+
+
+@pytest.fixture
+def model(trained: Path, tmp_path: Path) -> Path:
+    """A copy to be changed."""
+    return Path(shutil.copytree(trained, tmp_path / "model"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten intents of the sample world; `lamps`, which marks slots and has no validation split; and `plain`, which marks none."""
+    place = tmp_path_factory.mktemp("data")
+    (place / "intents").mkdir()
+    items = list(labelled_utterances(1))
+    shown_intents = {*sorted({item.intent for item in items})[:10], "out_of_scope"}
+    for part in ("train", "valid", "test"):
+        kept = [item for item in items if item.split == part and item.intent in shown_intents]
+        lines = [
+            json.dumps({"text": item.text, "intent": item.intent, "slots": [slot_line(slot) for slot in item.slots]})
+            for item in kept
+        ]
+        (place / "intents" / f"{part}.jsonl").write_text("\n".join(lines) + "\n")
+    rows = [
+        f"{verb} the {room},{verb},{verb} the {{room}}"
+        for verb in ("dim", "light")
+        for room in ("hall", "attic", "study", "porch")
+    ]
+    for name, header, lines in (
+        ("lamps", "text,intent,template", rows),
+        ("plain", "text,intent", [row.rpartition(",")[0] for row in rows]),
+    ):
+        (place / "intents_csv" / name).mkdir(parents=True)
+        for part in ("train", "test"):
+            (place / "intents_csv" / name / f"{part}.csv").write_text("\n".join([header, *lines]) + "\n")
+    return place
+
+
+def slot_line(slot: Slot) -> dict[str, Any]:
+    return {"name": slot.name, "value": slot.value, "start": slot.start, "end": slot.end}
+
+
+@pytest.fixture(scope="module")
+def detected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A store without slots, and the one that a detector made of it."""
+    place = tmp_path_factory.mktemp("stores")
+    with StoreWriter(place / "plain") as writer:
+        writer.write(Dialogue("1", (Turn(USER, "wake me at 7 pm"), Turn(USER, "thanks"))))
+        writer.commit({"reader": "jsonl", "files": []})
+    detect_store(place / "plain", place / "slots", BuiltInDetector())
+    return place / "plain", place / "slots"
+
+
+def kept(model: Path) -> dict[str, bytes]:
+    """All that a folder says of compression."""
+    return {path.name: path.read_bytes() for path in (model / "compression").iterdir()}
+
+
+def test_a_share_is_chosen_kept_and_drawn(model: Path, data: Path) -> None:
+    """The curve is that of the encoder itself with each λ, in the mean over data sets."""
+    before = Compression.load(model / "compression")
+    choice = choose_share(model, data, ["sample", "lamps"], "given")
+    encoder = Encoder.load(model, compressed=True)
+    assert encoder.compression is not None
+    assert (
+        (encoder.compression.share, encoder.compression.source)
+        == (choice.share, "given")
+        == (choice.share, choice.source)
+    )
+    assert choice.share == best_share({share: choice.curve[share] for share in SHARES})
+    contents = [load_intents(name, data) for name in ("sample", "lamps")]
+    assert list(choice.curve) == list(CURVE)
+    for share in (0.0, 0.2, 0.5):
+        encoder.compression.set(share=share)
+        measured = [nearest_validation(encoder, each, marks=SlotMarks()) for each in contents]
+        assert choice.curve[share] == pytest.approx(
+            100 * float(np.mean(measured)), abs=0.8
+        )  # an utterance may be rounded over
+    after = Compression.load(model / "compression")
+    assert after.templates == before.templates and bool((after.vectors == before.vectors).all())
+    svg = (model / "compression" / "curve.svg").read_text(encoding="utf-8")
+    assert "validation utterances of sample, lamps, templates given" in svg
+    (line,) = [each for each in svg.splitlines() if each.startswith("<polyline")]
+    assert len(line.partition('points="')[2].partition('"')[0].split()) == len(CURVE)
+
+
+def test_the_source_is_the_folders_own_unless_one_is_named(model: Path, data: Path) -> None:
+    assert choose_share(model, data, ["plain"]).source == "retrieved"
+
+
+def test_what_is_set_without_measuring(model: Path, detected: tuple[Path, Path]) -> None:
+    set_compression(model, share=0.35)
+    set_compression(model, source="given")
+    kept_now = Compression.load(model / "compression")
+    assert (kept_now.share, kept_now.source, kept_now.detector) == (0.35, "given", None)
+    set_compression(model, source="detected", detector=detected[1])
+    kept_now = Compression.load(model / "compression")
+    assert (kept_now.share, kept_now.source) == (0.35, "detected")
+    assert kept_now.detector is not None and [slot.value for slot in kept_now.detector.find("wake me at 7 pm")] == [
+        "7 pm"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("datasets", "source", "error", "said"),
+    [
+        (["plain"], "given", CompressionError, "plain marks no slots, so no templates are given"),
+        (["sample", "plain"], "given", CompressionError, "plain marks no slots"),
+        (["sample"], "detected", CompressionError, "no detector; choose from given, retrieved"),
+        (["simple"], "given", DatasetError, "no intent data set 'simple'"),
+        ([], "given", CompressionError, "name one"),
+    ],
+)
+def test_a_choice_that_cannot_be_made_changes_nothing(
+    model: Path, data: Path, datasets: list[str], source: Source, error: type[Exception], said: str
+) -> None:
+    before = kept(model)
+    with pytest.raises(error, match=said):
+        choose_share(model, data, datasets, source)
+    assert kept(model) == before
+
+
+def test_another_detector_is_measured_anew(
+    model: Path, data: Path, detected: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The model is the same to the last weight: what was kept of it must not hide the new source."""
+
+    def measured() -> dict[tuple[str, str], float]:
+        results = evaluate(load_folder(model, "m"), data, tasks=["intents"], datasets=["lamps"], out=tmp_path / "out")
+        return figures(results.outcomes)
+
+    first = measured()
+    assert measured() == first
+    assert not any("detected" in setting for setting, _ in first)
+    set_compression(model, detector=detected[1])
+    second = measured()
+    assert set(second) - set(first) == {
+        ("1-NN, compressed, templates detected", metric) for metric in ("accuracy", TEMPLATE_SHARE)
+    }
+    assert {key: second[key] for key in first} == first
+
+
+def test_a_side_is_known_by_its_detector_but_not_by_the_share(model: Path, detected: tuple[Path, Path]) -> None:
+    def known() -> str | None:
+        return load_folder(model, "m").templates_fingerprint
+
+    first = known()
+    assert first is not None
+    set_compression(model, share=0.9, source="given")
+    assert known() == first
+    set_compression(model, detector=detected[1])
+    second = known()
+    assert second != first
+    set_compression(model, source="detected")
+    assert known() == second
+
+
+def test_a_detector_that_cannot_be_loaded_stops_nothing_else(model: Path, data: Path) -> None:
+    place = model / "compression" / "compression.json"
+    place.write_text(
+        json.dumps(json.loads(place.read_text()) | {"detector": {"kind": "spacy", "model": "no_such_model"}})
+    )
+    results = evaluate(load_folder(model, "m"), data, tasks=["intents"], datasets=["lamps"])
+    assert set(results.facts["left out"]) == {"fine-tuned intents", "compressed nearest, lamps"}
+    assert "no_such_model" in results.facts["left out"]["compressed nearest, lamps"]
+    assert "1-NN" in {row.setting for row in results.rows}
+
+
+# ---- the commands
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    result = CliRunner().invoke(
+        app, [str(argument) for argument in arguments], env={"COLUMNS": "200", "TURNWISE_DATA": ""}
+    )
+    if code == 1:  # the message is printed by the entry point, which is not run here
+        assert isinstance(result.exception, Exception)
+        return str(result.exception)
+    assert result.exit_code == code, result.output
+    return result.output if code else result.stdout
+
+
+def test_from_a_trained_model_to_compressed_results(model: Path, data: Path, tmp_path: Path) -> None:
+    answer = json.loads(run("compress", model, "--data", data, "--dataset", "sample", "--source", "given", "--json"))
+    assert (answer["share"] in SHARES, answer["source"]) == (True, "given")
+    assert [point["share"] for point in answer["curve"]] == list(CURVE)
+
+    command = ("--data", data, "--dataset", "sample", "--suite", "tadse")
+    run("evaluate", model, *command, "--out", tmp_path / "plain")
+    plain = rows(tmp_path / "plain")
+    assert {setting for setting, _ in plain if "templates" in setting} == {
+        *(f"1-NN, compressed, templates {source}" for source in ("given", "retrieved")),
+        *(f"test utterances, λ = {share}, templates given" for share in SHARES),
+    }
+    assert plain["1-NN, compressed, templates given", TEMPLATE_SHARE] == pytest.approx(answer["share"])
+    assert (tmp_path / "plain" / "figures" / "geometry.svg").is_file()
+
+    run("evaluate", model, *command, "--compressed", "--out", tmp_path / "compressed")
+    compressed = rows(tmp_path / "compressed")
+    assert not any("templates" in setting for setting, _ in compressed)
+    # what the suite measures beside the model's own vectors is what the model then gives
+    assert compressed["1-NN", "accuracy"] == pytest.approx(
+        plain["1-NN, compressed, templates given", "accuracy"], abs=1.0
+    )
+    for metric in ("uniformity", "alignment"):
+        setting = f"test utterances, λ = {answer['share']}, templates given"
+        assert compressed["test utterances", metric] == pytest.approx(plain[setting, metric], abs=1e-4)
+        assert compressed["test utterances", metric] != pytest.approx(plain["test utterances", metric], abs=1e-4)
+
+
+def rows(folder: Path) -> dict[tuple[str, str], float]:
+    content = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    assert content["facts"]["left out"] == {}
+    return {(row["setting"], row["metric"]): row["value"] for row in content["rows"]}
+
+
+def test_a_share_is_set_and_shown(model: Path, detected: tuple[Path, Path]) -> None:
+    printed = run("compress", model, "--share", 0.35, "--source", "detected", "--detector", detected[1])
+    assert printed.split()[-4:] == ["λ", "0.35", "templates", "detected"]
+    assert json.loads(run("compress", model, "--source", "given", "--json")) == {
+        "share": 0.35,
+        "source": "given",
+        "curve": [],
+    }
+
+
+def test_a_curve_is_shown_and_where_compression_is_no_help_it_is_said(
+    model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for accuracies, said in (((0.9, 0.8), True), ((0.8, 0.8), False)):
+        curve = {share: accuracies[bool(share)] for share in CURVE}
+        monkeypatch.setattr("turnwise.evaluation.compressing.share_curve", lambda *_, curve=curve: curve)
+        result = CliRunner().invoke(app, ["compress", str(model), "--data", str(data), "--dataset", "lamps"])
+        assert ("leave compression off" in result.stderr) == said
+        assert f"0.5 {100 * accuracies[1]:.2f}" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--share", "0.2", "--dataset", "sample"), "either given or chosen on a data set"),
+        ((), "say which λ"),
+        (("--dataset", "sample"), "say where the data sets are"),
+        (("--source", "guessed"), "choose from given, detected, retrieved"),
+        (("--share", "1.5"), "'--share'"),
+    ],
+)
+def test_a_wrong_command_line_is_told_before_anything_is_loaded(options: tuple[str, ...], said: str) -> None:
+    assert said in run("compress", "nowhere", *options, code=2)
+
+
+def test_what_cannot_be_is_told_and_changes_nothing(
+    model: Path, data: Path, detected: tuple[Path, Path], tmp_path: Path
+) -> None:
+    before = kept(model)
+    assert "no detector; choose from given, retrieved" in run("compress", model, "--source", "detected", code=1)
+    assert "was not made by `turnwise corpus detect`" in run("compress", model, "--detector", detected[0], code=1)
+    given_of = ("compress", model, "--data", data, "--source", "given", "--dataset")
+    assert "plain marks no slots" in run(*given_of, "plain", code=1)
+    assert kept(model) == before
+    shutil.rmtree(model / "compression")
+    told = "only a model trained on templates"
+    assert told in run("compress", model, "--share", 0.2, code=1)
+    assert told in run(*given_of, "sample", code=1)
+    where = ("--task", "geometry", "--data", data, "--out", tmp_path / "out")
+    assert told in run("evaluate", model, "--compressed", *where, code=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_knows_the_sources() -> None:
+    """It names them by itself, so that a wrong one is told before torch is imported."""
+    assert _SOURCES == SOURCES

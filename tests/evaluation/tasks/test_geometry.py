@@ -1,0 +1,188 @@
+"""Uniformity and alignment against a double loop; maps: who is drawn, how, and that a seed fixes the picture."""
+
+import math
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import sklearn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers.drawn import Constant, Drawn
+from turnwise.core.dialogue import Slot
+from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.evaluation.datasets.intents import IntentData, OutOfScope, Utterance, intent_datasets
+from turnwise.evaluation.tasks.geometry import answer_map, geometry, intent_map, two_intents_map
+from turnwise.models.loading import FunctionEncoder
+
+DATA = os.environ.get("TURNWISE_DATA")
+SVG = "{http://www.w3.org/2000/svg}"
+UTTERANCES = st.lists(
+    st.builds(Utterance, st.text("abcd", min_size=1, max_size=3), st.sampled_from("xyz")), min_size=4, max_size=25
+)
+
+
+def data_of(test: list[Utterance], outside: int = 0) -> IntentData:
+    return IntentData(
+        "toy", "none", (), (), tuple(test), OutOfScope(test=tuple(f"outside {number}" for number in range(outside)))
+    )
+
+
+@settings(deadline=None)
+@given(UTTERANCES)
+def test_equals_a_double_loop(test: list[Utterance]) -> None:
+    encoder = Drawn()
+    near, alike = [], []
+    for one in range(len(test)):
+        for two in range(one):
+            square = float(((encoder.unit(test[one].text) - encoder.unit(test[two].text)) ** 2).sum())
+            near.append(math.exp(-2 * square))
+            if test[one].intent == test[two].intent:
+                alike.append(square)
+    uniformity, alignment = geometry(encoder, data_of(test))
+    assert (uniformity.key[0], uniformity.metric, alignment.metric) == ("geometry", "uniformity", "alignment")
+    assert uniformity.row().value == pytest.approx(math.log(np.mean(near)), abs=1e-5)
+    assert alignment.row().value == pytest.approx(np.mean(alike), abs=1e-5)
+    assert len(set(encoder.encoded)) == len(encoder.encoded)
+
+
+def test_chunks_change_nothing() -> None:
+    test = [Utterance(f"text {number}", f"intent {number % 7}") for number in range(600)]
+    whole = geometry(Drawn(), data_of(test))
+    with sklearn.config_context(working_memory=0.1):
+        chunked = geometry(Drawn(), data_of(test))
+    for one, two in zip(whole, chunked, strict=True):
+        assert one.evidence == pytest.approx(two.evidence, rel=1e-5)
+        assert one.evidence.shape == (1, 600, 2)
+
+
+def test_intervals_are_those_of_drawing_both_ends_of_every_pair() -> None:
+    """Against a bootstrap of the pairs themselves: each counts as often as its two utterances are drawn."""
+
+    class Lopsided(Drawn):
+        """Vectors that are not alike: the longer a text, the farther it lies from a common place."""
+
+        def vector(self, text: str) -> npt.NDArray[np.float32]:
+            return np.eye(6, dtype=np.float32)[0] + super().vector(text) * len(text) / 20
+
+    test = [Utterance("x" * (number % 20) + str(number), f"intent {number % 7}") for number in range(120)]
+    encoder, random = Lopsided(), np.random.default_rng(1)
+    places = np.stack([encoder.unit(each.text) for each in test])
+    intents = np.array([each.intent for each in test])
+    squares = ((places[:, None] - places) ** 2).sum(-1)
+    others = ~np.eye(len(test), dtype=bool)
+    alike = others & (intents[:, None] == intents)
+    drawn = []
+    for _ in range(1_000):
+        weights = np.bincount(random.integers(0, len(test), len(test)), minlength=len(test))
+        pairs = np.outer(weights, weights)
+        drawn.append(
+            (
+                math.log((pairs * others * np.exp(-2 * squares)).sum() / (pairs * others).sum()),
+                (pairs * alike * squares).sum() / (pairs * alike).sum(),
+            )
+        )
+    for outcome, spread in zip(geometry(encoder, data_of(test)), np.std(drawn, 0), strict=True):
+        assert outcome.drawings().std() == pytest.approx(spread, rel=0.15)
+
+
+def test_extremes() -> None:
+    """Everything in one place: no distance at all."""
+    uniformity, alignment = geometry(Constant(), data_of([Utterance(str(number), "x") for number in range(10)]))
+    assert uniformity.row().value == pytest.approx(0, abs=1e-6)
+    assert alignment.row().value == pytest.approx(0, abs=1e-6)
+    with pytest.raises(DatasetError, match="no two test utterances of one intent"):
+        geometry(Constant(), data_of([Utterance(str(number), str(number)) for number in range(10)]))
+
+
+def marks(svg: str) -> list[Counter[tuple[str, str]]]:
+    """(shape, colour) of the points, cloud by cloud."""
+    root = ElementTree.fromstring(svg)
+    found = []
+    for group in root.findall(f"{SVG}g[@class='points']"):
+        shapes = [
+            ("ring", mark.attrib["stroke"])
+            if mark.attrib["fill"] == "none"
+            else (mark.tag.removeprefix(SVG), mark.attrib["fill"])
+            for mark in group
+        ]
+        found.append(Counter(shapes))
+    return found
+
+
+def test_intents_in_colour_and_out_of_scope_as_black_rings() -> None:
+    data = data_of([Utterance(f"text {number}", f"intent {number % 5}") for number in range(40)], outside=100)
+    encoder = Drawn()
+    svg = intent_map(encoder, data, intents=3, seed=1, model="a model")
+    assert svg == intent_map(Drawn(), data, intents=3, seed=1, model="a model")
+    assert svg != intent_map(Drawn(), data, intents=3, seed=2, model="a model")
+    outside, *intents = marks(svg)
+    assert outside == {("ring", "#222222"): 24}
+    assert [sum(intent.values()) for intent in intents] == [8, 8, 8]
+    assert len({colour for intent in intents for _, colour in intent}) == 3
+    assert "toy: 3 intents (a model)" in svg
+    assert len(encoder.encoded) == 48
+    assert len(marks(intent_map(Drawn(), data, out_of_scope=False))) == 5
+
+
+def test_questions_and_answers() -> None:
+    pairs = [(f"question {number}", f"answer {number}") for number in range(50)]
+    encoder = Drawn()
+    others, *shown = marks(answer_map(encoder, pairs, "toy", count=4, others=30))
+    assert others == {("ring", "#222222"): 30}
+    assert [list(cloud) for cloud in shown[::2]] == [[("circle", next(iter(cloud))[1])] for cloud in shown[1::2]]
+    assert {shape for cloud in shown[1::2] for shape, _ in cloud} == {"polygon"}
+    assert len({colour for cloud in shown for _, colour in cloud}) == 4
+    asked = {text.split()[1] for text in encoder.encoded if text.startswith("question")}
+    assert len(asked) == 4
+    assert asked <= {text.split()[1] for text in encoder.encoded if text.startswith("answer")}
+    with pytest.raises(DatasetError, match="toy has 50 pairs, 112 are wanted"):
+        answer_map(Drawn(), pairs, "toy")
+
+
+def test_two_intents() -> None:
+    data = data_of(
+        [Utterance(f"text {number}", ("PlayMusic", "AddToPlaylist", "other")[number % 3]) for number in range(60)]
+    )
+    assert marks(two_intents_map(Drawn(), data)) == [{("circle", "#b3261e"): 20}, {("circle", "#1f4e79"): 20}]
+    with pytest.raises(DatasetError, match="no test utterance of intent 'nothing'"):
+        two_intents_map(Drawn(), data, ("other", "nothing"))
+
+
+def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
+    """Texts that are said several times, with other slots each time."""
+    plain = [Utterance(f"text {number % 40}", ("PlayMusic", "AddToPlaylist")[number % 2]) for number in range(60)]
+    slotted = [
+        replace(each, slots=(Slot("x", "text"[: number % 4 + 1], 0, number % 4 + 1),))
+        for number, each in enumerate(plain)
+    ]
+    one, two = data_of(plain), data_of(slotted)
+    encoder = FunctionEncoder(Drawn().encode)
+    for before, after in zip(geometry(encoder, one), geometry(encoder, two), strict=True):
+        np.testing.assert_array_equal(before.evidence, after.evidence)
+    assert two_intents_map(encoder, one) == two_intents_map(encoder, two)
+    assert intent_map(encoder, one, out_of_scope=False) == intent_map(encoder, two, out_of_scope=False)
+
+
+def test_too_little_to_show_says_so() -> None:
+    few = data_of([Utterance(f"text {number}", "PlayMusic" if number % 2 else "AddToPlaylist") for number in range(30)])
+    with pytest.raises(DatasetError, match="toy has 30 texts to show"):
+        two_intents_map(Drawn(), few)
+    with pytest.raises(DatasetError, match="no out-of-scope utterances"):
+        intent_map(Drawn(), few)
+
+
+@pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
+def test_a_real_test_split() -> None:
+    data = intent_datasets()["snips"].load(Path(str(DATA)))
+    uniformity, alignment = geometry(FunctionEncoder(Drawn(size=32).encode), data)
+    # random vectors: as uniform as the sphere, and two of them 2 apart, intent or not
+    assert uniformity.row().n == len(data.test) == 700
+    assert uniformity.row().value < -3
+    assert alignment.row().value == pytest.approx(2, abs=0.05)

@@ -1,0 +1,375 @@
+"""Isotropy against plain NumPy and clouds whose figures are known; which answers are frequent, and who is paired with whom."""
+
+import math
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers.drawn import Constant, Drawn
+from turnwise import Turn
+from turnwise.core.dialogue import same_text
+from turnwise.corpus.synthetic.sample_folder import write_sample
+from turnwise.evaluation.datasets.conversations import ConversationData, conversation_datasets
+from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.evaluation.outcomes import Outcome, lower_is_better
+from turnwise.evaluation.runner import evaluate
+from turnwise.evaluation.tasks.isotropy import (
+    LEAST_TEXTS,
+    TEXTS,
+    Context,
+    contexts,
+    frequent_answers,
+    isotropy,
+    sharing_pairs,
+)
+
+DATA = os.environ.get("TURNWISE_DATA")
+
+#: Corpora that take seconds each to read.
+SLOW = ("conversations_star", "conversations_schema_guided")
+COSINE = "mean cosine of random pairs"
+SHARE = "share of the first principal component"
+DISTANCE = "distance of contexts that share a frequent answer"
+RELATIVE = f"{DISTANCE}, relative to random pairs"
+
+TURNS = st.builds(Turn, st.sampled_from(["user", "system"]), st.sampled_from(["a", "A ", "b", "c", "yes", "Yes", "ok"]))
+DIALOGUES = st.lists(st.lists(TURNS, min_size=1, max_size=6).map(tuple), max_size=40)
+
+
+class Heard(Drawn):
+    """Vectors of texts and conversations alike, by all that was said.
+
+    Attributes:
+        inputs: every call's inputs, as they were given.
+    """
+
+    def __init__(self, size: int = 6):
+        super().__init__(size)
+        self.inputs: list[list[Any]] = []
+
+    def encode(
+        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        self.inputs.append(list(inputs))
+        return super().encode([said(item) for item in inputs], normalise=normalise, max_length=max_length)
+
+
+def said(item: Any) -> str:
+    return item if isinstance(item, str) else " / ".join(turn.text for turn in item)
+
+
+def held(
+    count: int = 150, length: int = 5, answers: Sequence[str] = ("Yes", "yes ", "thank you", "bye")
+) -> ConversationData:
+    """Dialogues of questions that differ and answers that do not."""
+
+    def dialogue(number: int) -> tuple[Turn, ...]:
+        return tuple(
+            Turn("system", answers[(number + place) % len(answers)])
+            if place % 2
+            else Turn("user", f"question {number} {place}")
+            for place in range(length)
+        )
+
+    return ConversationData("toy", "none", tuple(dialogue(number) for number in range(count)))
+
+
+def figures(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
+    assert len({outcome.key for outcome in outcomes}) == len(outcomes)
+    return {(outcome.setting, outcome.metric): outcome.row().value for outcome in outcomes}
+
+
+# ---- figures
+
+
+def test_equals_plain_numpy() -> None:
+    data, encoder = held(), Heard()
+    found = figures(isotropy(encoder, data))
+    sizes = {"utterances": 150 * 3 + 3, "contexts of 1 turn": 150 * 2 + 3, "contexts of 3 turns": 300}
+    answers = frequent_answers(context.answer for context in contexts(data.dialogues, 1))
+    assert len(found) == 2 + 4 + 4
+    for (setting, size), inputs in zip(sizes.items(), encoder.inputs, strict=True):
+        drawn = [said(item) for item in inputs[: size // 2 * 2]]
+        assert len({same_text(text) for text in drawn}) == len(drawn)
+        units = np.stack([encoder.unit(text) for text in drawn])
+        cosines = [one @ two for one, two in zip(units[::2], units[1::2], strict=True)]
+        assert found[setting, COSINE] == pytest.approx(np.mean(cosines), abs=1e-6)
+        spread = np.linalg.svd(units - units.mean(0), compute_uv=False) ** 2
+        assert found[setting, SHARE] == pytest.approx(100 * spread[0] / spread.sum(), abs=1e-4)
+        if setting == "utterances":
+            continue
+        pairs = sharing_pairs(contexts(data.dialogues, int(setting.split()[2])), answers)
+        apart = [1 - encoder.unit(said(one.turns)) @ encoder.unit(said(two.turns)) for one, two in pairs]
+        assert len(apart) >= 40
+        assert found[setting, DISTANCE] == pytest.approx(np.mean(apart), abs=1e-6)
+        assert found[setting, RELATIVE] == pytest.approx(
+            np.mean(apart) / (1 - np.mean(cosines[: len(apart)])), abs=1e-6
+        )
+
+
+class Cloud(Heard):
+    """Normal vectors, moved by an offset, and stretched along an axis."""
+
+    def __init__(self, size: int, offset: float = 0.0, stretch: float = 1.0):
+        super().__init__(size)
+        self.offset, self.stretch = offset, stretch
+
+    def vector(self, text: str) -> npt.NDArray[np.float32]:
+        vector = super().vector(text)
+        vector[0] *= self.stretch
+        vector[1] += self.offset
+        return vector
+
+
+def test_clouds_of_known_shape() -> None:
+    data = held(1500, 3)
+    even, moved, stretched = (
+        figures(isotropy(Cloud(32, *shape), data, windows=(2,))) for shape in ((), (32.0,), (0.0, 5.0))
+    )
+    squares = np.random.default_rng(0).normal(size=(20_000, 32)) ** 2 * np.array([25, *[1] * 31])
+    for setting in ("utterances", "contexts of 2 turns"):
+        assert even[setting, COSINE] == pytest.approx(0, abs=0.02)
+        assert even[setting, SHARE] == pytest.approx(100 / 32, abs=1)
+        # of a vector (offset, noise) the length is √(offset² + size) on the average
+        assert moved[setting, COSINE] == pytest.approx(32**2 / (32**2 + 32), abs=0.01)
+        # centring takes the offset away, and the direction of it: noise along it hardly turns a vector
+        assert moved[setting, SHARE] == pytest.approx(100 / 31, abs=1)
+        assert stretched[setting, COSINE] == pytest.approx(0, abs=0.02)
+        assert stretched[setting, SHARE] == pytest.approx(100 * (squares[:, 0] / squares.sum(1)).mean(), abs=2)
+
+
+class Turned(Heard):
+    """The same vectors rotated, and each scaled by a number of its own."""
+
+    def __init__(self, seed: int, least: float):
+        super().__init__()
+        random = np.random.default_rng(seed)
+        self.rotation = np.linalg.qr(random.normal(size=(self.size, self.size)))[0]
+        self.least = least
+
+    def vector(self, text: str) -> npt.NDArray[np.float32]:
+        return ((self.least + len(text)) * self.rotation @ super().vector(text)).astype(np.float32)
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.integers(0, 1000), st.floats(1e-3, 1e3))
+def test_rotation_and_scale_do_not_matter(seed: int, least: float) -> None:
+    data = held(110, 4)
+    plain, turned = figures(isotropy(Heard(), data)), figures(isotropy(Turned(seed, least), data))
+    assert turned == pytest.approx(plain, abs=1e-3)
+
+
+class Drawing(Heard):
+    """An encoder that draws contexts towards their answer."""
+
+    def __init__(self, data: ConversationData, strength: float):
+        super().__init__(16)
+        self.strength = strength
+        self.answers = {
+            said(context.turns): context.answer for window in (1, 3) for context in contexts(data.dialogues, window)
+        }
+
+    def vector(self, text: str) -> npt.NDArray[np.float32]:
+        answer = self.answers.get(text, text)
+        return (1 - self.strength) * super().vector(text) + self.strength * super().vector(answer)
+
+
+def test_contexts_drawn_together_are_nearer() -> None:
+    data = held(200, 4, ("yes", "no", "maybe", "thanks", "bye"))
+    free, drawn, fallen = (figures(isotropy(Drawing(data, strength), data)) for strength in (0.0, 0.5, 1.0))
+    for setting in ("contexts of 1 turn", "contexts of 3 turns"):
+        assert free[setting, RELATIVE] == pytest.approx(1, abs=0.2)
+        assert drawn[setting, DISTANCE] < 0.7 * free[setting, DISTANCE]
+        assert drawn[setting, RELATIVE] < 0.75
+        assert fallen[setting, DISTANCE] == fallen[setting, RELATIVE] == 0
+    assert drawn["utterances", COSINE] > free["utterances", COSINE]
+
+
+def test_a_model_that_tells_nothing_apart_gains_nothing() -> None:
+    found = figures(isotropy(Constant(), held()))
+    for (_, metric), value in found.items():
+        expected = {COSINE: 1.0, SHARE: 100.0, DISTANCE: 0.0, RELATIVE: math.nan}[metric]
+        assert value == pytest.approx(expected, nan_ok=True)
+
+
+def test_which_way_is_better() -> None:
+    assert lower_is_better(COSINE) and lower_is_better(SHARE)
+    assert not lower_is_better(DISTANCE) and not lower_is_better(RELATIVE)
+
+
+def test_intervals_enclose_the_figures() -> None:
+    for outcome in isotropy(Heard(), held()):
+        row = outcome.row()
+        assert row.task == "geometry" and row.dataset == "toy" and row.runs == 1
+        assert row.low < row.value < row.high
+
+
+# ---- what is drawn
+
+
+def test_seeds() -> None:
+    data = held()
+    first, again, other = (figures(isotropy(Heard(), data, seed=seed)) for seed in (1, 1, 2))
+    assert first == again
+    assert all(first[key] != other[key] for key in first if key[1] != SHARE)
+
+
+def test_models_are_seen_on_the_same_texts() -> None:
+    one, two = Heard(), Constant()
+    shapes = [[outcome.evidence.shape for outcome in isotropy(encoder, held())] for encoder in (one, two)]
+    assert shapes[0] == shapes[1]
+    again = Heard(size=3)
+    isotropy(again, held())
+    assert again.inputs == one.inputs
+
+
+def test_utterances_are_texts_and_contexts_conversations() -> None:
+    encoder = Heard()
+    isotropy(encoder, held())
+    utterances, single, triple = encoder.inputs
+    assert all(isinstance(item, str) for item in utterances)
+    assert {len(item) for item in single} == {1} and {len(item) for item in triple} == {3}
+    assert {tuple(turn.speaker for turn in item) for item in triple} == {
+        ("user", "system", "user"),
+        ("system", "user", "system"),
+    }
+    assert encoder.lengths == [128] * 3
+
+
+def test_a_large_corpus_is_drawn_from() -> None:
+    encoder = Heard()
+    mean, share = isotropy(encoder, held(TEXTS + 1, 1))
+    assert mean.evidence.shape == (1, TEXTS // 2) and share.evidence.shape == (1, TEXTS, 2)
+    assert len(set(encoder.encoded)) == TEXTS
+
+
+def test_what_a_corpus_has_too_little_of() -> None:
+    with pytest.raises(
+        DatasetError, match=f"toy has {LEAST_TEXTS - 1} different utterances, {LEAST_TEXTS} are needed.*more dial"
+    ):
+        isotropy(Heard(), held(LEAST_TEXTS - 1, 1))
+    # single turns have no answers, pairs no contexts of three turns, and answers that are all different are not frequent
+    assert {key[0] for key in figures(isotropy(Heard(), held(LEAST_TEXTS, 1)))} == {"utterances"}
+    assert {key[0] for key in figures(isotropy(Heard(), held(150, 2)))} == {"utterances", "contexts of 1 turn"}
+    rare = held(150, 4, [f"answer {number}" for number in range(1000)])
+    assert {key[1] for key in figures(isotropy(Heard(), rare))} == {COSINE, SHARE}
+
+
+# ---- contexts, answers and pairs
+
+
+@given(DIALOGUES, st.integers(1, 4))
+def test_contexts_are_all_windows_before_a_turn(dialogues: list[tuple[Turn, ...]], window: int) -> None:
+    expected = [
+        Context(
+            tuple(turns[end - window : end]),
+            tuple(turn.text.strip().lower() for turn in turns[end - window : end]),
+            turns[end].text.strip().lower(),
+            number,
+        )
+        for number, turns in enumerate(dialogues)
+        for end in range(len(turns))
+        if end >= window
+    ]
+    assert contexts(dialogues, window) == expected
+
+
+def test_frequent_answers() -> None:
+    # ten at least, though one per cent is fewer; five occurrences at least
+    counts = {f"answer {number:02}": 5 + number % 2 for number in range(12)} | {"rare": 4}
+    many = [text for text, count in counts.items() for _ in range(count)]
+    odd = [f"answer {number:02}" for number in range(1, 12, 2)]
+    assert frequent_answers(many) == [*odd, "answer 00", "answer 02", "answer 04", "answer 06"]
+    assert frequent_answers(["yes"] * 5 + ["no"] * 4) == ["yes"]
+    assert frequent_answers([]) == []
+    # one per cent of 2,000 distinct ones
+    assert (
+        frequent_answers([str(number) for number in range(2000) for _ in range(5)])
+        == sorted(map(str, range(2000)))[:20]
+    )
+
+
+@settings(deadline=None, max_examples=50)
+@given(DIALOGUES, st.integers(1, 3), st.integers(0, 5))
+def test_who_is_paired(dialogues: list[tuple[Turn, ...]], window: int, seed: int) -> None:
+    found = contexts(dialogues, window)
+    frequent = ["yes", "a", "b"]
+    pairs = sharing_pairs(found, frequent, seed)
+    assert pairs == sharing_pairs(found, frequent, seed)
+    for one, two in pairs:
+        assert one.answer == two.answer and one.answer in frequent
+        assert one.dialogue != two.dialogue and one.texts != two.texts
+        assert one in found and two in found
+    for answer in frequent:
+        of_answer = [context for pair in pairs if pair[0].answer == answer for context in pair]
+        assert (
+            len({context.dialogue for context in of_answer})
+            == len({context.texts for context in of_answer})
+            == len(of_answer)
+        )
+        left = [
+            context
+            for context in found
+            if context.answer == answer
+            and context.dialogue not in {other.dialogue for other in of_answer}
+            and context.texts not in {other.texts for other in of_answer}
+        ]
+        # whoever is left is one alone, or has the dialogue or the text of that one
+        assert not left or any(
+            all(one.dialogue == two.dialogue or one.texts == two.texts for two in left) for one in left
+        )
+
+
+def test_no_answer_makes_up_all_pairs() -> None:
+    def context(number: int, answer: str) -> Context:
+        return Context((Turn("user", f"question {number}"),), (f"question {number}",), answer, number)
+
+    found = [context(number, "yes") for number in range(1000)] + [context(number, "no") for number in range(1000, 1007)]
+    pairs = sharing_pairs(found, ["yes", "no"])
+    assert Counter(one.answer for one, _ in pairs) == {"yes": 20, "no": 3}
+    # they take turns, so that any beginning has about as many of each
+    assert [one.answer for one, _ in pairs[:7]] == ["yes", "no"] * 3 + ["yes"]
+
+
+# ---- end to end
+
+
+def test_a_sample_world_is_measured_by_the_command(tmp_path: Path) -> None:
+    write_sample(tmp_path / "world", 200, 1)
+    encoder = Drawn()
+    results = evaluate(lambda texts: encoder.encode(texts), tmp_path / "world", tasks=["geometry"], name="drawn")
+    assert results.facts["left out"] == {}
+    assert {(row.dataset, row.setting) for row in results.rows} == {
+        ("sample", setting)
+        for setting in ("test utterances", "utterances", "contexts of 1 turn", "contexts of 3 turns")
+    }
+    measured = [row for row in results.rows if row.setting != "test utterances"]
+    assert Counter(row.metric for row in measured) == {COSINE: 3, SHARE: 3, DISTANCE: 2, RELATIVE: 2}
+    for row in measured:
+        # random vectors know no corpus: no direction, and answers do not matter
+        expected, tolerance = {COSINE: (0, 0.1), SHARE: (100 / 6, 4), DISTANCE: (1, 0.2), RELATIVE: (1, 0.2)}[
+            row.metric
+        ]
+        assert row.value == pytest.approx(expected, abs=tolerance), row
+
+
+@pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.full if name in SLOW else ()) for name in conversation_datasets()],
+)
+def test_real_corpora(name: str) -> None:
+    data = conversation_datasets()[name].load(Path(str(DATA)))
+    found = figures(isotropy(Heard(size=24), data))
+    assert len(found) == 10
+    for (_, metric), value in found.items():
+        expected, tolerance = {COSINE: (0, 0.02), SHARE: (100 / 24, 1), DISTANCE: (1, 0.1), RELATIVE: (1, 0.1)}[metric]
+        assert value == pytest.approx(expected, abs=tolerance)

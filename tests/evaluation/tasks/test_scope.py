@@ -1,0 +1,201 @@
+"""Out-of-scope detection against a plain statement of the paper's protocol and of the authors' code."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from sklearn.metrics import accuracy_score, recall_score, roc_auc_score, roc_curve
+
+from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData, OutOfScope, Utterance, load_intents
+from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.statistics import figures
+from turnwise.evaluation.tasks.intents import few_shot
+from turnwise.evaluation.tasks.scope import detect_out_of_scope
+
+DATA = os.environ.get("TURNWISE_DATA")
+SEEDS = 4
+
+
+class Drawn:
+    """An encoder of made-up vectors: around a centre for each intent, anywhere for the rest. It notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def encode(
+        self, inputs: Sequence[str], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        assert normalise
+        assert max_length == 64
+        self.asked += inputs
+        return np.stack([vector(text) for text in inputs])
+
+
+def vector(text: str) -> npt.NDArray[np.float32]:
+    kind, number = text.split()
+    random = np.random.default_rng(sum(map(ord, kind)) * 1000 + int(number))
+    made = random.normal(size=8) * 0.6 + (0 if kind == "none" else np.random.default_rng(ord(kind)).normal(size=8))
+    return (made / np.linalg.norm(made)).astype(np.float32)
+
+
+KINDS = "abcdef"
+
+
+def rows(first: int, last: int) -> tuple[Utterance, ...]:
+    return tuple(Utterance(f"{kind} {number}", f"intent {kind}") for number in range(first, last) for kind in KINDS)
+
+
+DATASET = IntentData(
+    "toy",
+    "none",
+    rows(0, 20),
+    rows(20, 22),
+    rows(22, 40),
+    OutOfScope(tuple(f"none {n}" for n in range(20)), (), tuple(f"none {n}" for n in range(20, 60))),
+)
+
+
+def values(outcomes: Sequence[Outcome], setting: str) -> dict[str, list[float]]:
+    """The figure of every run by metric, as a share."""
+    return {each.metric: figures(each.statistic, each.table).tolist() for each in outcomes if each.setting == setting}
+
+
+def expected(found: list[list[str]]) -> dict[str, list[float]]:
+    """The paper's metrics by scikit-learn, from the predicted intents of every run."""
+    truth = np.array([row.intent for row in DATASET.test] + [OUT_OF_SCOPE] * len(DATASET.out_of_scope.test))
+    outside = truth == OUT_OF_SCOPE
+    metrics: dict[str, list[float]] = {
+        "Accuracy": [],
+        "In-Accuracy": [],
+        "OOS-Accuracy": [],
+        "OOS-Recall": [],
+        "Ave.": [],
+    }
+    for run in found:
+        predicted = np.array(run)
+        four = (
+            accuracy_score(truth, predicted),
+            accuracy_score(truth[~outside], predicted[~outside]),
+            accuracy_score(outside, predicted == OUT_OF_SCOPE),
+            recall_score(outside, predicted == OUT_OF_SCOPE),
+        )
+        for metric, value in zip(metrics, (*four, sum(four) / 4), strict=True):
+            metrics[metric].append(value)
+    return metrics
+
+
+def similarities(
+    texts: Sequence[str], train: Sequence[Utterance], support: Sequence[int]
+) -> tuple[list[str], npt.NDArray[np.float64]]:
+    """To each intent's prototype, by plain loops."""
+    intents = sorted({row.intent for row in train})
+    centres = [
+        np.mean([vector(train[index].text) for index in support if train[index].intent == intent], axis=0)
+        for intent in intents
+    ]
+    return intents, np.array([[float(vector(text) @ centre) for centre in centres] for text in texts])
+
+
+TEST = [*(row.text for row in DATASET.test), *DATASET.out_of_scope.test]
+
+
+@pytest.mark.parametrize("shots", [1, 5])
+def test_the_papers_protocol(shots: int) -> None:
+    encoder = Drawn()
+    outcomes = detect_out_of_scope(encoder, DATASET, shots=(shots,), seeds=SEEDS, false_rejection=0.2)
+    assert len(encoder.asked) == len(set(encoder.asked))
+    assert all(
+        outcome.task == "out-of-scope" and outcome.evidence.shape[:2] == (SEEDS, len(TEST)) for outcome in outcomes
+    )
+    runs: dict[str, list[list[str]]] = {"mean": [], "mean-std": [], "from validation": []}
+    areas, passed = [], []
+    for seed in range(SEEDS):
+        support, validation = few_shot([row.intent for row in DATASET.train], shots, seed)
+        intents, table = similarities(TEST, DATASET.train, support)
+        highest = table.max(1)
+        held = similarities([DATASET.train[index].text for index in validation], DATASET.train, support)[1].max(1)
+        thresholds = {
+            "mean": highest.mean(),
+            "mean-std": highest.mean() - highest.std(),
+            "from validation": np.quantile(held, 0.2),
+        }
+        for name, threshold in thresholds.items():
+            runs[name].append([OUT_OF_SCOPE if row.max() < threshold else intents[row.argmax()] for row in table])
+        inside = np.arange(len(TEST)) < len(DATASET.test)
+        areas.append(roc_auc_score(inside, highest))
+        false, true, _ = roc_curve(inside, highest, drop_intermediate=False)
+        passed.append(false[np.flatnonzero(true >= 0.95)[0]])
+    for name, found in runs.items():
+        compared = values(outcomes, f"{shots}-shot, threshold {name}")
+        assert compared.keys() == expected(found).keys()
+        for metric, figure in expected(found).items():
+            assert compared[metric] == pytest.approx(figure), (name, metric)
+    free = values(outcomes, f"{shots}-shot, any threshold")
+    assert free == {"AUROC": pytest.approx(areas), "FPR95": pytest.approx(passed)}
+    # what is measured is neither nothing nor everything
+    assert 0.55 < np.mean(areas) < 1
+
+
+def test_the_authors_code() -> None:
+    outcomes = detect_out_of_scope(Drawn(), DATASET, shots=(1,), seeds=SEEDS, authors=True)
+    train = DATASET.with_out_of_scope().train
+    runs: dict[str, list[list[str]]] = {"mean": [], "mean-std": []}
+    for seed in range(SEEDS):
+        support, _ = few_shot([row.intent for row in train], 1, seed)
+        intents, table = similarities(TEST, train, support)
+        assert len(intents) == len(KINDS) + 1
+        table /= np.sqrt((table**2).sum(1, keepdims=True))
+        highest = table.max(1)
+        for name, threshold in {"mean": highest.mean(), "mean-std": highest.mean() - highest.std()}.items():
+            runs[name].append([OUT_OF_SCOPE if row.max() <= threshold else intents[row.argmax()] for row in table])
+    assert {outcome.setting for outcome in outcomes} == {
+        f"1-shot, threshold {name}, as in the authors' code" for name in runs
+    }
+    for name, found in runs.items():
+        for metric, figure in expected(found).items():
+            assert values(outcomes, f"1-shot, threshold {name}, as in the authors' code")[metric] == pytest.approx(
+                figure
+            )
+
+
+def test_the_average_of_its_metrics() -> None:
+    for setting in {outcome.setting for outcome in detect_out_of_scope(Drawn(), DATASET, seeds=2)}:
+        found = values(detect_out_of_scope(Drawn(), DATASET, seeds=2), setting)
+        if "Ave." in found:
+            average = found.pop("Ave.")
+            assert average == pytest.approx(np.mean(list(found.values()), axis=0))
+
+
+def test_data_sets_that_do_not_do_say_so() -> None:
+    without = IntentData("toy", "none", rows(0, 3), (), rows(3, 5))
+    with pytest.raises(DatasetError, match="toy has no out-of-scope utterances"):
+        detect_out_of_scope(Drawn(), without)
+    untrained = IntentData("toy", "none", rows(0, 3), (), rows(3, 5), OutOfScope(test=("none 1",)))
+    with pytest.raises(DatasetError, match="toy has no out-of-scope utterances"):
+        detect_out_of_scope(Drawn(), untrained, authors=True)
+    single = IntentData("toy", "none", rows(0, 1), (), rows(3, 5), OutOfScope(test=("none 1",)))
+    with pytest.raises(DatasetError, match="toy has no second example of any intent"):
+        detect_out_of_scope(Drawn(), single)
+
+
+class Counted:
+    """A quick encoder for real texts."""
+
+    def encode(
+        self, inputs: Sequence[str], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        counts = np.array([[text.count(letter) + 0.1 for letter in "etaoinshr"] for text in inputs], np.float32)
+        return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+@pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
+def test_clinc150_has_the_papers_test_set() -> None:
+    """5,500 utterances, 1,000 of them out of scope."""
+    outcomes = detect_out_of_scope(Counted(), load_intents("clinc150", Path(str(DATA))), shots=(1,), seeds=2)
+    recall = next(outcome for outcome in outcomes if outcome.metric == "OOS-Recall")
+    assert recall.evidence.shape == (2, 5500, 2)
+    assert recall.evidence[0, :, 1].sum() == 1000

@@ -1,0 +1,73 @@
+"""Made-up intents and an encoder for them: a text's vector is the sum of its words', drawn by their hashes."""
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+SIZE = 48
+
+EXAMPLES = {
+    "track_order": [
+        "where is my parcel",
+        "has my parcel been shipped",
+        "when will my parcel arrive",
+        "track my parcel please",
+    ],
+    "cancel_order": [
+        "cancel my order",
+        "please cancel the order",
+        "I want to cancel an order",
+        "stop and cancel that order",
+    ],
+    "refund": [
+        "I want my money back",
+        "give me the money back",
+        "when is my money paid back",
+        "send the money back please",
+    ],
+}
+
+OUTSIDE = [
+    "tell me a joke",
+    "what is the weather in paris",
+    "sing a song",
+    "who won the match",
+    "how tall is that tower",
+] * 3
+
+
+def pairs() -> tuple[list[str], list[str]]:
+    """Texts and intents."""
+    found = [(text, intent) for intent, texts in EXAMPLES.items() for text in texts]
+    return [text for text, _ in found], [intent for _, intent in found]
+
+
+class BagOfWords:
+    """Encodes by words, and counts what it is asked for."""
+
+    def __init__(self, salt: str = "") -> None:
+        self.salt = salt
+        self.encoded = 0
+
+    def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Any:
+        self.encoded += len(inputs)
+        vectors = np.stack([self._vector(text) for text in inputs])
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if normalise else vectors
+
+    def _vector(self, text: str) -> Any:
+        words = text.lower().split() or ["nothing"]
+        seeds = [zlib.crc32(f"{self.salt}{word}".encode()) for word in words]
+        return sum(np.random.default_rng(seed).normal(size=SIZE) for seed in seeds).astype(np.float32)
+
+
+def world(intents: int, examples: int, seed: int, *, spread: float = 0.6, size: int = SIZE) -> tuple[Any, Any]:
+    """Vectors of length 1 around centres, some tight and some loose, and the numbers of their intents."""
+    random = np.random.default_rng(seed)
+    centres = np.random.default_rng(7).normal(size=(intents, size))
+    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    loose = spread * np.random.default_rng(8).uniform(0.5, 1.5, intents)
+    labels = np.repeat(np.arange(intents), examples)
+    vectors = centres[labels] + random.normal(size=(len(labels), size)) * loose[labels, None] / np.sqrt(size) * 1.5
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32), labels

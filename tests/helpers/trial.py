@@ -1,0 +1,160 @@
+"""What trials of the service share: everything that it can be given, made with a tiny model, and services to try."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import numpy as np
+import torch
+from torch import nn
+
+from turnwise import Encoder
+from turnwise.assist.conversations.conversations import Conversations
+from turnwise.assist.intents.classifier import IntentClassifier
+from turnwise.assist.map.clustering import describe
+from turnwise.assist.map.map import Map, Utterance
+from turnwise.assist.responses.responder import Responder
+from turnwise.corpus.synthetic.sample import sample_dialogues
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH
+from turnwise.models.reranker import Reranker
+from turnwise.serve.running import Server, listen
+from turnwise.serve.settings import Limits, Settings
+
+#: Intents and what people say for them.
+EXAMPLES = {
+    "taxi": ["find a taxi", "book a taxi now", "where is the taxi", "i need a taxi tonight"],
+    "hotel": ["a hotel room please", "find a cheap hotel", "cancel the hotel room", "which hotel is good"],
+    "train": ["when is the train", "a train to the north", "change the train", "train tomorrow please"],
+}
+
+_ENDS = ("now", "tomorrow please", "to the city", "you want", "i need it", "which one is good")
+
+#: What the map shows.
+MAPPED = [f"{what} {end}" for what in ("find the taxi", "cancel a hotel room", "change train two") for end in _ENDS]
+
+
+def build(place: Path, model: Path, limits: Limits | None = None) -> Settings:
+    """Everything that a service can be given, in a folder."""
+    encoder = Encoder.load(model, device="cpu")
+    texts = [text for each in EXAMPLES.values() for text in each]
+    intents = [intent for intent, each in EXAMPLES.items() for _ in each]
+    IntentClassifier(str(model)).fit(texts, intents).save(place / "intents")
+    dialogues = list(sample_dialogues(20, 1))
+    Responder.open(str(place / "responses"), encoder).index(dialogues)
+    Conversations.open(str(place / "conversations"), encoder).index(dialogues)
+    vectors = encoder.encode(MAPPED, normalise=True)
+    labels = np.repeat([0, 1, -1], len(_ENDS)).astype(np.int32)
+    points = np.random.default_rng(1).normal(size=(len(MAPPED), 2)).astype(np.float32)
+    utterances = [Utterance(text, count=1) for text in MAPPED]
+    Map(utterances, vectors, points, labels, describe(MAPPED, labels, vectors), str(model)).save(place / "map")
+    _reranker(model, place / "reranker")
+    (place / "report").mkdir()
+    (place / "report" / "report.html").write_text("<!doctype html><title>A report</title>", encoding="utf-8")
+    return Settings(
+        model=str(model),
+        intents=place / "intents",
+        responses=str(place / "responses"),
+        conversations=str(place / "conversations"),
+        reranker=str(place / "reranker"),
+        map=place / "map",
+        report=place / "report",
+        limits=limits or Limits(),
+    )
+
+
+def _reranker(model: Path, folder: Path) -> None:
+    backbone = Backbone.load(model)
+    backbone.add_tokens((END_OF_TURN, INSERT, DELETE, SEARCH))
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in ("selection", "deletion")}).save(folder)
+
+
+@contextlib.contextmanager
+def listening(settings: Settings) -> Iterator[str]:
+    """The address of a service in a thread, once it is ready."""
+    with contextlib.closing(listen("127.0.0.1", 0)) as place:
+        address = f"http://127.0.0.1:{place.getsockname()[1]}"
+        server = Server(settings)
+        thread = threading.Thread(target=server.run, args=([place],))
+        thread.start()
+        try:
+            wait_for(lambda: httpx.get(f"{address}/ready").status_code == 200)
+            yield address
+        finally:
+            server.should_exit = True
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A service in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+
+    @property
+    def address(self) -> str:
+        """Where it is, without a slash at the end."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextlib.contextmanager
+def running(settings: Settings, log: Path) -> Iterator[Running]:
+    """`turnwise serve` in a process of its own, once it is ready; it is killed in the end."""
+    command = [
+        sys.executable,
+        "-c",
+        "from turnwise.cli import main; main()",
+        "serve",
+        "--port",
+        "0",
+        *options(settings),
+    ]
+    with log.open("wb") as errors:
+        process = subprocess.Popen(command, stderr=errors, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    try:
+        wait_for(lambda: process.poll() is not None or log.read_bytes().endswith(b"\n"))
+        assert process.poll() is None, log.read_text()
+        address = json.loads(log.read_text().splitlines()[0])["address"]
+        wait_for(lambda: process.poll() is not None or httpx.get(f"{address}ready").status_code == 200)
+        assert process.poll() is None, log.read_text()
+        yield Running(process, int(address.rstrip("/").rpartition(":")[2]))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def options(settings: Settings) -> list[str]:
+    """The options of `turnwise serve` that say the same."""
+    told = {
+        "--model": settings.model,
+        "--intents": settings.intents,
+        "--responses": settings.responses,
+        "--conversations": settings.conversations,
+        "--map": settings.map,
+        "--max-body": settings.limits.body,
+        "--timeout": settings.limits.seconds,
+    }
+    return [str(part) for option, value in told.items() if value is not None for part in (option, value)]
+
+
+def wait_for(happens: Callable[[], bool], seconds: float = 180) -> None:
+    """Waits until something is so; what cannot be reached yet is not."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.TransportError):
+            if happens():
+                return
+        time.sleep(0.02)
+    raise AssertionError("this did not happen in time")

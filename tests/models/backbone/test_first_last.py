@@ -1,0 +1,78 @@
+"""First-last pooling against transformers' own hidden states on a padded batch: vectors and gradients, for every family."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import PreTrainedModel
+
+from tests.helpers.families import FAMILIES, plain_model, sequences
+from turnwise.models.backbone import backbone as backbone_module
+from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.encoder import Encoder
+
+Folder = Callable[[str], Path]
+
+LENGTHS = (7, 40, 1, 12, 7, 3, 25, 1)
+
+
+def padded(model: PreTrainedModel, parts: list[Tokens]) -> torch.Tensor:
+    """The mean, over a sequence's tokens, of the average of the first layer's states and the last's (sequences, hidden)."""
+    ids = torch.full((len(parts), max(LENGTHS)), model.config.pad_token_id or 0)
+    mask = torch.zeros_like(ids)
+    for row, part in enumerate(parts):
+        ids[row, : len(part)] = torch.from_numpy(part)
+        mask[row, : len(part)] = 1
+    states = model(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
+    return torch.stack([((states[1] + states[-1]) / 2)[row, : len(part)].mean(0) for row, part in enumerate(parts)])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_vectors_equal_the_padded_forward(family: str, tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backbone_module, "BUCKET_TOKENS", 40)  # so that several buckets are put together again
+    encoder = Encoder.load(tiny_folder(family), device="cpu", pooling="first-last")
+    parts = sequences(LENGTHS)
+    with torch.no_grad():
+        found, expected = encoder(TokenStream.of(parts)), padded(plain_model(tiny_folder(family)), parts)
+    assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+def test_gradients_equal_the_padded_forward(family: str, tiny_folder: Folder) -> None:
+    encoder = Encoder.load(tiny_folder(family), device="cpu", pooling="first-last").train()
+    own = plain_model(tiny_folder(family)).train()
+    parts = sequences(LENGTHS, seed=1)
+    encoder(TokenStream.of(parts)).square().sum().backward()
+    padded(own, parts).square().sum().backward()
+    expected = {name: parameter.grad for name, parameter in own.named_parameters()}
+    reached = 0
+    for name, parameter in encoder.backbone.model.named_parameters():
+        if expected[name] is None:
+            assert parameter.grad is None or not parameter.grad.any(), name
+            continue
+        assert_close(parameter.grad, expected[name], atol=1e-4, rtol=1e-4)
+        reached += bool(parameter.grad.any())
+    assert reached > 20
+
+
+def test_it_is_another_vector_than_the_mean(tiny_folder: Folder) -> None:
+    texts = ["hello where is it", "yes"]
+    by_mean, by_both = (
+        Encoder.load(tiny_folder("bert"), device="cpu", pooling=pooling) for pooling in ("mean", "first-last")
+    )
+    assert not np.allclose(by_mean.encode(texts), by_both.encode(texts), atol=1e-2)
+
+
+def test_a_model_keeps_giving_last_states_by_default(tiny_folder: Folder) -> None:
+    """What is asked of one pass leaves nothing behind for the next."""
+    encoder = Encoder.load(tiny_folder("bert"), device="cpu")
+    stream = TokenStream.of(sequences(LENGTHS))
+    with torch.no_grad():
+        before = encoder.backbone(stream)
+        between = encoder.backbone(stream, "first-last")
+        assert torch.equal(encoder.backbone(stream), before)
+    assert not torch.allclose(between, before, atol=1e-2)

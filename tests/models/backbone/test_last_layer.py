@@ -1,0 +1,137 @@
+"""The states of a few tokens are those of the whole pass, in every family, with its gradients."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from tests.helpers.families import FAMILIES, sequences
+from turnwise.models.backbone import backbone as module
+from turnwise.models.backbone.attention import attention_at, shape_of
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.last_layer import LIKE_BERT
+from turnwise.models.backbone.stream import TokenStream
+
+Folder = Callable[[str], Path]
+
+#: Some equal, one of a single token; looked at are several tokens of a sequence, one, or none.
+LENGTHS = (7, 20, 1, 7, 12, 7, 12)
+PLACES = np.array([0, 1, 3, 8, 9, 10, 14, 23, 30, 34, 37, 60])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_states_at_places_are_those_of_the_whole_pass(family: str, tiny_folder: Folder) -> None:
+    backbone = Backbone.load(tiny_folder(family)).eval()
+    parts = sequences(LENGTHS)
+    stream = TokenStream.of(parts, [(part % 2).astype("int32") for part in parts])
+    with torch.no_grad():
+        assert_close(backbone.states_at(stream, PLACES), backbone(stream)[PLACES], atol=1e-5, rtol=1e-5)
+
+
+def test_the_last_layer_is_cut_short_where_it_is_berts(tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+    whole = module.last_layer_at
+    for family in FAMILIES:
+        monkeypatch.setattr(
+            module, "last_layer_at", lambda *given, family=family: called.append(family) or whole(*given)
+        )
+        with torch.no_grad():
+            Backbone.load(tiny_folder(family)).eval().states_at(TokenStream.of(sequences(LENGTHS)), PLACES)
+    assert called == [family for family in FAMILIES if family in LIKE_BERT]
+    assert set(called) >= {"bert", "electra", "roberta"}
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), lengths=st.lists(st.integers(1, 12), min_size=1, max_size=8))
+def test_any_places(tiny_folder: Folder, data: st.DataObject, lengths: list[int]) -> None:
+    backbone = loaded(tiny_folder("bert"))
+    stream = TokenStream.of(sequences(lengths))
+    chosen = data.draw(st.sets(st.integers(0, sum(lengths) - 1), min_size=1))
+    places = np.array(sorted(chosen))
+    with torch.no_grad():
+        assert_close(backbone.states_at(stream, places), backbone(stream)[places], atol=1e-5, rtol=1e-5)
+
+
+_LOADED: dict[Path, Backbone] = {}
+
+
+def loaded(folder: Path) -> Backbone:
+    """Loaded once for all of hypothesis' examples."""
+    if folder not in _LOADED:
+        _LOADED[folder] = Backbone.load(folder).eval()
+    return _LOADED[folder]
+
+
+@pytest.mark.parametrize("family", ["bert", "electra"])
+def test_gradients_are_those_of_the_whole_pass(family: str, tiny_folder: Folder) -> None:
+    short, whole = Backbone.load(tiny_folder(family)).train(), Backbone.load(tiny_folder(family)).train()
+    stream = TokenStream.of(sequences(LENGTHS))
+    short.states_at(stream, PLACES).square().sum().backward()
+    whole(stream)[PLACES].square().sum().backward()
+    expected = {name: value.grad for name, value in whole.named_parameters() if value.grad is not None}
+    found = {name: value.grad for name, value in short.named_parameters() if value.grad is not None}
+    scale = max(float(value.abs().max()) for value in expected.values())
+    assert scale > 1e-2
+    for name, value in expected.items():
+        assert_close(found.get(name, torch.zeros_like(value)), value, atol=1e-5 * scale, rtol=0)
+
+
+def test_dropout_on_attention_weights_of_the_last_layer(tiny_folder: Folder) -> None:
+    backbone = Backbone.load(tiny_folder("bert"))
+    backbone.set_dropout(0.0, 0.0)
+    backbone.layer_list()[-1].attention.self.dropout.p = 0.5
+    stream = TokenStream.of(sequences(LENGTHS))
+    with torch.no_grad():
+        quiet = backbone.eval().states_at(stream, PLACES)
+        assert torch.equal(backbone.states_at(stream, PLACES), quiet)
+        first, second = backbone.train().states_at(stream, PLACES), backbone.states_at(stream, PLACES)
+    assert (first - second).abs().max() > 1e-2
+
+
+def test_a_decoder_sees_what_came_before_only(tiny_folder: Folder, tmp_path: Path) -> None:
+    """Its attention is not of both sides, so that all of its last layer is run."""
+    folder = tmp_path / "bert"
+    shutil.copytree(tiny_folder("bert"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "is_decoder": True, "use_cache": False}))
+    backbone, usual = Backbone.load(folder).eval(), Backbone.load(tiny_folder("bert")).eval()
+    stream = TokenStream.of(sequences(LENGTHS))
+    with torch.no_grad():
+        found = backbone.states_at(stream, PLACES)
+        assert_close(found, backbone(stream)[PLACES], atol=1e-5, rtol=1e-5)
+        assert (found - usual.states_at(stream, PLACES)).abs().max() > 1e-2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: the varlen kernel runs on CUDA only")
+def test_the_varlen_kernel_gives_the_same() -> None:
+    """Sequences without a query among them, within what bf16 can tell."""
+    stream, device = TokenStream.of(sequences(LENGTHS)), torch.device("cuda")
+    counts = np.array([0, 2, 1, 1, 0, 5, 1])
+    torch.manual_seed(0)
+    query = torch.randn(int(counts.sum()), 4, 32, device=device, dtype=torch.bfloat16)
+    key, value = (torch.randn(stream.tokens, 4, 32, device=device, dtype=torch.bfloat16) for _ in range(2))
+    kernel, groups = (
+        attention_at(query, key, value, counts, shape_of(stream, device, varlen=varlen), scaling=0.2, dropout=0.0)
+        for varlen in (True, False)
+    )
+    assert_close(kernel, groups, atol=3e-2, rtol=3e-2)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_weights_laid_out_for_the_cpu_are_the_same(family: str, tiny_folder: Folder) -> None:
+    usual, other = Backbone.load(tiny_folder(family)).eval(), Backbone.load(tiny_folder(family)).eval()
+    other.lay_out_for_cpu()
+    for mine, own in zip(other.parameters(), usual.parameters(), strict=True):
+        assert torch.equal(mine, own)
+    layers = [part for part in other.model.modules() if isinstance(part, torch.nn.Linear)]
+    assert layers and all(layer.weight.t().is_contiguous() for layer in layers)
+    stream = TokenStream.of(sequences(LENGTHS))
+    with torch.no_grad():
+        assert_close(other(stream), usual(stream), atol=1e-5, rtol=1e-5)

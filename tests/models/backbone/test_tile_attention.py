@@ -1,0 +1,232 @@
+"""Attention in tiles equals attention by length, forward and backward; on a machine without a GPU Triton interprets the kernel."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+pytest.importorskip("triton", reason="no Triton: the kernel needs it (it comes with the extra 'dev' on Linux)")
+
+from turnwise.models.backbone import tile_attention as kernels
+from turnwise.models.backbone.attention import StreamShape, shape_of, unpadded_attention
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.backbone.tiles import TILES, tile_for, tiles_of
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+LENGTHS = (1, 2, 2, 3, 5, 5, 5, 7, 13, 16, 16, 16, 16, 17, 31, 33, 40)
+
+
+def stream_of(*lengths: int) -> TokenStream:
+    return TokenStream.of([np.arange(1, length + 1, dtype=np.int32) for length in lengths])
+
+
+def states(stream: TokenStream, heads: int, size: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    """Queries, keys and values (1, heads, tokens, size) as transformers hands them on."""
+    generator = torch.Generator().manual_seed(stream.tokens)
+    return [
+        torch.randn(1, stream.tokens, heads, size, generator=generator)
+        .to(DEVICE, dtype)
+        .transpose(1, 2)
+        .detach()
+        .requires_grad_()
+        for _ in range(3)
+    ]
+
+
+def attended(given: list[torch.Tensor], shape: StreamShape, **settings: object) -> list[torch.Tensor]:
+    """What attention gives, and the gradients of its inputs."""
+    found, _ = unpadded_attention(nn.Module(), *given, None, stream_shape=shape, scaling=0.2, **settings)  # type: ignore[arg-type]
+    wanted = torch.linspace(-1, 1, found.numel(), device=DEVICE).reshape(found.shape).to(found.dtype)
+    return [found.detach(), *torch.autograd.grad(found, given, wanted)]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"is_causal": True}, {"sliding_window": 4}, {"sliding_window": 4, "is_causal": True}]
+)
+@pytest.mark.parametrize("lengths", [LENGTHS, (70, 9, 9, 128), (1,)], ids=["short", "long", "one"])
+def test_tiles_equal_groups(lengths: tuple[int, ...], settings: dict[str, object]) -> None:
+    stream = stream_of(*lengths)
+    given = states(stream, 2, 16)
+    tiled, grouped = shape_of(stream, DEVICE, tiled=True), shape_of(stream, DEVICE)
+    assert tiled.tiles is not None and grouped.tiles is None
+    for one, other in zip(attended(given, tiled, **settings), attended(given, grouped, **settings), strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: half precision is what the kernel is for there")
+@pytest.mark.parametrize("size", [32, 64])
+def test_half_precision_is_as_near_to_full_as_that_of_groups(size: int) -> None:
+    stream = stream_of(*LENGTHS * 40)
+    exact = attended(states(stream, 12, size), shape_of(stream, DEVICE))
+    half = states(stream, 12, size, torch.bfloat16)
+    tiled, grouped = (attended(half, shape_of(stream, DEVICE, tiled=tiled)) for tiled in (True, False))
+    for one, other, wanted in zip(tiled, grouped, exact, strict=True):
+        errors = [float((found.float() - wanted).abs().mean()) for found in (one, other)]
+        assert errors[0] < 1.5 * errors[1]
+
+
+@given(st.lists(st.integers(1, 128), min_size=1, max_size=60))
+def test_every_token_is_in_one_tile_with_its_whole_sequence(lengths: list[int]) -> None:
+    stream = stream_of(*lengths)
+    tile = tile_for(max(lengths))
+    assert tile is not None
+    starts, ends, sizes = tiles_of(stream.groups, tile).T.tolist()
+    assert [place for start, end in zip(starts, ends, strict=True) for place in range(start, end)] == list(
+        range(stream.tokens)
+    )
+    begun = set(stream.starts().tolist())
+    for start, end, size in zip(starts, ends, sizes, strict=True):
+        assert 0 < end - start <= tile
+        assert set(range(start, end + 1, size)) <= begun
+
+
+def test_sequences_that_fit_no_tile_go_by_length() -> None:
+    assert tile_for(TILES[-1] + 1) is None
+    assert shape_of(stream_of(3, TILES[-1] + 1), DEVICE, tiled=True).tiles is None
+
+
+def dropped(stream: TokenStream, seed: int, rate: float = 0.3) -> torch.Tensor:
+    """The attention weights of one head behind dropout: of sequences of sixteen tokens, whose values tell the keys apart."""
+    shape = shape_of(stream, DEVICE, tiled=True)
+    assert shape.tiles is not None
+    query, key = torch.zeros(2, stream.tokens, 1, 16, device=DEVICE)  # every key gets a sixteenth
+    value = torch.eye(16, device=DEVICE).repeat(stream.tokens // 16, 1)[:, None]
+    torch.manual_seed(seed)
+    return kernels.tile_attention(query, key, value, shape.tiles, shape.tile, 1.0, rate)[:, 0]
+
+
+def test_dropout_drops_its_share_and_scales_the_rest() -> None:
+    stream = stream_of(*[16] * 64)
+    weights = dropped(stream, 1)
+    assert np.unique(weights.cpu().numpy().round(5)) == pytest.approx([0.0, 1 / 16 / 0.7], abs=1e-5)
+    assert float((weights == 0).float().mean()) == pytest.approx(0.3, abs=0.02)
+    assert torch.equal(weights, dropped(stream, 1))
+    assert not torch.equal(weights, dropped(stream, 2))
+    # tiles and the sequences within one draw apart
+    rows = weights.reshape(-1, 256)
+    assert len(torch.unique(rows, dim=0)) == len(rows)
+
+
+def test_the_gradient_is_that_of_what_dropout_left() -> None:
+    stream = stream_of(3, 5, 5, 9)
+    shape = shape_of(stream, DEVICE, tiled=True)
+    assert shape.tiles is not None
+    seed = torch.tensor([7], device=DEVICE)
+    given = [found.squeeze(0).transpose(0, 1).detach().requires_grad_() for found in states(stream, 1, 16)]
+    direction = [torch.randn_like(found) for found in given]
+
+    def value(step: float) -> torch.Tensor:
+        moved = [found + step * way for found, way in zip(given, direction, strict=True)]
+        return torch.as_tensor(
+            kernels.attend(*moved, shape.tiles, seed, shape.tile, 0.5, 0.4, False, shape.tile).square().sum()
+        )
+
+    found = torch.autograd.grad(value(0.0), given)
+    along = sum(float((gradient * way).sum()) for gradient, way in zip(found, direction, strict=True))
+    assert along == pytest.approx(float((value(5e-3) - value(-5e-3)).detach()) / 1e-2, rel=2e-2)
+
+
+#: Compiles a kernel for a GPU that need not be there, its numbers of some precision, and tells how often the code names doubles.
+COMPILE = """
+import re, sys, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from turnwise.models.backbone import tile_attention
+
+constants = {"TILE": 64, "SIZE": 64, "DROPOUT": True, "CAUSAL": False, "WINDOW": 64}
+constants |= {f"{name}_{axis}": step for name in "QKVG" for axis, step in (("TOKEN", 768), ("HEAD", 64))}
+kernel = getattr(tile_attention, sys.argv[1])
+kinds = {"tiles": "*i32", "seed": "*i64", "scale": sys.argv[2], "dropout": sys.argv[2]}
+signature = {name: "constexpr" if name in constants else kinds.get(name, "*bf16") for name in kernel.arg_names}
+values = {(place,): constants[name] for place, name in enumerate(kernel.arg_names) if name in constants}
+found = triton.compile(ASTSource(kernel, signature, values), target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+print(len(re.findall(r"[.]f64", found.asm["ptx"])))
+"""
+
+
+@pytest.mark.parametrize("kernel", ["_forward_kernel", pytest.param("_backward_kernel", marks=pytest.mark.full)])
+def test_double_precision_that_is_handed_in_does_not_spread(kernel: str) -> None:
+    """What torch compiles hands numbers in as doubles; a GPU would be four times slower if the tile were computed in them."""
+    plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+
+    def doubles(kind: str) -> int:
+        command = [sys.executable, "-W", "ignore", "-c", COMPILE, kernel, kind]
+        return int(subprocess.run(command, env=plain, capture_output=True, text=True, check=True).stdout)
+
+    assert doubles("fp32") == 0
+    # two numbers are loaded and rounded
+    assert 0 < doubles("fp64") <= 8
+
+
+def bert(tiled: bool) -> Backbone:
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "vocab_size": 200,
+    }
+    plain = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    backbone = Backbone(BertModel(BertConfig(**sizes, **plain), add_pooling_layer=False), None)  # type: ignore[arg-type]
+    backbone._tiled = lambda: tiled  # type: ignore[method-assign]
+    return backbone.to(DEVICE).train()
+
+
+def test_a_model_gives_the_same_states_and_gradients_either_way() -> None:
+    stream, found = stream_of(*LENGTHS), []
+    for tiled in (True, False):
+        backbone = bert(tiled)
+        given = backbone(stream)
+        given.square().mean().backward()
+        found.append([given.detach(), *(value.grad for value in backbone.parameters() if value.grad is not None)])
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_a_compiled_model_is_one_graph_for_any_number_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    counters, times = torch._dynamo.utils.counters, torch._dynamo.utils.compilation_time_metrics
+    torch._dynamo.reset()
+    counters.clear()
+    times.clear()
+    if (
+        not torch.cuda.is_available()
+    ):  # an interpreted kernel cannot be compiled into a graph: something else of its kind stands in
+        monkeypatch.setattr(
+            kernels, "tile_attention", lambda query, key, value, tiles, *_: query * key.mean() + value * len(tiles)
+        )
+    backbone, plain = bert(True), bert(True)
+    backbone.compile(**({} if torch.cuda.is_available() else {"backend": "aot_eager"}))
+    for lengths in (LENGTHS, LENGTHS[:9], LENGTHS * 3):
+        assert torch.allclose(backbone(stream_of(*lengths)), plain(stream_of(*lengths)), atol=1e-4)
+    assert counters["stats"]["unique_graphs"] == 1
+    assert [name for name in times if name.startswith("compile_attempt")] == ["compile_attempt_0"]
+    backbone.eval()  # outside of training nothing is compiled
+    backbone(stream_of(*LENGTHS))
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_a_family_that_runs_in_buckets_is_not_compiled() -> None:
+    from transformers import MPNetConfig, MPNetModel
+
+    from turnwise.models.backbone.source import BackboneError
+
+    sizes = {
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "vocab_size": 50,
+    }
+    backbone = Backbone(MPNetModel(MPNetConfig(**sizes)), None)  # type: ignore[arg-type]
+    with pytest.raises(BackboneError, match="compile=false"):
+        backbone.compile()

@@ -1,0 +1,366 @@
+"""Coherence tools against plain restatements: windows, means, the best path; and heads that know the truth find it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.progress import Progress, silent
+from turnwise.corpus.synthetic.sample import sample_dialogues
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.compose import Composer
+from turnwise.models.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, Marked, deletion, insertion
+from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.source import BackboneError
+from turnwise.models.coherence import (
+    CoherenceError,
+    Survey,
+    misfits,
+    orders,
+    placements,
+    precedences,
+    survey,
+)
+from turnwise.models.reranker import Reranker
+
+# ---- a head that is a function of the texts that it is shown
+
+#: From the turns behind the marks, and the target where there is one, to what the head says at each mark.
+Head = Callable[[list[str], str | None], Sequence[float]]
+
+_SPECIAL = {END_OF_TURN: 1, INSERT: 2, DELETE: 3, SEARCH: 4, "[CLS]": 5, "[SEP]": 6}
+_COMPOSER = Composer(
+    np.array([5], np.int32),
+    np.array([6], np.int32),
+    np.array([6], np.int32),
+    np.array([6], np.int32),
+    {},
+    -1,
+    10**6,
+    _SPECIAL,
+)
+
+
+class Knowing:
+    """A re-ranker whose tokens are whole texts: what it is given is read back, and handed to a head that knows."""
+
+    def __init__(self, head: Head, window: int = 5):
+        self.max_length = 64
+        self.window = window
+        self.head = head
+        self.asked: list[tuple[str, list[str], str | None]] = []
+        self.calls = 0
+        self._ids: dict[str, int] = {}
+
+    @property
+    def composer(self) -> Composer:
+        return _COMPOSER
+
+    def tokens(self, texts: Sequence[str]) -> dict[str, Tokens]:
+        return {text: np.array([self._ids.setdefault(text, 10 + len(self._ids))], np.int32) for text in texts}
+
+    def logits(
+        self, task: str, marked: Sequence[Marked], *, progress: Progress = silent
+    ) -> list[npt.NDArray[np.float32]]:
+        self.calls += 1
+        texts = {number: text for text, number in self._ids.items()}
+        found = []
+        for each in marked:
+            said = [texts[token] for token in each.tokens.tolist() if token in texts]
+            target = said.pop() if task != "deletion" else None
+            self.asked.append((task, said, target))
+            found.append(np.array(self.head(said, target), np.float32))
+            assert len(found[-1]) == len(each.places)
+        return found
+
+
+def sigmoid(value: float) -> float:
+    return 1 / (1 + np.exp(-value))
+
+
+def steady(said: list[str], target: str | None, marks: int) -> list[float]:
+    """Something that depends on all that is shown and on the place, the same in every process."""
+    shown = "|".join([*said, target or ""])
+    return [((sum(map(ord, shown)) * 31 + 17 * place) % 23) / 7 - 1.5 for place in range(marks)]
+
+
+# ---- windows and means
+
+
+def windows_by_hand(count: int, width: int) -> list[range]:
+    return [range(count)] if count <= width else [range(start, start + width) for start in range(count - width + 1)]
+
+
+@settings(deadline=None)
+@given(st.integers(2, 14), st.integers(2, 6))
+def test_misfits_are_means_over_windows_of_one_turn_more_than_the_window(count: int, window: int) -> None:
+    turns = [f"t{number}" for number in range(count)]
+    head: Head = lambda said, target: steady(said, target, len(said))  # noqa: E731
+    (found,) = misfits(Knowing(head, window), [turns])
+    seen: list[list[float]] = [[] for _ in turns]
+    for each in windows_by_hand(count, window + 1):
+        shown = [turns[place] for place in each]
+        for place, value in zip(each, steady(shown, None, len(shown)), strict=True):
+            seen[place].append(sigmoid(value))
+    assert found.scores == pytest.approx([sum(values) / len(values) for values in seen])
+    assert found.index == max(range(count), key=lambda place: found.scores[place])
+
+
+@settings(deadline=None)
+@given(st.integers(1, 14), st.integers(2, 6))
+def test_placements_are_means_over_windows_of_one_turn_less_than_the_window(count: int, window: int) -> None:
+    turns = [f"t{number}" for number in range(count)]
+    head: Head = lambda said, target: steady(said, target, len(said) + 1)  # noqa: E731
+    (found,) = placements(Knowing(head, window), [(turns, "new")])
+    seen: list[list[float]] = [[] for _ in range(count + 1)]
+    for each in windows_by_hand(count, window - 1):
+        shown = [turns[place] for place in each]
+        for gap, value in enumerate(steady(shown, "new", len(shown) + 1)):
+            seen[each[0] + gap].append(sigmoid(value))
+    assert found.scores == pytest.approx([sum(values) / len(values) for values in seen])
+
+
+def test_windows_of_many_dialogues_go_through_the_model_together() -> None:
+    head: Head = lambda said, target: steady(said, target, len(said))  # noqa: E731
+    dialogues = [[f"{name}{number}" for number in range(count)] for name, count in (("a", 2), ("b", 9), ("c", 6))]
+    together = Knowing(head)
+    found = misfits(together, dialogues)
+    assert together.calls == 1
+    assert found == [misfits(Knowing(head), [dialogue])[0] for dialogue in dialogues]
+    assert misfits(Knowing(head), []) == []
+
+
+# ---- heads that know
+
+
+@settings(deadline=None)
+@given(st.integers(2, 12), st.data())
+def test_a_head_that_knows_the_foreign_turn_finds_it_wherever_it_is(count: int, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, count))
+    turns = [f"t{number}" for number in range(count)]
+    turns.insert(place, "foreign")
+    head: Head = lambda said, target: [5 if text == "foreign" else -5 for text in said]  # noqa: E731
+    assert misfits(Knowing(head), [turns])[0].index == place
+
+
+@settings(deadline=None)
+@given(st.integers(1, 12), st.data())
+def test_a_head_that_knows_the_gap_finds_it(count: int, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, count))
+    rest = [f"t{number}" for number in range(count)]
+
+    def head(said: list[str], target: str | None) -> list[float]:
+        numbers = [int(text[1:]) for text in said]
+        return [5.0 if numbers[0] + gap == place else -5.0 for gap in range(len(said) + 1)]
+
+    assert placements(Knowing(head), [(rest, "new")])[0].index == place
+
+
+def knows_order(said: list[str], target: str | None) -> list[float]:
+    """Turns are named by when they were said, padded so that their texts sort otherwise."""
+    assert target is not None
+    return [4.0 if int(text.split()[-1]) + 1 == int(target.split()[-1]) else -4.0 for text in said]
+
+
+def named(number: int) -> str:
+    return f"{(number * 7919) % 101} turn {number}"
+
+
+def knows_gaps(said: list[str], target: str | None) -> list[float]:
+    """Where the turn belongs among others that are in order; where they are not, wherever its neighbours in number say so."""
+    assert target is not None
+    numbers, number = [int(text.split()[-1]) for text in said], int(target.split()[-1])
+    return [
+        4.0 if (not gap or numbers[gap - 1] < number) and (gap == len(numbers) or number < numbers[gap]) else -4.0
+        for gap in range(len(numbers) + 1)
+    ]
+
+
+@settings(deadline=None)
+@given(st.integers(2, 9).flatmap(lambda count: st.permutations(range(count))), st.integers(3, 6))
+def test_a_head_that_knows_the_gaps_recovers_any_permutation(given_as: list[int], window: int) -> None:
+    reranker = Knowing(knows_gaps, window)
+    (found,) = orders(reranker, [[named(number) for number in given_as]])
+    assert [given_as[index] for index in found.indices] == list(range(len(given_as)))
+    assert found.score >= found.given
+    assert max(len(said) for _, said, _ in reranker.asked) <= window - 1
+
+
+@settings(deadline=None)
+@given(st.permutations(range(4)))
+def test_the_score_of_an_order_is_the_mean_log_share_of_its_gaps(given_as: list[int]) -> None:
+    turns = [named(number) for number in given_as]
+    (found,) = orders(Knowing(knows_gaps, 5), [turns])
+
+    def by_hand(order: list[str]) -> float:
+        logs = []
+        for place, turn in enumerate(order):
+            scores = [sigmoid(value) for value in knows_gaps(order[:place] + order[place + 1 :], turn)]
+            logs.append(np.log(scores[place] / sum(scores)))
+        return float(np.mean(logs))
+
+    assert found.given == pytest.approx(by_hand(turns))
+    assert found.score == pytest.approx(by_hand([turns[index] for index in found.indices]))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.sampled_from("abcdefgh"), min_size=2, max_size=8), st.data())
+def test_the_order_in_which_turns_are_given_makes_no_difference(turns: list[str], data: st.DataObject) -> None:
+    """Neither for the order nor for its score, even where texts repeat: a head that depends on all it is shown sees the same."""
+    head: Head = lambda said, target: steady(said, target, len(said) + 1)  # noqa: E731
+    shuffled = data.draw(st.permutations(turns))
+    first, second = orders(Knowing(head), [turns, shuffled])
+    assert [turns[index] for index in first.indices] == [shuffled[index] for index in second.indices]
+    assert first.score == pytest.approx(second.score)
+    assert sorted(first.indices) == list(range(len(turns)))
+    assert first.score >= first.given - 1e-9 or first.indices != tuple(range(len(turns)))
+
+
+def test_precedences_are_what_the_head_says() -> None:
+    assert precedences(Knowing(knows_order), [(["x 3", "y 1"], "z 2")])[0].tolist() == [-4, 4]
+
+
+# ---- what cannot be asked
+
+
+@pytest.mark.parametrize("ask", [misfits, orders])
+def test_a_single_turn_is_refused(ask: Callable[..., object]) -> None:
+    for alone in (["hello"], [Turn("user", "hello")], Dialogue("d1", (Turn("user", "hello"),))):
+        with pytest.raises(CoherenceError, match="has 1 turn: this takes 2 or more"):
+            ask(Knowing(knows_order), [alone])
+    with pytest.raises(CoherenceError, match="dialogue 'd1'"):
+        ask(Knowing(knows_order), [Dialogue("d1", (Turn("user", "hello"),))])
+    with pytest.raises(CoherenceError, match="not a single text"):
+        ask(Knowing(knows_order), ["hello there"])
+
+
+def test_a_place_takes_a_turn_or_more() -> None:
+    with pytest.raises(CoherenceError, match="needs a turn at least"):
+        placements(Knowing(knows_order), [([], "hello")])
+
+
+# ---- a model
+
+
+#: Of the tiny model's words.
+TEXTS = [
+    "i want a table",
+    "which city",
+    "the north please",
+    "a taxi is cheap now",
+    "no thanks",
+    "when is it",
+    "tomorrow",
+    "good",
+]
+
+
+@pytest.fixture(scope="module")
+def reranker(tiny_folder: Callable[[str], Path]) -> Reranker:
+    backbone = Backbone.load(str(tiny_folder("bert")))
+    backbone.add_tokens((END_OF_TURN, INSERT, DELETE, SEARCH))
+    torch.manual_seed(1)
+    return Reranker(
+        backbone, {task: nn.Linear(backbone.hidden, 1) for task in ("selection", "insertion", "deletion", "search")}
+    )
+
+
+def test_the_methods_of_a_re_ranker(reranker: Reranker) -> None:
+    dialogue = Dialogue("d1", tuple(Turn("user", text) for text in TEXTS))
+    for turns in (dialogue, dialogue.turns):
+        assert reranker.misfit(turns) == reranker.misfit(TEXTS) == misfits(reranker, [TEXTS])[0]
+        assert reranker.place(turns, "yes") == reranker.place(TEXTS, "yes") == placements(reranker, [(TEXTS, "yes")])[0]
+        assert reranker.order(turns) == reranker.order(TEXTS) == orders(reranker, [TEXTS])[0]
+    assert len(reranker.misfit(dialogue).scores) == len(TEXTS)
+    assert len(reranker.place(dialogue, "yes").scores) == len(TEXTS) + 1
+    backwards = reranker.order(TEXTS[::-1])
+    assert [TEXTS[::-1][index] for index in backwards.indices] == [
+        TEXTS[index] for index in reranker.order(TEXTS).indices
+    ]
+
+
+def test_a_short_dialogue_is_read_in_one_piece(reranker: Reranker) -> None:
+    texts = TEXTS[:4]
+    known = reranker.tokens([*texts, "thanks"])
+    tokens = [known[text] for text in texts]
+    (values,) = reranker.logits("deletion", [deletion(reranker.composer, tokens, reranker.max_length)])
+    assert reranker.misfit(texts).scores == pytest.approx(sigmoid(values.astype(np.float64)).tolist(), abs=1e-6)
+    (values,) = reranker.logits(
+        "insertion", [insertion(reranker.composer, tokens, known["thanks"], reranker.max_length)]
+    )
+    assert reranker.place(texts, "thanks").scores == pytest.approx(
+        sigmoid(values.astype(np.float64)).tolist(), abs=1e-6
+    )
+
+
+def test_a_re_ranker_without_the_head_says_so(reranker: Reranker) -> None:
+    without = Reranker(reranker.backbone, {"selection": reranker.heads["selection"]})  # type: ignore[dict-item]
+    with pytest.raises(BackboneError, match="trained without deletion"):
+        without.misfit(["a", "b"])
+
+
+# ---- a whole corpus
+
+
+SAMPLE = list(sample_dialogues(40, 1))
+
+
+def lengths(said: list[str], target: str | None) -> list[float]:
+    return [len(text) / 10 for text in said]
+
+
+def surveyed(top: int = 5, threshold: float = 0.0) -> Survey:
+    return survey(Knowing(lengths), SAMPLE, top=top, threshold=threshold)
+
+
+def test_a_survey_lists_the_first_of_all_scores_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    dialogues = [Dialogue("alone", (Turn("user", "nothing before and nothing behind"),)), *SAMPLE]
+    told: list[int] = []
+
+    def looked(chunk: int) -> Survey:
+        monkeypatch.setattr("turnwise.models.coherence.CHUNK", chunk)
+        told.clear()
+        return survey(
+            Knowing(lengths), iter(dialogues), top=7, progress=lambda what, done, total=None: told.append(done)
+        )
+
+    found = looked(10**6)
+    assert told == [len(dialogues)]
+    assert found == looked(3)
+    assert told[-1] == len(dialogues) and len(told) > 5
+    assert (found.dialogues, found.passed_over) == (len(dialogues), 1)
+    assert found.turns == sum(len(dialogue.turns) for dialogue in SAMPLE)
+    every = [
+        (-score, order, dialogue.id, number)
+        for order, dialogue in enumerate(SAMPLE)
+        for number, score in enumerate(misfits(Knowing(lengths), [dialogue])[0].scores, start=1)
+    ]
+    assert [(suspect.dialogue, suspect.turn) for suspect in found.suspects] == [each[2:] for each in sorted(every)[:7]]
+    by_id = {dialogue.id: dialogue for dialogue in SAMPLE}
+    for suspect in found.suspects:
+        turns = by_id[suspect.dialogue].turns
+        assert (suspect.speaker, suspect.text) == (turns[suspect.turn - 1].speaker, turns[suspect.turn - 1].text)
+        assert suspect.before == (turns[suspect.turn - 2].text if suspect.turn > 1 else None)
+
+
+def test_a_threshold_leaves_out_what_scores_less() -> None:
+    scores = [suspect.score for suspect in surveyed(top=10**6).suspects]
+    middle = sorted(scores)[len(scores) // 2]
+    assert [suspect.score for suspect in surveyed(10**6, middle).suspects] == [
+        score for score in scores if score >= middle
+    ]
+    assert surveyed(threshold=1.0).suspects == ()
+
+
+def test_saved_and_loaded_it_says_the_same(reranker: Reranker, tmp_path: Path) -> None:
+    reranker.save(tmp_path / "model")
+    again = Reranker.load(tmp_path / "model", device="cpu")
+    assert again.misfit(TEXTS).scores == pytest.approx(reranker.misfit(TEXTS).scores, abs=1e-6)
+    assert again.order(TEXTS).indices == reranker.order(TEXTS).indices

@@ -1,0 +1,162 @@
+"""Semantic compression against Eq. 5 in plain NumPy: on every source of templates, on disk and off."""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers.tiny import backbone
+from turnwise import Encoder, Turn
+from turnwise.core.dialogue import SYSTEM, USER, Slot
+from turnwise.corpus.slots.built_in import BuiltInDetector
+from turnwise.corpus.slots.detector import DetectorError
+from turnwise.corpus.slots.template import SlotMarks
+from turnwise.models.backbone.pooling import PoolerLayer
+from turnwise.models.compression import Compression, CompressionError, mixed
+from turnwise.models.loading import ModelError, fingerprint, load_folder, load_model
+
+TEMPLATES = ("wake me at {SLOT}", "play {SLOT}", "what can you do", "tell me the {SLOT} weather")
+SEVEN = Turn(USER, "wake me at 7 pm", slots=(Slot("time", "7 pm", 11, 15),))
+
+
+def unit(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def encoder_with(layer: bool, **settings: object) -> tuple[Encoder, npt.NDArray[np.float32]]:
+    """An encoder that compresses, and its templates' vectors, restated."""
+    encoder = Encoder.load(backbone())
+    encoder.backbone.add_tokens(("{SLOT}",))
+    torch.manual_seed(3)
+    made = PoolerLayer(encoder.hidden) if layer else None
+    vectors = restated_side(encoder, list(TEMPLATES), made)
+    encoder.compression = Compression(SlotMarks(), TEMPLATES, torch.from_numpy(vectors), made, **settings)  # type: ignore[arg-type]
+    return encoder, vectors
+
+
+def restated_side(encoder: Encoder, texts: list[str], layer: PoolerLayer | None) -> npt.NDArray[np.float32]:
+    """t′ = tanh(Wt + b) of length 1, or t itself of length 1."""
+    held, encoder.compression = encoder.compression, None
+    vectors = encoder.encode(texts, normalise=False)
+    encoder.compression = held
+    if layer is not None:
+        weight, bias = (value.detach().numpy() for value in (layer.linear.weight, layer.linear.bias))
+        vectors = np.tanh(vectors @ weight.T + bias)
+    return unit(vectors)
+
+
+@pytest.mark.parametrize("layer", [False, True])
+@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("source", ["given", "detected", "retrieved"])
+def test_vectors_are_those_of_the_equation(layer: bool, share: float, source: str) -> None:
+    detector = BuiltInDetector()
+    encoder, pool = encoder_with(layer, share=share, source=source, detector=detector)
+    assert encoder.compression is not None
+    own = restated_side(encoder, [SEVEN.text, "what can you do"], None)
+    if source == "retrieved":
+        templates = pool[(own @ pool.T).argmax(1)]
+    else:
+        templates = restated_side(encoder, ["wake me at {SLOT}", "what can you do"], encoder.compression.layer)
+    if source == "detected":
+        assert [slot.value for slot in detector.find(SEVEN.text)] == ["7 pm"]
+    expected = share * templates + (1 - share) * own
+    found = encoder.encode([[SEVEN], "what can you do"], normalise=False)
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    np.testing.assert_allclose(encoder.encode([[SEVEN], "what can you do"], normalise=True), unit(expected), atol=2e-6)
+
+
+def test_every_turn_of_a_conversation_gives_its_template() -> None:
+    encoder, _ = encoder_with(False, share=1.0, source="given")
+    asked = [Turn(SYSTEM, "when shall i"), SEVEN]
+    told = [Turn(SYSTEM, "when shall i"), Turn(USER, "wake me at {SLOT}")]
+    found = encoder.encode([asked], normalise=False)
+    encoder.compression = None
+    np.testing.assert_allclose(found, unit(encoder.encode([told], normalise=False)), atol=2e-6)
+
+
+@settings(deadline=None)
+@given(st.floats(0, 1), st.integers(1, 6), st.integers(0, 2**31))
+def test_a_mixture_lies_between_its_two(share: float, rows: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    one, other = (unit(random.normal(size=(rows, 5)).astype(np.float32)) for _ in range(2))
+    found = mixed(one, other, share)
+    np.testing.assert_allclose(
+        np.linalg.norm(found - one, axis=1), share * np.linalg.norm(other - one, axis=1), atol=1e-5
+    )
+    np.testing.assert_allclose(mixed(one, one, share), one, atol=1e-6)
+
+
+@pytest.mark.parametrize("layer", [False, True])
+def test_it_is_saved_with_the_model_and_off_unless_asked_for(tmp_path: Path, layer: bool) -> None:
+    encoder, _ = encoder_with(layer, share=0.35, source="detected", detector=BuiltInDetector())
+    inputs = [[SEVEN], "play some jazz"]
+    compressed = encoder.encode(inputs)
+    encoder.save(tmp_path / "model")
+    again = Encoder.load(tmp_path / "model", device="cpu", compressed=True)
+    np.testing.assert_array_equal(again.encode(inputs), compressed)
+    plain = Encoder.load(tmp_path / "model", device="cpu")
+    assert plain.compression is None
+    encoder.compression = None
+    np.testing.assert_array_equal(plain.encode(inputs), encoder.encode(inputs))
+    judged = load_folder(tmp_path / "model", "model")
+    assert set(judged.templates) == {"given", "detected", "retrieved"} and judged.fingerprint == fingerprint(plain)
+    whole = load_model(str(tmp_path / "model"), compressed=True)
+    assert whole.name.endswith(", compressed") and whole.trainable is None and not whole.templates
+    assert whole.fingerprint != judged.fingerprint
+    again.compression.set(share=0.1)  # type: ignore[union-attr]
+    assert fingerprint(again) != whole.fingerprint
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    encoder, _ = encoder_with(False)
+    compression = encoder.compression
+    assert compression is not None
+    for share in (-0.1, 1.1, float("nan")):
+        with pytest.raises(CompressionError, match="a share from 0"):
+            compression.set(share=share)
+    with pytest.raises(CompressionError, match="choose from given, retrieved"):
+        compression.set(source="detected")
+    with pytest.raises(CompressionError, match="guessed"):
+        compression.set(source="guessed")  # type: ignore[arg-type]
+    assert (compression.share, compression.source) == (0.2, "retrieved")
+    Encoder.load(backbone()).save(tmp_path / "plain")
+    with pytest.raises(CompressionError, match="trained on templates"):
+        Encoder.load(tmp_path / "plain", compressed=True)
+    with pytest.raises(ModelError, match="cannot be compressed"):
+        load_model(str(tmp_path / "plain"), "cls", compressed=True)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 12), st.integers(0, 9), st.integers(1, 5), st.integers(0, 2**31))
+def test_the_nearest_template_is_found_in_blocks(templates: int, utterances: int, block: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    pool, asked = (unit(random.normal(size=(count, 4)).astype(np.float32)) for count in (templates, utterances))
+    compression = Compression(SlotMarks(), [str(number) for number in range(templates)], torch.from_numpy(pool))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("turnwise.models.compression._BLOCK", block)
+        found = compression.nearest(torch.from_numpy(asked)).numpy()
+    np.testing.assert_array_equal(found, pool[(asked @ pool.T).argmax(1)] if utterances else np.empty((0, 4)))
+
+
+def test_a_detector_is_made_when_it_is_needed(tmp_path: Path) -> None:
+    """A spaCy model that is not installed is in nobody's way who does not want it, and is not lost."""
+    encoder, _ = encoder_with(False, detector={"kind": "spacy", "model": "no_such_model"})
+    encoder.save(tmp_path / "model")
+    again = Encoder.load(tmp_path / "model", device="cpu", compressed=True)
+    assert again.encode(["play some jazz"]).shape == (1, again.hidden)
+    assert again.compression is not None and again.compression.sources == ("given", "detected", "retrieved")
+    again.compression.set(source="detected")
+    with pytest.raises(DetectorError, match=r"no_such_model|spaCy"):
+        again.encode(["play some jazz"])
+
+
+def test_saving_a_model_without_compression_leaves_none_behind(tmp_path: Path) -> None:
+    encoder, _ = encoder_with(False)
+    encoder.save(tmp_path / "model")
+    Encoder.load(tmp_path / "model", device="cpu").save(tmp_path / "model")
+    with pytest.raises(CompressionError, match="does not exist"):
+        Encoder.load(tmp_path / "model", compressed=True)

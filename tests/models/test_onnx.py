@@ -1,0 +1,348 @@
+"""Exported models: equal to torch, whatever the family, the pooling and the batch; close in eight bits; copied, never trained."""
+
+import copy
+import json
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers.families import FAMILIES, LONGEST, WORDS, sequences
+from turnwise.core.dialogue import Turn
+from turnwise.corpus.store import read_corpus
+from turnwise.evaluation.runner import evaluate
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.compose import ROLE_TOKENS
+from turnwise.models.backbone.onnx import GRAPH, OnnxBackbone
+from turnwise.models.backbone.pooling import POOLINGS, Pooling
+from turnwise.models.backbone.source import BackboneError
+from turnwise.models.encoder import Encoder
+from turnwise.models.export import Exported, ExportError, _Padded, export
+from turnwise.models.loading import fingerprint, judged
+from turnwise.training.finetuning import FineTuning, fine_tune
+from turnwise.training.loop import train
+from turnwise.training.recipe import load_recipe
+
+pytest.importorskip("onnxruntime")
+Folder = Callable[[str], Path]
+
+
+def random_texts(count: int, longest: int = 30, seed: int = 0) -> list[str]:
+    chosen = random.Random(seed)
+    return [" ".join(chosen.choices(WORDS, k=chosen.randint(1, longest))) for _ in range(count)]
+
+
+def made(folder: Path, pooling: Pooling = "mean", normalise: bool = False, **more: object) -> Encoder:
+    torch.manual_seed(0)
+    return Encoder(Backbone.load(folder), pooling, normalise=normalise, **more).eval()  # type: ignore[arg-type]
+
+
+class Pair:
+    """A model, and what was exported of it."""
+
+    def __init__(self, folder: Path, encoder: Encoder, kind: str = "onnx"):
+        self.folder = folder
+        self.encoder = encoder
+        self.told: Exported = export(encoder, folder, kind)  # type: ignore[arg-type]
+        self.graph = Encoder.load(folder)
+
+
+@pytest.fixture(scope="module")
+def exported(tiny_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return Pair(tmp_path_factory.mktemp("onnx") / "bert", made(tiny_folder("bert"), normalise=True, max_length=40))
+
+
+def same(graph: Encoder, encoder: Encoder, longest: int = LONGEST) -> None:
+    found = [1, 2, 3, 3, 7, 7, 7, 12, 30, longest, 5]
+    for normalise in (False, True, None):
+        ours, theirs = (each.encode_sequences(sequences(found), normalise=normalise) for each in (graph, encoder))
+        assert ours.dtype == np.float32
+        np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=0)
+
+
+# ---- the graph, before it is one: padded rows give what the unpadded stream gives
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_padded_rows_give_the_encoder_s_vectors(family: str, pooling: Pooling, tiny_folder: Folder) -> None:
+    encoder = made(tiny_folder(family), pooling, normalise=True)
+    rows = sequences([3, 7, 1, 12, 12, 30])
+    ids = torch.full((len(rows), 33), encoder.backbone.tokenizer.pad_token_id or 0)
+    mask = torch.zeros_like(ids)
+    for row, tokens in enumerate(rows):
+        ids[row, : len(tokens)], mask[row, : len(tokens)] = torch.from_numpy(tokens).long(), 1
+    with torch.inference_mode():
+        scaled, pooled = _Padded(encoder).eval()(ids, mask)
+    np.testing.assert_allclose(pooled, encoder.encode_sequences(rows, normalise=False), atol=1e-5, rtol=0)
+    np.testing.assert_allclose(scaled, encoder.encode_sequences(rows, normalise=True), atol=1e-5, rtol=0)
+
+
+# ---- the graph itself
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_exported(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
+    pair = Pair(tmp_path / "out", made(tiny_folder(family)))
+    same(pair.graph, pair.encoder)
+    assert pair.told.difference < 1e-4
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_every_pooling_is_exported(pooling: Pooling, normalise: bool, tiny_folder: Folder, tmp_path: Path) -> None:
+    pair = Pair(tmp_path / "out", made(tiny_folder("bert"), pooling, normalise))
+    same(pair.graph, pair.encoder)
+    assert (pair.graph.pooling, pair.graph.normalise) == (pooling, normalise)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_exported_with_eight_bits(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
+    pair = Pair(tmp_path / "out", made(tiny_folder(family)), "onnx-int8")
+    operators = operators_of(pair.folder)
+    assert "MatMulNBits" in operators
+    assert pair.told.cosine > 0.95  # weights are large on purpose, which eight bits feel
+
+
+def test_an_exported_model_gives_the_same_vectors(exported: Pair) -> None:
+    same(exported.graph, exported.encoder, longest=40)
+    assert exported.told.difference < 1e-4
+    assert exported.told.cosine > 0.9999
+
+
+def test_it_takes_what_the_model_takes(exported: Pair) -> None:
+    graph, encoder = exported.graph, exported.encoder
+    texts = ["", "a", "no such words", "hotel " * 200, *random_texts(8)]
+    conversations = [
+        ["hello", "book a table please"],
+        [Turn("user", "hello"), Turn("system", "where to")],
+        ["taxi " * 90, "now"],
+    ]
+    assert graph.hidden == encoder.hidden == 32
+    assert graph.max_length == encoder.max_length == 40
+    for one, other in zip(
+        graph.sequences([*texts, *conversations]), encoder.sequences([*texts, *conversations]), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(
+        graph.encode([*texts, *conversations]), encoder.encode([*texts, *conversations]), atol=1e-4
+    )
+    assert graph.encode([]).shape == (0, 32)
+    np.testing.assert_array_equal(graph.encode("a table"), graph.encode(["a table"]))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(1, 60))
+def test_a_vector_is_the_same_whatever_else_is_encoded(exported: Pair, lengths: list[int], budget: int) -> None:
+    rows = sequences(lengths, seed=len(lengths))
+    together = exported.graph.encode_sequences(rows, batch_tokens=budget)
+    alone = np.concatenate([exported.graph.encode_sequences([row]) for row in rows])
+    np.testing.assert_allclose(together, alone, atol=1e-6, rtol=0)
+
+
+def test_other_programs_can_pad(exported: Pair) -> None:
+    """The graph by itself: batch and length of any size, a mask, and vectors scaled as the model scales them."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(exported.folder / GRAPH, providers=["CPUExecutionProvider"])
+    assert [each.name for each in session.get_inputs()] == ["input_ids", "attention_mask", "token_type_ids"]
+    assert [each.shape for each in session.get_inputs()] == [["batch", "length"]] * 3
+    rows = sequences([3, 9, 1])
+    ids = np.zeros((3, 15), np.int64)
+    mask = np.zeros_like(ids)
+    for row, tokens in enumerate(rows):
+        ids[row, : len(tokens)], mask[row, : len(tokens)] = tokens, 1
+    fed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    (found,) = session.run(["sentence_embedding"], fed)
+    np.testing.assert_allclose(found, exported.encoder.encode_sequences(rows, normalise=True), atol=1e-4)
+
+
+def operators_of(folder: Path) -> set[str]:
+    import onnx
+
+    return {node.op_type for node in onnx.load(folder / GRAPH).graph.node}
+
+
+def test_eight_bits_are_close_and_do_not_depend_on_the_batch(tiny_folder: Folder, tmp_path: Path) -> None:
+    # GPT-2's layers are written in another way than all others', and were left alone at first
+    pair = Pair(tmp_path / "out", made(tiny_folder("gpt2")), "onnx-int8")
+    rows = sequences([4, 9, 9, 2, 20])
+    found = pair.graph.encode_sequences(rows)
+    alone = np.concatenate([pair.graph.encode_sequences([row]) for row in rows])
+    np.testing.assert_allclose(found, alone, atol=1e-5)  # processors add up batches in orders of their own
+    assert pair.told.cosine > 0.98
+    assert pair.told.difference > 1e-6  # else nothing was quantised
+    assert "Gemm" not in operators_of(pair.folder)
+
+
+@pytest.mark.full
+def test_the_order_of_turns_and_speakers_is_kept(tiny_folder: Folder, tmp_path: Path) -> None:
+    backbone = Backbone.load(tiny_folder("bert"))
+    backbone.add_tokens(tuple(ROLE_TOKENS.values()))
+    torch.manual_seed(0)
+    torch.nn.init.normal_(backbone.model.get_input_embeddings().weight[-2:], std=0.3)  # equal at first
+    pair = Pair(tmp_path / "out", Encoder(backbone, "cls-mlp", style="roles").eval())
+    said = [[Turn("user", "hello"), Turn("system", "where to")], [Turn("system", "hello"), Turn("user", "where to")]]
+    found = pair.graph.encode(said)
+    np.testing.assert_allclose(found, pair.encoder.encode(said), atol=1e-4)
+    assert np.abs(found[0] - found[1]).max() > 1e-2
+
+
+# ---- what can be done with it, and what not
+
+
+def test_it_is_saved_again_copied_and_sent_elsewhere(exported: Pair, tmp_path: Path) -> None:
+    expected = exported.graph.encode(random_texts(5))
+    exported.graph.save(tmp_path / "again", card="# A card\n")
+    again = Encoder.load(tmp_path / "again")
+    assert (tmp_path / "again" / "README.md").read_text() == "# A card\n"
+    for each in (again, copy.deepcopy(exported.graph), pickle.loads(pickle.dumps(exported.graph))):
+        np.testing.assert_array_equal(each.encode(random_texts(5)), expected)
+        assert fingerprint(each) == fingerprint(exported.graph)
+    again.save(tmp_path / "again")  # onto itself
+    np.testing.assert_array_equal(Encoder.load(tmp_path / "again").encode(random_texts(5)), expected)
+    assert fingerprint(exported.graph) != fingerprint(exported.encoder)
+
+
+def test_it_cannot_be_trained(exported: Pair, tmp_path: Path) -> None:
+    encoder = copy.deepcopy(exported.graph)
+    with pytest.raises(BackboneError, match="cannot be trained or changed: take the one that it was exported from"):
+        fine_tune(
+            encoder,
+            torch.nn.Identity(),
+            [[row] for row in sequences([3, 4])],
+            lambda outputs, rows: outputs.sum(),
+            settings=FineTuning(
+                epochs=1, batch_size=2, learning_rate=1e-3, evaluate_every=1, patience=1, max_length=20
+            ),
+            score=lambda *_: 0.0,
+            seed=0,
+        )
+    with pytest.raises(BackboneError, match="cannot be trained"):
+        Backbone.load(exported.folder)
+    assert judged(encoder).trainable is None
+    assert judged(encoder).fingerprint
+    with pytest.raises(BackboneError, match="no token states"):
+        encoder.backbone(None)
+    with pytest.raises(ExportError, match="is exported already"):
+        export(encoder, tmp_path / "twice")
+
+
+def test_it_is_measured_but_training_it_is_refused(
+    exported: Pair, sample_world: Callable[[int], Path], tmp_path: Path
+) -> None:
+    results = evaluate(str(exported.folder), sample_world(40), tasks=["intents"], fine_tuning=True)
+    assert {row.setting for row in results.rows} >= {"1-shot prototypes", "5-shot prototypes"}
+    assert results.facts["left out"] == {"fine-tuned intents": "the model does not have what it takes"}
+    recipe = load_recipe("dse", [f"backbone={exported.folder}", "steps=1"])
+    with pytest.raises(BackboneError, match="cannot be trained or changed"):
+        train(recipe, read_corpus(sample_world(40)), tmp_path / "model")
+
+
+def test_pooling_and_device_are_settled(exported: Pair) -> None:
+    assert Encoder.load(exported.folder, pooling="mean", device="cpu").pooling == "mean"
+    with pytest.raises(BackboneError, match=r"exported with the pooling 'mean'.*--pooling max"):
+        Encoder.load(exported.folder, pooling="max")
+    with pytest.raises(BackboneError, match="runs on the CPU alone"):
+        Encoder.load(exported.folder, device="cuda")
+
+
+def test_damage_is_told(exported: Pair, tmp_path: Path) -> None:
+    exported.graph.save(tmp_path)
+    whole = (tmp_path / GRAPH).read_bytes()
+    (tmp_path / GRAPH).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BackboneError, match=r"model\.onnx cannot be run"):
+        Encoder.load(tmp_path)
+    (tmp_path / GRAPH).unlink()
+    with pytest.raises(BackboneError, match=r"model\.onnx is missing"):
+        Encoder.load(tmp_path)
+
+
+def test_other_folders_are_left_alone(exported: Pair, tiny_folder: Folder, tmp_path: Path) -> None:
+    encoder = exported.encoder
+    (tmp_path / "mine.txt").write_text("mine")
+    for taken in (tmp_path, tmp_path / "mine.txt", tiny_folder("bert")):
+        with pytest.raises(ExportError, match="holds something else"):
+            export(encoder, taken)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_without_onnxruntime_the_message_names_the_extra(
+    exported: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(BackboneError, match=r"pip install 'turnwise\[onnx\]'"):
+        OnnxBackbone.load(exported.folder)
+    with pytest.raises(ExportError, match=r"pip install 'turnwise\[onnx\]'"):
+        export(exported.encoder, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_model_is_left_as_it_is(tiny_folder: Folder, exported: Pair) -> None:
+    fresh = made(tiny_folder("bert"), normalise=True, max_length=40)
+    assert fingerprint(exported.encoder) == fingerprint(fresh)
+    assert (
+        exported.encoder.backbone.model.config._attn_implementation == fresh.backbone.model.config._attn_implementation
+    )
+
+
+def test_encoders_are_laid_out_for_the_cpu_with_equal_vectors(tiny_folder: Folder, tmp_path: Path) -> None:
+    encoder = Encoder.load(tiny_folder("bert"), device="cpu")
+    layer = next(module for module in encoder.backbone.model.modules() if isinstance(module, torch.nn.Linear))
+    assert layer.weight.t().is_contiguous()
+    plain = made(tiny_folder("bert"))
+    np.testing.assert_allclose(encoder.encode(random_texts(9)), plain.encode(random_texts(9)), atol=1e-5)
+    encoder.save(tmp_path)
+    np.testing.assert_array_equal(Encoder.load(tmp_path).encode(random_texts(9)), encoder.encode(random_texts(9)))
+
+
+# ---- as a user runs it
+
+
+def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from turnwise.cli import main; main()", *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == code, result.stderr + result.stdout
+    return result
+
+
+def test_the_command(tiny_folder: Folder, tmp_path: Path) -> None:
+    told = json.loads(
+        run("export", tiny_folder("bert"), "--out", tmp_path / "out", "--pooling", "first-last", "--json").stdout
+    )
+    assert told["format"] == "onnx"
+    assert told["bytes"] == (tmp_path / "out" / GRAPH).stat().st_size
+    assert told["greatest_difference"] < 1e-4 < 0.999 < told["least_cosine"]
+    encoder = made(tiny_folder("bert"), "first-last")
+    np.testing.assert_allclose(
+        Encoder.load(tmp_path / "out").encode(["a table"]), encoder.encode(["a table"]), atol=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["minilm", "--out", "x", "--format", "tflite"], 2, "choose from onnx, onnx-int8"),
+        (["minilm", "--out", "x", "--pooling", "least"], 2, "choose from mean"),
+        (["./nowhere", "--out", "x"], 1, "does not exist"),
+    ],
+)
+def test_bad_input(
+    arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("export", *arguments, code=code)
+    assert message in result.stderr.replace("\n", " ")
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "x").exists()

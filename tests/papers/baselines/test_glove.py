@@ -1,0 +1,150 @@
+"""Averaged word vectors: against a plain loop, every layout of the file, and malformed lines by their number."""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnwise.core.dialogue import Turn
+from turnwise.papers.baselines.glove import GloVe
+from turnwise.papers.baselines.vectors import PostprocessingError
+
+VECTORS = {"taxi": (1, 0, 2), "train": (0, 3, 1), "i": (0.5, -1, 0), "?": (0, 0, -4), "café": (2, 2, 2), "_": (9, 9, 9)}
+
+
+def write(path: Path, vectors: dict[str, tuple[float, ...]] = VECTORS, header: str = "", end: str = "\n") -> Path:
+    lines = [" ".join([word, *map(str, numbers)]) for word, numbers in vectors.items()]
+    path.write_bytes((header + "".join(line + end for line in lines)).encode())
+    return path
+
+
+@pytest.fixture(scope="module")
+def glove(tmp_path_factory: pytest.TempPathFactory) -> GloVe:
+    return GloVe(write(tmp_path_factory.mktemp("glove") / "vectors.txt"))
+
+
+def averaged(words: list[str]) -> npt.NDArray[np.float64]:
+    known = [VECTORS[word] for word in words if word in VECTORS]
+    return np.mean(known, axis=0) if known else np.zeros(3)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.sampled_from([*VECTORS, "boat", "."]), max_size=8), max_size=6))
+def test_vectors_are_the_mean_of_the_known_words(glove: GloVe, texts: list[list[str]]) -> None:
+    found = glove.encode([" ".join(words) for words in texts])
+    assert found.shape == (len(texts), 3)
+    assert found.dtype == np.float32
+    for vector, words in zip(found, texts, strict=True):
+        np.testing.assert_allclose(vector, averaged(words), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Taxi?", ["taxi", "?"]),
+        ("TAXI, train; I", ["taxi", "train", "i"]),
+        ("taxi??", ["taxi", "?", "?"]),
+        ("CAFÉ\ttaxi\n", ["café", "taxi"]),
+        ("taxis i'm taxi_train", ["i"]),
+        ("", []),
+        (" \n", []),
+        ("boat 😀", []),
+    ],
+)
+def test_texts_are_cut_into_words_and_punctuation(glove: GloVe, text: str, words: list[str]) -> None:
+    np.testing.assert_allclose(glove.encode([text])[0], averaged(words), atol=1e-6)
+
+
+def test_a_conversation_is_the_words_of_all_its_turns(glove: GloVe) -> None:
+    expected = glove.encode(["taxi i train ?"])
+    np.testing.assert_allclose(glove.encode([["taxi I", "train?"]]), expected, atol=1e-6)
+    np.testing.assert_allclose(glove.encode([[Turn("user", "taxi I"), Turn("system", "train?")]]), expected, atol=1e-6)
+    np.testing.assert_allclose(glove.encode("taxi i train ?"), expected, atol=1e-6)
+
+
+def test_what_is_too_long_loses_the_end_of_a_text_and_the_head_of_a_conversation(glove: GloVe) -> None:
+    found = glove.encode(["boat taxi train", ["boat", "taxi train ?"], ["boat taxi train"]], max_length=2)
+    np.testing.assert_allclose(found, [averaged(["taxi"]), averaged(["train", "?"]), averaged(["taxi"])], atol=1e-6)
+
+
+def test_without_a_known_word_the_cosine_is_zero(glove: GloVe) -> None:
+    found = glove.encode(["boat", "taxi", "taxi taxi"], normalise=True)
+    np.testing.assert_allclose(found @ found.T, [[0, 0, 0], [0, 1, 1], [0, 1, 1]], atol=1e-6)
+
+
+@pytest.mark.parametrize(("header", "end"), [("", "\n"), ("6 3\n", "\n"), ("6 3 \r\n", " \r\n"), ("", " \n")])
+def test_layouts_of_the_file(glove: GloVe, header: str, end: str, tmp_path: Path) -> None:
+    found = GloVe(write(tmp_path / "vectors.txt", header=header, end=end))
+    assert found.words == glove.words
+    assert np.array_equal(found.vectors, glove.vectors)
+    assert found.description == glove.description
+
+
+def test_case_is_folded_in_the_file_too_and_the_first_line_counts(tmp_path: Path) -> None:
+    path = write(tmp_path / "vectors.txt", {"Taxi": (1, 2), "taxi": (3, 4), "TAXI": (5, 6), "Straße": (7, 8)})
+    np.testing.assert_allclose(GloVe(path).encode(["taxi", "TAXI", "STRASSE"]), [[1, 2], [1, 2], [7, 8]])
+    np.testing.assert_allclose(GloVe(path, lower=False).encode(["taxi", "TAXI", "STRASSE"]), [[3, 4], [5, 6], [0, 0]])
+
+
+def test_a_word_may_hold_spaces(tmp_path: Path) -> None:
+    path = write(tmp_path / "vectors.txt", {"taxi": (1, 2), ". . .": (3, 4), "at someone": (5, 6), "train": (7, 8)})
+    assert list(GloVe(path).words) == ["taxi", ". . .", "at someone", "train"]
+    np.testing.assert_allclose(GloVe(path).encode(["taxi . train"]), [[4, 5]])
+
+
+def test_only_a_vocabularys_words_are_kept(glove: GloVe) -> None:
+    texts = ["Taxi to the café", ["I", "see"]]
+    small = GloVe(glove.path, vocabulary=texts)
+    assert list(small.words) == ["taxi", "i", "café"]
+    assert np.array_equal(small.encode(texts), glove.encode(texts))
+    assert small.description != glove.description
+    # it would have a vector, but that was not read
+    with pytest.raises(PostprocessingError, match="'train' is not of the vocabulary"):
+        small.encode(["taxi train"])
+    assert not GloVe(glove.path, vocabulary=["boat"]).encode(["boat"]).any()
+
+
+def test_the_description_tells_different_vectors_apart(glove: GloVe, tmp_path: Path) -> None:
+    other = GloVe(write(tmp_path / "other.txt", {**VECTORS, "taxi": (1, 0, 3)}))
+    renamed = GloVe(
+        write(tmp_path / "renamed.txt", {"bus" if word == "taxi" else word: row for word, row in VECTORS.items()})
+    )
+    cased = GloVe(glove.path, lower=False)
+    assert len({glove.description, other.description, renamed.description, cased.description}) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no word vectors"),
+        ("2 3\n", "holds no word vectors"),
+        ("taxi 1 2\ntrain 1\n", "line 2: expected a word and 2 numbers"),
+        ("taxi 1 2\ntrain 1 2 3\n", "line 2: expected a word and 2 numbers"),
+        ("taxi 1 2\n\n", "line 2: expected a word and 2 numbers"),
+        ("taxi 1 2\n 1 2\n", "line 2: expected a word and 2 numbers"),
+        ("taxi 1 2\ntrain  1 2\n", "line 2: expected a word and 2 numbers"),
+        ("taxi\n", "line 1: expected a word and its numbers"),
+        ("1 2\ntaxi 1\n", "line 2: expected a word and 2 numbers"),
+        ("taxi 1 2\ntrain 1 two\n", "line 2: could not convert string to float"),
+        ("taxi 1 2\ntrain 1 nan\n", "line 2: a number is not finite"),
+        ("taxi 1 2\ntrain 1 1e60\n", "line 2: a number is not finite"),
+        ("3 2\ntaxi 1 2\ntrain 3 4\n", "has 2 words, but 3 by its first line"),
+    ],
+)
+def test_malformed_files_say_where(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text(text)
+    with pytest.raises(PostprocessingError, match=message) as caught:
+        GloVe(path)
+    assert str(path) in str(caught.value)
+
+
+def test_what_is_no_text_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "vectors.bin").write_bytes(b"taxi 1 2\n\xff\xfe\x00\n")
+    with pytest.raises(PostprocessingError, match="line 2: not UTF-8"):
+        GloVe(tmp_path / "vectors.bin")
+    with pytest.raises(PostprocessingError, match=r"missing\.txt cannot be read \(No such file or directory\)"):
+        GloVe(tmp_path / "missing.txt")

@@ -1,0 +1,152 @@
+"""A suite's pictures: which ones a model gets, of which vectors, and where the lines of uniformity and alignment run."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.helpers.drawn import Drawn
+from turnwise.core.dialogue import Slot
+from turnwise.corpus.slots.template import template_of
+from turnwise.evaluation.datasets.intents import IntentData, Utterance
+from turnwise.evaluation.outcomes import Row
+from turnwise.evaluation.results import Results
+from turnwise.evaluation.tasks.compressed import Mixed
+from turnwise.evaluation.tasks.geometry import intent_map, two_intents_map
+from turnwise.models.loading import FunctionEncoder, Judged
+from turnwise.papers.plots import draw
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Templates:
+    """The vectors of the templates of turns."""
+
+    def encode(
+        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        return Drawn().encode([template_of(turn) for (turn,) in inputs], normalise=True)
+
+
+def made_up(name: str, intents: tuple[str, ...]) -> IntentData:
+    """Forty test utterances, each with a slot."""
+    test = [
+        Utterance(f"{intents[number % len(intents)]} number {number}", intents[number % len(intents)])
+        for number in range(40)
+    ]
+    marked = [
+        Utterance(
+            each.text,
+            each.intent,
+            (Slot("which", value := each.text.split()[-1], len(each.text) - len(value), len(each.text)),),
+        )
+        for each in test
+    ]
+    return IntentData(name, "none", (), (), tuple(marked))
+
+
+SNIPS = made_up("snips", ("PlayMusic", "AddToPlaylist"))
+ATIS = made_up("atis", ("flight", "airfare", "meal"))
+ENCODER = FunctionEncoder(Drawn().encode)
+
+
+def drawn(templates: bool, rows: Sequence[Row] = (), *held: IntentData) -> Results:
+    model = Judged("mine", ENCODER, None, None, None, "", {"given": Templates()} if templates else {})
+    results = Results("mine", "tadse", rows=list(rows))
+    by_name = {data.name: data for data in held}
+    draw("tadse", model, lambda protocol, name: by_name.get(name), results)
+    return results
+
+
+def test_maps_of_compressed_vectors_stand_beside_those_of_plain_ones() -> None:
+    """TaDSE's Figure 4 at λ = 0.5, and Figure 10, which is Figure 9 at λ = 0.2."""
+    found = drawn(True, (), SNIPS, ATIS).figures
+    assert set(found) == {
+        *("two_intents_snips.svg", "two_intents_snips_compressed.svg"),
+        *("intents_atis.svg", "intents_atis_compressed.svg", "neighbours.svg"),
+    }
+    two, every = Mixed(ENCODER, Templates(), 0.5), Mixed(ENCODER, Templates(), 0.2)
+    assert found["two_intents_snips.svg"] == two_intents_map(ENCODER, SNIPS, model="mine")
+    assert found["two_intents_snips_compressed.svg"] == two_intents_map(two, SNIPS, model="mine, λ = 0.5")
+    assert found["intents_atis_compressed.svg"] == intent_map(
+        every, ATIS, intents=3, out_of_scope=False, model="mine, λ = 0.2"
+    )
+    groups = ElementTree.fromstring(found["two_intents_snips_compressed.svg"]).findall(f"{SVG}g[@class='points']")
+    assert [len(group) for group in groups] == [20, 20]
+
+
+def test_a_model_without_templates_has_plain_maps_alone() -> None:
+    assert set(drawn(False, (), SNIPS).figures) == {"two_intents_snips.svg", "neighbours.svg"}
+
+
+def test_too_few_utterances_for_a_compressed_map_are_noted() -> None:
+    few = IntentData("sample", "none", (), (), SNIPS.test[:30])
+    results = drawn(True, (), few)
+    assert set(results.figures) == {"neighbours.svg"}
+    assert set(results.facts["pictures left out"]) == {"two_intents_sample.svg", "two_intents_sample_compressed.svg"}
+
+
+# ---- uniformity and alignment over λ
+
+
+def figure(dataset: str, setting: str, metric: str, value: float, task: str = "geometry") -> Row:
+    return Row(task, dataset, setting, metric, value, 0.0, value, value, 1, 10)
+
+
+def laid_out(dataset: str, points: dict[float, tuple[float, float]], source: str = "given") -> list[Row]:
+    """The rows of a data set, from the highest λ to the least."""
+    return [
+        figure(
+            dataset, f"test utterances, λ = {share}, templates {source}" if share else "test utterances", metric, value
+        )
+        for share, both in sorted(points.items(), reverse=True)
+        for metric, value in zip(("alignment", "uniformity"), (both[1], both[0]), strict=True)
+    ]
+
+
+POINTS = {0.0: (-2.5, 1.0), 0.1: (-2.4, 0.8), 0.2: (-2.2, 0.7), 0.5: (-1.5, 0.2)}
+OTHERS = {0.0: (-1.9, 0.4), 0.1: (-2.1, 0.5), 0.2: (-2.0, 0.45), 0.5: (-1.7, 0.3)}
+
+
+def test_a_line_runs_from_the_least_share_to_the_highest() -> None:
+    rows = [
+        *laid_out("snips", POINTS),
+        *laid_out("clinc150", OTHERS, "retrieved"),
+        *laid_out("atis", {0.0: (-3.0, 9.0)}),  # not compressed: a point is no line, and leaves the scale alone
+        figure("snips", "contexts of 3 turns", "mean cosine of random pairs", 0.5),
+        figure("snips", "test utterances", "accuracy", 50.0, "intents"),
+    ]
+    root = ElementTree.fromstring(drawn(False, rows).figures["geometry.svg"])
+    lines = [
+        [tuple(map(float, corner.split(","))) for corner in line.attrib["points"].split()]
+        for line in root.iter(f"{SVG}polyline")
+    ]
+    assert [len(line) for line in lines] == [4, 4]
+    expected = np.array([list(POINTS.values()), list(OTHERS.values())]).reshape(-1, 2)
+    across, up = np.array(lines).reshape(-1, 2).T
+    # a straight scale for each direction, upwards being less on the page
+    assert np.corrcoef(across, expected[:, 0])[0, 1] == pytest.approx(1, abs=1e-4)
+    assert np.corrcoef(up, expected[:, 1])[0, 1] == pytest.approx(-1, abs=1e-4)
+    texts = Counter(text.text for text in root.iter(f"{SVG}text"))
+    assert texts["snips: λ = 0 at −2.50, λ = 0.5 at −1.50"] == texts["clinc150: λ = 0 at −1.90, λ = 0.5 at −1.70"] == 1
+    assert texts["uniformity"] == 1 and not any(text and text.startswith("atis") for text in texts)
+
+
+def test_what_was_not_compressed_has_no_such_picture() -> None:
+    assert "geometry.svg" not in drawn(False, laid_out("snips", {0.0: (-2.5, 1.0)})).figures
+    assert "geometry.svg" not in drawn(True).figures
+
+
+def test_other_suites_have_none_of_these() -> None:
+    results = Results("mine", "dse", rows=laid_out("snips", POINTS))
+    draw(
+        "dse",
+        Judged("mine", ENCODER, None, None, None, "", {"given": Templates()}),
+        lambda protocol, name: None,
+        results,
+    )
+    assert results.figures == {}
