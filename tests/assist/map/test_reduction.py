@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.made_up_topics import TOPICS, Topical, texts_about
 from turnwise.assist.map.reduction import Reduction, ReductionError, lay_out
-from turnwise.assist.search.neighbours import neighbours
+from turnwise.assist.search.neighbours import nearest_neighbours
 
 TEXTS = [text for topic in TOPICS for text in texts_about(topic, 30)]
 VECTORS = Topical().encode(TEXTS)
@@ -57,12 +57,14 @@ def test_few_texts_are_laid_out_too(count: int) -> None:
 
 def test_neighbours_are_the_nearest_of_all() -> None:
     told: list[tuple[int, int | None]] = []
-    found = neighbours(VECTORS[:7], VECTORS, 3, progress=lambda what, done, total=None: told.append((done, total)))
+    found = nearest_neighbours(
+        VECTORS[:7], VECTORS, 3, progress=lambda what, done, total=None: told.append((done, total))
+    )
     cosines = VECTORS[:7].astype(np.float64) @ VECTORS.T
     assert np.allclose(found.similarities, -np.sort(-cosines, 1)[:, :3])
     assert (found.rows[:, 0] == np.arange(7)).all()
     assert told == [(7, 7)]
-    assert neighbours(VECTORS[:2], VECTORS[:2], 5).rows.shape == (2, 2)
+    assert nearest_neighbours(VECTORS[:2], VECTORS[:2], 5).rows.shape == (2, 2)
 
 
 def test_what_cannot_be_reduced_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

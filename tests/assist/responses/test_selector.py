@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise import Selector
-from turnwise.assist.responses.selector import Selected, SelectorError, nearest
+from turnwise.assist.responses.selector import Selected, SelectorError
+from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.dialogue import SYSTEM, USER, Turn
 from turnwise.core.types import SupportsScoreAll
 
@@ -170,11 +171,11 @@ def test_a_search_in_blocks_is_the_search_at_once(monkeypatch: pytest.MonkeyPatc
     random = np.random.default_rng(0)
     queries, vectors = (random.normal(size=(count, 6)).astype(np.float32) for count in (9, 40))
     vectors[30] = vectors[2]  # equal ones tie, the first comes first
-    at_once = nearest(queries, vectors, 7)
+    at_once = nearest_neighbours(queries, vectors, 7)
     products = vectors.astype(np.float64) @ queries.astype(np.float64).T
     np.testing.assert_array_equal(at_once.rows, np.argsort(-products, 0, kind="stable")[:7].T)
-    monkeypatch.setattr("turnwise.assist.responses.selector._BLOCK", 80)
-    np.testing.assert_array_equal(nearest(queries, vectors, 7).rows, at_once.rows)
+    monkeypatch.setattr("turnwise.assist.search.neighbours._BLOCK", 80)
+    np.testing.assert_array_equal(nearest_neighbours(queries, vectors, 7).rows, at_once.rows)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from turnwise.assist.intents.decision import RANKED, Decision, Neighbour, Ranked
 from turnwise.assist.intents.examples import Examples, IntentError
 from turnwise.assist.intents.likeness import Likeness, Numbers, Scores, Vectors
 from turnwise.assist.intents.logistic import Logistic, folds_of, left_out_logits
-from turnwise.assist.responses.selector import nearest
+from turnwise.assist.search.neighbours import nearest_neighbours
 
 HeadName = Literal["prototypes", "neighbours", "logistic"]
 
@@ -229,7 +229,7 @@ class FittedIntents:
     def _nearest(self, vectors: Vectors, count: int) -> list[list[Neighbour]]:
         if not count:
             return [[] for _ in vectors]
-        found = nearest(vectors, self.examples.inside, count)
+        found = nearest_neighbours(vectors, self.examples.inside, count)
         return [
             [
                 Neighbour(self.examples.pairs[row][0], self.examples.pairs[row][1], float(similarity))

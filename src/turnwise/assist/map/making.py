@@ -9,7 +9,7 @@ from turnwise.assist.map.clustering import NONE, Labels, Outliers, cluster_reduc
 from turnwise.assist.map.map import Map, MapError, Since, Utterance
 from turnwise.assist.map.novelty import Novelty, novelty
 from turnwise.assist.map.reduction import Method, Reduction, Vectors
-from turnwise.assist.search.neighbours import neighbours
+from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.dialogue import Dialogue, same_text
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
@@ -179,7 +179,7 @@ def _check_same_encoder(encoder: SupportsEncode, since: Map, max_length: int | N
 
 def _since(since: Map, compared: Novelty, vectors: Vectors, labels: Labels, clusters: int) -> Since:
     """What each cluster was before: an earlier utterance counts for the cluster of the text nearest to it, if that is near."""
-    back = neighbours(since.vectors, vectors, 1)
+    back = nearest_neighbours(since.vectors, vectors, 1)
     fell = np.where(back.similarities[:, 0] >= compared.threshold, labels[back.rows[:, 0]], NONE)
     before = np.zeros(clusters, np.int64)
     np.add.at(before, fell[fell != NONE], since.counts[fell != NONE])

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.map.reduction import Vectors
-from turnwise.assist.search.neighbours import neighbours
+from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.progress import Progress, silent
 
 #: The share of earlier texts that would count as new among the others.
@@ -43,7 +43,9 @@ def novelty(vectors: Vectors, earlier: Vectors, *, progress: Progress = silent) 
         progress: told how many are compared.
     """
     # the nearest is the text itself, or one with the same vector
-    among = neighbours(earlier, earlier, 2, "comparing earlier texts", progress=progress).similarities[:, 1]
+    among = nearest_neighbours(
+        earlier, earlier, 2, description="comparing earlier texts", progress=progress
+    ).similarities[:, 1]
     threshold = float(np.quantile(among, FALSE_ALARMS))
-    found = neighbours(vectors, earlier, 1, "comparing with earlier texts", progress=progress)
+    found = nearest_neighbours(vectors, earlier, 1, description="comparing with earlier texts", progress=progress)
     return Novelty(found.rows[:, 0], found.similarities[:, 0], threshold, found.similarities[:, 0] < threshold)

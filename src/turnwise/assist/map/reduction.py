@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.search.neighbours import neighbours
+from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 
@@ -131,7 +131,7 @@ class Reduction:
     def _nearest(self, count: int) -> tuple[npt.NDArray[np.int64], Vectors]:
         """The nearest vectors of each, itself among them, and their distances."""
         if self._neighbours is None:
-            found = neighbours(self.vectors, self.vectors, count, progress=self._progress)
+            found = nearest_neighbours(self.vectors, self.vectors, count, progress=self._progress)
             self._neighbours = found.rows, np.sqrt(np.maximum(2 - 2 * found.similarities, 0)).astype(np.float32)
         return self._neighbours
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.assist.search.neighbours import Neighbours, nearest_neighbours
 from turnwise.core.conversation import conversation, reply, texts_of
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import TurnwiseError
@@ -25,12 +26,6 @@ _TOP = 10
 
 #: Responses that are encoded between two reports of progress.
 _PORTION = 4_096
-
-#: Cosines that are held at once.
-_BLOCK = 2**24
-
-#: What single precision may be wrong by in a cosine, and more.
-_MARGIN = 1e-5
 
 Vectors = npt.NDArray[np.float32]
 
@@ -54,19 +49,6 @@ class Selected:
     text: str
     similarity: float
     score: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Retrieved:
-    """What the first stage finds.
-
-    Attributes:
-        rows: for each conversation the rows of the nearest responses, nearest first (conversations, k).
-        similarities: their cosines (conversations, k).
-    """
-
-    rows: npt.NDArray[np.int64]
-    similarities: npt.NDArray[np.float64]
 
 
 class Selector:
@@ -172,7 +154,7 @@ class Selector:
             for rows, similarities, each, order in zip(found.rows, found.similarities, scores, orders, strict=True)
         ]
 
-    def retrieve_all(self, contexts: Sequence[Context], k: int) -> Retrieved:
+    def retrieve_all(self, contexts: Sequence[Context], k: int) -> Neighbours:
         """The first stage alone: the nearest responses by cosine; of equal ones the one that was indexed first comes first.
 
         Args:
@@ -189,7 +171,7 @@ class Selector:
         for number, context in enumerate(contexts):
             _check(context, number)
         read = [context if self.context == "history" else context[-1:] for context in contexts]
-        return nearest(self._encoded([_said(context) for context in read]), self._vectors, k)
+        return nearest_neighbours(self._encoded([_said(context) for context in read]), self._vectors, k)
 
     def score_all(self, contexts: Sequence[Context], rows: npt.NDArray[np.int64]) -> list[npt.NDArray[np.floating]]:
         """The second stage alone: what the re-ranker makes of responses by their rows, for each conversation.
@@ -218,30 +200,6 @@ class Selector:
         if not np.isfinite(vectors).all():
             raise SelectorError("the encoder gave vectors that are not numbers: nothing can be compared with them")
         return vectors
-
-
-def nearest(queries: Vectors, vectors: Vectors, k: int) -> Retrieved:
-    """The k rows of the highest cosine with each query, highest first, of equal ones the first; all where there are fewer.
-
-    The search is exact: every query is compared with every vector.
-
-    Args:
-        queries: of length 1 (queries, size).
-        vectors: of length 1 (rows, size).
-        k: how many.
-    """
-    k = min(k, len(vectors))
-    rows = np.empty((len(queries), k), np.int64)
-    similarities = np.empty((len(queries), k))
-    block = max(1, _BLOCK // len(vectors))
-    for first in range(0, len(queries), block):
-        for number, cosines in enumerate(queries[first : first + block] @ vectors.T, first):
-            # a product of matrices may round equal vectors differently, so what may be among the first k is compared once more
-            near = np.flatnonzero(cosines >= np.partition(cosines, -k)[-k] - _MARGIN)
-            exact = (vectors[near].astype(np.float64) * queries[number]).sum(1)
-            order = np.argsort(-exact, kind="stable")[:k]
-            rows[number], similarities[number] = near[order], exact[order]
-    return Retrieved(rows, similarities)
 
 
 def _check(context: Context, number: int) -> None:

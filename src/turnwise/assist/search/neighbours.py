@@ -1,37 +1,62 @@
-"""The nearest of many vectors to many others, with progress."""
+"""Exact nearest-neighbour search by cosine similarity, in memory."""
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.responses.selector import Retrieved, nearest
 from turnwise.core.progress import Progress, silent
 
-#: Vectors whose neighbours are sought between two reports of progress.
-_PORTION = 1_024
+#: Similarities that are held in memory at a time.
+_BLOCK = 2**24
+
+#: Queries between two progress reports, at most.
+_QUERIES = 1_024
+
+#: An upper bound of the rounding error of a cosine similarity in single precision.
+_MARGIN = 1e-5
 
 
-def neighbours(
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The nearest rows of each query.
+
+    Attributes:
+        rows: row numbers, nearest first (queries, k).
+        similarities: their cosine similarities (queries, k).
+    """
+
+    rows: npt.NDArray[np.int64]
+    similarities: npt.NDArray[np.float64]
+
+
+def nearest_neighbours(
     queries: npt.NDArray[np.float32],
     vectors: npt.NDArray[np.float32],
-    count: int,
-    what: str = "finding neighbours",
+    k: int,
     *,
+    description: str = "finding neighbours",
     progress: Progress = silent,
-) -> Retrieved:
-    """What `nearest` finds: exact, so that nothing hangs on chance.
+) -> Neighbours:
+    """Return the k rows with the highest cosine similarity to each query, highest first; ties by row number.
 
     Args:
-        queries: of length 1 (queries, size).
-        vectors: of length 1 (rows, size), one at least.
-        count: how many for each; all where there are fewer.
-        what: is being done.
-        progress: told for how many it is.
+        queries: unit vectors (queries, size).
+        vectors: unit vectors (rows, size), at least one.
+        k: neighbours per query; all rows where there are fewer.
+        description: of the progress reports.
+        progress: receives the number of finished queries.
     """
-    count = min(count, len(vectors))
-    found = Retrieved(np.empty((len(queries), count), np.int64), np.empty((len(queries), count)))
-    for first in range(0, len(queries), _PORTION):
-        portion = slice(first, first + _PORTION)
-        near = nearest(queries[portion], vectors, count)
-        found.rows[portion], found.similarities[portion] = near.rows, near.similarities
-        progress(what, min(first + _PORTION, len(queries)), len(queries))
-    return found
+    k = min(k, len(vectors))
+    rows = np.empty((len(queries), k), np.int64)
+    similarities = np.empty((len(queries), k))
+    block = min(_QUERIES, max(1, _BLOCK // len(vectors)))
+    for first in range(0, len(queries), block):
+        for query, cosines in enumerate(queries[first : first + block] @ vectors.T, first):
+            # A matrix product may round equal vectors differently: recompute every candidate for the first k.
+            near = np.flatnonzero(cosines >= np.partition(cosines, -k)[-k] - _MARGIN)
+            exact = (vectors[near].astype(np.float64) * queries[query]).sum(1)
+            order = np.argsort(-exact, kind="stable")[:k]
+            rows[query], similarities[query] = near[order], exact[order]
+        progress(description, min(first + block, len(queries)), len(queries))
+    return Neighbours(rows, similarities)
