@@ -1,4 +1,4 @@
-// The table of all figures can be sorted by its headings; without this script it stands in the order of the suite.
+// Sorts tables of class "sortable" by their column headings; without this script they stay in their original order.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   const heads = [...table.tHead.rows[0].cells];
