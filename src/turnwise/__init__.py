@@ -58,6 +58,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'turnwise' has no attribute {name!r}")
+    if name == "evaluate":
+        importlib.import_module("turnwise.papers.baselines")  # registers models and post-processors
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from turnwise.evaluation.runner import EvaluationError, evaluate
-from turnwise.models.loading import judged
+from turnwise.models.loading import wrap_model
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_model_that_cannot_do_it_is_told_from_data_that_are_not_there(data: Pa
 
 def test_compression_is_asked_of_models_with_templates_alone(data: Path) -> None:
     """Of others it is not left out, as fine-tuning is of a function: nobody expects it of them."""
-    plain = judged(letters, "letters")
+    plain = wrap_model(letters, "letters")
     assert plain.encoder is not None
     before = evaluate(plain, data, tasks=["intents"], datasets=["first"])
     after = evaluate(

@@ -17,7 +17,8 @@ from turnwise.corpus.slots.detector import DetectorError
 from turnwise.corpus.slots.template import SlotMarks
 from turnwise.models.backbone.pooling import PoolerLayer
 from turnwise.models.compression import Compression, CompressionError, mixed
-from turnwise.models.loading import ModelError, fingerprint, load_folder, load_model
+from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.loading import ModelError, load_folder, load_model
 
 TEMPLATES = ("wake me at {SLOT}", "play {SLOT}", "what can you do", "tell me the {SLOT} weather")
 SEVEN = Turn(USER, "wake me at 7 pm", slots=(Slot("time", "7 pm", 11, 15),))
@@ -103,12 +104,14 @@ def test_it_is_saved_with_the_model_and_off_unless_asked_for(tmp_path: Path, lay
     encoder.compression = None
     np.testing.assert_array_equal(plain.encode(inputs), encoder.encode(inputs))
     judged = load_folder(tmp_path / "model", "model")
-    assert set(judged.templates) == {"given", "detected", "retrieved"} and judged.fingerprint == fingerprint(plain)
+    assert set(judged.templates) == {"given", "detected", "retrieved"} and judged.fingerprint == encoder_fingerprint(
+        plain
+    )
     whole = load_model(str(tmp_path / "model"), compressed=True)
     assert whole.name.endswith(", compressed") and whole.trainable is None and not whole.templates
     assert whole.fingerprint != judged.fingerprint
     again.compression.set(share=0.1)  # type: ignore[union-attr]
-    assert fingerprint(again) != whole.fingerprint
+    assert encoder_fingerprint(again) != whole.fingerprint
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from tests.helpers import families
 from tests.helpers.drawn import Drawn
 from turnwise.core.dialogue import Turn
 from turnwise.models.encoder import Encoder
-from turnwise.models.loading import ModelError, judged, load_model, postprocessed
+from turnwise.models.loading import ModelError, load_model, postprocess_model, wrap_model
+from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 
 HISTORY = ["how can I help?", "where is my parcel, please?"]
 
@@ -40,13 +41,13 @@ def test_a_function_is_given_texts_and_its_answer_is_checked() -> None:
         seen.append(texts)
         return np.ones((len(texts), 3))
 
-    model = judged(function)
+    model = wrap_model(function)
     assert model.encoder is not None and model.fingerprint is None and model.trainable is None
     assert model.encoder.encode(["a", HISTORY], normalise=True).shape == (2, 3)
     assert seen == [["a", "how can I help?\nwhere is my parcel, please?"]]
     for wrong in (np.ones(3), np.ones((1, 3)), np.full((2, 3), np.nan)):
         with pytest.raises(ModelError, match="expected"):
-            judged(lambda texts, wrong=wrong: wrong).encoder.encode(["a", "b"])  # type: ignore[union-attr, misc]
+            wrap_model(lambda texts, wrong=wrong: wrong).encoder.encode(["a", "b"])  # type: ignore[union-attr, misc]
 
 
 def test_a_function_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +61,8 @@ def test_a_function_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.Mon
         load_model("some_encoder:missing")
     with pytest.raises(ModelError, match="cannot be imported"):
         load_model("no_such_module:encode")
-    with pytest.raises(ModelError, match="cannot be judged"):
-        judged(3)
+    with pytest.raises(ModelError, match="is not a model"):
+        wrap_model(3)
     with pytest.raises(ModelError, match="cannot load 'no-such-model'"):
         load_model("sentence-transformers:no-such-model")
 
@@ -72,11 +73,12 @@ def test_fingerprints_tell_models_apart(tiny_folder: Callable[[str], Path]) -> N
     assert same.fingerprint == again.fingerprint != pooled.fingerprint
     other = Encoder.load(folder, device="cpu")
     next(other.parameters()).data[0] += 1
-    assert judged(other).fingerprint != same.fingerprint
+    assert wrap_model(other).fingerprint != same.fingerprint
     texts = [f"{first} {second}" for first in families.WORDS[:7] for second in families.WORDS[:7]]
-    assert postprocessed(same, "whitening", texts).fingerprint not in (same.fingerprint, None)
+    assert postprocess_model(same, "whitening", texts).fingerprint not in (same.fingerprint, None)
     assert (
-        postprocessed(same, "whitening", texts[:30]).fingerprint != postprocessed(same, "whitening", texts).fingerprint
+        postprocess_model(same, "whitening", texts[:30]).fingerprint
+        != postprocess_model(same, "whitening", texts).fingerprint
     )
 
 
@@ -96,9 +98,9 @@ def test_a_model_without_a_pooler_has_one_fingerprint(
     # a layer of our own, which is used, does count
     pooled = Encoder.load(folder, device="cpu", pooling="cls-mlp")
     assert pooled.pooler is not None
-    before = judged(pooled).fingerprint
+    before = wrap_model(pooled).fingerprint
     pooled.pooler.linear.bias.data += 1
-    assert judged(pooled).fingerprint != before
+    assert wrap_model(pooled).fingerprint != before
 
 
 def test_use_does_not_change_a_fingerprint(tiny_folder: Callable[[str], Path]) -> None:
@@ -106,9 +108,9 @@ def test_use_does_not_change_a_fingerprint(tiny_folder: Callable[[str], Path]) -
     encoder = Encoder.load(tiny_folder("bert"), device="cpu")
     encoder.backbone.tokenizer.backend_tokenizer.enable_truncation(7)
     encoder.backbone.tokenizer.backend_tokenizer.enable_padding()
-    before = judged(encoder).fingerprint
+    before = wrap_model(encoder).fingerprint
     encoder.encode(["good morning"])
-    assert judged(encoder).fingerprint == before
+    assert wrap_model(encoder).fingerprint == before
 
 
 def test_a_sentence_transformers_model_of_static_vectors_is_judged(tiny_folder: Callable[[str], Path]) -> None:
@@ -118,7 +120,7 @@ def test_a_sentence_transformers_model_of_static_vectors_is_judged(tiny_folder: 
     model = SentenceTransformer(
         modules=[StaticEmbedding(tokenizer.backend_tokenizer, embedding_weights=weights)], device="cpu"
     )
-    encoder = judged(model).encoder
+    encoder = wrap_model(model).encoder
     assert encoder is not None
     found = encoder.encode([HISTORY, "good morning", " ".join(HISTORY)], normalise=True, max_length=5)
     np.testing.assert_allclose(found[0], found[2], atol=1e-6)
@@ -127,4 +129,4 @@ def test_a_sentence_transformers_model_of_static_vectors_is_judged(tiny_folder: 
 
 def test_only_the_papers_backbone_goes_without_a_remark(tiny_folder: Callable[[str], Path]) -> None:
     assert "another backbone" in load_model(str(tiny_folder("bert"))).remark
-    assert judged(Drawn()).remark
+    assert wrap_model(Drawn()).remark

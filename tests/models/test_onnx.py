@@ -26,7 +26,8 @@ from turnwise.models.backbone.pooling import POOLINGS, Pooling
 from turnwise.models.backbone.source import BackboneError
 from turnwise.models.encoder import Encoder
 from turnwise.models.export import Exported, ExportError, _Padded, export
-from turnwise.models.loading import fingerprint, judged
+from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.loading import wrap_model
 from turnwise.training.finetuning import FineTuning, fine_tune
 from turnwise.training.loop import train
 from turnwise.training.recipe import load_recipe
@@ -209,10 +210,10 @@ def test_it_is_saved_again_copied_and_sent_elsewhere(exported: Pair, tmp_path: P
     assert (tmp_path / "again" / "README.md").read_text() == "# A card\n"
     for each in (again, copy.deepcopy(exported.graph), pickle.loads(pickle.dumps(exported.graph))):
         np.testing.assert_array_equal(each.encode(random_texts(5)), expected)
-        assert fingerprint(each) == fingerprint(exported.graph)
+        assert encoder_fingerprint(each) == encoder_fingerprint(exported.graph)
     again.save(tmp_path / "again")  # onto itself
     np.testing.assert_array_equal(Encoder.load(tmp_path / "again").encode(random_texts(5)), expected)
-    assert fingerprint(exported.graph) != fingerprint(exported.encoder)
+    assert encoder_fingerprint(exported.graph) != encoder_fingerprint(exported.encoder)
 
 
 def test_it_cannot_be_trained(exported: Pair, tmp_path: Path) -> None:
@@ -231,8 +232,8 @@ def test_it_cannot_be_trained(exported: Pair, tmp_path: Path) -> None:
         )
     with pytest.raises(BackboneError, match="cannot be trained"):
         Backbone.load(exported.folder)
-    assert judged(encoder).trainable is None
-    assert judged(encoder).fingerprint
+    assert wrap_model(encoder).trainable is None
+    assert wrap_model(encoder).fingerprint
     with pytest.raises(BackboneError, match="no token states"):
         encoder.backbone(None)
     with pytest.raises(ExportError, match="is exported already"):
@@ -291,7 +292,7 @@ def test_without_onnxruntime_the_message_names_the_extra(
 
 def test_the_model_is_left_as_it_is(tiny_folder: Folder, exported: Pair) -> None:
     fresh = made(tiny_folder("bert"), normalise=True, max_length=40)
-    assert fingerprint(exported.encoder) == fingerprint(fresh)
+    assert encoder_fingerprint(exported.encoder) == encoder_fingerprint(fresh)
     assert (
         exported.encoder.backbone.model.config._attn_implementation == fresh.backbone.model.config._attn_implementation
     )

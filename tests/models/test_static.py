@@ -29,7 +29,8 @@ from turnwise.models.backbone.static import TABLE, StaticBackbone
 from turnwise.models.distillation import DistilError, distil, survey
 from turnwise.models.encoder import Encoder
 from turnwise.models.export import ExportError, export
-from turnwise.models.loading import fingerprint, judged
+from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.loading import wrap_model
 from turnwise.training.loop import train
 from turnwise.training.recipe import load_recipe
 
@@ -204,12 +205,12 @@ def test_it_is_saved_again_and_copied(static: Path, tmp_path: Path) -> None:
     again = Encoder.load(tmp_path / "again")
     for each in (again, copy.deepcopy(encoder)):
         np.testing.assert_array_equal(each.encode(TEXTS), expected)
-        assert fingerprint(each) == fingerprint(encoder)
+        assert encoder_fingerprint(each) == encoder_fingerprint(encoder)
     again.save(tmp_path / "again")  # onto itself
     np.testing.assert_array_equal(Encoder.load(tmp_path / "again").encode(TEXTS), expected)
     tensors = load_file(tmp_path / "again" / TABLE)
     save_file({"embeddings": tensors["embeddings"] + 1}, tmp_path / "again" / TABLE)
-    assert fingerprint(Encoder.load(tmp_path / "again")) != fingerprint(encoder)
+    assert encoder_fingerprint(Encoder.load(tmp_path / "again")) != encoder_fingerprint(encoder)
 
 
 def test_it_is_measured_but_training_it_is_refused(
@@ -218,7 +219,7 @@ def test_it_is_measured_but_training_it_is_refused(
     results = evaluate(str(static), sample_world(40), tasks=["intents"], fine_tuning=True)
     assert {row.setting for row in results.rows} >= {"1-shot prototypes", "5-shot prototypes"}
     assert results.facts["left out"] == {"fine-tuned intents": "the model does not have what it takes"}
-    assert judged(Encoder.load(static)).trainable is None
+    assert wrap_model(Encoder.load(static)).trainable is None
     recipe = load_recipe("dse", [f"backbone={static}", "steps=1"])
     with pytest.raises(
         BackboneError, match=r"a static model.*cannot be trained or changed: take the one that it was exported"

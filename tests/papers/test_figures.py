@@ -17,7 +17,7 @@ from turnwise.evaluation.outcomes import Row
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.compressed import Mixed
 from turnwise.evaluation.tasks.geometry import intent_map, two_intents_map
-from turnwise.models.loading import FunctionEncoder, Judged
+from turnwise.models.loading import FunctionEncoder, ModelUnderTest
 from turnwise.papers.plots import draw
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -55,7 +55,7 @@ ENCODER = FunctionEncoder(Drawn().encode)
 
 
 def drawn(templates: bool, rows: Sequence[Row] = (), *held: IntentData) -> Results:
-    model = Judged("mine", ENCODER, None, None, None, "", {"given": Templates()} if templates else {})
+    model = ModelUnderTest("mine", ENCODER, None, None, None, "", {"given": Templates()} if templates else {})
     results = Results("mine", "tadse", rows=list(rows))
     by_name = {data.name: data for data in held}
     draw("tadse", model, lambda protocol, name: by_name.get(name), results)
@@ -145,7 +145,7 @@ def test_other_suites_have_none_of_these() -> None:
     results = Results("mine", "dse", rows=laid_out("snips", POINTS))
     draw(
         "dse",
-        Judged("mine", ENCODER, None, None, None, "", {"given": Templates()}),
+        ModelUnderTest("mine", ENCODER, None, None, None, "", {"given": Templates()}),
         lambda protocol, name: None,
         results,
     )

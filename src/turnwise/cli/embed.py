@@ -127,6 +127,7 @@ def _locally(
     quiet()
     from turnwise.assist.search.embedding.local import embed
     from turnwise.models.loading import load_model
+    from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 
     with bar() as progress:
         return embed(load_model(model, compressed=compressed), texts, out, progress=progress, **options)

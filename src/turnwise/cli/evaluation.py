@@ -76,12 +76,14 @@ def evaluate_command(
     from turnwise.evaluation.reporting.report import write_report
     from turnwise.evaluation.results import whence
     from turnwise.evaluation.runner import evaluate
-    from turnwise.models.loading import load_model, postprocessed_on
+    from turnwise.models.loading import load_model, postprocess_model
+    from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 
     judged = load_model(model, _pooling(pooling), compressed)
     with bar() as progress:
         if postprocess is not None and fit is not None:
-            judged = postprocessed_on(judged, postprocess, read_corpus(fit))
+            texts = (turn.text for dialogue in read_corpus(fit) for turn in dialogue.turns)
+            judged = postprocess_model(judged, postprocess, texts)
         results = evaluate(
             judged,
             data,

@@ -14,7 +14,7 @@ from turnwise.evaluation.datasets.intents import IntentData, load_intents
 from turnwise.evaluation.tasks.compressed import CURVE, SHARES, best_share, share_curve
 from turnwise.models.compression import Compression, CompressionError, Source
 from turnwise.models.encoder import COMPRESSION, Encoder
-from turnwise.models.loading import TemplateSide
+from turnwise.models.loading import TemplateEncoder
 from turnwise.models.vector_cache import Embedder
 
 #: Beside what it was chosen for.
@@ -71,7 +71,7 @@ def choose_share(
     encoder = Encoder.load(folder)
     compression.to(encoder.backbone.device)
     utterances = Embedder(encoder, progress=progress)
-    templates = Embedder(TemplateSide(encoder, compression, source), progress=progress)
+    templates = Embedder(TemplateEncoder(encoder, compression, source), progress=progress)
     curves = [share_curve(utterances, templates, each, sorted({*CURVE, *SHARES}), encoder.marks) for each in found]
     curve = {share: 100 * float(np.mean([each[share] for each in curves])) for share in curves[0]}
     choice = Choice(best_share({share: curve[share] for share in SHARES}), source, curve)

@@ -42,7 +42,7 @@ from turnwise.evaluation.tasks.similarity import correlate
 from turnwise.evaluation.tasks.triplets import nearer
 from turnwise.models.coherence import SupportsCoherence
 from turnwise.models.encoder import Encoder
-from turnwise.models.loading import Judged
+from turnwise.models.loading import ModelUnderTest
 from turnwise.training.finetuning import FineTuning
 
 #: The data sets that a protocol can be run on; a folder of data sets may hold more than the known ones.
@@ -68,7 +68,7 @@ class Effort:
 
 
 #: What a protocol is handed: the model, a data set's contents, how much to do, whom to tell.
-Run = Callable[[Judged, Any, Effort, Progress], list[Outcome]]
+Run = Callable[[ModelUnderTest, Any, Effort, Progress], list[Outcome]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Protocol:
     run: Run
     timed: bool = False
 
-    def suits(self, model: Judged) -> bool:
+    def suits(self, model: ModelUnderTest) -> bool:
         """Whether a model has what it takes."""
         return {
             "vectors": model.encoder is not None,
@@ -105,25 +105,25 @@ class Protocol:
 # ---- what a model has: a protocol is run only on models that suit it
 
 
-def _vectors(model: Judged) -> SupportsEncode:
+def _vectors(model: ModelUnderTest) -> SupportsEncode:
     assert model.encoder is not None
     return model.encoder
 
 
-def _scorer(model: Judged) -> SupportsScore:
+def _scorer(model: ModelUnderTest) -> SupportsScore:
     assert model.scorer is not None
     return model.scorer
 
 
-def _scores(model: Judged) -> SupportsEncode | SupportsScore:
+def _scores(model: ModelUnderTest) -> SupportsEncode | SupportsScore:
     return model.scorer or _vectors(model)
 
 
-def _heads(model: Judged) -> SupportsEncode | SupportsCoherence:
+def _heads(model: ModelUnderTest) -> SupportsEncode | SupportsCoherence:
     return cast(SupportsCoherence, model.scorer) if heads_of(model.scorer) else _vectors(model)
 
 
-def _weights(model: Judged) -> Encoder:
+def _weights(model: ModelUnderTest) -> Encoder:
     assert model.trainable is not None
     return model.trainable
 
@@ -135,7 +135,7 @@ def _cut(settings: FineTuning, effort: Effort) -> FineTuning:
 # ---- protocols of more than one line
 
 
-def _scope(model: Judged, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
+def _scope(model: ModelUnderTest, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
     seeds = effort.seeds or 10
     outcomes = detect_out_of_scope(_vectors(model), data, seeds=seeds)
     return outcomes + (
@@ -143,12 +143,12 @@ def _scope(model: Judged, data: Any, effort: Effort, progress: Progress) -> list
     )
 
 
-def _answers(model: Judged, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
+def _answers(model: ModelUnderTest, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
     random = rank_answers(_vectors(model), data.pairs, data.name)
     return random + rank_answers(_vectors(model), data.pairs, data.name, pool="chunks")
 
 
-def _tuned_responses(model: Judged, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
+def _tuned_responses(model: ModelUnderTest, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
     shots = (500, 1000) if effort.shots is None else (effort.shots,)
     settings = _cut(RESPONSES, effort)
     return fine_tuned_responses(

@@ -16,7 +16,7 @@ from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS, TASKS, Effort, Protocol
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.results import Results, read_outcomes, taken_with, write_outcomes
-from turnwise.models.loading import Judged, judged, load_model, with_reranker
+from turnwise.models.loading import ModelUnderTest, load_model, with_reranker, wrap_model
 from turnwise.models.vector_cache import Embedder
 from turnwise.papers.paper_tables import fill
 from turnwise.papers.plots import chart, draw
@@ -88,9 +88,9 @@ def evaluate(
             f"{data} is no folder: give one that holds data sets in their authors' layouts, or a sample world"
         )
     wanted = _suite(suite) if suite is not None else None
-    subject = load_model(model) if isinstance(model, str) else judged(model, name)
+    subject = load_model(model) if isinstance(model, str) else wrap_model(model, name)
     if reranker is not None:
-        subject = with_reranker(subject, load_model(reranker) if isinstance(reranker, str) else judged(reranker))
+        subject = with_reranker(subject, load_model(reranker) if isinstance(reranker, str) else wrap_model(reranker))
     subject = replace(subject, name=name or subject.name)
     runner = _Runner(subject, data, Path(out) / "cache" if out is not None else None, effort, progress)
     results = Results(subject.name, suite or "+".join(tasks))
@@ -145,7 +145,7 @@ def _asked_for(jobs: list[_Job], datasets: Sequence[str], data: Path, results: R
     return jobs
 
 
-def _impossible(jobs: Sequence[_Job], model: Judged, train: bool, suite: str) -> dict[str, str]:
+def _impossible(jobs: Sequence[_Job], model: ModelUnderTest, train: bool, suite: str) -> dict[str, str]:
     """The protocols that are not run, and why; it is an error if none is left."""
     left_out = {
         job.name: "it takes an encoder and a re-ranker, which --reranker names"
@@ -172,7 +172,7 @@ def _suite(name: str) -> Suite:
 class _Runner:
     """Runs protocols on data sets, and remembers what it has seen."""
 
-    def __init__(self, model: Judged, data: Path, cache: Path | None, effort: Effort, progress: Progress):
+    def __init__(self, model: ModelUnderTest, data: Path, cache: Path | None, effort: Effort, progress: Progress):
         # of a model without a fingerprint nobody knows whether it is the same tomorrow
         self._parts = cache / "outcomes" / model.fingerprint[:16] if cache and model.fingerprint else None
         folder = cache / "vectors" / model.fingerprint[:16] if cache and model.fingerprint else None

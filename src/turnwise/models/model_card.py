@@ -1,16 +1,21 @@
-"""Model cards: what every one of them begins with."""
+"""The texts that describe a model: its short name, and the header of every model card."""
 
 from turnwise.version import __version__
 
 
-def card_lines(title: str, made: str, folder: str, reranker: bool = False) -> list[str]:
-    """A card's first lines, as Markdown: what the model is, what it was made of, and how it is used.
+def short_name(model: str) -> str:
+    """Return the last part of a model's name or path."""
+    return model.rstrip("/").rsplit("/", 1)[-1] or "ours"
+
+
+def model_card_header(title: str, origin: str, folder: str, reranker: bool = False) -> list[str]:
+    """Return the first lines of a model card, as Markdown: what the model is, how it was made, and how it is used.
 
     Args:
-        title: what it is.
-        made: how, going on from 'Made with turnwise 1.2'.
+        title: of the card.
+        origin: how the model was made, continuing 'Made with turnwise 1.2'.
         folder: the name of the model's folder.
-        reranker: whether it is a re-ranker, and no encoder.
+        reranker: the model is a re-ranker, not an encoder.
     """
     kind, peer = ("Reranker", "CrossEncoder") if reranker else ("Encoder", "SentenceTransformer")
     use = 'score(["hi", "where is my parcel?"], ["On its way."])' if reranker else 'encode(["where is my parcel?"])'
@@ -23,7 +28,7 @@ def card_lines(title: str, made: str, folder: str, reranker: bool = False) -> li
         "",
         f"# {title}",
         "",
-        f"Made with turnwise {__version__}{made}.",
+        f"Made with turnwise {__version__}{origin}.",
         "",
         "```python",
         f"from turnwise import {kind}",

@@ -21,7 +21,7 @@ from turnwise.evaluation.tasks.geometry import PERPLEXITY, answer_map, intent_ma
 from turnwise.models.backbone.compose import Composer
 from turnwise.models.backbone.marked import DELETE, INSERT, SEARCH, Marked, deletion, insertion, search
 from turnwise.models.backbone.ragged import Tokens
-from turnwise.models.loading import Judged
+from turnwise.models.loading import ModelUnderTest
 from turnwise.models.reranker import Reranker
 
 #: All that occur in its test set: TaDSE's Figures 9 and 10 leave none out.
@@ -48,7 +48,7 @@ _SELECTION = re.compile(r"the first (?P<depth>[\d,]+) of [\d,]+ re-ranked")
 Load = Callable[[str, str], Any]
 
 
-def draw(suite: str, model: Judged, load: Load, results: Results) -> None:
+def draw(suite: str, model: ModelUnderTest, load: Load, results: Results) -> None:
     """Adds a suite's pictures to results: both panels of DSE's Figure 1, TaDSE's Figures 4, 6, 9, UMS's Figure 4.
 
     Of a model that has learnt templates there are TaDSE's Figures 5, 8 and 10 too, and the compressed panel of 4. UMS's is of

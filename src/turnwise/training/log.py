@@ -9,7 +9,7 @@ import yaml
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.svg import line_chart
 from turnwise.corpus.store import Corpus
-from turnwise.models.model_card import card_lines
+from turnwise.models.model_card import model_card_header
 from turnwise.training.recipe import Recipe
 
 
@@ -74,7 +74,7 @@ def model_card(recipe: Recipe, corpus: Corpus, out: Path) -> str:
     kind = "A re-ranker" if recipe.reranks else "An encoder"
     stages = ", then by ".join(", ".join(stage.objectives) for stage in recipe.stages)
     lines = [
-        *card_lines(f"{kind} trained by {stages}", f" from `{recipe.backbone}`", out.name, recipe.reranks),
+        *model_card_header(f"{kind} trained by {stages}", f" from `{recipe.backbone}`", out.name, recipe.reranks),
         "## Data",
         "",
         "| source | dialogues | utterances | licence |",

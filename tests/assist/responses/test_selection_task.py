@@ -32,7 +32,7 @@ from turnwise.evaluation.runner import EvaluationError, evaluate
 from turnwise.evaluation.tasks.coherence import drawn_puzzles, whole_dialogues
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, deletion
-from turnwise.models.loading import Judged, ModelError, judged, with_reranker
+from turnwise.models.loading import ModelError, ModelUnderTest, with_reranker, wrap_model
 from turnwise.models.reranker import Reranker, Task
 from turnwise.papers.plots import chart, draw, mark_map
 
@@ -217,11 +217,11 @@ def sample(data: Path) -> Sequence[Candidates]:
 
 
 def test_a_pair_is_named_and_known_by_both() -> None:
-    encoder, reranker = judged(Encodes(), "mine"), judged(Scores(), "models/theirs")
+    encoder, reranker = wrap_model(Encodes(), "mine"), wrap_model(Scores(), "models/theirs")
     pair = with_reranker(encoder, reranker)
     assert (pair.name, pair.encoder, pair.scorer) == ("mine, re-ranked by theirs", encoder.encoder, reranker.scorer)
     assert len({pair.fingerprint, encoder.fingerprint, reranker.fingerprint}) == 3
-    unknown = judged(lambda texts: np.ones((len(texts), 1)), "function")
+    unknown = wrap_model(lambda texts: np.ones((len(texts), 1)), "function")
     assert with_reranker(unknown, reranker).fingerprint is None
     with pytest.raises(ModelError, match="models/theirs gives no vectors"):
         with_reranker(reranker, reranker)
@@ -339,7 +339,7 @@ def talks(count: int) -> CandidateData:
 def test_states_at_marks_are_shown_by_whether_they_are_asked_for(reranker: Reranker) -> None:
     """Windows of five: five gaps, six turns with the planted one, four candidates; one of each is right."""
     results = Results("mine", "ums")
-    model = Judged("mine", None, reranker, None, None, "")
+    model = ModelUnderTest("mine", None, reranker, None, None, "")
     few = talks(9)
     draw("ums", model, lambda protocol, name: few if name == "sample" else None, results)
     marks = {"insertion": 5, "deletion": 6, "search": 4}
@@ -352,9 +352,9 @@ def test_states_at_marks_are_shown_by_whether_they_are_asked_for(reranker: Reran
 def test_a_re_ranker_shows_the_heads_that_it_has(reranker: Reranker) -> None:
     results = Results("mine", "ums")
     alone = Reranker(reranker.backbone, {"selection": nn.Linear(reranker.backbone.hidden, 1)})
-    draw("ums", Judged("mine", None, alone, None, None, ""), lambda protocol, name: talks(9), results)
+    draw("ums", ModelUnderTest("mine", None, alone, None, None, ""), lambda protocol, name: talks(9), results)
     assert results.figures == {}
-    draw("ums", Judged("mine", None, reranker, None, None, ""), lambda protocol, name: talks(3), results)
+    draw("ums", ModelUnderTest("mine", None, reranker, None, None, ""), lambda protocol, name: talks(3), results)
     assert results.figures == {} and len(results.facts["pictures left out"]) == 3 * 5
     with pytest.raises(DatasetError, match="sample has 15 marks to show"):
         mark_map(reranker, talks(3), "insertion")

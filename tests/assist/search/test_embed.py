@@ -23,7 +23,7 @@ from turnwise.corpus.store import StoreWriter
 from turnwise.corpus.table_files import TableFileError
 from turnwise.corpus.text_sources import TextsError, read_texts
 from turnwise.models.encoder import Encoder
-from turnwise.models.loading import judged
+from turnwise.models.loading import wrap_model
 
 TEXTS = ["where is my parcel", "", "it is on its way", "Ünïcödé, naïve 😀", "where is my parcel", 'said "so", twice']
 
@@ -85,7 +85,7 @@ def written(path: Path) -> tuple[list[str] | None, np.ndarray]:
 @pytest.mark.parametrize("given", [".txt", ".csv", ".tsv", ".jsonl", ".parquet"])
 def test_every_kind_of_file(given: str, output: str, tmp_path: Path) -> None:
     source, out = table(tmp_path / f"in{given}", TEXTS), tmp_path / f"out{output}"
-    told = embed(judged(Letters()), read_texts(source), out)
+    told = embed(wrap_model(Letters()), read_texts(source), out)
     assert (told.texts, told.size, told.resumed) == (6, 3, 0)
     texts, vectors = written(out)
     assert texts in (None, TEXTS)
@@ -97,7 +97,7 @@ def test_every_kind_of_file(given: str, output: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet"])
 def test_another_column(kind: str, tmp_path: Path) -> None:
     source = table(tmp_path / f"in{kind}", TEXTS, "body")
-    embed(judged(Letters()), read_texts(source, "body"), tmp_path / "out.npy")
+    embed(wrap_model(Letters()), read_texts(source, "body"), tmp_path / "out.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected(TEXTS))
     with pytest.raises(TableFileError, match=r"has no column 'text'; it has 'id', 'body'.*--column"):
         list(read_texts(source).rows())
@@ -119,7 +119,7 @@ def test_the_turns_of_a_store(tmp_path: Path) -> None:
         for dialogue in dialogues:
             writer.write(dialogue)
         writer.commit({})
-    embed(judged(Letters()), read_texts(tmp_path / "store"), tmp_path / "all.parquet")
+    embed(wrap_model(Letters()), read_texts(tmp_path / "store"), tmp_path / "all.parquet")
     rows = pq.read_table(tmp_path / "all.parquet").to_pylist()
     assert [(row["dialogue"], row["turn"], row["speaker"], row["text"]) for row in rows] == [
         (dialogue.id, number, turn.speaker, turn.text)
@@ -144,7 +144,7 @@ def test_whatever_the_parts_order_and_texts_are_kept(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(turnwise.assist.search.embedding.local, "PART", part)
         for kind in (".npy", ".parquet", ".jsonl"):
-            embed(judged(Letters()), read_texts(source), place / f"out{kind}")
+            embed(wrap_model(Letters()), read_texts(source), place / f"out{kind}")
             found, vectors = written(place / f"out{kind}")
             assert found in (None, texts)
             np.testing.assert_array_equal(vectors, expected(texts))
@@ -152,7 +152,7 @@ def test_whatever_the_parts_order_and_texts_are_kept(
 
 def test_what_repeats_is_encoded_once(tmp_path: Path) -> None:
     letters = Letters()
-    embed(judged(letters), read_texts(lines(tmp_path / "in.txt", ["yes"] * 50 + ["no"] * 20)), tmp_path / "out.npy")
+    embed(wrap_model(letters), read_texts(lines(tmp_path / "in.txt", ["yes"] * 50 + ["no"] * 20)), tmp_path / "out.npy")
     assert letters.asked == [["yes", "no"]]
 
 
@@ -175,12 +175,12 @@ def numbered(path: Path, count: int = 18) -> list[str]:
 def test_what_is_interrupted_goes_on(kind: str, tmp_path: Path) -> None:
     texts, out = numbered(tmp_path / "in.txt"), tmp_path / f"out{kind}"
     with pytest.raises(KeyboardInterrupt):
-        embed(judged(Letters(calls=3)), read_texts(tmp_path / "in.txt"), out)
+        embed(wrap_model(Letters(calls=3)), read_texts(tmp_path / "in.txt"), out)
     assert not out.exists()
     # a part that was being written when the power went
     (tmp_path / f".out{kind}.parts" / "unfinished.npy").write_bytes(b"half")
     later, seen = Letters(), list[tuple[str, int, int | None]]()
-    told = embed(judged(later), read_texts(tmp_path / "in.txt"), out, progress=lambda *each: seen.append(each))
+    told = embed(wrap_model(later), read_texts(tmp_path / "in.txt"), out, progress=lambda *each: seen.append(each))
     assert told.resumed == 12
     assert later.asked == [texts[12:16], texts[16:]]
     assert seen[-1] == ("encoding", 18, 18)
@@ -196,7 +196,7 @@ def test_another_model_text_or_setting_begins_anew(tmp_path: Path) -> None:
     unknown.fingerprint = None  # type: ignore[assignment]
     for changed in ("model", "texts", "settings", "unknown"):
         texts = numbered(tmp_path / "in.txt")
-        first = judged(Letters(calls=2)) if changed != "unknown" else judged(unknown)
+        first = wrap_model(Letters(calls=2)) if changed != "unknown" else wrap_model(unknown)
         unknown.calls = 2
         with pytest.raises(KeyboardInterrupt):
             embed(first, read_texts(tmp_path / "in.txt"), tmp_path / "out.npy")
@@ -205,7 +205,7 @@ def test_another_model_text_or_setting_begins_anew(tmp_path: Path) -> None:
         unknown.calls = None
         again = {"model": other, "unknown": unknown}.get(changed, Letters())
         more: dict[str, Any] = {"normalise": False} if changed == "settings" else {}
-        told = embed(judged(again), read_texts(tmp_path / "in.txt"), tmp_path / "out.npy", **more)
+        told = embed(wrap_model(again), read_texts(tmp_path / "in.txt"), tmp_path / "out.npy", **more)
         assert told.resumed == 0
         np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected(texts))
 
@@ -225,7 +225,7 @@ def test_bad_rows_are_told_before_any_work(name: str, content: bytes, message: s
     (tmp_path / name).write_bytes(content)
     letters = Letters()
     with pytest.raises(TableFileError, match=message):
-        embed(judged(letters), read_texts(tmp_path / name), tmp_path / "out.npy")
+        embed(wrap_model(letters), read_texts(tmp_path / name), tmp_path / "out.npy")
     assert letters.asked == []
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
@@ -240,9 +240,9 @@ def test_what_else_cannot_be(tmp_path: Path) -> None:
         ("folder.npy", "is a folder"),
     ):
         with pytest.raises(EmbeddingError, match=message):
-            embed(judged(Letters()), texts, tmp_path / out)
+            embed(wrap_model(Letters()), texts, tmp_path / out)
     with pytest.raises(EmbeddingError, match="no texts"):
-        embed(judged(Letters()), read_texts(lines(tmp_path / "empty.txt", [])), tmp_path / "out.npy")
+        embed(wrap_model(Letters()), read_texts(lines(tmp_path / "empty.txt", [])), tmp_path / "out.npy")
     with pytest.raises(TextsError, match="no splits and no speakers"):
         read_texts(source, speakers=["user"])
     with pytest.raises(TextsError, match="is a folder but not a store"):

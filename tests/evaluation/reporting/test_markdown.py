@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from tests.helpers.filled import NASTY, results, row, table, wide
 from turnwise.evaluation.outcomes import Outcome, lower_is_better
-from turnwise.evaluation.reporting.cells import digits_of, number, our_cells, short, signed, sizes
+from turnwise.evaluation.reporting.cells import digits_of, number, our_cells, signed, sizes
 from turnwise.evaluation.reporting.markdown import escaped, markdown, table_text
 from turnwise.evaluation.results import Results
+from turnwise.models.model_card import short_name
 
 
 def lines_of(text: str) -> list[list[str]]:
@@ -128,7 +129,12 @@ def test_numbers(value: float, digits: int, plain: str, difference: str) -> None
 def test_small_things() -> None:
     assert number(None, 2) == "–"
     assert (digits_of(9.9, None), digits_of(-10.0, 1.0)) == (3, 2)
-    assert (short("runs/dse/"), short("BAAI/bge"), short("minilm"), short("")) == ("dse", "bge", "minilm", "ours")
+    assert (short_name("runs/dse/"), short_name("BAAI/bge"), short_name("minilm"), short_name("")) == (
+        "dse",
+        "bge",
+        "minilm",
+        "ours",
+    )
     assert all(map(lower_is_better, ("uniformity", "alignment", "FPR95", "adversary first")))
     assert not any(map(lower_is_better, ("accuracy", "MRR", "AUROC", "R10@1")))
     assert sizes(table()) == "10 × 4,500"

@@ -26,7 +26,7 @@ from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.compose import Composer
 from turnwise.models.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, Marked
 from turnwise.models.backbone.ragged import Tokens
-from turnwise.models.loading import judged
+from turnwise.models.loading import wrap_model
 from turnwise.models.reranker import Reranker
 
 _SPECIAL = {END_OF_TURN: 1, INSERT: 2, DELETE: 3, SEARCH: 4}
@@ -319,7 +319,7 @@ def test_a_re_ranker_is_measured_on_a_sample_world(reranker: Reranker, sample_wo
 def test_a_re_ranker_without_the_heads_is_passed_over(reranker: Reranker, sample_world: Callable[[int], Path]) -> None:
     only = Reranker(reranker.backbone, {"selection": reranker.heads["selection"]})  # type: ignore[dict-item]
     suits = PROTOCOLS["coherence"].suits
-    assert suits(judged(reranker)) and suits(judged(Topics())) and not suits(judged(only))
+    assert suits(wrap_model(reranker)) and suits(wrap_model(Topics())) and not suits(wrap_model(only))
     assert evaluate(only, sample_world(60), suite="ums", pictures=False).facts["left out"].keys() >= {"coherence"}
     with pytest.raises(EvaluationError, match="nothing of coherence can be run"):
         evaluate(only, sample_world(60), tasks=["coherence"])

@@ -30,7 +30,8 @@ from turnwise.evaluation.tasks.intents import (
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.compose import ROLE_TOKENS
 from turnwise.models.encoder import Encoder
-from turnwise.models.loading import judged, load_model, postprocessed
+from turnwise.models.loading import load_model, postprocess_model, wrap_model
+from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 
 DATA = os.environ.get("TURNWISE_DATA")
 
@@ -329,11 +330,11 @@ def test_a_turn_with_slots_has_the_vector_of_its_text(tiny_folder: Callable[[str
     ours = load_model(str(tmp_path / "model"))
     models = [
         ours,
-        judged(Encoder(backbone, style="roles").eval()),
+        wrap_model(Encoder(backbone, style="roles").eval()),
         load_model(f"sentence-transformers:{tmp_path / 'model'}"),
         load_model(f"glove:{tmp_path / 'words.txt'}"),
-        judged(vectors),
-        postprocessed(ours, "whitening", ["good morning", "a parcel of books", "my friends", "to you"]),
+        wrap_model(vectors),
+        postprocess_model(ours, "whitening", ["good morning", "a parcel of books", "my friends", "to you"]),
     ]
     for model in models:
         for length in (64, 5):

@@ -10,7 +10,7 @@ from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import EvaluationError, evaluate
 from turnwise.models.encoder import Encoder
-from turnwise.models.loading import Judged, judged
+from turnwise.models.loading import ModelUnderTest, wrap_model
 from turnwise.papers.sweeps.measures import Measures
 
 HASTE = Effort(seeds=1, steps=1)
@@ -22,8 +22,8 @@ def world(sample_world: Callable[[int], Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(tiny_folder: Callable[[str], Path]) -> Judged:
-    return judged(Encoder.load(tiny_folder("bert"), device="cpu"), "tiny")
+def model(tiny_folder: Callable[[str], Path]) -> ModelUnderTest:
+    return wrap_model(Encoder.load(tiny_folder("bert"), device="cpu"), "tiny")
 
 
 def figures(results: Results) -> dict[tuple[str, str, str, str], float]:
@@ -31,7 +31,7 @@ def figures(results: Results) -> dict[tuple[str, str, str, str], float]:
 
 
 def test_results_are_those_of_evaluate_a_suite_at_a_time_then_all_tasks(
-    model: Judged, world: Path, tmp_path: Path
+    model: ModelUnderTest, world: Path, tmp_path: Path
 ) -> None:
     measures = Measures(world, ("dialoguecse", "ums"), ("nli", "sts"), effort=HASTE)
     measures.check()
@@ -48,7 +48,7 @@ def test_results_are_those_of_evaluate_a_suite_at_a_time_then_all_tasks(
         assert not (tmp_path / results.suite / "cache").exists()
 
 
-def test_what_two_suites_have_in_common_is_measured_once(model: Judged, world: Path, tmp_path: Path) -> None:
+def test_what_two_suites_have_in_common_is_measured_once(model: ModelUnderTest, world: Path, tmp_path: Path) -> None:
     def outcomes(*suites: str) -> set[str]:
         folder = tmp_path / "+".join(suites)
         Measures(world, suites, effort=HASTE).results(model, folder)
@@ -59,7 +59,7 @@ def test_what_two_suites_have_in_common_is_measured_once(model: Judged, world: P
     assert outcomes("dse", "diaeval") == dse | diaeval
 
 
-def test_data_sets_and_fine_tuning_are_passed_on(model: Judged, world: Path, tmp_path: Path) -> None:
+def test_data_sets_and_fine_tuning_are_passed_on(model: ModelUnderTest, world: Path, tmp_path: Path) -> None:
     def settings(fine_tuning: bool) -> set[str]:
         measures = Measures(world, tasks=("actions",), datasets=("sample",), fine_tuning=fine_tuning, effort=HASTE)
         return {row.setting for results in measures.results(model, tmp_path) for row in results.rows}

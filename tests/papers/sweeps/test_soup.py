@@ -21,7 +21,7 @@ from turnwise.evaluation import runner as evaluating
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.runner import EvaluationError
 from turnwise.models.encoder import Encoder
-from turnwise.models.loading import fingerprint
+from turnwise.models.identity import encoder_fingerprint
 from turnwise.papers.sweeps.points import Point
 from turnwise.papers.sweeps.soup import SoupError, soup, soup_curve, write_soup, write_soups
 
@@ -90,7 +90,7 @@ def test_the_ends_are_the_two_models_bit_for_bit(family: str, tiny_folder: Calla
     for ratio, end in ((0, first), (1, second)):
         made = soup(first, second, ratio)
         assert same(weights(made), weights(end))
-        assert fingerprint(made) == fingerprint(end)
+        assert encoder_fingerprint(made) == encoder_fingerprint(end)
         assert made is not end and made.backbone is not end.backbone
 
 
@@ -242,7 +242,10 @@ def test_a_soup_reloads_to_the_same_vectors_and_names_its_parents(
     assert f"0.7 · `{folders[0]}` + 0.3 · `{folders[1]}`" in card
     noted = json.loads((tmp_path / "half" / "soup.json").read_text(encoding="utf-8"))
     assert (noted["ratio"], noted["first"]["model"], noted["second"]["model"]) == (0.3, *map(str, folders))
-    assert [noted[which]["fingerprint"] for which in ("first", "second")] == [fingerprint(first), fingerprint(second)]
+    assert [noted[which]["fingerprint"] for which in ("first", "second")] == [
+        encoder_fingerprint(first),
+        encoder_fingerprint(second),
+    ]
     assert [path.name for path in tmp_path.iterdir()] == ["half"]
     with pytest.raises(SoupError, match="half is not empty"):
         write_soup(*folders, 0.3, tmp_path / "half")

@@ -21,7 +21,8 @@ from turnwise.corpus.store import Corpus, read_corpus
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.runner import EvaluationError, evaluate
 from turnwise.models.encoder import Encoder
-from turnwise.models.loading import Judged, fingerprint, load_folder
+from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.loading import ModelUnderTest, load_folder
 from turnwise.papers.suites import SUITES
 from turnwise.papers.sweeps import sweeping as sweep_module
 from turnwise.papers.sweeps.grid import GridError, parse_axis
@@ -121,7 +122,7 @@ def test_a_re_ranker_is_judged_by_its_best_on_validation_data(
     """What the recipe keeps is what is measured, and not the last of the run."""
     loaded: list[Path] = []
 
-    def loading(folder: Path, *options: Any) -> Judged:
+    def loading(folder: Path, *options: Any) -> ModelUnderTest:
         loaded.append(folder)
         return load_folder(folder, *options)
 
@@ -429,7 +430,7 @@ def test_the_start_is_cut_and_pooled_as_all_points_are(tiny_recipe: Path, world:
     points = run_sweep(wanted, corpus(), world, tmp_path, **MEASURES)
     cut = Encoder.load(backbone(), pooling="cls")
     cut.backbone.keep_layers(1)
-    assert points[0].results[0].facts["fingerprint"] == fingerprint(cut)
+    assert points[0].results[0].facts["fingerprint"] == encoder_fingerprint(cut)
 
 
 # ---- names and files

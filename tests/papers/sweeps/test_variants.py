@@ -19,7 +19,9 @@ from turnwise.corpus.store import Corpus
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.runner import evaluate
 from turnwise.models.encoder import Encoder
-from turnwise.models.loading import Judged, fingerprint, judged, load_model, postprocessed
+from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.loading import ModelUnderTest, load_model, postprocess_model, wrap_model
+from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 from turnwise.papers.sweeps import sweeping
 from turnwise.papers.sweeps.grid import Axis
 from turnwise.papers.sweeps.measures import Measures
@@ -256,7 +258,7 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Followed:
         encoder.save(out)
         (out / TRAINED).touch()
 
-    def measuring(self: Measures, model: Judged, folder: Path, *_: Any) -> tuple[()]:
+    def measuring(self: Measures, model: ModelUnderTest, folder: Path, *_: Any) -> tuple[()]:
         seen.measured.append((model.name, model.fingerprint, folder))
         return ()
 
@@ -287,7 +289,7 @@ def test_points_of_one_recipe_share_a_run_and_are_measured_apart(
     assert len(set(folders)) == 9
     assert {folder.parent.parent for folder in folders[1:]} == {tmp_path / "out" / "points"}
     # the untouched backbone, pooled as asked
-    pooled = {way: fingerprint(Encoder.load(backbone(), pooling=way)) for way in (None, "cls", "max")}  # type: ignore[arg-type]
+    pooled = {way: encoder_fingerprint(Encoder.load(backbone(), pooling=way)) for way in (None, "cls", "max")}  # type: ignore[arg-type]
     for point, (name, found, _) in zip(points[1:], followed.measured[1:], strict=True):
         assert point.name == name
         assert found == pooled[ways[point.place["variant"]].get("pooling")]
@@ -322,7 +324,7 @@ def test_recipes_of_one_first_stage_share_it_and_say_so(files: Path, tmp_path: P
         tmp_path / "out" / "runs" / f"temperature={v}" for v in (0.05, 0.1, 0.2)
     ]
     # what is measured first is the backbone of both stages
-    assert followed.measured[0][1] == fingerprint(Encoder.load(backbone()))
+    assert followed.measured[0][1] == encoder_fingerprint(Encoder.load(backbone()))
 
 
 def test_a_first_stage_is_judged_without_the_second(files: Path, tmp_path: Path, followed: Followed) -> None:
@@ -448,10 +450,10 @@ def test_a_table_of_methods_is_what_train_and_evaluate_give(
     texts = list(dict.fromkeys(turn.text for dialogue in corpus() for turn in dialogue.turns))
     first = tmp_path / "model" / loop.FIRST
     for point, model in (
-        (points[1], postprocessed(judged(Encoder.load(backbone())), "whitening", texts)),
-        (points[2], judged(Encoder.load(first))),
-        (points[3], judged(Encoder.load(first, pooling="cls"))),
-        (points[4], judged(Encoder.load(tmp_path / "model"))),
+        (points[1], postprocess_model(wrap_model(Encoder.load(backbone())), "whitening", texts)),
+        (points[2], wrap_model(Encoder.load(first))),
+        (points[3], wrap_model(Encoder.load(first, pooling="cls"))),
+        (points[4], wrap_model(Encoder.load(tmp_path / "model"))),
         (points[5], load_model(f"glove:{out / 'word-vectors.txt'}")),
     ):
         results = evaluate(model, world, tasks=("nli",), effort=Effort(seeds=1))

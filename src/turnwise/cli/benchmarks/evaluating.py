@@ -41,7 +41,7 @@ def evaluate_benchmark(
     from turnwise.evaluation.runner import evaluate
     from turnwise.models.backbone.source import locate
     from turnwise.models.encoder import Encoder
-    from turnwise.models.loading import SentenceTransformerEncoder, judged
+    from turnwise.models.loading import SentenceTransformerEncoder, wrap_model
 
     try:
         from sentence_transformers import SentenceTransformer
@@ -56,7 +56,11 @@ def evaluate_benchmark(
     progress("turnwise", 0, 2)
     ours = seconds_of(
         lambda: evaluate(
-            replace(judged(encoder, model), encoder=recorder), data, suite="dse", datasets=datasets, fine_tuning=False
+            replace(wrap_model(encoder, model), encoder=recorder),
+            data,
+            suite="dse",
+            datasets=datasets,
+            fine_tuning=False,
         )
     )
     progress("sentence-transformers", 1, 2)

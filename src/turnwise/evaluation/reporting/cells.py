@@ -44,11 +44,6 @@ def digits_of(*values: float | None) -> int:
     return 2 if any(value is not None and abs(value) >= 10 for value in values) else 3
 
 
-def short(model: str) -> str:
-    """What our line is called: the last part of the model's name or path."""
-    return model.rstrip("/").rsplit("/", 1)[-1] or "ours"
-
-
 @dataclass(frozen=True, slots=True)
 class OurCell:
     """One of our figures in a paper's table.

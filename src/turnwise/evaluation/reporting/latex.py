@@ -14,11 +14,11 @@ from turnwise.evaluation.reporting.cells import (
     lines,
     number,
     others,
-    short,
     sizes,
 )
 from turnwise.evaluation.results import Results, taken_with
 from turnwise.evaluation.tables import FilledTable
+from turnwise.models.model_card import short_name
 
 #: Above so many columns a table is set as wide as the text.
 _WIDE = 7
@@ -59,7 +59,7 @@ def escaped(text: object) -> str:
 
 def latex(results: Results) -> str:
     """All results, for a document to take in: tables, other figures, data sets and what is missing."""
-    model = short(results.model)
+    model = short_name(results.model)
     parts = [
         "% needs \\usepackage{booktabs,graphicx,longtable}; with symbols beyond Latin, LuaLaTeX or XeLaTeX\n",
         *(table_latex(table, model) for table in results.tables),

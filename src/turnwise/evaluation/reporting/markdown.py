@@ -16,11 +16,11 @@ from turnwise.evaluation.reporting.cells import (
     lines,
     number,
     others,
-    short,
     sizes,
 )
 from turnwise.evaluation.results import Results, taken_with
 from turnwise.evaluation.tables import FilledTable
+from turnwise.models.model_card import short_name
 
 
 def escaped(text: object) -> str:
@@ -90,7 +90,7 @@ def rows_text(rows: Iterable[Row]) -> str:
 
 def markdown(results: Results) -> str:
     """All results: tables, other figures, data sets, what is missing, and the environment."""
-    model = short(results.model)
+    model = short_name(results.model)
     parts = [f"# {escaped(results.model or 'Evaluation')}\n"]
     if not results.tables:
         parts.append(rows_text(results.rows))

@@ -17,7 +17,6 @@ from turnwise.evaluation.reporting.cells import (
     known,
     number,
     our_cells,
-    short,
     sizes,
 )
 from turnwise.evaluation.reporting.dots import dots
@@ -25,6 +24,7 @@ from turnwise.evaluation.reporting.latex import latex
 from turnwise.evaluation.reporting.markdown import markdown
 from turnwise.evaluation.results import Results, taken_with, write_results
 from turnwise.evaluation.tables import FilledGroup, FilledTable
+from turnwise.models.model_card import short_name
 
 _LEGEND = (
     "Below each of our figures: its 95% interval, and the difference to {}, with a hollow arrow where the printed figure lies "
@@ -54,13 +54,13 @@ def page(results: Results) -> str:
     """The page: summary, tables, pictures, all figures, data sets, and how they were taken."""
     sections = _sections(results)
     header = _header(results, [heading for heading, _ in sections])
-    title = f"{short(results.model)}: evaluation, {results.suite}"
+    title = f"{short_name(results.model)}: evaluation, {results.suite}"
     return document(title, header, (content for _, content in sections), script="sortable.js")
 
 
 def _sections(results: Results) -> list[tuple[str, Markup]]:
     """The parts of the page that have something to say, with their headings."""
-    model = short(results.model)
+    model = short_name(results.model)
     sections = [(table.title, _table(table, model, place)) for place, table in enumerate(results.tables)]
     parts = {
         "Pictures": _pictures(results.figures),
@@ -79,7 +79,7 @@ def _sections(results: Results) -> list[tuple[str, Markup]]:
 
 
 def _header(results: Results, headings: Iterable[str]) -> Markup:
-    name = short(results.model) if results.model else "Evaluation"
+    name = short_name(results.model) if results.model else "Evaluation"
     sure = sum(bool(entry["known"]) for entry in results.data)
     totals = {
         "figures": [f"{len(results.rows):,}"],

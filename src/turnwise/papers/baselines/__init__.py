@@ -1,1 +1,33 @@
-"""Vectors made of other vectors without labels: whitening, a normalising flow, averaged word vectors; DialogueCSE's baselines."""
+"""Baselines of the papers: whitening and a normalising flow on an encoder's vectors, and averaged word vectors.
+
+Importing this package registers them with `turnwise.models.loading`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from turnwise.core.types import SupportsEncode
+from turnwise.models.loading import register_loader, register_postprocessor
+
+
+def _load_glove(path: str) -> Any:
+    from turnwise.papers.baselines.glove import GloVe
+
+    return GloVe(path)
+
+
+def _fit_flow(encoder: SupportsEncode, texts: Sequence[str]) -> Any:
+    from turnwise.papers.baselines.flow import Flowed
+
+    return Flowed(encoder, texts)
+
+
+def _fit_whitening(encoder: SupportsEncode, texts: Sequence[str]) -> Any:
+    from turnwise.papers.baselines.whitening import Whitened
+
+    return Whitened(encoder, texts)
+
+
+register_loader("glove", _load_glove)
+register_postprocessor("flow", _fit_flow)
+register_postprocessor("whitening", _fit_whitening)

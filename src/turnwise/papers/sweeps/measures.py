@@ -12,7 +12,7 @@ from turnwise.evaluation.evaluation_protocols import TASKS, Effort
 from turnwise.evaluation.reporting.report import write_report
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import EvaluationError, evaluate
-from turnwise.models.loading import Judged
+from turnwise.models.loading import ModelUnderTest
 from turnwise.papers.suites import SUITES
 
 
@@ -53,7 +53,7 @@ class Measures:
                 f"{self.data} is no folder: give one that holds data sets in their authors' layouts, or a sample world"
             )
 
-    def results(self, model: Judged, folder: Path, progress: Progress = silent) -> tuple[Results, ...]:
+    def results(self, model: ModelUnderTest, folder: Path, progress: Progress = silent) -> tuple[Results, ...]:
         """What a model measures: one for every suite, then one for all tasks.
 
         What suites and tasks have in common is measured once, and what was measured before is not measured again.
@@ -72,7 +72,7 @@ class Measures:
         return tuple(self._part(model, folder, suite, tasks, progress) for suite, tasks in parts)
 
     def _part(
-        self, model: Judged, folder: Path, suite: str | None, tasks: tuple[str, ...], progress: Progress
+        self, model: ModelUnderTest, folder: Path, suite: str | None, tasks: tuple[str, ...], progress: Progress
     ) -> Results:
         results = evaluate(
             model,

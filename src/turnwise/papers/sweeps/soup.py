@@ -22,8 +22,9 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.models.encoder import Encoder
-from turnwise.models.loading import fingerprint, judged, vocabulary
-from turnwise.models.model_card import card_lines
+from turnwise.models.identity import encoder_fingerprint, tokenizer_definition
+from turnwise.models.loading import wrap_model
+from turnwise.models.model_card import model_card_header
 from turnwise.papers.sweeps.measures import Measures
 from turnwise.papers.sweeps.points import Point
 from turnwise.papers.sweeps.report import write_experiment
@@ -122,7 +123,7 @@ def _differences(first: Encoder, second: Encoder) -> list[str]:
 
 def _unlike_tokenizers(first: Encoder, second: Encoder) -> list[str]:
     """Which parts of the tokenizers differ."""
-    ours, theirs = (vocabulary(encoder.backbone.tokenizer) for encoder in (first, second))
+    ours, theirs = (tokenizer_definition(encoder.backbone.tokenizer) for encoder in (first, second))
     unlike = [name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)]
     return list(dict.fromkeys("vocabulary" if name in _WORDS else name for name in unlike))
 
@@ -168,7 +169,7 @@ class _Pair:
     def description(self) -> dict[str, Any]:
         """What is noted of the pair."""
         named = zip(("first", "second"), self.names, self.encoders, strict=True)
-        return {key: {"model": name, "fingerprint": fingerprint(encoder)} for key, name, encoder in named}
+        return {key: {"model": name, "fingerprint": encoder_fingerprint(encoder)} for key, name, encoder in named}
 
     def write(self, ratio: float, folder: Path) -> None:
         """Writes the soup of a ratio: the folder is there whole or not at all."""
@@ -270,7 +271,7 @@ def _card(names: tuple[str, str], ratio: float, folder: str) -> str:
     licences = (
         "Whether the model may be passed on, and for what, depends on the licences of both models and of their data."
     )
-    return "\n".join([*card_lines("An encoder between two others", made, folder), licences, ""])
+    return "\n".join([*model_card_header("An encoder between two others", made, folder), licences, ""])
 
 
 # ---- soups measured
@@ -322,7 +323,7 @@ def soup_curve(
     for number, (ratio, folder) in enumerate(folders.items()):
         name = f"ratio {_called(ratio)}"
         progress(f"measuring: {name}", number, len(folders))
-        results = measures.results(judged(Encoder.load(folder), name), folder / "evaluation", progress)
+        results = measures.results(wrap_model(Encoder.load(folder), name), folder / "evaluation", progress)
         points.append(Point(name, {"ratio": ratio}, folder, results))
         write_experiment(points, ("ratio",), out, "Soups", _remarks(first, second))
     progress("measuring: done", len(folders), len(folders))

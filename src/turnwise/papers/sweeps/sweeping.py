@@ -29,7 +29,8 @@ from turnwise.evaluation.probe import make_probe
 from turnwise.evaluation.results import Results
 from turnwise.models.backbone.pooling import Pooling
 from turnwise.models.encoder import Encoder
-from turnwise.models.loading import Judged, judged, load_folder, load_model, postprocessed_on
+from turnwise.models.loading import ModelUnderTest, load_folder, load_model, postprocess_model, wrap_model
+from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 from turnwise.papers.sweeps.grid import slug
 from turnwise.papers.sweeps.measures import Measures
 from turnwise.papers.sweeps.points import VARIANT, Point
@@ -70,7 +71,7 @@ class _Running:
         encoder = _untrained(recipe)
         try:
             results = self.measures.results(
-                judged(encoder, named({})), self.out / "start" / "evaluation", self.progress
+                wrap_model(encoder, named({})), self.out / "start" / "evaluation", self.progress
             )
         except _OUT_OF_MEMORY as error:
             raise SweepError(f"{named({})}: {_not_measured(error)}") from error
@@ -104,7 +105,7 @@ class _Running:
 
     # ---- the models
 
-    def _model(self, planned: Planned) -> Judged:
+    def _model(self, planned: Planned) -> ModelUnderTest:
         """What is judged at a point, trained if it has to be."""
         recipe = planned.recipe
         if planned.word_vectors:
@@ -112,9 +113,11 @@ class _Running:
         elif planned.trained:
             found = load_folder(_kept(recipe, self._trained(recipe, planned.run)), planned.name, planned.pooling)
         else:
-            found = judged(_untrained(recipe, planned.pooling))
+            found = wrap_model(_untrained(recipe, planned.pooling))
         if planned.postprocess is not None:
-            found = postprocessed_on(found, planned.postprocess, self.corpus.sampled(recipe.corpus_share))
+            sampled = self.corpus.sampled(recipe.corpus_share)
+            texts = (turn.text for dialogue in sampled for turn in dialogue.turns)
+            found = postprocess_model(found, planned.postprocess, texts)
         return replace(found, name=planned.name)
 
     def _probe(self, recipe: Recipe) -> Probe | None:

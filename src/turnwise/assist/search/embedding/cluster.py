@@ -25,6 +25,7 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
 from turnwise.models.loading import load_model
+from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 from turnwise.version import __version__
 
 #: Texts of a block: what the loss of a worker can cost.

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.types import SupportsEncode
 from turnwise.corpus.text_sources import Item
-from turnwise.models.loading import Judged
+from turnwise.models.loading import ModelUnderTest
 
 Vectors = npt.NDArray[np.float32]
 
@@ -33,7 +33,7 @@ class Embedded:
     resumed: int
 
 
-def encoder_of(model: Judged) -> SupportsEncode:
+def encoder_of(model: ModelUnderTest) -> SupportsEncode:
     """What gives a model's vectors.
 
     Raises:

@@ -19,7 +19,7 @@ from turnwise.assist.search.embedding.embedded import Embedded, EmbeddingError, 
 from turnwise.core.files import read_json, sync, write_whole
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.text_sources import Row, Texts
-from turnwise.models.loading import Judged
+from turnwise.models.loading import ModelUnderTest
 from turnwise.version import __version__
 
 #: What vectors can be written as.
@@ -32,7 +32,7 @@ _RUN = "run.json"
 
 
 def embed(
-    model: Judged,
+    model: ModelUnderTest,
     texts: Texts,
     out: Path,
     *,
