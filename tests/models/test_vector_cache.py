@@ -1,7 +1,9 @@
-"""Vectors are computed once, kept as they were, and never mixed up."""
+"""The vector cache encodes every input once, returns exactly the encoder's vectors, and survives interruptions."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,76 +12,125 @@ from hypothesis import strategies as st
 
 from tests.helpers.drawn import Drawn
 from turnwise.core.dialogue import Slot, Turn
-from turnwise.models import vector_cache as embedding
-from turnwise.models.vector_cache import Embedder
+from turnwise.models import vector_cache
+from turnwise.models.encoder import Encoder
+from turnwise.models.vector_cache import VectorCache, encode_distinct
+
+TEXTS = [f"text {number}" for number in range(8)]
+
+
+@pytest.fixture
+def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vector_cache, "PORTION", 3)
+
+
+class Dying(Drawn):
+    """Is interrupted after a number of inputs."""
+
+    def encode(self, inputs, *, normalise=None, max_length=None):  # type: ignore[no-untyped-def]
+        if len(self.encoded) >= 6:
+            raise KeyboardInterrupt
+        return super().encode(inputs, normalise=normalise, max_length=max_length)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(st.text(max_size=4), min_size=1, max_size=8), min_size=1, max_size=4))
-def test_vectors_come_in_the_order_of_the_inputs_and_each_text_is_encoded_once(calls: list[list[str]]) -> None:
+def test_vectors_are_in_input_order_and_each_text_is_encoded_once(calls: list[list[str]]) -> None:
     encoder = Drawn()
-    embedder = Embedder(encoder)
+    cache = VectorCache(encoder)
     for texts in calls:
         expected = np.stack([encoder.vector(text) for text in texts])
-        np.testing.assert_array_equal(embedder.encode(texts, normalise=False), expected)
+        np.testing.assert_array_equal(cache.encode(texts, normalise=False), expected)
+        np.testing.assert_array_equal(encode_distinct(Drawn(), texts, normalise=False), expected)
     assert len(encoder.encoded) == len({text for texts in calls for text in texts})
 
 
-def test_normalised_vectors_have_length_one_and_raw_ones_stay_as_they_are() -> None:
-    embedder = Embedder(Drawn())
-    raw, unit = embedder.encode(["a", "b"], normalise=False), embedder.encode(["a", "b"], normalise=True)
-    np.testing.assert_allclose(unit, raw / np.linalg.norm(raw, axis=1, keepdims=True), rtol=1e-6)
-    assert unit.dtype == np.float32
+def test_cached_vectors_equal_the_encoders_bit_by_bit(tiny_folder: Callable[[str], Path]) -> None:
+    encoder = Encoder.load(tiny_folder("bert"), device="cpu")
+    cache = VectorCache(encoder)
+    for normalise in (False, True, None):
+        expected = encoder.encode(TEXTS, normalise=normalise)
+        np.testing.assert_array_equal(cache.encode(TEXTS, normalise=normalise), expected)
+    assert cache.encode([], normalise=True).shape == (0, encoder.hidden)
 
 
-def test_what_tells_inputs_apart() -> None:
+def test_keys_distinguish_inputs() -> None:
     """A text, a conversation of that text, another speaker, other borders of turns, another length: all are different inputs."""
     inputs = ["a b", ["a b"], ["a", "b"], [Turn("user", "a b")], [Turn("system", "a b")], ["a\0b"]]
-    assert len({embedding._key(item, length) for item in inputs for length in (None, 32, 64)}) == 18
+    assert len({vector_cache._key(item, length) for item in inputs for length in (None, 32, 64)}) == 18
 
 
-def test_slots_tell_turns_apart() -> None:
-    """By name and place; a turn without slots has the key that it had before there were any."""
+def test_keys_distinguish_slots() -> None:
+    """By name and place; a turn without slots has the key of caches that were written before there were slots."""
     one, other, longer, later = Slot("x", "a", 0, 1), Slot("y", "a", 0, 1), Slot("x", "a b", 0, 3), Slot("y", "b", 2, 3)
     slots = [(one,), (other,), (longer,), (one, later)]
     turns = [(Turn("user", "a b", slots=each),) for each in ((), *slots)]
-    assert len({embedding._key(turn, 64) for turn in turns}) == 5
+    assert len({vector_cache._key(turn, 64) for turn in turns}) == 5
     before = hashlib.blake2b(b"64\0turn\0user\0a b\0", digest_size=16)
-    assert embedding._key(turns[0], 64) == before.digest()
-    assert embedding._key((Turn("user", "a b", "intent", ("act",), slots[0]),), 64) == embedding._key(turns[1], 64)
+    assert vector_cache._key(turns[0], 64) == before.digest()
+    with_labels = (Turn("user", "a b", "intent", ("act",), slots[0]),)
+    assert vector_cache._key(with_labels, 64) == vector_cache._key(turns[1], 64)
 
 
-def test_a_folder_keeps_vectors_for_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedding, "PORTION", 3)
-    texts = [f"text {number}" for number in range(8)]
-    first = Embedder(Drawn(), tmp_path).encode(texts, normalise=False)
+@pytest.mark.usefixtures("small_portions")
+def test_a_folder_keeps_vectors_for_the_next_run(tmp_path: Path) -> None:
+    first = VectorCache(Drawn(), tmp_path).encode(TEXTS, normalise=False)
     later = Drawn()
-    np.testing.assert_array_equal(Embedder(later, tmp_path).encode(texts, normalise=False), first)
+    cache = VectorCache(later, tmp_path)
+    np.testing.assert_array_equal(cache.encode(TEXTS, normalise=False), first)
     assert later.encoded == []
+    cache.clear()
+    assert not tmp_path.exists()
+    np.testing.assert_array_equal(cache.encode(TEXTS, normalise=False), first)
+    assert sorted(later.encoded) == TEXTS
 
 
-def test_an_interruption_costs_a_portion_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedding, "PORTION", 3)
-
-    class Dying(Drawn):
-        def encode(self, inputs, *, normalise=None, max_length=None):  # type: ignore[no-untyped-def]
-            if len(self.encoded) >= 6:
-                raise KeyboardInterrupt
-            return super().encode(inputs, normalise=normalise, max_length=max_length)
-
-    texts = [f"text {number}" for number in range(8)]
+@pytest.mark.usefixtures("small_portions")
+def test_an_interruption_costs_one_portion(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        Embedder(Dying(), tmp_path).encode(texts)
+        VectorCache(Dying(), tmp_path).encode(TEXTS)
     later = Drawn()
-    Embedder(later, tmp_path).encode(texts)
+    VectorCache(later, tmp_path).encode(TEXTS)
     assert len(later.encoded) == 2
 
 
-def test_a_half_written_portion_is_passed_over(tmp_path: Path) -> None:
-    embedder = Embedder(Drawn(), tmp_path)
-    embedder.encode(["a"])
+def test_a_half_written_portion_is_ignored(tmp_path: Path) -> None:
+    VectorCache(Drawn(), tmp_path).encode(["a"])
     for keys in tmp_path.glob("*.keys.npy"):
         keys.unlink()
     later = Drawn()
-    Embedder(later, tmp_path).encode(["a"])
+    VectorCache(later, tmp_path).encode(["a"])
     assert later.encoded == ["a"]
+
+
+def test_chunks_are_encoded_once_and_memory_mapped(tmp_path: Path) -> None:
+    chunk = [*TEXTS, *TEXTS[:3]]
+    first, later = Drawn(), Drawn()
+    written = VectorCache(first, tmp_path).encode_chunk(chunk, normalise=True)
+    assert first.encoded == TEXTS and written.dtype == np.float32
+    np.testing.assert_array_equal(written, Drawn().encode(chunk, normalise=True))
+    cache = VectorCache(later, tmp_path)
+    assert cache.holds_chunk(chunk, normalise=True) and later.encoded == []
+    read = cache.encode_chunk(chunk, normalise=True)
+    assert later.encoded == [] and isinstance(read, np.memmap)
+    np.testing.assert_array_equal(read, written)
+    others: list[tuple[list[str], dict[str, Any]]] = [
+        (chunk[:-1], {"normalise": True}),
+        (chunk[::-1], {"normalise": True}),
+        (chunk, {"normalise": False}),
+        (chunk, {"normalise": True, "max_length": 8}),
+    ]
+    for inputs, options in others:
+        assert not cache.holds_chunk(inputs, **options)
+        np.testing.assert_array_equal(cache.encode_chunk(inputs, **options), Drawn().encode(inputs, **options))
+    assert len(later.encoded) == len(TEXTS) * len(others)
+
+
+def test_an_interrupted_chunk_is_encoded_again(tmp_path: Path) -> None:
+    cache = VectorCache(Dying(), tmp_path)
+    for first in (0, 3):
+        cache.encode_chunk(TEXTS[first : first + 3])
+    with pytest.raises(KeyboardInterrupt):
+        cache.encode_chunk(TEXTS[6:])
+    later = VectorCache(Drawn(), tmp_path)
+    assert [later.holds_chunk(TEXTS[first : first + 3]) for first in (0, 3, 6)] == [True, True, False]

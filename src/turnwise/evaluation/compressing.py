@@ -15,7 +15,7 @@ from turnwise.evaluation.tasks.compressed import CURVE, SHARES, best_share, shar
 from turnwise.models.compression import Compression, CompressionError, Source
 from turnwise.models.encoder import COMPRESSION, Encoder
 from turnwise.models.loading import TemplateEncoder
-from turnwise.models.vector_cache import Embedder
+from turnwise.models.vector_cache import VectorCache
 
 #: Beside what it was chosen for.
 _CURVE = "curve.svg"
@@ -70,8 +70,8 @@ def choose_share(
         _expect_slots(each, source)
     encoder = Encoder.load(folder)
     compression.to(encoder.backbone.device)
-    utterances = Embedder(encoder, progress=progress)
-    templates = Embedder(TemplateEncoder(encoder, compression, source), progress=progress)
+    utterances = VectorCache(encoder, progress=progress)
+    templates = VectorCache(TemplateEncoder(encoder, compression, source), progress=progress)
     curves = [share_curve(utterances, templates, each, sorted({*CURVE, *SHARES}), encoder.marks) for each in found]
     curve = {share: 100 * float(np.mean([each[share] for each in curves])) for share in curves[0]}
     choice = Choice(best_share({share: curve[share] for share in SHARES}), source, curve)

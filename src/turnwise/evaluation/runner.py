@@ -17,7 +17,7 @@ from turnwise.evaluation.evaluation_protocols import PROTOCOLS, TASKS, Effort, P
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.results import Results, read_outcomes, taken_with, write_outcomes
 from turnwise.models.loading import ModelUnderTest, load_model, with_reranker, wrap_model
-from turnwise.models.vector_cache import Embedder
+from turnwise.models.vector_cache import VectorCache
 from turnwise.papers.paper_tables import fill
 from turnwise.papers.plots import chart, draw
 from turnwise.papers.suites import SUITES, Suite
@@ -176,11 +176,11 @@ class _Runner:
         # of a model without a fingerprint nobody knows whether it is the same tomorrow
         self._parts = cache / "outcomes" / model.fingerprint[:16] if cache and model.fingerprint else None
         folder = cache / "vectors" / model.fingerprint[:16] if cache and model.fingerprint else None
-        encoder = Embedder(model.encoder, folder, progress) if model.encoder is not None else None
+        encoder = VectorCache(model.encoder, folder, progress) if model.encoder is not None else None
         # a model that is given another detector keeps its own fingerprint: templates' vectors are kept by theirs
         known = model.templates_fingerprint[:16] if model.templates_fingerprint else None
         sides = {
-            source: Embedder(side, folder / known / source if folder is not None and known else None, progress)
+            source: VectorCache(side, folder / known / source if folder is not None and known else None, progress)
             for source, side in model.templates.items()
         }
         self.model = replace(model, encoder=encoder, templates=sides)

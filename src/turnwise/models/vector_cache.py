@@ -1,94 +1,155 @@
-"""Vectors that are computed once: whatever a model has encoded is kept, in memory and, where a folder is given, on disk."""
+"""The on-disk cache of vectors: an encoder that computes the vector of an input once, across interruptions and runs.
+
+A folder belongs to one encoder: name it after the encoder's fingerprint (`turnwise.models.identity`).
+"""
 
 import hashlib
 import secrets
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch.nn.functional import normalize
 
 from turnwise.core.dialogue import Turn
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
 
-#: Inputs encoded between two writings: what an interruption can cost.
+#: Inputs encoded between two writes: what an interruption can cost.
 PORTION = 4_096
 
+Vectors = npt.NDArray[np.float32]
 
-class Embedder:
+
+class VectorCache:
     """An encoder that never encodes an input twice.
 
-    What it keeps on disk lies in pairs of files, `NAME.vectors.npy` and `NAME.keys.npy`; the keys are written last, so that an
-    interruption leaves no half portion behind.
+    `encode` looks every input up in an index in memory. `encode_chunk` is for corpora that are too large for that: it recognises
+    a list of inputs as a whole. In the folder lie pairs of files `NAME.vectors.npy` and `NAME.keys.npy`, of which the keys are
+    written last, and `HASH.chunk.npy`. An interrupted write leaves nothing that is read.
     """
 
     def __init__(self, encoder: SupportsEncode, folder: Path | None = None, progress: Progress = silent):
-        """Wraps an encoder.
+        """Wrap an encoder.
 
         Args:
-            encoder: gives the vectors.
-            folder: one for this model alone; None: nothing is kept on disk.
-            progress: told how many inputs are encoded.
+            encoder: computes the vectors.
+            folder: for this encoder's vectors alone; None: they are kept in memory only.
+            progress: reports how many inputs of a call are encoded.
         """
         self._encoder = encoder
         self._folder = folder
         self._progress = progress
-        self._portions: list[npt.NDArray[np.float32]] = []
-        self._places: dict[bytes, tuple[int, int]] = {}
-        if folder is not None:
-            for keys in sorted(folder.glob("*.keys.npy")):
-                vectors = np.load(keys.with_name(keys.name.replace(".keys.", ".vectors.")), mmap_mode="r")
-                self._take([key.tobytes() for key in np.load(keys)], vectors)
+        self._portions: list[Vectors] = []
+        self._index: dict[bytes, tuple[int, int]] = {}
+        self._loaded = False
 
-    def encode(
-        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> npt.NDArray[np.float32]:
-        """Vectors (inputs, size) in the order of the inputs; only what is new is encoded."""
+    def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
+        """Return vectors (inputs, size) in the order of the inputs; only new inputs are encoded."""
+        self._load()
         keys = [_key(item, max_length) for item in inputs]
-        new = {key: item for key, item in zip(keys, inputs, strict=True) if key not in self._places}
-        done = 0
-        for portion in _portions(new):
-            vectors = self._encoder.encode(list(portion.values()), normalise=False, max_length=max_length)
-            self._keep(list(portion), np.asarray(vectors, np.float32))
-            done += len(portion)
-            self._progress("encoding", done, len(new))
-        found = self._gather(keys)
+        new = {key: item for key, item in zip(keys, inputs, strict=True) if key not in self._index}
+        # inputs of similar length together: an encoder wastes less on an even batch
+        new_keys = sorted(new, key=lambda key: _length(new[key]))
+        for first in range(0, len(new_keys), PORTION):
+            portion = new_keys[first : first + PORTION]
+            vectors = self._encoder.encode([new[key] for key in portion], normalise=False, max_length=max_length)
+            self._write_portion(portion, np.asarray(vectors, np.float32))
+            self._progress("encoding", first + len(portion), len(new))
+        vectors = self._gather(keys)
         if normalise if normalise is not None else getattr(self._encoder, "normalise", False):
-            found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
-        return found
+            vectors = normalize(torch.from_numpy(vectors), dim=1).numpy()
+        return vectors
 
-    def _gather(self, keys: list[bytes]) -> npt.NDArray[np.float32]:
-        places = np.array([self._places[key] for key in keys], np.int64).reshape(-1, 2)
+    def encode_chunk(
+        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> Vectors:
+        """Return vectors (inputs, size) as the encoder returns them, memory-mapped if the same list was encoded before."""
+        if self._folder is None:
+            raise ValueError("encode_chunk needs a folder")
+        path = self._chunk_path(inputs, normalise, max_length)
+        if not path.is_file():
+            vectors = encode_distinct(self._encoder, inputs, normalise=normalise, max_length=max_length)
+            self._save(path, vectors)
+        chunk: Vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+        return chunk
+
+    def holds_chunk(
+        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> bool:
+        """Return whether `encode_chunk` with these arguments would encode nothing."""
+        return self._folder is not None and self._chunk_path(inputs, normalise, max_length).is_file()
+
+    def clear(self) -> None:
+        """Forget all vectors, and remove the folder."""
+        self._portions, self._index = [], {}
+        if self._folder is not None and self._folder.is_dir():
+            shutil.rmtree(self._folder)
+
+    def _load(self) -> None:
+        if self._loaded or self._folder is None:
+            return
+        self._loaded = True
+        for path in sorted(self._folder.glob("*.keys.npy")):
+            vectors = np.load(path.with_name(path.name.replace(".keys.", ".vectors.")), mmap_mode="r")
+            self._add_portion([key.tobytes() for key in np.load(path)], vectors)
+
+    def _gather(self, keys: list[bytes]) -> Vectors:
+        places = np.array([self._index[key] for key in keys], np.int64).reshape(-1, 2)
         size = self._portions[0].shape[1] if self._portions else 0
-        found = np.empty((len(keys), size), np.float32)
+        vectors = np.empty((len(keys), size), np.float32)
         for portion in np.unique(places[:, 0]):
             rows = places[:, 0] == portion
-            found[rows] = self._portions[portion][places[rows, 1]]
-        return found
+            vectors[rows] = self._portions[portion][places[rows, 1]]
+        return vectors
 
-    def _keep(self, keys: list[bytes], vectors: npt.NDArray[np.float32]) -> None:
+    def _write_portion(self, keys: list[bytes], vectors: Vectors) -> None:
         if self._folder is not None:
-            self._folder.mkdir(parents=True, exist_ok=True)
             name = secrets.token_hex(8)
-            for kind, array in (
-                ("vectors", vectors),
-                ("keys", np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1)),
-            ):
-                part = self._folder / f"{name}.part"
-                with part.open("wb") as file:
-                    np.save(file, array)
-                part.replace(self._folder / f"{name}.{kind}.npy")
-        self._take(keys, vectors)
+            self._save(self._folder / f"{name}.vectors.npy", vectors)
+            key_rows = np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1)
+            self._save(self._folder / f"{name}.keys.npy", key_rows)
+        self._add_portion(keys, vectors)
 
-    def _take(self, keys: list[bytes], vectors: npt.NDArray[np.float32]) -> None:
-        self._places.update({key: (len(self._portions), row) for row, key in enumerate(keys)})
+    def _add_portion(self, keys: list[bytes], vectors: Vectors) -> None:
+        self._index.update({key: (len(self._portions), row) for row, key in enumerate(keys)})
         self._portions.append(vectors)
+
+    def _chunk_path(self, inputs: Sequence[Any], normalise: bool | None, max_length: int | None) -> Path:
+        digest = hashlib.blake2b(f"{normalise}\0".encode(), digest_size=16)
+        for item in inputs:
+            digest.update(_key(item, max_length))
+        assert self._folder is not None
+        return self._folder / f"{digest.hexdigest()}.chunk.npy"
+
+    @staticmethod
+    def _save(path: Path, array: npt.NDArray[Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".part")
+        with unfinished.open("wb") as file:
+            np.save(file, array)
+        unfinished.replace(path)
+
+
+def encode_distinct(
+    encoder: SupportsEncode, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
+) -> Vectors:
+    """Return vectors (inputs, size); inputs that are equal are encoded once."""
+    keys = [_key(item, max_length) for item in inputs]
+    distinct = dict(zip(keys, inputs, strict=True))
+    rows = {key: row for row, key in enumerate(distinct)}
+    vectors = np.asarray(
+        encoder.encode(list(distinct.values()), normalise=normalise, max_length=max_length), np.float32
+    )
+    return vectors if len(rows) == len(inputs) else vectors[[rows[key] for key in keys]]
 
 
 def _key(item: Any, max_length: int | None) -> bytes:
-    """What tells an input from others: its texts, who speaks them, the slots in them, and where it is cut."""
+    """Return a hash of an input's texts, their speakers and slots, and its maximum length."""
     digest = hashlib.blake2b(f"{max_length}\0".encode(), digest_size=16)
     if isinstance(item, str):
         digest.update(b"text\0" + item.encode("utf-8", "surrogatepass"))
@@ -101,14 +162,7 @@ def _key(item: Any, max_length: int | None) -> bytes:
     return digest.digest()
 
 
-def _portions(inputs: dict[bytes, Any]) -> Iterator[dict[bytes, Any]]:
-    """Inputs in portions, alike in length: an encoder wastes less where its batch is even."""
-    ordered = sorted(inputs.items(), key=lambda pair: _length(pair[1]))
-    for first in range(0, len(ordered), PORTION):
-        yield dict(ordered[first : first + PORTION])
-
-
 def _length(item: Any) -> int:
-    return (
-        len(item) if isinstance(item, str) else sum(len(turn.text if isinstance(turn, Turn) else turn) for turn in item)
-    )
+    if isinstance(item, str):
+        return len(item)
+    return sum(len(turn.text if isinstance(turn, Turn) else turn) for turn in item)

@@ -16,7 +16,7 @@ from turnwise.evaluation.outcomes import COUNTS, FALSE_REJECTION, Outcome
 from turnwise.evaluation.statistics import figures
 from turnwise.evaluation.tasks.intents import few_shot
 from turnwise.evaluation.tasks.scope import detect_out_of_scope
-from turnwise.models.vector_cache import Embedder
+from turnwise.models.vector_cache import VectorCache
 
 DATA = os.environ.get("TURNWISE_DATA")
 SEEDS = 3
@@ -147,7 +147,7 @@ def test_the_named_rate_holds_on_clinc150() -> None:
 
     data = load_intents("clinc150", Path(str(DATA)))
     ways = {"neighbours": WAYS["neighbours"]}
-    found = abstain(Embedder(Encoder.load("minilm")), data, ways=ways)
+    found = abstain(VectorCache(Encoder.load("minilm")), data, ways=ways)
     ours = values(found, "5-shot neighbours, 5% named")
     theirs = values(found, "5-shot DSE's similarity, moved to the false rejection of neighbours")
     assert abs(np.mean(ours[FALSE_REJECTION]) - 0.05) <= 0.02

@@ -43,7 +43,7 @@ from turnwise.evaluation.tasks.intents import MAX_LENGTH, nearest_validation
 from turnwise.models.compression import SOURCES, Compression, CompressionError, Source
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import load_folder
-from turnwise.models.vector_cache import Embedder
+from turnwise.models.vector_cache import VectorCache
 
 Array = npt.NDArray[np.float64]
 
@@ -289,7 +289,7 @@ def test_uniformity_and_alignment_are_those_of_the_equations() -> None:
 
 def test_both_sides_are_encoded_once_however_many_shares() -> None:
     own, templates = Drawn(), Other()
-    remembering = Embedder(Side(own, False)), Embedder(Side(templates, True))
+    remembering = VectorCache(Side(own, False)), VectorCache(Side(templates, True))
     for _ in range(2):
         compressed_intents(remembering[0], {"given": remembering[1]}, DATA, marks=ONE_MARK)
         compressed_geometry(remembering[0], {"given": remembering[1]}, DATA)

@@ -1,7 +1,7 @@
 """Semantic compression measured (TaDSE, Eq. 5, Table 6, Figs. 5 and 8): vectors drawn towards those of templates by a share λ.
 
 λ is chosen by the accuracy of the nearest neighbour on validation utterances, from the paper's three; test utterances
-see the chosen one alone. Sides that remember what they have encoded (`Embedder`) encode it once, whatever the number of shares.
+see the chosen one alone. Sides that remember what they have encoded (`VectorCache`) encode it once, whatever the number of shares.
 """
 
 from collections.abc import Mapping, Sequence

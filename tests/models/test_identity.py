@@ -1,0 +1,70 @@
+"""One definition of "the same encoder": tolerant of formats and rounding, never of another model."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.bag_of_words import BagOfWords
+from turnwise.core.types import SupportsEncode
+from turnwise.models.encoder import Encoder
+from turnwise.models.identity import MIN_COSINE, EncoderIdentity, EncoderMismatchError
+
+TEXTS = [f"text {word}" for word in "one two three four five six seven eight nine ten eleven twelve".split()]
+
+
+class Turned:
+    """Gives the vectors of an encoder, turned by an angle of a certain cosine, and counts what it encodes."""
+
+    def __init__(self, encoder: SupportsEncode, cosine: float):
+        self._encoder, self._cosine = encoder, cosine
+        self.texts: list[str] = []
+
+    def encode(self, inputs, *, normalise=None, max_length=None):  # type: ignore[no-untyped-def]
+        self.texts += inputs
+        vectors = self._encoder.encode(inputs, normalise=True, max_length=max_length)
+        other = np.roll(vectors, 1, axis=1)
+        other -= (other * vectors).sum(1, keepdims=True) * vectors
+        other /= np.linalg.norm(other, axis=1, keepdims=True)
+        return (self._cosine * vectors + np.sqrt(1 - self._cosine**2) * other).astype(np.float32)
+
+
+def test_small_differences_are_tolerated_and_large_ones_are_not() -> None:
+    encoder = BagOfWords()
+    for identity in (
+        EncoderIdentity.of(encoder),
+        EncoderIdentity.from_stored(TEXTS, encoder.encode(TEXTS, normalise=True), 64),
+    ):
+        assert identity.matches(encoder)
+        assert identity.matches(Turned(encoder, MIN_COSINE + 1e-3))
+        assert not identity.matches(Turned(encoder, MIN_COSINE - 1e-3))
+        identity.check(encoder, "the map")
+        with pytest.raises(EncoderMismatchError, match="the map was made with another encoder.* build it again"):
+            identity.check(BagOfWords("other"), "the map")
+
+
+def test_a_few_evenly_spaced_stored_texts_are_compared() -> None:
+    encoder = BagOfWords()
+    probe = Turned(encoder, 1.0)
+    assert EncoderIdentity.from_stored(TEXTS, encoder.encode(TEXTS, normalise=True)).matches(probe)
+    assert len(probe.texts) == 8 and probe.texts[0] == TEXTS[0] and probe.texts[-1] == TEXTS[-1]
+    # one text of another encoder is enough
+    vectors = encoder.encode(TEXTS, normalise=True)
+    vectors[-1] = vectors[0]
+    assert not EncoderIdentity.from_stored(TEXTS, vectors).matches(encoder)
+
+
+def test_an_identity_survives_json(tiny_folder: Callable[[str], Path]) -> None:
+    first, other = (Encoder.load(tiny_folder(family), device="cpu") for family in ("bert", "roberta"))
+    read = EncoderIdentity.from_json(json.loads(json.dumps(EncoderIdentity.of(first).to_json())))
+    assert read.matches(first) and read.matches(EncoderIdentity.of(first))
+    assert not read.matches(other) and not read.matches(BagOfWords())
+
+
+def test_texts_without_tokens_say_nothing() -> None:
+    zeros = np.zeros((2, 4), np.float32)
+    identity = EncoderIdentity(("a", "b"), zeros)
+    assert identity.matches(EncoderIdentity(("a", "b"), zeros.copy()))
+    assert not identity.matches(EncoderIdentity(("a", "b"), np.eye(2, 4, dtype=np.float32)))
