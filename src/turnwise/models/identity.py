@@ -9,15 +9,17 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.types import SupportsEncode
-from turnwise.models.encoder import Encoder
-from turnwise.models.reranker import Reranker
+
+if TYPE_CHECKING:  # a search table compares encoders before anything heavy is imported
+    from turnwise.models.encoder import Encoder
+    from turnwise.models.reranker import Reranker
 
 #: The least cosine between the vectors that one encoder gives a text. An int8 export stays above it, another model does not.
 MIN_COSINE = 0.97
@@ -98,7 +100,7 @@ class EncoderIdentity:
             )
 
 
-def encoder_fingerprint(encoder: Encoder) -> str:
+def encoder_fingerprint(encoder: "Encoder") -> str:
     """Return a hash of all that determines an encoder's vectors: weights, vocabulary, pooling, joining of turns, lengths."""
     settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
     compression = encoder.compression.description() if encoder.compression is not None else ""
@@ -111,7 +113,7 @@ def encoder_fingerprint(encoder: Encoder) -> str:
     )
 
 
-def reranker_fingerprint(reranker: Reranker) -> str:
+def reranker_fingerprint(reranker: "Reranker") -> str:
     """Return a hash of all that determines a re-ranker's scores: weights, heads, vocabulary, lengths."""
     settings = (sorted(reranker.heads), reranker.max_length, reranker.window)
     return digest_model(
