@@ -12,7 +12,10 @@ from turnwise.core.types import SupportsEncode
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import MIN_COSINE, EncoderIdentity, EncoderMismatchError
 
-TEXTS = [f"text {word}" for word in ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]]
+TEXTS = [
+    f"text {word}"
+    for word in ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+]
 
 
 class Turned:
