@@ -1,7 +1,6 @@
-"""The command line: one thin command per verb; the work is done elsewhere.
+"""The command line: one thin command per verb; the work is done by the other packages, all of which it may import.
 
-Exit codes: 0 done; 1 the input or the store cannot be used, and the message says why; 2 the command line is wrong;
-130 interrupted.
+Exit codes: 0 success; 1 the input cannot be used, and the message says why; 2 wrong usage; 130 interrupted.
 """
 
 import sys
@@ -10,32 +9,22 @@ from typing import Annotated
 import typer
 
 from turnwise.cli.bench import bench_app
-from turnwise.cli.coherence import coherence_command
-from turnwise.cli.compress import compress_command
 from turnwise.cli.conversations import conversations_app
 from turnwise.cli.corpus import corpus_app
-from turnwise.cli.embed import embed_command
-from turnwise.cli.evaluation import annotate_app, compare_command, evaluate_command
-from turnwise.cli.export import export_command
-from turnwise.cli.glove import glove_command
+from turnwise.cli.evaluate import annotate_app, compare_command, evaluate_command
+from turnwise.cli.experiments import soup_command, sweep_command
 from turnwise.cli.intents import intents_app
-from turnwise.cli.intents_report import report_command
 from turnwise.cli.labels import labels_app
 from turnwise.cli.map import map_command
+from turnwise.cli.models import coherence_command, compress_command, embed_command, export_command
 from turnwise.cli.responses import responses_app
 from turnwise.cli.serve import serve_command, serve_key_command
-from turnwise.cli.soup import soup_command
-from turnwise.cli.sweep import sweep_command
-from turnwise.cli.training import recipes_command, train_command
+from turnwise.cli.train import glove_command, recipes_command, train_command
 from turnwise.core.errors import TurnwiseError
 from turnwise.version import __version__
 
-app = typer.Typer(
-    help="Dialogue representations from conversations: read logs, train, measure, put to work.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-)
+# Plain help texts: typer's rich formatting takes longer to import than all commands together.
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(corpus_app, name="corpus")
 app.command("train")(train_command)
 app.command("recipes")(recipes_command)
@@ -44,7 +33,6 @@ app.command("soup")(soup_command)
 app.command("glove")(glove_command)
 app.command("compress")(compress_command)
 app.command("coherence")(coherence_command)
-intents_app.command("report")(report_command)
 app.add_typer(intents_app, name="intents")
 app.command("map")(map_command)
 app.add_typer(labels_app, name="labels")
@@ -61,7 +49,7 @@ app.add_typer(bench_app, name="bench")
 
 
 def main() -> None:
-    """Runs the command line; errors that a user can mend are told in a line, not in a traceback."""
+    """Run the command line; an error that the user can fix is printed as one line, without a traceback."""
     try:
         app()
     except TurnwiseError as error:
@@ -73,8 +61,8 @@ def main() -> None:
         sys.exit(130)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"turnwise {__version__}")
         raise typer.Exit
 
@@ -82,11 +70,11 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Dialogue representations from conversations: read logs, train, measure, put to work.
+    """Dialogue representations: import conversations, train encoders and re-rankers, evaluate and use them.
 
-    Start with `turnwise corpus list` to see what can be read, or `turnwise corpus sample --out sample` for a made-up world
-    that needs no download.
+    Start with `turnwise corpus list` to see the readers, or with `turnwise corpus sample --out sample` to generate a
+    synthetic corpus that needs no download.
     """

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from turnwise.cli.terminal import AsJson, bar, print_json, print_table, quiet
+from turnwise.cli.options import AsJson
+from turnwise.cli.output import facts, progress_bar, quiet_transformers, show
 
 bench_app = typer.Typer(help="Speed, beside what people use today, as ratios in one run.", no_args_is_help=True)
 
@@ -25,19 +26,14 @@ def bench_import(
     """Importing Schema-Guided, beside `json.load` alone over the same files."""
     from turnwise.cli.benchmarks.importing import import_benchmark
 
-    with bar() as progress:
+    with progress_bar() as progress:
         result = import_benchmark(data, repeats, progress)
-    if as_json:
-        print_json(result)
-    else:
-        print_table(
-            "[bold]Importing Schema-Guided",
-            [
-                ("json.load alone", f"{result['json_load_seconds']:.2f} s"),
-                ("turnwise corpus import", f"{result['import_seconds']:.2f} s"),
-                ("ratio", f"{result['ratio']:.2f}"),
-            ],
-        )
+    rows = [
+        ("json.load alone", f"{result['json_load_seconds']:.2f} s"),
+        ("turnwise corpus import", f"{result['import_seconds']:.2f} s"),
+        ("ratio", f"{result['ratio']:.2f}"),
+    ]
+    show(result, facts("Importing Schema-Guided", rows), as_json=as_json)
 
 
 @bench_app.command("train")
@@ -59,10 +55,10 @@ def bench_train(
     as_json: AsJson = False,
 ) -> None:
     """Training on pairs of Schema-Guided, beside sentence-transformers' trainer on the same pairs; on a GPU where there is one."""
-    quiet()
+    quiet_transformers()
     from turnwise.cli.benchmarks.training import train_benchmark
 
-    with bar() as progress:
+    with progress_bar() as progress:
         result = train_benchmark(
             data,
             steps,
@@ -75,24 +71,19 @@ def bench_train(
             profile=profile,
             progress=progress,
         )
-    if as_json:
-        print_json(result)
-    else:
-        print_table(
-            "[bold]Training",
-            [
-                ("sentence-transformers", f"{result['sentence_transformers_pairs_per_second']:.1f} pairs/s"),
-                ("turnwise", f"{result['turnwise_pairs_per_second']:.1f} pairs/s"),
-                ("ratio", f"{result['ratio']:.2f}"),
-                (
-                    "sentence-transformers, under way",
-                    f"{result['sentence_transformers_pairs_per_second_under_way']:.1f} pairs/s",
-                ),
-                ("turnwise, under way", f"{result['turnwise_pairs_per_second_under_way']:.1f} pairs/s"),
-                ("ratio, under way", f"{result['ratio_under_way']:.2f}"),
-                ("padding avoided", f"{result['padding_avoided']:.0%}"),
-            ],
-        )
+    rows = [
+        ("sentence-transformers", f"{result['sentence_transformers_pairs_per_second']:.1f} pairs/s"),
+        ("turnwise", f"{result['turnwise_pairs_per_second']:.1f} pairs/s"),
+        ("ratio", f"{result['ratio']:.2f}"),
+        (
+            "sentence-transformers, under way",
+            f"{result['sentence_transformers_pairs_per_second_under_way']:.1f} pairs/s",
+        ),
+        ("turnwise, under way", f"{result['turnwise_pairs_per_second_under_way']:.1f} pairs/s"),
+        ("ratio, under way", f"{result['ratio_under_way']:.2f}"),
+        ("padding avoided", f"{result['padding_avoided']:.0%}"),
+    ]
+    show(result, facts("Training", rows), as_json=as_json)
 
 
 @bench_app.command("encode")
@@ -107,15 +98,11 @@ def bench_encode(
     as_json: AsJson = False,
 ) -> None:
     """Encoding by torch, ONNX in 32 and eight bits, and a static table, beside sentence-transformers on the same texts."""
-    quiet()
+    quiet_transformers()
     from turnwise.cli.benchmarks.encoding import encode_benchmark
 
-    with bar() as progress:
+    with progress_bar() as progress:
         result = encode_benchmark(data, texts, repeats, model, progress)
-    if as_json:
-        print_json(result)
-        return
-
     rows = []
     for tier in result["tiers"]:
         rows.append((tier["tier"], f"{tier['texts_per_second']:,.1f} texts/s, ratio {tier['ratio']:.2f}"))
@@ -125,7 +112,8 @@ def bench_encode(
         rows.append(("  order of cosines", f"{tier['agreement']:.4f}"))
     rows += [(f"left out: {tier}", why) for tier, why in result["left_out"].items()]
     rows += [("tokens of a text", f"{result['tokens_of_a_text']:.1f}"), ("threads", str(result["threads"]))]
-    print_table(f"[bold]Encoding {result['texts']:,} texts of {result['dataset']} on {result['device']}", rows)
+    title = f"Encoding {result['texts']:,} texts of {result['dataset']} on {result['device']}"
+    show(result, facts(title, rows), as_json=as_json)
 
 
 @bench_app.command("evaluate")
@@ -136,24 +124,19 @@ def bench_evaluate(
     as_json: AsJson = False,
 ) -> None:
     """The DSE suite without fine-tuning, beside encoding its texts once with sentence-transformers."""
-    quiet()
+    quiet_transformers()
     from turnwise.cli.benchmarks.evaluating import evaluate_benchmark
 
-    with bar() as progress:
+    with progress_bar() as progress:
         result = evaluate_benchmark(data, model, dataset or (), progress)
-    if as_json:
-        print_json(result)
-    else:
-        print_table(
-            "[bold]Evaluating",
-            [
-                ("distinct texts", f"{result['texts']:,}"),
-                ("sentence-transformers, encoding alone", f"{result['sentence_transformers_seconds']:.2f} s"),
-                ("turnwise evaluate --suite dse", f"{result['evaluate_seconds']:.2f} s"),
-                ("of which encoding", f"{result['encoding_seconds']:.2f} s"),
-                ("ratio", f"{result['ratio']:.2f}"),
-            ],
-        )
+    rows = [
+        ("distinct texts", f"{result['texts']:,}"),
+        ("sentence-transformers, encoding alone", f"{result['sentence_transformers_seconds']:.2f} s"),
+        ("turnwise evaluate --suite dse", f"{result['evaluate_seconds']:.2f} s"),
+        ("of which encoding", f"{result['encoding_seconds']:.2f} s"),
+        ("ratio", f"{result['ratio']:.2f}"),
+    ]
+    show(result, facts("Evaluating", rows), as_json=as_json)
 
 
 @bench_app.command("rerank")
@@ -168,30 +151,25 @@ def bench_rerank(
     as_json: AsJson = False,
 ) -> None:
     """Scoring candidates, beside sentence-transformers' CrossEncoder with the same weights."""
-    quiet()
+    quiet_transformers()
     from turnwise.cli.benchmarks.reranking import rerank_benchmark
 
-    with bar() as progress:
+    with progress_bar() as progress:
         result = rerank_benchmark(data, contexts, repeats, model, progress)
-    if as_json:
-        print_json(result)
-        return
 
     def rate(name: str) -> str:
         return f"{result[f'{name}_candidates_per_second']:.1f} candidates/s"
 
-    print_table(
-        f"[bold]Re-ranking {result['dataset']}",
-        [
-            ("sentence-transformers", rate("sentence_transformers")),
-            ("turnwise", rate("turnwise")),
-            ("ratio", f"{result['ratio']:.2f}"),
-            ("sentence-transformers, a call a context", rate("sentence_transformers_by_context")),
-            ("turnwise, a call a context", rate("turnwise_by_context")),
-            ("ratio, a call a context", f"{result['ratio_by_context']:.2f}"),
-            ("greatest difference of a score", f"{result['greatest_difference']:.1e}"),
-        ],
-    )
+    rows = [
+        ("sentence-transformers", rate("sentence_transformers")),
+        ("turnwise", rate("turnwise")),
+        ("ratio", f"{result['ratio']:.2f}"),
+        ("sentence-transformers, a call a context", rate("sentence_transformers_by_context")),
+        ("turnwise, a call a context", rate("turnwise_by_context")),
+        ("ratio, a call a context", f"{result['ratio_by_context']:.2f}"),
+        ("greatest difference of a score", f"{result['greatest_difference']:.1e}"),
+    ]
+    show(result, facts(f"Re-ranking {result['dataset']}", rows), as_json=as_json)
 
 
 @bench_app.command("serve")
@@ -209,16 +187,13 @@ def bench_serve(
     as_json: AsJson = False,
 ) -> None:
     """The service under load, beside a plain FastAPI handler that calls sentence-transformers; needs wrk."""
-    quiet()
+    quiet_transformers()
     from turnwise.cli.benchmarks.serving import CLIENTS, serve_benchmark
 
-    with bar() as progress:
+    with progress_bar() as progress:
         result = serve_benchmark(
             model, clients=clients or CLIENTS, seconds=seconds, repeats=repeats, also=also or (), progress=progress
         )
-    if as_json:
-        print_json(result)
-        return
 
     def told(load: dict[str, float]) -> str:
         failed = f", {load['failed']:,} failed" if load["failed"] else ""
@@ -229,4 +204,5 @@ def bench_serve(
 
     rows = [(f"{load['server']}, {load['clients']} at once", told(load)) for load in result["loads"]]
     rows += [(f"ratio, {at_once} at once", f"{ratio:.2f}") for at_once, ratio in result["ratios"].items()]
-    print_table("[bold]Serving", [*rows, ("greatest difference of a number", f"{result['greatest_difference']:.1e}")])
+    rows.append(("greatest difference of a number", f"{result['greatest_difference']:.1e}"))
+    show(result, facts("Serving", rows), as_json=as_json)

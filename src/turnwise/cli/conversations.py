@@ -1,165 +1,130 @@
-"""`turnwise conversations`: whole conversations in a table, the ones like a given one, and clusters of them."""
+"""`turnwise conversations`: index whole conversations, find similar ones, and cluster them."""
 
-import csv
-import io
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from turnwise.cli.terminal import AsJson, bar, print_json, print_table, quiet
+from turnwise.cli.options import AsJson, Model, Seed, Splits, out_file
+from turnwise.cli.output import csv_text, facts, lines, progress_bar, quiet_transformers, show
 
 if TYPE_CHECKING:
-    from turnwise.assist.conversations.conversations import Conversations, SimilarConversation
-    from turnwise.core.dialogue import Turn
+    from rich.console import RenderableType
 
-conversations_app = typer.Typer(
-    help="Find conversations like a given one, and clusters of conversations.", no_args_is_help=True
-)
+    from turnwise.assist.conversations.conversations import Conversations
 
-Model = Annotated[str, typer.Option(help="The encoder: 'minilm', a folder, or a Hugging Face id.")]
-Table = Annotated[str, typer.Argument(help="The table's folder, or its place on object storage.")]
+conversations_app = typer.Typer(help="Find similar conversations, and cluster conversations.", no_args_is_help=True)
 
-_METHODS = ("umap", "tsne")
+Table = Annotated[str, typer.Argument(help="Table folder, or its URI on object storage.")]
 
-#: Examples that are shown of a cluster.
+#: Number of examples to show per cluster.
 _EXAMPLES = 3
 
 
 @conversations_app.command("index")
 def index_command(
     stores: Annotated[list[Path], typer.Argument(help="Stores whose dialogues to index.")],
-    out: Annotated[str, typer.Option(help="The table's folder, or its place on object storage (s3://…, gs://…).")],
+    out: Annotated[str, typer.Option(help="Table folder, or its URI on object storage (s3://…, gs://…).")],
     model: Model = "minilm",
-    split: Annotated[
-        list[str] | None, typer.Option(help="Index only dialogues of this split; may be repeated.")
-    ] = None,
+    split: Splits = None,
     as_json: AsJson = False,
 ) -> None:
-    """Puts the dialogues of stores into a table, a vector each. What is there is passed over: a run that was stopped goes on.
+    """Add the dialogues of stores to a table, one vector each. Known ones are skipped, so interrupted runs continue.
 
     Example: `turnwise conversations index stores/our-logs --out conversations`
     """
-    from turnwise.corpus.intake import CorpusError
-    from turnwise.corpus.store import is_store, read_corpus
+    from turnwise.corpus.store import read_corpus
 
-    for store in stores:
-        if not is_store(store):
-            raise CorpusError(
-                f"{store} is not a store: import a log first, by `turnwise corpus import table log.csv --out store`"
-            )
     corpus = read_corpus(*stores, splits=split or None)
-    quiet()
+    quiet_transformers()
     from turnwise.assist.conversations.conversations import Conversations
     from turnwise.models.encoder import Encoder
 
-    with bar() as progress:
+    with progress_bar() as progress:
         progress("loading the encoder", 0)
-        kept = Conversations.open(out, Encoder.load(model))
-        done = kept.index(corpus, total=len(corpus), progress=progress)
-    if as_json:
-        print_json(asdict(done))
-        return
+        result = Conversations.open(out, Encoder.load(model)).index(corpus, total=len(corpus), progress=progress)
     rows = [
-        ("read", f"{done.read:,} dialogues"),
-        ("added", f"{done.added:,}; {done.read - done.added:,} were there before"),
-        ("holds", f"{done.dialogues:,} dialogues"),
+        ("read", f"{result.read:,} dialogues"),
+        ("added", f"{result.added:,}; {result.read - result.added:,} were already there"),
+        ("holds", f"{result.dialogues:,} dialogues"),
     ]
-    print_table(f"[bold]{out}", rows)
+    show(asdict(result), facts(out, rows), as_json=as_json)
 
 
 @conversations_app.command("similar")
 def similar_command(
     table: Table,
     turns: Annotated[
-        list[str] | None, typer.Argument(help="The conversation, an argument a turn, newest last and the user's.")
+        list[str] | None, typer.Argument(help="Conversation, one argument per turn; the last is the user's.")
     ] = None,
-    dialogue: Annotated[str | None, typer.Option(help="Instead of turns: the id of a dialogue in the table.")] = None,
+    dialogue: Annotated[str | None, typer.Option(help="Instead of turns: id of a dialogue in the table.")] = None,
     model: Model = "minilm",
-    top: Annotated[int, typer.Option(min=1, help="How many to give.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="Number of conversations.")] = 5,
     source: Annotated[str | None, typer.Option(help="Only conversations of this source.")] = None,
     split: Annotated[str | None, typer.Option(help="Only conversations of this split.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Finds the conversations that are most like one.
+    """Find the conversations most similar to a given one.
 
     Example: `turnwise conversations similar conversations "Where is my order?" "Let me look." "It was due on Monday."`
     """
     if bool(turns) == (dialogue is not None):
-        raise typer.BadParameter("give the turns of a conversation, or --dialogue, and not both")
-    kept = _open(table, model)
+        raise typer.BadParameter("give either the turns of a conversation or --dialogue", param_hint="TURNS")
+    conversations = _open(table, model)
     where = {name: value for name, value in (("source", source), ("split", split)) if value is not None}
-    found = kept.similar(turns or [] if dialogue is None else kept.dialogue(dialogue), top=top, where=where or None)
-    if as_json:
-        print_json({"conversations": [_as_json(each) for each in found]})
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console()
-    for each in found:
-        whence = " · ".join(part for part in (each.source, each.split) if part)
-        console.print(Text(f"{each.similarity:.3f}  {each.dialogue}", style="bold"), Text(whence, style="dim"))
-        for turn in each.turns:
-            console.print(Text(f"  {turn.speaker}: {turn.text}"))
-        console.print()
+    query = turns or [] if dialogue is None else conversations.dialogue(dialogue)
+    data, blocks = [], []
+    for each in conversations.similar(query, top=top, where=where or None):
+        data.append(asdict(each) | {"turns": [{"speaker": turn.speaker, "text": turn.text} for turn in each.turns]})
+        origin = " · ".join(part for part in (each.source, each.split) if part)
+        title = (f"{each.similarity:.3f}  {each.dialogue}  {origin}", "bold")
+        blocks.append(lines(title, *((f"  {turn.speaker}: {turn.text}", "") for turn in each.turns)))
+    show({"conversations": data}, *blocks, as_json=as_json)
 
 
 @conversations_app.command("clusters")
 def clusters_command(
     table: Table,
     model: Model = "minilm",
-    least: Annotated[
-        int | None, typer.Option(min=2, help="Conversations of the smallest cluster; by their number.")
+    min_cluster_size: Annotated[
+        int | None,
+        typer.Option(min=2, help="Conversations in the smallest cluster; by default depends on their number."),
     ] = None,
-    method: Annotated[str, typer.Option(help="How dimensions are reduced: umap or tsne.")] = "umap",
-    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn at random.")] = 0,
-    top: Annotated[int, typer.Option(min=1, help="How many clusters to list.")] = 20,
+    method: Annotated[Literal["umap", "tsne"], typer.Option(help="Dimensionality reduction.")] = "umap",
+    seed: Seed = 0,
+    top: Annotated[int, typer.Option(min=1, help="Number of clusters to list.")] = 20,
     out: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Write the cluster of every conversation to this .csv file.")
+        Path | None, out_file(".csv", help="Write the cluster of every conversation to this .csv file.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Groups the conversations of a table by what they are about.
+    """Cluster the conversations of a table by topic.
 
     Example: `turnwise conversations clusters conversations --out clusters.csv`
     """
-    if method not in _METHODS:
-        raise typer.BadParameter(f"{method!r} is neither {' nor '.join(_METHODS)}", param_hint="--method")
-    if out is not None and out.suffix != ".csv":
-        raise typer.BadParameter(f"{out} is not a .csv file", param_hint="--out")
-    if out is not None and not out.absolute().parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {out.absolute().parent}", param_hint="--out")
-    kept = _open(table, model)
-    settings: dict[str, Any] = {"least": least, "method": method, "seed": seed}
-    with bar() as progress:
-        found = kept.clusters(**settings, progress=progress)
-    placed = kept.cluster_of(**settings)
-    outside = sum(each.cluster < 0 for each in placed)
+    conversations = _open(table, model)
+    settings: dict[str, Any] = {"least": min_cluster_size, "method": method, "seed": seed}
+    with progress_bar() as progress:
+        clusters = conversations.clusters(**settings, progress=progress)
+    members = conversations.cluster_of(**settings)
+    outside = sum(each.cluster < 0 for each in members)
     if out is not None:
         from turnwise.core.files import write_whole
 
-        write_whole(
-            out,
-            _as_csv(
-                [("dialogue", "source", "cluster"), *((each.dialogue, each.source, each.cluster) for each in placed)]
-            ),
-        )
-    if as_json:
-        print_json({"conversations": len(kept), "outside": outside, "clusters": [asdict(each) for each in found]})
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console()
-    console.print(Text(f"{len(kept):,} conversations, {len(found):,} clusters, {outside:,} conversations in none"))
-    for cluster in found[:top]:
-        console.print()
-        console.print(Text(cluster.name, style="bold"), Text(f"{cluster.size:,} conversations", style="dim"))
-        console.print(Text(f"  such as {', '.join(cluster.examples[:_EXAMPLES])}"))
-    if len(found) > top:
-        console.print(f"\n{len(found) - top:,} more clusters: give --top, or --out")
+        rows = [(each.dialogue, each.source, each.cluster) for each in members]
+        write_whole(out, csv_text(("dialogue", "source", "cluster"), rows))
+    count = len(conversations)
+    blocks: list[RenderableType] = [
+        f"{count:,} conversations, {len(clusters):,} clusters, {outside:,} conversations in none"
+    ]
+    for cluster in clusters[:top]:
+        examples = f"  such as {', '.join(cluster.examples[:_EXAMPLES])}"
+        blocks.append(lines((f"{cluster.name}  {cluster.size:,} conversations", "bold"), (examples, "")))
+    if len(clusters) > top:
+        blocks.append(f"{len(clusters) - top:,} more clusters: use --top or --out")
+    data = {"conversations": count, "outside": outside, "clusters": [asdict(each) for each in clusters]}
+    show(data, *blocks, as_json=as_json)
 
 
 def _open(table: str, model: str) -> "Conversations":
@@ -168,26 +133,11 @@ def _open(table: str, model: str) -> "Conversations":
 
     if not VectorTable.exists(table, TABLE):
         raise ConversationsError(
-            f"{table} holds no conversations: index a store first, by `turnwise conversations index STORE --out {table}`"
+            f"{table} holds no conversations: run `turnwise conversations index STORE --out {table}` first"
         )
-    quiet()
+    quiet_transformers()
     from turnwise.models.encoder import Encoder
 
-    with bar() as progress:
+    with progress_bar() as progress:
         progress("loading the encoder", 0)
         return Conversations.open(table, Encoder.load(model))
-
-
-def _as_json(found: "SimilarConversation") -> dict[str, Any]:
-    return asdict(found) | {"turns": [_said(turn) for turn in found.turns]}
-
-
-def _said(turn: "Turn") -> dict[str, str]:
-    return {"speaker": turn.speaker, "text": turn.text}
-
-
-def _as_csv(lines: list[tuple[Any, ...]]) -> str:
-    file = io.StringIO()
-    file.write("\ufeff")  # without a byte order mark spreadsheets take the texts for some other encoding
-    csv.writer(file).writerows(lines)
-    return file.getvalue()

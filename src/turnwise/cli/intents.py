@@ -1,142 +1,142 @@
-"""`turnwise intents`: what texts ask for, told from a few examples."""
+"""`turnwise intents`: fit, apply, calibrate and diagnose intent classifiers."""
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from turnwise.cli.terminal import AsJson, bar, print_json, print_table, quiet
+from turnwise.cli.options import AsJson, Model, Seed, out_file
+from turnwise.cli.output import facts, lines, progress_bar, quiet_transformers, show
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from rich.console import RenderableType
+    from rich.table import Table
 
     from turnwise.assist.intents.classifier import IntentClassifier
     from turnwise.assist.intents.decision import Decision
+    from turnwise.assist.intents.examples import Pair
+    from turnwise.assist.intents.report import Report
 
-intents_app = typer.Typer(help="Tell what texts ask for, from a few examples of each intent.", no_args_is_help=True)
-examples_app = typer.Typer(help="Add and remove the examples of a classifier.", no_args_is_help=True)
+intents_app = typer.Typer(help="Classify intents from a few examples each, with abstention.", no_args_is_help=True)
+examples_app = typer.Typer(help="Add and remove examples of a classifier.", no_args_is_help=True)
 intents_app.add_typer(examples_app, name="examples")
 
-_HEADS = ("neighbours", "prototypes", "logistic")
+HeadName = Literal["neighbours", "prototypes", "logistic"]
 
-Folder = Annotated[
-    Path, typer.Argument(file_okay=False, help="A classifier's folder, as `turnwise intents fit` makes it.")
+Folder = Annotated[Path, typer.Argument(file_okay=False, help="Classifier folder, written by `turnwise intents fit`.")]
+LabelledTexts = Annotated[
+    Path, typer.Argument(help="Texts with intents: a .csv, .tsv, .jsonl or .parquet file, or a store.")
 ]
-Table = Annotated[Path, typer.Argument(help="Texts with their intents: .csv, .tsv, .jsonl, .parquet, or a store.")]
-TextColumn = Annotated[str, typer.Option("--text", help="The column of texts.")]
-IntentColumn = Annotated[str, typer.Option("--intent", help="The column of intents.")]
-Rate = Annotated[
+TextColumn = Annotated[str, typer.Option("--text", help="Text column.")]
+IntentColumn = Annotated[str, typer.Option("--intent", help="Intent column.")]
+FalseRejection = Annotated[
     float | None,
-    typer.Option(
-        help="The share of texts in scope that it may turn away, between 0 and 1; 0: it never abstains.",
-        min=0,
-        max=0.99,
-    ),
+    typer.Option(help="Fraction of in-scope texts that may be rejected; 0: never abstain.", min=0, max=0.99),
 ]
+
+#: Number of diagnostics of each kind that the terminal shows.
+_MAX_DIAGNOSTICS = 5
 
 
 @intents_app.command("fit")
 def fit_command(
-    examples: Table,
-    out: Annotated[Path, typer.Option(file_okay=False, help="The classifier's folder.")],
-    model: Annotated[str, typer.Option(help="The encoder: minilm, a folder, a Hugging Face id.")] = "minilm",
-    head: Annotated[str, typer.Option(help=f"What tells intents: {', '.join(_HEADS)}.")] = _HEADS[0],
+    examples: LabelledTexts,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Classifier folder to write.")],
+    model: Model = "minilm",
+    head: Annotated[HeadName, typer.Option(help="Classification head.")] = "neighbours",
     neighbours: Annotated[
-        int, typer.Option(min=1, help="How many examples of an intent count, for the head neighbours.")
+        int, typer.Option(min=1, help="Nearest examples of an intent to use, for the head neighbours.")
     ] = 5,
-    false_rejection: Rate = 0.05,
-    per_intent: Annotated[bool, typer.Option(help="A threshold for each intent.")] = False,
+    false_rejection: FalseRejection = 0.05,
+    per_intent: Annotated[bool, typer.Option(help="Use one threshold per intent.")] = False,
     tune: Annotated[
-        int | None, typer.Option(min=1, help="Fit the encoder to the examples first, for so many epochs.")
+        int | None, typer.Option(min=1, help="Fine-tune the encoder on the examples first, for this many epochs.")
     ] = None,
     text: TextColumn = "text",
     intent: IntentColumn = "intent",
     as_json: AsJson = False,
 ) -> None:
-    """Fits a classifier on examples, and calibrates it on these alone.
+    """Fit a classifier on examples and calibrate it on them.
 
-    Rows without an intent are left out; those of the intent 'out_of_scope' are examples of what it is to abstain from.
+    Rows without an intent are skipped; rows with the intent 'out_of_scope' are examples of texts to reject.
 
     Example: `turnwise intents fit examples.csv --out intents`
     """
-    # before what takes seconds to import
-    if head not in _HEADS:
-        raise typer.BadParameter(f"{head!r} is none of {', '.join(_HEADS)}", param_hint="--head")
     from turnwise.assist.intents.examples import IntentError
     from turnwise.assist.intents.labelled_texts import read_labelled
     from turnwise.assist.intents.storage import is_classifier
 
     pairs = read_labelled(examples, text, intent)
     if out.is_dir() and any(out.iterdir()) and not is_classifier(out):
-        raise IntentError(f"{out} holds something that is no classifier of intents: name another folder")
-    quiet()
-    from turnwise.assist.intents.classifier import IntentClassifier
+        raise IntentError(f"{out} exists and is not an intent classifier: choose another folder")
+    quiet_transformers()
     from turnwise.assist.intents.folder import replace_classifier
 
-    tuning = None
-    if tune is not None:
-        from turnwise.assist.intents.tuning import Tuning
-
-        tuning = Tuning(epochs=tune)
-    classifier = IntentClassifier(
-        model,
-        head=head,  # type: ignore[arg-type]
+    classifier = _make_classifier(
+        model=model,
+        head=head,
         neighbours=neighbours,
-        false_rejection=false_rejection or None,
+        false_rejection=false_rejection,
         per_intent=per_intent,
-        tuning=tuning,
+        tune=tune,
     )
-    with bar() as progress:
+    with progress_bar() as progress:
         progress("fitting", 0)
-        classifier.fit([said for said, _ in pairs], [asked for _, asked in pairs], progress=progress)
+        classifier.fit([text for text, _ in pairs], [intent for _, intent in pairs], progress=progress)
     replace_classifier(classifier, out)
-    _say(out, classifier, as_json)
+    _show_classifier(out, classifier, as_json)
 
 
 @intents_app.command("predict")
 def predict_command(
     folder: Folder,
-    texts: Annotated[list[str] | None, typer.Argument(help="What was said.")] = None,
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts to classify.")] = None,
     file: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Read texts from a file: .txt, .csv, .tsv, .jsonl, .parquet.")
+        Path | None, typer.Option(dir_okay=False, help="Read texts from a .txt, .csv, .tsv, .jsonl or .parquet file.")
     ] = None,
     text: TextColumn = "text",
-    neighbours: Annotated[int, typer.Option(min=0, help="How many of the nearest examples to show.")] = 3,
+    neighbours: Annotated[int, typer.Option(min=0, help="Number of nearest examples to show.")] = 3,
     several: Annotated[bool, typer.Option(help="Look for several intents in a text.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Says what texts ask for, and why; or that they ask for none of the intents.
+    """Predict the intent of texts, with the reason, or abstain if none of the intents fits.
 
     Example: `turnwise intents predict intents "where is my parcel"`
 
     Example: `turnwise intents predict intents --file messages.csv --json`
     """
     if bool(texts) == (file is not None):
-        raise typer.BadParameter("give texts, or a file of them", param_hint="TEXTS / --file")
+        raise typer.BadParameter("give either texts or a file", param_hint="TEXTS / --file")
     from turnwise.assist.intents.labelled_texts import read_texts
 
-    asked = list(texts or ()) if file is None else read_texts(file, text)
-    quiet()
+    inputs = list(texts or ()) if file is None else read_texts(file, text)
+    quiet_transformers()
     from turnwise.assist.intents.folder import read_classifier
 
-    decisions = read_classifier(folder).decide(asked, neighbours=neighbours, several=several)
-    if as_json:
-        print_json([asdict(decision) for decision in decisions])
-    else:
-        _print(decisions)
+    decisions = read_classifier(folder).decide(inputs, neighbours=neighbours, several=several)
+    show([asdict(decision) for decision in decisions], *map(_decision_block, decisions), as_json=as_json)
+
+
+def _decision_block(decision: "Decision") -> "RenderableType":
+    return lines(
+        (decision.text, "bold"),
+        (f"  {', '.join(decision.intents) or 'none of the intents'}", "yellow" if decision.abstained else "green"),
+        (f"  {decision.reason}", "dim"),
+        *((f"  {near.similarity:.2f}  {near.intent}: {near.text}", "dim") for near in decision.nearest[1:]),
+    )
 
 
 @intents_app.command("calibrate")
 def calibrate_command(
     folder: Folder,
-    texts: Table,
-    false_rejection: Rate = None,
+    texts: LabelledTexts,
+    false_rejection: FalseRejection = None,
     text: TextColumn = "text",
     intent: IntentColumn = "intent",
     as_json: AsJson = False,
 ) -> None:
-    """Calibrates a classifier on texts that it was not fitted on; that stays in force when examples are added.
+    """Calibrate a classifier on held-out texts; the calibration stays in force when examples are added.
 
     Example: `turnwise intents calibrate intents validation.csv --false-rejection 0.02`
     """
@@ -144,123 +144,234 @@ def calibrate_command(
     from turnwise.assist.intents.labelled_texts import read_labelled
 
     if false_rejection == 0:
-        raise IntentError("a classifier that never abstains needs no calibration: give a rate above 0")
+        raise IntentError("false_rejection must be above 0: a classifier that never abstains needs no calibration")
     pairs = read_labelled(texts, text, intent)
-    quiet()
+    quiet_transformers()
     from turnwise.assist.intents.folder import IntentFolder
 
     with IntentFolder.open(folder) as opened:
         opened.classifier.calibrate(
-            [said for said, _ in pairs], [asked for _, asked in pairs], false_rejection=false_rejection
+            [text for text, _ in pairs], [intent for _, intent in pairs], false_rejection=false_rejection
         )
         opened.compact()
-        _say(folder, opened.classifier, as_json)
+        _show_classifier(folder, opened.classifier, as_json)
 
 
 @examples_app.command("add")
 def add_command(
     folder: Folder,
-    intent: Annotated[
-        str, typer.Argument(help="The intent, which may be new; 'out_of_scope' for what is none of them.")
-    ],
-    texts: Annotated[list[str], typer.Argument(help="What people say that ask for it.")],
+    intent: Annotated[str, typer.Argument(help="Intent, possibly new; 'out_of_scope' for texts to reject.")],
+    texts: Annotated[list[str], typer.Argument(help="Example texts.")],
     as_json: AsJson = False,
 ) -> None:
-    """Adds examples of an intent, without any training.
+    """Add examples of an intent, without training.
 
     Example: `turnwise intents examples add intents refund "I want my money back" "please refund me" "can I get a refund"`
     """
-    quiet()
+    quiet_transformers()
     from turnwise.assist.intents.folder import IntentFolder
 
     with IntentFolder.open(folder) as opened:
         count = opened.add([(text, intent) for text in texts])
-        known = len(opened.classifier.classes_)
-    if as_json:
-        print_json({"added": count, "intents": known})
-    else:
-        typer.echo(f"{count:,} new examples of {intent}; {known:,} intents")
+        intents = len(opened.classifier.classes_)
+    summary = f"{count:,} new examples of {intent}; {intents:,} intents"
+    show({"added": count, "intents": intents}, summary, as_json=as_json)
 
 
 @examples_app.command("remove")
 def remove_command(
     folder: Folder,
-    intent: Annotated[str, typer.Argument(help="The intent.")],
+    intent: Annotated[str, typer.Argument(help="Intent.")],
     texts: Annotated[
-        list[str] | None, typer.Argument(help="The examples; none: all of the intent's, and with them the intent.")
+        list[str] | None, typer.Argument(help="Examples to remove; by default all of them, and thus the intent.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Removes examples of an intent, or the intent.
+    """Remove examples of an intent, or the whole intent.
 
     Example: `turnwise intents examples remove intents refund`
     """
-    quiet()
+    quiet_transformers()
     from turnwise.assist.intents.examples import IntentError
     from turnwise.assist.intents.folder import IntentFolder
 
     with IntentFolder.open(folder) as opened:
         if not opened.classifier.pairs_of(intent):
-            raise IntentError(f"there is no example of {intent!r}: {folder}/intents.json lists those that there are")
+            raise IntentError(f"there are no examples of {intent!r}: {folder}/intents.json lists the intents")
         count = opened.remove([(text, intent) for text in texts]) if texts else opened.remove(intent=intent)
-        known = len(opened.classifier.classes_)
-    if as_json:
-        print_json({"removed": count, "intents": known})
+        intents = len(opened.classifier.classes_)
+    summary = f"{count:,} examples of {intent} removed; {intents:,} intents"
+    show({"removed": count, "intents": intents}, summary, as_json=as_json)
+
+
+@intents_app.command("report")
+def report_command(
+    examples: Annotated[
+        Path,
+        typer.Argument(help="Texts with intents: .csv, .tsv, .jsonl, .parquet or a store; or a classifier folder."),
+    ],
+    out: Annotated[Path | None, out_file(".html", ".htm", help="Write the report to this HTML file.")] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Cross-validation folds.")] = 5,
+    model: Annotated[
+        str | None, typer.Option(help="Encoder: a model folder or a Hugging Face id; minilm by default.")
+    ] = None,
+    head: Annotated[HeadName | None, typer.Option(help="Classification head, as in `intents fit`.")] = None,
+    neighbours: Annotated[
+        int | None, typer.Option(min=1, help="Nearest examples of an intent to use, as in `intents fit`.")
+    ] = None,
+    false_rejection: FalseRejection = None,
+    per_intent: Annotated[bool | None, typer.Option(help="Use one threshold per intent.")] = None,
+    tune: Annotated[
+        int | None, typer.Option(min=1, help="Fine-tune the encoder in every fold, for this many epochs.")
+    ] = None,
+    seed: Seed = 0,
+    text: TextColumn = "text",
+    intent: IntentColumn = "intent",
+    as_json: AsJson = False,
+) -> None:
+    """Report likely mislabelled examples, confused intents and overlapping intents, by cross-validation.
+
+    Each example is classified by a classifier that has not seen it. For a classifier folder its own examples and
+    settings are used.
+
+    Example: `turnwise intents report examples.csv --out report.html`
+
+    Example: `turnwise intents report intents --out report.html`
+    """
+    options = {
+        "model": model,
+        "head": head,
+        "neighbours": neighbours,
+        "false_rejection": false_rejection,
+        "per_intent": per_intent,
+        "tune": tune,
+    }
+    options = {name: value for name, value in options.items() if value is not None}
+    from turnwise.assist.intents.storage import is_classifier
+
+    if is_classifier(examples):
+        quiet_transformers()
+        pairs, classifier = _open_for_report(examples, options)
     else:
-        typer.echo(f"{count:,} examples of {intent} removed; {known:,} intents")
+        from turnwise.assist.intents.labelled_texts import read_labelled
+
+        pairs = read_labelled(examples, text, intent)
+        quiet_transformers()
+        classifier = _make_classifier(**options)
+    from turnwise.assist.intents.decision import OUT_OF_SCOPE
+    from turnwise.assist.intents.report import report
+
+    in_scope = [pair for pair in pairs if pair[1] != OUT_OF_SCOPE]
+    with progress_bar() as progress:
+        result = report(
+            [text for text, _ in in_scope],
+            [intent for _, intent in in_scope],
+            classifier,
+            out_of_scope=[text for text, intent in pairs if intent == OUT_OF_SCOPE],
+            folds=folds,
+            seed=seed,
+            progress=progress,
+        )
+    if out is not None:
+        from turnwise.assist.intents.page import write_report
+
+        write_report(result, out)
+    show(result.as_json(), _report_table(examples, result, out), as_json=as_json)
 
 
-def _say(folder: Path, classifier: "IntentClassifier", as_json: bool) -> None:
+def _open_for_report(folder: Path, options: dict[str, Any]) -> "tuple[list[Pair], IntentClassifier]":
+    """Return a classifier and its examples, including those in its journal."""
+    from turnwise.assist.intents.examples import IntentError
+    from turnwise.assist.intents.folder import IntentFolder
+
+    if options:
+        name = f"--{next(iter(options)).replace('_', '-')}"
+        raise typer.BadParameter(f"{folder} is a classifier with its own settings: omit {name}", param_hint=name)
+    with IntentFolder.open(folder) as opened:
+        classifier = opened.classifier
+        if classifier.tuning is not None:
+            raise IntentError(
+                f"the encoder in {folder} was fine-tuned on its examples, so a report on them would be too optimistic:"
+                " report on the file of examples, with --tune"
+            )
+        return list(classifier.fitted_.examples.pairs), classifier
+
+
+def _make_classifier(
+    model: str = "minilm", false_rejection: float | None = 0.05, tune: int | None = None, **options: Any
+) -> "IntentClassifier":
+    from turnwise.assist.intents.classifier import IntentClassifier
+
+    if tune is not None:
+        from turnwise.assist.intents.tuning import Tuning
+
+        options["tuning"] = Tuning(epochs=tune)
+    return IntentClassifier(model, false_rejection=false_rejection or None, **options)
+
+
+def _show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool) -> None:
     from turnwise.assist.intents.storage import calibration_as_json
 
     calibration, examples = classifier.calibration_, classifier.fitted_.examples
-    counts = {"intents": len(examples.classes), "examples": len(examples.labels), "out_of_scope": len(examples.outside)}
-    if as_json:
-        described: dict[str, Any] = {**counts, "calibration": calibration_as_json(calibration)}
-        print_json({"folder": str(folder), "head": classifier.head, **described})
-        return
-    rows = [("learnt from", f"{counts['examples']:,} examples of {counts['intents']:,} intents")]
-    if counts["out_of_scope"]:
-        rows.append(("out of scope", f"{counts['out_of_scope']:,} examples"))
+    data = {
+        "folder": str(folder),
+        "head": classifier.head,
+        "intents": len(examples.classes),
+        "examples": len(examples.labels),
+        "out_of_scope": len(examples.outside),
+        "calibration": calibration_as_json(calibration),
+    }
+    rows = [("fitted on", f"{data['examples']:,} examples of {data['intents']:,} intents")]
+    if data["out_of_scope"]:
+        rows.append(("out of scope", f"{data['out_of_scope']:,} examples"))
     rows.append(("head", classifier.head))
     if calibration.threshold is None:
         rows.append(("abstains", "never"))
     else:
-        each = " on average, one for each intent" if calibration.offsets else ""
-        rows.append(
-            (
-                "abstains",
-                f"below a score of {calibration.threshold:.3f}{each}: {calibration.false_rejection:.1%} of texts in scope",
-            )
-        )
+        average = " on average, one per intent" if calibration.offsets else ""
+        below = f"below a score of {calibration.threshold:.3f}{average}"
+        rows.append(("abstains", f"{below}: {calibration.false_rejection:.1%} of in-scope texts"))
     if calibration.out_of_scope_recall is not None:
-        rows.append(("turns away", f"{calibration.out_of_scope_recall:.1%} of the out-of-scope texts"))
+        rows.append(("rejects", f"{calibration.out_of_scope_recall:.1%} of out-of-scope texts"))
     if calibration.texts:
-        source = "held-out texts" if calibration.held_out else "examples, each left out in turn"
-        rows.append(
-            (
-                "calibrated on",
-                f"{calibration.texts:,} {source}; calibration error of probabilities {calibration.reliability.ece:.3f}",
-            )
-        )
-    print_table(f"[bold]{folder}", rows)
+        source = "held-out texts" if calibration.held_out else "examples (leave-one-out)"
+        error = f"expected calibration error {calibration.reliability.ece:.3f}"
+        rows.append(("calibrated on", f"{calibration.texts:,} {source}; {error}"))
+    show(data, facts(folder, rows), as_json=as_json)
 
 
-def _print(decisions: "Sequence[Decision]") -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console()
-    for number, decision in enumerate(decisions):
-        if number:
-            console.print()
-        console.print(Text(decision.text, style="bold"))
-        console.print(
-            Text(
-                f"  {', '.join(decision.intents) or 'none of the intents'}",
-                style="yellow" if decision.abstained else "green",
-            )
-        )
-        console.print(Text(f"  {decision.reason}", style="dim"))
-        for near in decision.nearest[1:]:
-            console.print(Text(f"  {near.similarity:.2f}  {near.intent}: {near.text}", style="dim"))
+def _report_table(source: Path, result: "Report", out: Path | None) -> "Table":
+    requested = result.settings["false_rejection"]
+    classified = f"{result.judged:,} classified in {result.folds} folds"
+    rows = [
+        ("examples", f"{result.examples:,} of {len(result.intents):,} intents, {classified}"),
+        ("accuracy", f"{result.accuracy:.1%}; {result.answered_right:.1%} of those not rejected"),
+        (
+            "rejected",
+            "never abstains"
+            if requested is None
+            else f"{result.false_rejection:.1%} of in-scope texts, {requested:.1%} requested",
+        ),
+        ("calibration", f"expected calibration error {result.reliability.ece:.3f}"),
+    ]
+    if result.out_of_scope_recall is not None:
+        rows.append(("out of scope", f"{result.out_of_scope_recall:.1%} of {result.out_of_scope:,} rejected"))
+    if result.alone:
+        rows.append(("not classified", f"{', '.join(result.alone)}: a single example"))
+    rows += [
+        ("mislabelled?", f"'{each.text}': {each.intent}, looks like {each.proposed} ({each.probability:.0%})")
+        for each in result.suspects[:_MAX_DIAGNOSTICS]
+    ]
+    if result.suspected > _MAX_DIAGNOSTICS:
+        rows.append(("", f"… {result.suspected:,} in total"))
+    rows += [
+        ("confused", f"{each.first} and {each.second}: {each.first_as_second + each.second_as_first:,} times")
+        for each in result.confusions[:_MAX_DIAGNOSTICS]
+    ]
+    rows += [
+        ("overlap", f"{each.first} and {each.second}: {each.overlap:.2f}")
+        for each in result.overlaps[:_MAX_DIAGNOSTICS]
+    ]
+    if out is not None:
+        rows.append(("written", str(out)))
+    return facts(source, rows)

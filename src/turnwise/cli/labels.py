@@ -1,4 +1,4 @@
-"""`turnwise labels`: from a map's clusters to labels, and from labels to a classifier of intents."""
+"""`turnwise labels`: label the clusters of a map and fit an intent classifier on the labels."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnwise.cli.terminal import AsJson, bar, print_json, print_table, quiet
+from turnwise.cli.options import AsJson, out_file
+from turnwise.cli.output import facts, lines, progress_bar, quiet_transformers, show
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from turnwise.assist.labelling.labelling import Labelling
 
 labels_app = typer.Typer(
@@ -17,23 +20,23 @@ labels_app = typer.Typer(
     no_args_is_help=True,
 )
 
-MapFolder = Annotated[Path, typer.Argument(help="The folder of a map, as `turnwise map` makes it.")]
-GroupNumber = Annotated[int, typer.Argument(help="The group's number, as `status` shows it.")]
+MapFolder = Annotated[Path, typer.Argument(help="Map folder, written by `turnwise map`.")]
+GroupNumber = Annotated[int, typer.Argument(help="Group number, as shown by `status`.")]
 
 
 @labels_app.command("status")
 def status_command(
     folder: MapFolder,
-    top: Annotated[int, typer.Option(min=1, help="How many groups to list.")] = 50,
+    top: Annotated[int, typer.Option(min=1, help="Number of groups to list.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Shows the groups, their names, and how much is labelled.
+    """Show the groups, their names, and how much is labelled.
 
     Example: `turnwise labels status map`
     """
     with _open(folder) as labelling:
-        groups, labels = labelling.groups, labelling.labels()
-        figures = {
+        groups, labels, texts = labelling.groups, labelling.labels(), labelling.map.texts
+        data = {
             "texts": len(labels),
             "labelled": sum(label is not None for label in labels),
             "intents": len({label for label in labels if label is not None}),
@@ -42,63 +45,44 @@ def status_command(
             "can_undo": labelling.can_undo,
             "can_redo": labelling.can_redo,
         }
-        texts = labelling.map.texts
-    if as_json:
-        print_json(figures | {"groups": [asdict(group) for group in groups]})
-        return
-    share = figures["labelled"] / figures["texts"]
+    labelled = f"{data['labelled']:,} of {data['texts']:,} texts ({data['labelled'] / data['texts']:.0%})"
     rows = [
-        (
-            "labelled",
-            f"{figures['labelled']:,} of {figures['texts']:,} texts ({share:.0%}), {figures['intents']:,} different labels",
-        ),
-        ("groups", f"{len(groups):,}; {figures['in_no_group']:,} texts in none"),
-        ("changes", f"{figures['changes']:,}"),
+        ("labelled", f"{labelled}, {data['intents']:,} distinct labels"),
+        ("groups", f"{len(groups):,}; {data['in_no_group']:,} texts in none"),
+        ("changes", f"{data['changes']:,}"),
     ]
-    print_table(f"[bold]{folder}", rows)
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console()
+    blocks: list[RenderableType] = [facts(folder, rows)]
     for group in groups[:top]:
-        name = Text(group.name, style="bold") if group.name is not None else Text(f"no name ({group.suggested})")
-        console.print()
-        console.print(Text(f"{group.number:>4}", style="bold"), name, Text(f"{group.size:,} texts", style="dim"))
-        console.print(Text(f"     {texts[group.representatives[0]]}"))
+        name = group.name if group.name is not None else f"unnamed ({group.suggested})"
+        title = (f"{group.number:>4} {name}  {group.size:,} texts", "bold" if group.name is not None else "")
+        blocks.append(lines(title, (f"     {texts[group.representatives[0]]}", "")))
     if len(groups) > top:
-        console.print(f"\n{len(groups) - top:,} more groups: give --top")
+        blocks.append(f"{len(groups) - top:,} more groups: use --top")
+    show(data | {"groups": [asdict(group) for group in groups]}, *blocks, as_json=as_json)
 
 
 @labels_app.command("next")
 def next_command(
     folder: MapFolder,
-    count: Annotated[int, typer.Option(min=1, help="How many to ask about.")] = 5,
+    count: Annotated[int, typer.Option(min=1, help="Number of utterances.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Lists the utterances whose label helps most. Answer by `turnwise labels set`.
+    """List the utterances whose labels would help most; answer with `turnwise labels set`.
 
     Example: `turnwise labels next map --count 3`
     """
     with _open(folder) as labelling:
-        asked = labelling.ask(count)
-    if as_json:
-        print_json({"questions": [asdict(question) for question in asked]})
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console()
-    for question in asked:
+        questions = labelling.ask(count)
+    parts = []
+    for question in questions:
         guess = "" if question.guess is None else f"  {question.guess}?"
-        console.print(Text(f"{question.row:>6}  ", style="bold") + Text(question.text) + Text(guess, style="bold"))
-        console.print(Text(f"        {question.reason}", style="dim"))
+        parts += [(f"{question.row:>6}  {question.text}{guess}", "bold"), (f"        {question.reason}", "dim")]
+    show({"questions": [asdict(question) for question in questions]}, lines(*parts), as_json=as_json)
 
 
 @labels_app.command("name")
-def name_command(
-    folder: MapFolder, group: GroupNumber, name: Annotated[str, typer.Argument(help="What to call it.")]
-) -> None:
-    """Names a group: that is the label of its utterances.
+def name_command(folder: MapFolder, group: GroupNumber, name: Annotated[str, typer.Argument(help="Name.")]) -> None:
+    """Name a group: the name is the label of its utterances.
 
     Example: `turnwise labels name map 3 track_order`
     """
@@ -108,12 +92,10 @@ def name_command(
 @labels_app.command("merge")
 def merge_command(
     folder: MapFolder,
-    groups: Annotated[list[int], typer.Argument(help="Their numbers; the first takes the others in.")],
-    name: Annotated[
-        str | None, typer.Option(help="What to call it; as the first of them that has a name, if not given.")
-    ] = None,
+    groups: Annotated[list[int], typer.Argument(help="Group numbers; the others are merged into the first.")],
+    name: Annotated[str | None, typer.Option(help="Name; by default that of the first named group.")] = None,
 ) -> None:
-    """Makes one group of several.
+    """Merge several groups into one.
 
     Example: `turnwise labels merge map 3 8 --name track_order`
     """
@@ -124,9 +106,9 @@ def merge_command(
 def split_command(
     folder: MapFolder,
     group: GroupNumber,
-    parts: Annotated[int, typer.Option(min=2, help="Into how many.")] = 2,
+    parts: Annotated[int, typer.Option(min=2, help="Number of parts.")] = 2,
 ) -> None:
-    """Splits a group into parts that are alike; the largest keeps number and name.
+    """Split a group into parts by similarity; the largest keeps the number and name.
 
     Example: `turnwise labels split map 3 --parts 3`
     """
@@ -136,12 +118,12 @@ def split_command(
 @labels_app.command("set")
 def set_command(
     folder: MapFolder,
-    rows: Annotated[list[int], typer.Argument(help="The rows of utterances, as `next` shows them.")],
+    rows: Annotated[list[int], typer.Argument(help="Rows of utterances, as shown by `next`.")],
     name: Annotated[
-        str | None, typer.Option(help="Their label; without it they have none, and are in no group.")
+        str | None, typer.Option(help="Label; without it the utterances become unlabelled and leave their group.")
     ] = None,
 ) -> None:
-    """Labels utterances by themselves: they move to the group of that name.
+    """Label individual utterances: they move to the group of that name.
 
     Example: `turnwise labels set map 17 204 --name track_order`
     """
@@ -150,22 +132,22 @@ def set_command(
 
 @labels_app.command("undo")
 def undo_command(folder: MapFolder) -> None:
-    """Takes the newest change back."""
+    """Undo the last change."""
     _change(folder, lambda labelling: labelling.undo())
 
 
 @labels_app.command("redo")
 def redo_command(folder: MapFolder) -> None:
-    """Makes the change again that was undone last."""
+    """Redo the change that was undone last."""
     _change(folder, lambda labelling: labelling.redo())
 
 
 @labels_app.command("carry")
 def carry_command(
     folder: MapFolder,
-    older: Annotated[Path, typer.Option("--from", help="The folder of an earlier map that is labelled.")],
+    older: Annotated[Path, typer.Option("--from", help="Folder of an earlier, labelled map.")],
 ) -> None:
-    """Takes the labels of an earlier map over, for utterances that are in both.
+    """Copy the labels of an earlier map for utterances that are in both.
 
     Example: `turnwise labels carry map-july --from map-june`
     """
@@ -174,51 +156,38 @@ def carry_command(
 
 
 @labels_app.command("export")
-def export_command(
-    folder: MapFolder,
-    out: Annotated[Path, typer.Option(dir_okay=False, help="The .csv file to write.")],
-) -> None:
-    """Writes every utterance with its label to a .csv file.
+def export_command(folder: MapFolder, out: Annotated[Path, out_file(".csv", help=".csv file to write.")]) -> None:
+    """Write every utterance with its label to a .csv file.
 
     Example: `turnwise labels export map --out labels.csv`
     """
-    if out.suffix != ".csv":
-        raise typer.BadParameter(f"{out} is not a .csv file", param_hint="--out")
     with _open(folder) as labelling:
-        labelled = labelling.export(out)
-        texts = len(labelling.map)
-    print_table(f"[bold]{out}", [("written", f"{texts:,} texts, {labelled:,} of them with a label")])
+        labelled, texts = labelling.export(out), len(labelling.map)
+    show(None, facts(out, [("written", f"{texts:,} texts, {labelled:,} of them labelled")]), as_json=False)
 
 
 @labels_app.command("finish")
 def finish_command(
     folder: MapFolder,
-    out: Annotated[Path, typer.Option(file_okay=False, help="The folder of the classifier, with labels.csv in it.")],
-    model: Annotated[
-        str | None, typer.Option(help="The encoder; the one that the map was made with, if not given.")
-    ] = None,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Classifier folder to write, with labels.csv in it.")],
+    model: Annotated[str | None, typer.Option(help="Encoder; by default the one that the map was made with.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fits a classifier of intents on the labels, and writes the labels beside it.
+    """Fit an intent classifier on the labels, and write the labels next to it.
 
-    Utterances labelled out_of_scope are no intent: they show the classifier what to abstain from.
+    Utterances labelled out_of_scope are not an intent: they show the classifier what to reject.
 
     Example: `turnwise labels finish map --out intents`, then `turnwise intents predict intents "Where is my parcel?"`
     """
-    quiet()
-    with _open(folder) as labelling, bar() as progress:
+    quiet_transformers()
+    with _open(folder) as labelling, progress_bar() as progress:
         progress("fitting the classifier", 0)
         classifier = labelling.fit(model)
         classifier.save(out)
         labelled = labelling.export(out / "labels.csv")
-    if as_json:
-        print_json({"folder": str(out), "intents": len(classifier.classes_), "labelled": labelled})
-        return
-    rows = [
-        ("fitted", f"{len(classifier.classes_):,} intents"),
-        ("labels", f"{labelled:,} texts, in {out / 'labels.csv'}"),
-    ]
-    print_table(f"[bold]{out}", rows)
+    intents = len(classifier.classes_)
+    rows = [("fitted", f"{intents:,} intents"), ("labels", f"{labelled:,} texts, in {out / 'labels.csv'}")]
+    show({"folder": str(out), "intents": intents, "labelled": labelled}, facts(out, rows), as_json=as_json)
 
 
 def _open(folder: Path) -> "Labelling":
@@ -228,16 +197,13 @@ def _open(folder: Path) -> "Labelling":
 
 
 def _change(folder: Path, change: "Callable[[Labelling], object]") -> None:
-    """Makes a change, and tells how things are then."""
+    """Apply a change and show the new state."""
     with _open(folder) as labelling:
         change(labelling)
         labels = labelling.labels()
-        labelled = sum(label is not None for label in labels)
-        groups = len(labelling.groups)
-        changes = labelling.changes
-    rows = [
-        ("labelled", f"{labelled:,} of {len(labels):,} texts"),
-        ("groups", f"{groups:,}"),
-        ("changes", f"{changes:,}"),
-    ]
-    print_table(f"[bold]{folder}", rows)
+        rows = [
+            ("labelled", f"{sum(label is not None for label in labels):,} of {len(labels):,} texts"),
+            ("groups", f"{len(labelling.groups):,}"),
+            ("changes", f"{labelling.changes:,}"),
+        ]
+    show(None, facts(folder, rows), as_json=False)

@@ -1,71 +1,63 @@
-"""`turnwise serve`: the models over HTTP, with a page; and the keys of those who may use them."""
+"""`turnwise serve` and `turnwise serve-key`: the HTTP service and its API keys."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-#: Names by which a service that listens on this machine alone may be addressed.
+from turnwise.cli.options import Model
+
+#: Names by which a service that listens on the loopback interface may be addressed.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def serve_command(
-    model: Annotated[str, typer.Option(help="The encoder: 'minilm', a folder, or a Hugging Face id.")] = "minilm",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Where to listen; 0: on a port that is free.")] = 8000,
-    host: Annotated[
-        str, typer.Option(help="On which address to listen; 0.0.0.0: on all of this machine's.")
-    ] = "127.0.0.1",
-    intents: Annotated[Path | None, typer.Option(help="A folder that `turnwise intents fit` wrote.")] = None,
+    model: Model = "minilm",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0: any free port.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1",
+    intents: Annotated[Path | None, typer.Option(help="Folder written by `turnwise intents fit`.")] = None,
     responses: Annotated[
-        str | None, typer.Option(help="A table that `turnwise responses index` wrote: a folder or s3://….")
+        str | None, typer.Option(help="Table written by `turnwise responses index`: a folder or s3://….")
     ] = None,
-    conversations: Annotated[
-        str | None, typer.Option(help="A table that `turnwise conversations index` wrote.")
-    ] = None,
+    conversations: Annotated[str | None, typer.Option(help="Table written by `turnwise conversations index`.")] = None,
     reranker: Annotated[
-        str | None, typer.Option(help="A re-ranker's folder: for suggested answers, and the turn that does not belong.")
+        str | None, typer.Option(help="Re-ranker folder, for response suggestions and the coherence check.")
     ] = None,
     map_folder: Annotated[
-        Path | None, typer.Option("--map", help="A folder that `turnwise map` wrote; it can be labelled.")
+        Path | None, typer.Option("--map", help="Folder written by `turnwise map`; it can be labelled on the page.")
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="A folder that `turnwise evaluate` wrote, with report.html.")
-    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Folder written by `turnwise evaluate`.")] = None,
     keys: Annotated[
         Path | None,
-        typer.Option(help="A file of hashed keys, made by `turnwise serve-key`; without it none is needed."),
+        typer.Option(help="File of hashed API keys, from `turnwise serve-key`; without it, no key is needed."),
     ] = None,
-    cors: Annotated[
-        list[str] | None, typer.Option(help="An origin whose pages may use the service; may be repeated.")
-    ] = None,
+    cors: Annotated[list[str] | None, typer.Option(help="Origin whose pages may call the service; repeatable.")] = None,
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Another name by which a service on localhost may be addressed; may be repeated."),
+        list[str] | None, typer.Option(help="Additional host name for a service on localhost; repeatable.")
     ] = None,
-    log_texts: Annotated[bool, typer.Option(help="Have the log hold what people write.")] = False,
-    queue: Annotated[int, typer.Option(min=1, help="Texts that may wait to be encoded.")] = 4_096,
-    batch_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one forward pass.")] = None,
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 2_000_000,
-    max_texts: Annotated[int, typer.Option(min=1, help="Texts of a request.")] = 1_000,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that a request may take.")] = 30.0,
+    log_texts: Annotated[bool, typer.Option(help="Include the texts of requests in the log.")] = False,
+    queue: Annotated[int, typer.Option(min=1, help="Maximum number of texts waiting to be encoded.")] = 4_096,
+    batch_tokens: Annotated[int | None, typer.Option(min=1, help="Maximum tokens per forward pass.")] = None,
+    max_body: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.")] = 2_000_000,
+    max_texts: Annotated[int, typer.Option(min=1, help="Maximum texts per request.")] = 1_000,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Maximum seconds per request.")] = 30.0,
 ) -> None:
-    """Serves an encoder, and whatever is given besides, over HTTP, with a page at /.
+    """Serve an encoder, and optionally intents, responses, conversations and a map, over HTTP with a page at /.
 
-    Only this machine can reach it unless --host says otherwise. Logs go to standard error, a line of JSON a request. SIGTERM ends
-    it once what was accepted is answered; SIGHUP has everything loaded anew.
+    Only this machine can reach it unless --host says otherwise. Logs go to standard error, one line of JSON per
+    request. SIGTERM stops it after accepted requests are answered; SIGHUP reloads everything.
 
     Example: `turnwise serve --model minilm --intents intents --port 8000`
     """
     from turnwise.serve.settings import Limits, Settings, check_installed
 
     check_installed()
-    from turnwise.cli.terminal import quiet
+    from turnwise.cli.output import quiet_transformers
 
-    quiet()
+    quiet_transformers()
     from turnwise.serve.loading import check
     from turnwise.serve.running import run
 
-    limits = Limits(body=max_body, texts=max_texts, queue=queue, batch_tokens=batch_tokens, seconds=timeout)
     settings = Settings(
         model=model,
         intents=intents,
@@ -78,19 +70,19 @@ def serve_command(
         cors=tuple(cors or ()),
         hosts=(*_LOOPBACK, *(allow_host or ())) if host in _LOOPBACK else (),
         log_texts=log_texts,
-        limits=limits,
+        limits=Limits(body=max_body, texts=max_texts, queue=queue, batch_tokens=batch_tokens, seconds=timeout),
     )
     check(settings)
     run(settings, host, port)
 
 
 def serve_key_command(
-    name: Annotated[str, typer.Argument(help="Whose key it is, for the log.")],
-    keys: Annotated[Path, typer.Option(dir_okay=False, help="The file that its hash is added to.")],
+    name: Annotated[str, typer.Argument(help="Owner of the key, for the log.")],
+    keys: Annotated[Path, typer.Option(dir_okay=False, help="File that the hash of the key is added to.")],
 ) -> None:
-    """Makes a key for the service and prints it; the file holds its salted hash alone, so note it down.
+    """Create an API key and print it; the file stores only its salted hash, so write the key down.
 
-    A service that runs takes it once it is reloaded.
+    A running service accepts it after a reload.
 
     Example: `turnwise serve-key monitoring --keys keys.txt`
     """

@@ -1,0 +1,220 @@
+"""`turnwise corpus templates`, `augment` and `detect`: slots, templates and their augmentation."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnwise.cli.options import AsJson
+from turnwise.cli.output import facts, progress_bar, show
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from turnwise.corpus.slots.detector import Detector
+    from turnwise.corpus.slots.entity_book import EntityBook
+    from turnwise.corpus.slots.scoring import Agreement, DetectorScore
+    from turnwise.corpus.store import Corpus
+
+SlotStore = Annotated[Path, typer.Argument(help="Store whose turns have slots.")]
+Split = Annotated[
+    str | None, typer.Option(help="Split to read; by default train, or everything if the store has no splits.")
+]
+Speaker = Annotated[str, typer.Option(help="Turns of this speaker: user, system, speaker_1, …, or any.")]
+StoreOut = Annotated[Path, typer.Option(help="Store to write; an existing one is replaced once complete.")]
+
+
+def templates_command(
+    store: SlotStore,
+    split: Split = None,
+    speaker: Speaker = "user",
+    top: Annotated[int, typer.Option(help="Number of values per slot, and of templates, to show.", min=1)] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """List the slots of a store, their most frequent values, and its templates (utterances without slot values)."""
+    from turnwise.corpus.slots.entity_book import EntityBook, need_slots
+    from turnwise.corpus.slots.templates import TemplateTable, view_for_templates
+
+    corpus = view_for_templates(store, split)
+    with progress_bar() as progress:
+        progress("counting values", 0, 2)
+        book = EntityBook.of(corpus, _speaker(speaker))
+        need_slots(book, corpus, _speaker(speaker))
+        progress("counting templates", 1, 2)
+        table = TemplateTable.of(corpus, _speaker(speaker))
+    templates = [(template.text(names=True), count) for template, count in table.common(top)]
+    data = {
+        "splits": corpus.splits,
+        "utterances": table.utterances,
+        "templates": len(table),
+        "values": book.values,
+        "slots": _slot_values(book, top),
+        "common": [{"template": template, "count": count} for template, count in templates],
+    }
+    rows = [
+        ("read", _describe_splits(corpus)),
+        ("utterances", f"{table.utterances:,}"),
+        ("templates", f"{len(table):,}"),
+        ("slots", f"{len(book.counts):,}, with {book.values:,} distinct values"),
+    ]
+    common = facts("Most common templates with slots", [(f"{count:,}", template) for template, count in templates])
+    show(data, facts(store, rows), _slot_table(book, top), common, as_json=as_json)
+
+
+def augment_command(
+    store: SlotStore,
+    out: StoreOut,
+    top: Annotated[int, typer.Option(help="Number of values per slot to fill in, most frequent first.", min=1)],
+    max_per_template: Annotated[
+        int, typer.Option(help="Maximum number of utterances per template; a random sample beyond that.", min=1)
+    ] = 100,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    split: Split = None,
+    speaker: Speaker = "user",
+    as_json: AsJson = False,
+) -> None:
+    """Fill the templates of a store with the most frequent values of their slots (TaDSE), and write a store.
+
+    Every utterance, original or augmented, is a dialogue of one turn with its intent and slots, in split train.
+
+    Example: `turnwise corpus augment stores/snips --out stores/snips-5 --top 5`
+    """
+    from turnwise.corpus.slots.augmentation import write_augmented
+    from turnwise.corpus.slots.templates import view_for_templates
+
+    with progress_bar() as progress:
+        written, statistics = write_augmented(
+            store,
+            out,
+            top=top,
+            most=max_per_template,
+            seed=seed,
+            split=split,
+            speaker=_speaker(speaker),
+            progress=progress,
+        )
+    data = statistics.as_dict()
+    rows = [
+        ("read", _describe_splits(view_for_templates(store, split))),
+        ("slots", f"{statistics.slot_names:,}, with {statistics.values:,} distinct values"),
+        ("templates", f"{statistics.templates:,}"),
+        ("utterances", f"{statistics.utterances:,}, {statistics.distinct_utterances:,} of them distinct"),
+        ("augmented", f"{statistics.augmented_utterances:,} ({data['utterances_per_template']:.1f} per template)"),
+    ]
+    show({"splits": written.manifest["options"]["splits"], **data}, facts(out, rows), as_json=as_json)
+
+
+def detect_command(
+    store: Annotated[Path | None, typer.Argument(help="Store without slots.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Store to write; an existing one is replaced once complete.")] = None,
+    gazetteer: Annotated[
+        list[Path] | None,
+        typer.Option(help="Store with slots whose values (split train) to learn; repeatable.", metavar="STORE"),
+    ] = None,
+    spacy: Annotated[
+        str | None,
+        typer.Option(help="Use this spaCy model instead, such as en_core_web_lg.", metavar="MODEL"),
+    ] = None,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(help="Store with slots to evaluate on (split test or valid); repeatable.", metavar="STORE"),
+    ] = None,
+    speaker: Speaker = "user",
+    replace: Annotated[bool, typer.Option("--replace", help="Replace slots that the turns already have.")] = False,
+    min_fraction: Annotated[
+        float,
+        typer.Option(help="Learn a value only if at least this fraction of its occurrences are slots.", min=0, max=1),
+    ] = 0.5,
+    min_count: Annotated[int, typer.Option(help="Learn a value only if it is a slot this often.", min=1)] = 2,
+    top: Annotated[int, typer.Option(help="Number of values per slot to show.", min=1)] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Detect slots in a store that has none, with patterns and learnt values or a spaCy model, and write a store.
+
+    Dates, times, money, ordinals and numbers are found by patterns; other values are learnt from stores with slots.
+    `--against` reports agreement with annotated slots; it also works without STORE and `--out`.
+
+    Examples:
+    `turnwise corpus detect stores/clinc150 --out stores/clinc150-slots --gazetteer stores/massive --gazetteer stores/snips`
+
+    `turnwise corpus detect --gazetteer stores/massive --against stores/snips`
+    """
+    if (store is None) != (out is None):
+        raise typer.BadParameter("name both the store to read and the one to write", param_hint="STORE and --out")
+    if store is None and not against:
+        raise typer.BadParameter("name a store to read and --out, or a store with --against", param_hint="STORE")
+    if spacy and gazetteer:
+        raise typer.BadParameter("a spaCy model learns no values: use one or the other", param_hint="--spacy")
+    from turnwise.corpus.slots.built_in import BuiltInDetector
+    from turnwise.corpus.slots.detecting import detect_store
+    from turnwise.corpus.slots.entity_book import EntityBook
+    from turnwise.corpus.slots.scoring import score_detector, view_for_scores
+    from turnwise.corpus.slots.spacy_model import SpacyDetector
+
+    learn_from = gazetteer or []
+    data: dict[str, Any] = {}
+    blocks: list[Table] = []
+    with progress_bar() as progress:
+        views = {str(path): view_for_scores(path, learn_from) for path in against or []}
+        progress("building the detector", 0)
+        detector: Detector = (
+            SpacyDetector(spacy) if spacy else BuiltInDetector.learnt(learn_from, min_fraction, min_count)
+        )
+        if store is not None and out is not None:
+            written, detection = detect_store(
+                store, out, detector, speaker=_speaker(speaker), replace_slots=replace, progress=progress
+            )
+            book = EntityBook.of(written, _speaker(speaker))
+            data = {**detection.as_dict(), "values": book.values, "by_name": _slot_values(book, top)}
+            rows = [
+                ("utterances", f"{detection.utterances:,}, {detection.with_slots:,} of them with a slot"),
+                ("slots", f"{detection.slots:,} with {len(book.counts):,} names and {book.values:,} distinct values"),
+            ]
+            blocks = [facts(out, rows), _slot_table(book, top)]
+        scores = {path: score_detector(view, detector, _speaker(speaker)) for path, view in views.items()}
+    for path, score in scores.items():
+        blocks += _score_tables(path, ", ".join(views[path].splits or ("all dialogues",)), score)
+    data["against"] = {path: score.as_dict() for path, score in scores.items()}
+    show(data, *blocks, as_json=as_json)
+
+
+def _speaker(name: str) -> str | None:
+    return None if name == "any" else name
+
+
+def _describe_splits(corpus: "Corpus") -> str:
+    return f"split {', '.join(corpus.splits)}" if corpus.splits else "all dialogues: the store has no splits"
+
+
+def _slot_values(book: "EntityBook", top: int) -> list[dict[str, Any]]:
+    return [{"name": name, "count": count, "top": dict(book.common(name, top))} for name, count in book.counts.items()]
+
+
+def _slot_table(book: "EntityBook", top: int) -> "Table":
+    rows = [
+        (name, f"{count:,}: " + ", ".join(f"{value} {n:,}" for value, n in book.common(name, top)))
+        for name, count in book.counts.items()
+    ]
+    return facts("Slots and their most frequent values", rows)
+
+
+def _score_tables(path: str, splits: str, score: "DetectorScore") -> "list[Table]":
+    def describe(agreement: "Agreement") -> str:
+        return f"precision {agreement.precision:.1%}, recall {agreement.recall:.1%}, F1 {agreement.f1:.1%}"
+
+    rows = [
+        ("read", f"{splits}: {score.utterances:,} utterances"),
+        ("slots", f"{score.exact.annotated:,} annotated, {score.exact.found:,} detected"),
+        ("exact span", describe(score.exact)),
+        ("overlapping span", describe(score.overlapping)),
+        ("exact span and name", describe(score.named)),
+    ]
+    by_name = [
+        (
+            name,
+            f"{counts.annotated:,}: {counts.exact / counts.annotated:.0%} exact,"
+            f" {counts.overlapping / counts.annotated:.0%} overlapping",
+        )
+        for name, counts in score.by_name.items()
+    ]
+    return [facts(f"Against {path}", rows), facts("Annotated slots and the proportion detected", by_name)]

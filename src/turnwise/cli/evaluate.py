@@ -1,0 +1,186 @@
+"""`turnwise evaluate`, `turnwise compare` and `turnwise annotate`: how good a model is."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from turnwise.cli.options import (
+    AsJson,
+    Compressed,
+    Data,
+    Datasets,
+    EvaluationSeeds,
+    EvaluationSteps,
+    PoolingName,
+    Seed,
+)
+from turnwise.cli.output import facts, message, progress_bar, quiet_transformers, show
+
+if TYPE_CHECKING:
+    from turnwise.evaluation.outcomes import Row
+
+annotate_app = typer.Typer(help="Collect human similarity scores for pairs of texts.", no_args_is_help=True)
+
+
+def evaluate_command(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="minilm, a model folder, a Hugging Face id, sentence-transformers:NAME, glove:FILE, or module:function "
+            "(a Python function from a list of texts to an array)."
+        ),
+    ],
+    data: Data,
+    out: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder for results.json, tables.md, tables.tex and report.html.")
+    ],
+    suite: Annotated[
+        str | None, typer.Option(help="Fill the tables of a paper: dse, dialoguecse, tadse, diaeval, ums.")
+    ] = None,
+    task: Annotated[
+        list[str] | None, typer.Option(help="Instead of a suite: intents, responses, …; repeatable.")
+    ] = None,
+    dataset: Datasets = None,
+    pooling: PoolingName = None,
+    postprocess: Annotated[
+        Literal["whitening", "flow"] | None, typer.Option(help="Post-process the vectors; needs --fit.")
+    ] = None,
+    fit: Annotated[Path | None, typer.Option(help="Store whose texts the post-processing is fitted on.")] = None,
+    compressed: Compressed = False,
+    reranker: Annotated[
+        str | None,
+        typer.Option(help="Re-ranker to use beside the encoder: for the task selection and for scoring candidates."),
+    ] = None,
+    fine_tuning: Annotated[
+        bool | None,
+        typer.Option(
+            help="Run the tasks that fine-tune the encoder; on for a suite, off for tasks.", show_default=False
+        ),
+    ] = None,
+    seeds: EvaluationSeeds = None,
+    steps: EvaluationSteps = None,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate a model with the protocols of the papers, with confidence intervals, next to the published results.
+
+    Finished work is kept in OUT/cache: the same command continues after an interruption.
+
+    Example: `turnwise evaluate minilm --suite dse --data data --out results`
+    """
+    if (suite is None) == (not task):
+        raise typer.BadParameter("name either a suite or one or more tasks", param_hint="--suite / --task")
+    if (postprocess is None) != (fit is None):
+        raise typer.BadParameter("--postprocess and --fit must be used together", param_hint="--postprocess")
+    quiet_transformers()
+    from turnwise.corpus.store import read_corpus
+    from turnwise.evaluation.evaluation_protocols import Effort
+    from turnwise.evaluation.reporting.report import write_report
+    from turnwise.evaluation.results import whence
+    from turnwise.evaluation.runner import evaluate
+    from turnwise.models.loading import load_model, postprocess_model
+    from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
+
+    loaded = load_model(model, pooling, compressed)
+    with progress_bar() as progress:
+        if postprocess is not None and fit is not None:
+            texts = (turn.text for dialogue in read_corpus(fit) for turn in dialogue.turns)
+            loaded = postprocess_model(loaded, postprocess, texts)
+        results = evaluate(
+            loaded,
+            data,
+            suite=suite,
+            tasks=task or (),
+            datasets=dataset or (),
+            out=out,
+            reranker=reranker,
+            fine_tuning=fine_tuning,
+            effort=Effort(seeds, steps),
+            progress=progress,
+        )
+    write_report(results, out)
+    rows = [(f"{row.task}: {row.dataset}, {row.setting}", f"{row.metric} {_interval(row)}") for row in results.rows]
+    written = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    show(written, facts(results.model, rows), as_json=as_json)
+    if not as_json:
+        for name, reason in results.facts["left out"].items():
+            message(f"left out: {name}; {reason}")
+        for entry in results.missing:
+            message(f"missing: {entry['name']} ({entry['wanted_by']}); {whence(entry['home'])}")
+        message(f"tables: {out / 'report.html'}")
+
+
+def _interval(row: "Row") -> str:
+    from turnwise.evaluation.reporting.cells import between, digits_of, number
+
+    digits = digits_of(row.value, row.high)
+    return f"{number(row.value, digits)}  (95%: {between(row.low, row.high, digits)})"
+
+
+def compare_command(
+    results: Annotated[
+        list[Path], typer.Argument(help="Folders written by `evaluate`; each is compared with the first.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Compare models metric by metric: paired bootstrap, corrected for multiple comparisons.
+
+    Example: `turnwise compare results/before results/after`
+    """
+    if len(results) < 2:
+        raise typer.BadParameter("name two or more result folders", param_hint="RESULTS…")
+    from turnwise.evaluation.reporting.compare import compare_all, comparison_json, comparison_text
+
+    comparison = compare_all(results)
+    if as_json:
+        show(comparison_json(comparison), as_json=True)
+    else:
+        typer.echo(comparison_text(comparison))
+
+
+@annotate_app.command("export")
+def annotate_export_command(
+    store: Annotated[Path, typer.Argument(help="Store whose turns have intents or acts.")],
+    out: Annotated[Path, typer.Option(dir_okay=False, help="CSV file for the annotators.")],
+    pairs: Annotated[int, typer.Option(min=3, help="Number of pairs.")] = 300,
+    label: Annotated[Literal["intent", "acts"], typer.Option(help="Label that pairs are sampled by.")] = "intent",
+    model: Annotated[
+        str, typer.Option(help="Encoder whose nearest neighbours make up a third of the pairs.")
+    ] = "minilm",
+    seed: Seed = 0,
+) -> None:
+    """Write candidate pairs for people to rate, as DialogueCSE built its similarity sets.
+
+    Example: `turnwise annotate export store --out pairs.csv --pairs 300`
+    """
+    quiet_transformers()
+    from turnwise.corpus.store import read_corpus
+    from turnwise.evaluation.datasets.construction import labelled_turns
+    from turnwise.models.encoder import Encoder
+    from turnwise.papers.annotation import candidate_pairs, write_pairs
+
+    turns = labelled_turns(read_corpus(store), label)
+    candidates = candidate_pairs(turns, Encoder.load(model), pairs, seed)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_pairs(out, candidates)
+    message(f"wrote {len(candidates)} pairs to {out}; ask annotators for a score from 1 to 5 in the last column")
+
+
+@annotate_app.command("collect")
+def annotate_collect_command(
+    files: Annotated[list[Path], typer.Argument(help="CSV files returned by the annotators.")],
+    out: Annotated[
+        Path, typer.Option(dir_okay=False, help="Similarity set: score, first and second text, separated by tabs.")
+    ],
+) -> None:
+    """Take the median of the annotators' scores and write a similarity set.
+
+    Example: `turnwise annotate collect ann.csv bob.csv eve.csv --out gold.txt`
+    """
+    from turnwise.papers.annotation import collect, write_gold
+
+    pairs = collect(files)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_gold(out, pairs)
+    message(f"wrote {len(pairs)} pairs to {out}")

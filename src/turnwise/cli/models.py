@@ -1,0 +1,298 @@
+"""`turnwise embed`, `export`, `compress` and `coherence`: commands that apply or convert a model."""
+
+import json
+import sys
+from contextlib import redirect_stdout
+from dataclasses import asdict, astuple, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from turnwise.cli.options import (
+    AsJson,
+    Compressed,
+    Datasets,
+    ModelArgument,
+    OptionalData,
+    PoolingName,
+    Speakers,
+    Splits,
+    out_file,
+)
+from turnwise.cli.output import csv_text, facts, lines, message, progress_bar, quiet_transformers, show
+
+if TYPE_CHECKING:
+    from turnwise.evaluation.compressing import Choice
+    from turnwise.models.compression import Compression
+
+#: Formats that `turnwise embed` writes, by engine.
+_EMBED_FORMATS = {"local": (".npy", ".parquet", ".jsonl"), "ray": (".lance",)}
+
+#: Defaults of `turnwise export --format static`.
+_DIMENSIONS, _WORDS, _TEXTS = 256, 10_000, 20_000
+
+
+def embed_command(
+    model: Annotated[
+        str, typer.Argument(help="minilm, a model folder, a Hugging Face id, or any model that `evaluate` accepts.")
+    ],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help="A store, or a .txt (one text per line), .csv, .tsv, .jsonl or .parquet file. With --engine ray: a store, "
+            "a .parquet file or a folder of them, possibly a URI on object storage.",
+        ),
+    ],
+    out: Annotated[
+        str,
+        typer.Option(
+            help="File to write: .npy (array), .parquet or .jsonl (with the texts). With --engine ray: a .lance table, "
+            "possibly a URI on object storage."
+        ),
+    ],
+    column: Annotated[str, typer.Option(help="Text column of a table.")] = "text",
+    split: Splits = None,
+    speaker: Speakers = None,
+    normalise: Annotated[
+        bool | None,
+        typer.Option(help="Normalise vectors to length 1; by default as the model does.", show_default=False),
+    ] = None,
+    max_length: Annotated[int | None, typer.Option(min=1, help="Maximum tokens per text.")] = None,
+    compressed: Compressed = False,
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="Encode in this process or on the workers of a Ray cluster.")
+    ] = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Ray: number of workers; by default the number of GPUs, or cores.")
+    ] = None,
+    block_rows: Annotated[int | None, typer.Option(min=1, help="Ray: texts per block; 16384 by default.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Ray: address of a cluster; by default RAY_ADDRESS, or a temporary local one.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one vector per text, in input order.
+
+    After an interruption the same command continues.
+
+    Example: `turnwise embed minilm stores/our-logs --speaker user --out vectors.parquet`
+    """
+    _check_embed_out(out, engine)
+    for name, value in {"--workers": workers, "--block-rows": block_rows, "--address": address}.items():
+        if engine != "ray" and value is not None:
+            raise typer.BadParameter("needs --engine ray", param_hint=name)
+    options: dict[str, Any] = {"normalise": normalise, "max_length": max_length}
+    if engine == "local":
+        from turnwise.corpus.text_sources import read_texts
+
+        texts = read_texts(Path(source), column, split or (), speaker or ())
+        quiet_transformers()
+        from turnwise.assist.search.embedding.local import embed
+        from turnwise.models.loading import load_model
+        from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
+
+        with progress_bar() as progress:
+            result = embed(load_model(model, compressed=compressed), texts, Path(out), progress=progress, **options)
+    else:
+        quiet_transformers()
+        from turnwise.assist.search.embedding.cluster import BLOCK_ROWS, embed_on_ray
+
+        # Ray reports dead workers on standard output, which is reserved for the result
+        with redirect_stdout(sys.stderr), progress_bar() as progress:
+            result = embed_on_ray(
+                model,
+                source,
+                out,
+                column=column,
+                splits=split or (),
+                speakers=speaker or (),
+                workers=workers,
+                block_rows=block_rows or BLOCK_ROWS,
+                address=address,
+                compressed=compressed,
+                progress=progress,
+                **options,
+            )
+    data = {"out": out, "texts": result.texts, "size": result.size, "resumed": result.resumed}
+    resumed = f", {result.resumed:,} of them by an earlier run" if result.resumed else ""
+    show(data, facts(out, [("texts", f"{result.texts:,}{resumed}"), ("dimensions", str(result.size))]), as_json=as_json)
+
+
+def _check_embed_out(out: str, engine: Literal["local", "ray"]) -> None:
+    if not out.endswith(_EMBED_FORMATS[engine]):
+        other = "ray" if engine == "local" else "local"
+        hint = f"; use --engine {other} for that format" if out.endswith(_EMBED_FORMATS[other]) else ""
+        allowed = " or ".join(_EMBED_FORMATS[engine])
+        raise typer.BadParameter(f"{out} does not end in {allowed}{hint}", param_hint="--out")
+    if "://" not in out and not Path(out).absolute().parent.is_dir():
+        raise typer.BadParameter(f"the folder {Path(out).absolute().parent} does not exist", param_hint="--out")
+
+
+def export_command(
+    model: ModelArgument,
+    out: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder to write: new, or an earlier export of the same format.")
+    ],
+    format: Annotated[
+        Literal["onnx", "onnx-int8", "static"],
+        typer.Option(help="onnx: 32-bit floats; onnx-int8: 8-bit weights; static: a table of token vectors."),
+    ] = "onnx",
+    pooling: PoolingName = None,
+    compressed: Compressed = False,
+    dimensions: Annotated[
+        int | None,
+        typer.Option(help=f"static: dimensions, at most the model's own; {_DIMENSIONS} by default.", min=2),
+    ] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(help="static: store whose frequent words and texts the table is fitted to.")
+    ] = None,
+    words: Annotated[
+        int | None, typer.Option(help=f"static: words of --corpus to add as tokens; {_WORDS:,} by default.", min=0)
+    ] = None,
+    texts: Annotated[
+        int | None, typer.Option(help=f"static: texts of --corpus to fit the table to; {_TEXTS:,} by default.", min=0)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Export a model as an ONNX graph or a static table of token vectors: a folder that every command accepts.
+
+    An ONNX graph is compared with the model before it is written. Exported models cannot be trained further.
+
+    Example: `turnwise export minilm --format onnx-int8 --out minilm-int8`
+    """
+    for name, value in {"--dimensions": dimensions, "--corpus": corpus, "--words": words, "--texts": texts}.items():
+        if value is not None and format != "static":
+            raise typer.BadParameter(f"needs --format static, got {format}", param_hint=name)
+        if name in ("--words", "--texts") and value is not None and corpus is None:
+            raise typer.BadParameter("needs a store, named with --corpus", param_hint=name)
+    quiet_transformers()
+    from turnwise.corpus.store import read_corpus
+    from turnwise.models.distillation import survey
+    from turnwise.models.encoder import Encoder
+    from turnwise.models.export import export
+
+    with progress_bar() as progress:
+        encoder = Encoder.load(model, device="cpu", pooling=pooling, compressed=compressed)
+        static: dict[str, Any] = {"dimensions": dimensions or _DIMENSIONS}
+        if corpus is not None:
+            limits = (_WORDS if words is None else words, _TEXTS if texts is None else texts)
+            static["words"], static["texts"] = survey(read_corpus(corpus), *limits, progress)
+        result = export(encoder, out, format, **static, progress=progress)
+    data = {
+        "folder": str(result.folder),
+        "format": format,
+        "bytes": result.size,
+        "tokens": result.tokens,
+        "greatest_difference": result.difference,
+        "least_cosine": result.cosine,
+    }
+    rows = [("format", format), ("size", f"{result.size / 2**20:,.1f} MiB")]
+    if result.tokens is not None:
+        rows.append(("tokens", f"{result.tokens:,}"))
+    if result.difference is not None:
+        rows.append(("largest difference", f"{result.difference:.2g}"))
+    if result.cosine is not None:
+        rows.append(("lowest cosine", f"{result.cosine:.6f}"))
+    show(data, facts(out, rows), as_json=as_json)
+
+
+def compress_command(
+    model: Annotated[Path, typer.Argument(help="Folder of a model trained on templates (objective tadse).")],
+    data: OptionalData = None,
+    dataset: Datasets = None,
+    weight: Annotated[
+        float | None, typer.Option(min=0, max=1, help="λ itself, instead of selecting it on --dataset.")
+    ] = None,
+    source: Annotated[
+        Literal["given", "detected", "retrieved"] | None, typer.Option(help="Where templates come from.")
+    ] = None,
+    detector: Annotated[
+        Path | None, typer.Option(help="Store written by `corpus detect` whose detector the model should use.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Select λ of TaDSE's semantic compression on validation utterances, or set it, and store it in the model folder.
+
+    Only `turnwise evaluate MODEL --compressed` and `Encoder.load(MODEL, compressed=True)` use it.
+
+    Example: `turnwise compress model --data data --dataset snips --source given`
+
+    Example: `turnwise compress model --weight 0.2 --source detected --detector stores/clinc150-slots`
+    """
+    if weight is not None and dataset:
+        raise typer.BadParameter("λ is either given or selected on a data set", param_hint="--weight / --dataset")
+    if weight is None and source is None and detector is None and not dataset:
+        raise typer.BadParameter("give λ, or a data set to select it on", param_hint="--weight / --dataset")
+    if dataset and data is None:
+        raise typer.BadParameter("name the folder of data sets", param_hint="--data")
+    quiet_transformers()
+    from turnwise.evaluation.compressing import choose_share, set_compression
+
+    curve: dict[float, float] = {}
+    result: Compression | Choice
+    if data is not None and dataset:
+        with progress_bar() as progress:
+            result = choose_share(model, data, dataset, source, detector, progress)
+        curve = result.curve
+    else:
+        result = set_compression(model, share=weight, source=source, detector=detector)
+    points = [{"share": key, "accuracy": value} for key, value in curve.items()]
+    blocks = [facts(model, [("λ", f"{result.share:g}"), ("templates", result.source)])]
+    if curve:
+        rows = [(f"{key:g}", f"{value:.2f}") for key, value in curve.items()]
+        blocks.append(facts("Accuracy on validation utterances by λ", rows))
+    show({"share": result.share, "source": result.source, "curve": points}, *blocks, as_json=as_json)
+    if curve and not as_json and curve[0.0] > curve[result.share]:
+        message("accuracy is higher without compression (λ = 0): leave compression off for this data")
+
+
+def coherence_command(
+    store: Annotated[Path, typer.Argument(help="Store to check.")],
+    model: Annotated[
+        str, typer.Option(help="Re-ranker trained with the deletion task: a model folder or a Hugging Face id.")
+    ],
+    top: Annotated[int, typer.Option(min=1, help="Maximum number of turns to list.")] = 20,
+    threshold: Annotated[float, typer.Option(min=0, max=1, help="List only turns with at least this score.")] = 0.0,
+    split: Splits = None,
+    out: Annotated[Path | None, out_file(".csv", ".jsonl", help="Write the list to this .csv or .jsonl file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the turns of a corpus that seem out of place in their dialogues, most suspicious first.
+
+    The score is the re-ranker's probability that a turn comes from another dialogue, given the turns around it; the
+    previous turn is shown with it. Dialogues of a single turn are skipped.
+
+    Example: `turnwise coherence stores/our-logs --model reranker --top 50 --out suspects.csv`
+    """
+    from turnwise.corpus.store import read_corpus
+
+    corpus = read_corpus(store, splits=split or None)
+    quiet_transformers()
+    from turnwise.models.coherence import Suspect, survey
+    from turnwise.models.reranker import Reranker
+
+    with progress_bar() as progress:
+        progress("loading the re-ranker", 0)
+        result = survey(
+            Reranker.load(model), corpus, top=top, threshold=threshold, total=len(corpus), progress=progress
+        )
+    skipped = f"; {result.passed_over:,} of a single turn skipped" if result.passed_over else ""
+    rows = [("read", f"{result.dialogues:,} dialogues, {result.turns:,} turns scored{skipped}")]
+    blocks = []
+    if out is not None:
+        from turnwise.core.files import write_whole
+
+        if out.suffix == ".csv":
+            text = csv_text([field.name for field in fields(Suspect)], map(astuple, result.suspects))
+        else:
+            text = "".join(json.dumps(asdict(suspect), ensure_ascii=False) + "\n" for suspect in result.suspects)
+        write_whole(out, text)
+        rows.append(("written", f"{out}: {len(result.suspects):,} turns"))
+    else:
+        for suspect in result.suspects:
+            title = f"{suspect.score:.3f}  {suspect.dialogue}, turn {suspect.turn}, {suspect.speaker}"
+            previous = [] if suspect.before is None else [(f"  {suspect.before}", "dim")]
+            blocks.append(lines((title, "bold"), *previous, (f"  {suspect.text}", "")))
+    show(asdict(result), facts(store, rows), *blocks, as_json=as_json)

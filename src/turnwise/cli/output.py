@@ -1,0 +1,96 @@
+"""Terminal output: results go to standard output, progress bars and messages to standard error."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from turnwise.core.progress import Progress
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+
+def show(data: Any, *blocks: "RenderableType", as_json: bool) -> None:
+    """Print a result: `data` as JSON for programs, or `blocks` as text for people, separated by blank lines."""
+    if as_json:
+        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    console = Console()
+    for number, block in enumerate(blocks):
+        if number:
+            console.print()
+        console.print(block)
+
+
+def facts(title: object, rows: Iterable[tuple[str, str]]) -> "Table":
+    """Return a block with a bold title and one line per name and value."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(str(title), "bold"), title_justify="left", show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for name, value in rows:
+        table.add_row(name, Text(value))
+    return table
+
+
+def lines(*parts: tuple[str, str]) -> "RenderableType":
+    """Return a block with one line per text and style, such as `("a title", "bold")`."""
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(*(Text(text, style) for text, style in parts))
+
+
+def message(text: str) -> None:
+    """Print a message to standard error."""
+    typer.echo(text, err=True)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """Yield a progress callback that draws bars on standard error; it draws nothing outside a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True)
+    description = TextColumn("{task.description}")
+    columns = (description, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(what: str, done: int, total: int | None = None) -> None:
+            name, _, _ = what.partition(":")  # the part after the colon changes while the bar advances
+            if name not in tasks:
+                tasks[name] = bars.add_task(what, total=total)
+            bars.update(tasks[name], description=what, completed=done, total=total)
+
+        yield progress
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as CSV with a byte order mark, which spreadsheets need to recognise UTF-8."""
+    file = io.StringIO()
+    file.write("\ufeff")
+    writer = csv.writer(file)
+    writer.writerow(header)
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def quiet_transformers() -> None:
+    """Silence the progress bars and advice of transformers."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()

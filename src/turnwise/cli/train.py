@@ -1,0 +1,133 @@
+"""`turnwise train`, `turnwise recipes` and `turnwise glove`: from conversations to models."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnwise.cli.options import AsJson, Overrides, Splits, TrainingCorpora
+from turnwise.cli.output import facts, message, progress_bar, quiet_transformers, show
+
+
+def train_command(
+    recipe: Annotated[str, typer.Argument(help="Recipe name (see `turnwise recipes`) or YAML file.")],
+    corpus: TrainingCorpora,
+    out: Annotated[Path, typer.Option(help="Model folder to write.")],
+    backbone: Annotated[
+        str | None, typer.Option(help="Starting point: minilm, a model folder or a Hugging Face id.")
+    ] = None,
+    settings: Overrides = None,
+    split: Splits = None,
+    probe: Annotated[
+        Path | None, typer.Option(help="Folder with held-out data to evaluate on before, during and after training.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint in OUT.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard event files.")] = False,
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder for tokenised texts, shared by runs over the same corpus.")
+    ] = None,
+    process_timeout: Annotated[
+        float,
+        typer.Option(help="With several processes: seconds without a heartbeat before one counts as lost.", min=1),
+    ] = 600,
+    as_json: AsJson = False,
+) -> None:
+    """Train an encoder on conversations, or a re-ranker if the recipe has response selection.
+
+    Example: `turnwise train dse --corpus sample --split train --probe sample --out model --set steps=50`
+
+    Example: `turnwise train ums --corpus sample --split train --probe sample --out reranker`
+
+    Example, on four GPUs: `torchrun --nproc-per-node 4 -m turnwise train dse --corpus store --out model`
+
+    After an interruption the same command with `--resume` continues and ends with the same weights.
+    """
+    quiet_transformers()
+    from turnwise.corpus.store import read_corpus
+    from turnwise.evaluation.probe import make_probe
+    from turnwise.training.loop import train
+    from turnwise.training.processes import writes
+    from turnwise.training.recipe import load_recipe
+
+    loaded = load_recipe(recipe, [*(settings or []), *([f"backbone={backbone}"] if backbone else [])])
+    measure = make_probe(probe, loaded.reranks) if probe else None
+    if loaded.keep_best and measure is None:
+        message(f"keep_best={loaded.keep_best} has no effect without --probe: the last model is kept")
+    with progress_bar() as progress:
+        train(
+            loaded,
+            read_corpus(*corpus, splits=split or None),
+            out,
+            resume=resume,
+            probe=measure,
+            progress=progress,
+            tensorboard=tensorboard,
+            cache=cache,
+            longest_wait=process_timeout,
+        )
+    if not writes():
+        return
+    records = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    steps = [record for record in records if "loss" in record]
+    probes = [record for record in records if any(name.startswith("probe.") for name in record)]
+    rows = []
+    if steps:
+        rows = [("steps", f"{steps[-1]['step']:,}"), ("loss", f"{steps[0]['loss']:.3f} → {steps[-1]['loss']:.3f}")]
+    for name in probes[0] if probes else ():
+        if name != "step":
+            before, after = probes[0][name], probes[-1][name]
+            rows.append((name.removeprefix("probe."), f"{before:.2f} → {after:.2f} ({after - before:+.2f})"))
+    data = {"model": str(out), "last": steps[-1] if steps else None, "probes": probes}
+    show(data, facts(out, rows), as_json=as_json)
+
+
+def recipes_command(
+    name: Annotated[str | None, typer.Argument(help="Recipe to print in full.")] = None,
+) -> None:
+    """List the packaged recipes: NAME-paper has the settings of a paper, NAME is what we recommend."""
+    from turnwise.training.recipe import load_recipe
+    from turnwise.training.recipes import packaged
+
+    if name:
+        typer.echo(load_recipe(name).to_yaml(), nl=False)
+    else:
+        show(None, facts("Recipes", [(each, load_recipe(each).describes) for each in packaged()]), as_json=False)
+
+
+def glove_command(
+    corpus: TrainingCorpora,
+    out: Annotated[Path, typer.Option(dir_okay=False, help="File of word vectors to write.")],
+    split: Splits = None,
+    dimensions: Annotated[int, typer.Option(min=1, help="Dimensions of the word vectors.")] = 100,
+    window: Annotated[int, typer.Option(min=1, help="Maximum distance of two words in a turn.")] = 10,
+    min_count: Annotated[int, typer.Option(min=1, help="Ignore words that occur less often.")] = 5,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over all word pairs.")] = 15,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Train GloVe word vectors on conversations, for the baseline that averages them.
+
+    Example: `turnwise glove --corpus store --split train --out vectors.txt`, then `turnwise evaluate glove:vectors.txt …`
+    """
+    from turnwise.corpus.store import read_corpus
+    from turnwise.training.word_vectors import train_word_vectors
+
+    with progress_bar() as progress:
+        result = train_word_vectors(
+            read_corpus(*corpus, splits=split or None),
+            out,
+            size=dimensions,
+            window=window,
+            least=min_count,
+            epochs=epochs,
+            seed=seed,
+            progress=progress,
+        )
+    data = {"vectors": str(out), "words": result.words, "pairs": result.pairs, "losses": list(result.losses)}
+    rows = [
+        ("words", f"{result.words:,} that occur at least {min_count} times"),
+        ("pairs", f"{result.pairs:,}"),
+        ("loss", f"{result.losses[0]:.4f} → {result.losses[-1]:.4f}"),
+    ]
+    show(data, facts(out, rows), as_json=as_json)
