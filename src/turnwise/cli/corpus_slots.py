@@ -209,12 +209,8 @@ def _score_tables(path: str, splits: str, score: "DetectorScore") -> "list[Table
         ("overlapping span", describe(score.overlapping)),
         ("exact span and name", describe(score.named)),
     ]
-    by_name = [
-        (
-            name,
-            f"{counts.annotated:,}: {counts.exact / counts.annotated:.0%} exact,"
-            f" {counts.overlapping / counts.annotated:.0%} overlapping",
-        )
-        for name, counts in score.by_name.items()
-    ]
+    by_name = []
+    for name, counts in score.by_name.items():
+        exact, overlapping = counts.exact / counts.annotated, counts.overlapping / counts.annotated
+        by_name.append((name, f"{counts.annotated:,}: {exact:.0%} exact, {overlapping:.0%} overlapping"))
     return [facts(f"Against {path}", rows), facts("Annotated slots and the proportion detected", by_name)]

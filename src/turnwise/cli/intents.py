@@ -238,7 +238,7 @@ def report_command(
 
     Example: `turnwise intents report intents --out report.html`
     """
-    options = {
+    options: dict[str, Any] = {
         "model": model,
         "head": head,
         "neighbours": neighbours,
