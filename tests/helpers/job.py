@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-
 from turnwise.cli.terminal import quiet
+
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.store import read_corpus
 from turnwise.training import checkpoint, watch

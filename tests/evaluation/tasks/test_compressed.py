@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turnwise.cli.compress import _SOURCES
 from typer.testing import CliRunner
 
 from tests.helpers.drawn import Drawn
 from tests.helpers.tiny import corpus, folder, recipe
 from turnwise import Dialogue, Turn, train
 from turnwise.cli import app
-from turnwise.cli.compress import _SOURCES
 from turnwise.core.dialogue import USER, Slot
 from turnwise.corpus.slots.built_in import BuiltInDetector
 from turnwise.corpus.slots.detecting import detect_store

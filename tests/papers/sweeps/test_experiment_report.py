@@ -10,9 +10,9 @@ from zlib import crc32
 
 import numpy as np
 import pytest
+from turnwise.cli.terminal import print_figures
 
 from tests.helpers.pointed import MEMBERS, outcomes, point, results
-from turnwise.cli.terminal import print_figures
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.results import Results
 from turnwise.papers.sweeps.points import Point
