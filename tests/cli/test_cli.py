@@ -153,7 +153,7 @@ def test_the_sample_is_the_same_bytes_for_the_same_seed(sample: Path, tmp_path: 
         (["corpus", "import", "jsonl"], 2, "Missing argument"),
         (["corpus", "stats", "."], 1, "is not a store"),
         (["corpus", "fetch", "table"], 2, "nothing to fetch"),
-        (["corpus", "fetch", "frames", "--accept-licence"], 1, "cannot be fetched by a program"),
+        (["corpus", "fetch", "frames", "--accept-licence"], 1, "cannot be downloaded automatically"),
         (["corpus", "fetch", "multiwoz"], 1, "--accept-licence"),
         (["corpus", "sample", "--out", "x", "--dialogues", "0"], 2, "Invalid value"),
         (["bench", "import", "--data", "nowhere"], 1, "is not there"),

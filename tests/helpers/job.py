@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from turnwise.cli.terminal import quiet
 
+from turnwise.cli.output import quiet_transformers
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.store import read_corpus
 from turnwise.training import checkpoint, watch
@@ -78,7 +78,7 @@ def _member(rank: int, world: int, port: int, said: Path, task: Callable[..., No
     os.environ.update({"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"})
     with said.open("w") as file:
         os.dup2(file.fileno(), 2)
-    quiet()
+    quiet_transformers()
     try:
         task(rank, *arguments)
     except TurnwiseError as error:

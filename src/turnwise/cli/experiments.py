@@ -178,11 +178,11 @@ def _parse_ratios(text: str) -> list[float]:
 
 
 def _show_points(points: "Sequence[Point]", out: Path, as_json: bool, title: str = "") -> None:
-    show(json.loads((out / "results.json").read_text(encoding="utf-8")), _metric_lines(points, title), as_json=as_json)
+    show(json.loads((out / "results.json").read_text(encoding="utf-8")), metric_lines(points, title), as_json=as_json)
     message(f"tables and curves: {out / 'report.html'}")
 
 
-def _metric_lines(points: "Sequence[Point]", title: str) -> "RenderableType":
+def metric_lines(points: "Sequence[Point]", title: str) -> "RenderableType":
     """One block per metric with one line per point, which fits any terminal width."""
     from turnwise.papers.sweeps.report import figure_lines
 

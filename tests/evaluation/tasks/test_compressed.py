@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turnwise.cli.compress import _SOURCES
 from typer.testing import CliRunner
 
 from tests.helpers.drawn import Drawn
@@ -526,7 +525,7 @@ def rows(folder: Path) -> dict[tuple[str, str], float]:
 
 
 def test_a_share_is_set_and_shown(model: Path, detected: tuple[Path, Path]) -> None:
-    printed = run("compress", model, "--share", 0.35, "--source", "detected", "--detector", detected[1])
+    printed = run("compress", model, "--weight", 0.35, "--source", "detected", "--detector", detected[1])
     assert printed.split()[-4:] == ["λ", "0.35", "templates", "detected"]
     assert json.loads(run("compress", model, "--source", "given", "--json")) == {
         "share": 0.35,
@@ -549,11 +548,11 @@ def test_a_curve_is_shown_and_where_compression_is_no_help_it_is_said(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--share", "0.2", "--dataset", "sample"), "either given or chosen on a data set"),
-        ((), "say which λ"),
-        (("--dataset", "sample"), "say where the data sets are"),
-        (("--source", "guessed"), "choose from given, detected, retrieved"),
-        (("--share", "1.5"), "'--share'"),
+        (("--weight", "0.2", "--dataset", "sample"), "either given or selected on a data set"),
+        ((), "give λ, or a data set"),
+        (("--dataset", "sample"), "name the folder of data sets"),
+        (("--source", "guessed"), "is not one of 'given', 'detected', 'retrieved'"),
+        (("--weight", "1.5"), "'--weight'"),
     ],
 )
 def test_a_wrong_command_line_is_told_before_anything_is_loaded(options: tuple[str, ...], said: str) -> None:
@@ -571,13 +570,8 @@ def test_what_cannot_be_is_told_and_changes_nothing(
     assert kept(model) == before
     shutil.rmtree(model / "compression")
     told = "only a model trained on templates"
-    assert told in run("compress", model, "--share", 0.2, code=1)
+    assert told in run("compress", model, "--weight", 0.2, code=1)
     assert told in run(*given_of, "sample", code=1)
     where = ("--task", "geometry", "--data", data, "--out", tmp_path / "out")
     assert told in run("evaluate", model, "--compressed", *where, code=1)
     assert not (tmp_path / "out").exists()
-
-
-def test_the_command_knows_the_sources() -> None:
-    """It names them by itself, so that a wrong one is told before torch is imported."""
-    assert _SOURCES == SOURCES

@@ -10,9 +10,10 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-from turnwise.cli.terminal import print_figures
 
 from tests.helpers.pointed import MEMBERS, outcomes, point, results
+from turnwise.cli.experiments import metric_lines
+from turnwise.cli.output import show
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.results import Results
 from turnwise.papers.sweeps.points import Point
@@ -165,7 +166,7 @@ def test_the_terminal_shows_the_figures_and_takes_no_name_for_markup(
     shown = [point("kind=[bold]", {}, 0.4), point("b", place(16), None, failure="the loss is nan")]
     heads, lines = figure_lines(shown)
     for title in ("", "a [red] one"):
-        print_figures(shown, title)
+        show(None, metric_lines(shown, title), as_json=False)
         printed = [re.split(" {2,}", line.strip()) for line in capsys.readouterr().out.splitlines()]
         below = [
             cells

@@ -13,9 +13,9 @@ import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from turnwise.cli.soup import soup_command
 from typer.testing import CliRunner
 
+from turnwise.cli.experiments import soup_command
 from turnwise.corpus.synthetic.sample_folder import write_sample
 from turnwise.evaluation import runner as evaluating
 from turnwise.evaluation.evaluation_protocols import Effort

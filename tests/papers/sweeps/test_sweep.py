@@ -13,10 +13,10 @@ import torch
 import typer
 import yaml
 from safetensors.torch import load_file
-from turnwise.cli.sweep import sweep_command
 from typer.testing import CliRunner
 
 from tests.helpers.tiny import backbone, corpus, recipe
+from turnwise.cli.experiments import sweep_command
 from turnwise.corpus.store import Corpus, read_corpus
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.runner import EvaluationError, evaluate
