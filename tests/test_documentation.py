@@ -5,12 +5,15 @@ from pathlib import Path
 
 from typer.main import get_command
 
+from turnwise import register_extensions
 from turnwise.cli import app
-from turnwise.evaluation.evaluation_protocols import PROTOCOLS, TASKS
+from turnwise.evaluation.evaluation_protocols import PROTOCOLS, task_names
+from turnwise.evaluation.suites import SUITES
 from turnwise.objectives.registry import OBJECTIVES
-from turnwise.papers.suites import SUITES
 from turnwise.papers.sweeps.sweep import packaged_sweeps
 from turnwise.training.recipe import Recipe
+
+register_extensions()
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -27,7 +30,7 @@ def test_every_data_set_is_listed() -> None:
 def test_every_suite_and_task_is_told() -> None:
     told = (DOCS / "evaluation.md").read_text(encoding="utf-8")
     assert [suite for suite in SUITES if f"`{suite}`" not in told] == []
-    assert [task for task in TASKS if task not in told] == []
+    assert [task for task in task_names() if task not in told] == []
     assert [suite for suite in SUITES if not (DOCS / "results" / f"{suite}.md").is_file()] == []
 
 

@@ -51,15 +51,28 @@ __all__ = [
     "import_corpus",
     "load_recipe",
     "read_corpus",
+    "register_extensions",
     "train",
 ]
+
+
+def register_extensions() -> None:
+    """Register the papers' suites and the applications' tasks with `evaluation`.
+
+    `turnwise.evaluate` and the command line do this; it is needed before calling functions of `turnwise.evaluation` directly.
+    """
+    from turnwise.assist import evaluation_tasks
+    from turnwise.papers import registration
+
+    registration.register()
+    evaluation_tasks.register()
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'turnwise' has no attribute {name!r}")
     if name == "evaluate":
-        importlib.import_module("turnwise.papers.baselines")  # registers models and post-processors
+        register_extensions()
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

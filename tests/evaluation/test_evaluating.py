@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from turnwise.evaluation.runner import EvaluationError, evaluate
+from turnwise import evaluate
+from turnwise.evaluation.runner import EvaluationError
 from turnwise.models.loading import wrap_model
 
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turnwise import evaluate
 from turnwise.corpus.synthetic.sample_folder import write_sample
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.outcomes import Outcome, lower_is_better
 from turnwise.evaluation.results import Results, ResultsError
-from turnwise.evaluation.runner import evaluate
-from turnwise.evaluation.summaries import SUMMARIES, Summarised, summarise
-from turnwise.papers.suites import SUITES, Average
+from turnwise.evaluation.summaries import Summarised, summarise
+from turnwise.papers.suites import PAPER_SUITES, SUMMARIES, Average
 
 PROBED = "frozen encoder, MLP"
 
@@ -61,7 +61,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", PAPER_SUITES)
 def test_the_parts_are_what_the_tasks_emit(suite: str, world: Path) -> None:
     """Those that need no fine-tuning: held against figures of a model on the sample world."""
     measured = evaluate(letters, world, suite=suite, effort=Effort(seeds=1, steps=1), fine_tuning=False, pictures=False)
@@ -81,7 +81,7 @@ def test_a_re_ranker_is_summed_up_too(world: Path) -> None:
 
 
 def test_dse_is_summed_up_by_the_columns_of_its_table_6() -> None:
-    table = next(table for table in SUITES["dse"].tables if table.printed.number == "Table 6")
+    table = next(table for table in PAPER_SUITES["dse"].tables if table.printed.number == "Table 6")
     columns = [table.cells("", column) for column in table.printed.columns]
     averages = [{(key[0], key[2], key[3]) for key in cell.keys} for cell in columns if isinstance(cell, Average)]
     assert [set(summary.parts) for summary in SUMMARIES["dse"]] == averages
@@ -89,7 +89,7 @@ def test_dse_is_summed_up_by_the_columns_of_its_table_6() -> None:
 
 
 def test_every_suite_has_summaries_whose_metrics_agree_on_what_is_better() -> None:
-    assert SUMMARIES.keys() == SUITES.keys()
+    assert SUMMARIES.keys() == PAPER_SUITES.keys()
     for summaries in SUMMARIES.values():
         assert len({summary.name for summary in summaries}) == len(summaries)
         for summary in summaries:

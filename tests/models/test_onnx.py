@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.families import FAMILIES, LONGEST, WORDS, sequences
+from turnwise import evaluate
 from turnwise.core.dialogue import Turn
 from turnwise.corpus.store import read_corpus
-from turnwise.evaluation.runner import evaluate
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.compose import ROLE_TOKENS
 from turnwise.models.backbone.onnx import GRAPH, OnnxBackbone

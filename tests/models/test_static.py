@@ -17,10 +17,10 @@ from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 from tests.helpers.families import FAMILIES, WORDS
+from turnwise import evaluate
 from turnwise.cli import app
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import read_corpus
-from turnwise.evaluation.runner import evaluate
 from turnwise.models import distillation as distilling
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.pooling import POOLINGS, Pooling

@@ -8,7 +8,7 @@ from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.outcomes import Outcome, Row
 from turnwise.evaluation.results import Results
 from turnwise.papers.paper_tables import fill
-from turnwise.papers.suites import SUITES
+from turnwise.papers.suites import PAPER_SUITES
 
 PUBLIC = ("clinc150", "banking77", "snips", "hwu64")
 
@@ -18,7 +18,7 @@ def filled(
 ) -> Results:
     results = Results("some model", suite)
     results.add(outcomes)
-    fill(results, SUITES[suite], datasets or {}, "", Effort())
+    fill(PAPER_SUITES[suite], results, datasets or {}, "", Effort())
     return results
 
 

@@ -74,13 +74,12 @@ def evaluate_command(
     if (postprocess is None) != (fit is None):
         raise typer.BadParameter("--postprocess and --fit must be used together", param_hint="--postprocess")
     quiet_transformers()
+    from turnwise import evaluate
     from turnwise.corpus.store import read_corpus
     from turnwise.evaluation.evaluation_protocols import Effort
     from turnwise.evaluation.reporting.report import write_report
     from turnwise.evaluation.results import whence
-    from turnwise.evaluation.runner import evaluate
     from turnwise.models.loading import load_model, postprocess_model
-    from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 
     loaded = load_model(model, pooling, compressed)
     with progress_bar() as progress:

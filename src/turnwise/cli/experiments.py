@@ -76,12 +76,14 @@ def sweep_command(
     Example: `turnwise sweep dse --grid learning_rate=3e-6,3e-5 --corpus store --suite dse --data data --out sweep`
     """
     quiet_transformers()
+    from turnwise import register_extensions
     from turnwise.corpus.store import read_corpus
     from turnwise.evaluation.evaluation_protocols import Effort
     from turnwise.papers.sweeps.sweep import SweepError, load_sweep
     from turnwise.papers.sweeps.sweeping import run_sweep
     from turnwise.training.errors import TrainingInterruptedError
 
+    register_extensions()
     suites = (suite or ()) if suite or task else None
     sweep = load_sweep(recipe, grid or (), settings or (), suites, variant or None)
     try:
@@ -140,11 +142,13 @@ def soup_command(
     if (dataset or seeds or steps or fine_tuning) and not (suite or task):
         raise typer.BadParameter("name what to evaluate", param_hint="--suite / --task")
     quiet_transformers()
+    from turnwise import register_extensions
     from turnwise.evaluation.evaluation_protocols import Effort
     from turnwise.papers.sweeps.soup import soup_curve, write_soup, write_soups
 
     with progress_bar() as progress:
         if data is not None and (suite or task):
+            register_extensions()
             points = soup_curve(
                 first,
                 second,

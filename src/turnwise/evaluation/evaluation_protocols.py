@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from turnwise.assist.intents.abstention_task import abstain
-from turnwise.assist.responses.selection_task import select
 from turnwise.core.progress import Progress
 from turnwise.core.types import SupportsEncode, SupportsScore
 from turnwise.evaluation.datasets.actions import ACTION_DATASETS
@@ -20,6 +18,7 @@ from turnwise.evaluation.datasets.questions import QUESTION_DATASETS
 from turnwise.evaluation.datasets.similarity import SIMILARITY_DATASETS
 from turnwise.evaluation.datasets.triplets import TRIPLET_DATASETS
 from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.coherence import coherence, heads_of
 from turnwise.evaluation.tasks.compressed import compressed_geometry, compressed_intents
 from turnwise.evaluation.tasks.finetuned import (
@@ -82,6 +81,7 @@ class Protocol:
             vectors of templates besides, or both vectors and a re-ranker's scores.
         run: judges a model on a data set.
         timed: whether it measures time, too: it is then given a model that keeps no vectors.
+        add_plots: adds plots of its metrics to the results.
     """
 
     task: str
@@ -89,6 +89,7 @@ class Protocol:
     needs: Literal["vectors", "scores", "heads", "weights", "templates", "both"]
     run: Run
     timed: bool = False
+    add_plots: Callable[[Results], None] | None = None
 
     def suits(self, model: ModelUnderTest) -> bool:
         """Whether a model has what it takes."""
@@ -105,22 +106,24 @@ class Protocol:
 # ---- what a model has: a protocol is run only on models that suit it
 
 
-def _vectors(model: ModelUnderTest) -> SupportsEncode:
+def encoder_of(model: ModelUnderTest) -> SupportsEncode:
+    """Return the encoder of a model that a protocol with `needs` 'vectors' or 'both' is run on."""
     assert model.encoder is not None
     return model.encoder
 
 
-def _scorer(model: ModelUnderTest) -> SupportsScore:
+def scorer_of(model: ModelUnderTest) -> SupportsScore:
+    """Return the re-ranker of a model that a protocol with `needs` 'both' is run on."""
     assert model.scorer is not None
     return model.scorer
 
 
 def _scores(model: ModelUnderTest) -> SupportsEncode | SupportsScore:
-    return model.scorer or _vectors(model)
+    return model.scorer or encoder_of(model)
 
 
 def _heads(model: ModelUnderTest) -> SupportsEncode | SupportsCoherence:
-    return cast(SupportsCoherence, model.scorer) if heads_of(model.scorer) else _vectors(model)
+    return cast(SupportsCoherence, model.scorer) if heads_of(model.scorer) else encoder_of(model)
 
 
 def _weights(model: ModelUnderTest) -> Encoder:
@@ -137,15 +140,15 @@ def _cut(settings: FineTuning, effort: Effort) -> FineTuning:
 
 def _scope(model: ModelUnderTest, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
     seeds = effort.seeds or 10
-    outcomes = detect_out_of_scope(_vectors(model), data, seeds=seeds)
+    outcomes = detect_out_of_scope(encoder_of(model), data, seeds=seeds)
     return outcomes + (
-        detect_out_of_scope(_vectors(model), data, seeds=seeds, authors=True) if data.out_of_scope.train else []
+        detect_out_of_scope(encoder_of(model), data, seeds=seeds, authors=True) if data.out_of_scope.train else []
     )
 
 
 def _answers(model: ModelUnderTest, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
-    random = rank_answers(_vectors(model), data.pairs, data.name)
-    return random + rank_answers(_vectors(model), data.pairs, data.name, pool="chunks")
+    random = rank_answers(encoder_of(model), data.pairs, data.name)
+    return random + rank_answers(encoder_of(model), data.pairs, data.name, pool="chunks")
 
 
 def _tuned_responses(model: ModelUnderTest, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
@@ -167,7 +170,8 @@ def _longest(dataset: str) -> int:
     return 50 if dataset.endswith(("_ecd", "_mdc")) else 100
 
 
-def _with_scope(data: Path | None) -> Mapping[str, Dataset[Any]]:
+def out_of_scope_datasets(data: Path | None) -> Mapping[str, Dataset[Any]]:
+    """Return the intent data sets that have out-of-scope utterances."""
     return {
         name: dataset
         for name, dataset in intent_datasets(data).items()
@@ -185,19 +189,20 @@ def _always(known: Mapping[str, Dataset[Any]]) -> Catalogue:
     return lambda data: known
 
 
+#: The registered protocols by name.
 PROTOCOLS: dict[str, Protocol] = {
     "prototypes": Protocol(
         "intents",
         intent_datasets,
         "vectors",
-        lambda model, data, effort, progress: prototype_intents(_vectors(model), data, seeds=effort.seeds or 10),
+        lambda model, data, effort, progress: prototype_intents(encoder_of(model), data, seeds=effort.seeds or 10),
     ),
     "nearest": Protocol(
         "intents",
         intent_datasets,
         "vectors",
         lambda model, data, effort, progress: nearest_intents(
-            _vectors(model), data, neighbours=NEIGHBOURS, marks=model.marks
+            encoder_of(model), data, neighbours=NEIGHBOURS, marks=model.marks
         ),
     ),
     "compressed nearest": Protocol(
@@ -205,14 +210,14 @@ PROTOCOLS: dict[str, Protocol] = {
         intent_datasets,
         "templates",
         lambda model, data, effort, progress: compressed_intents(
-            _vectors(model), model.templates, data, marks=model.marks
+            encoder_of(model), model.templates, data, marks=model.marks
         ),
     ),
     "logistic": Protocol(
         "intents",
         intent_datasets,
         "vectors",
-        lambda model, data, effort, progress: logistic_intents(_vectors(model), data),
+        lambda model, data, effort, progress: logistic_intents(encoder_of(model), data),
     ),
     "fine-tuned intents": Protocol(
         "intents",
@@ -222,21 +227,13 @@ PROTOCOLS: dict[str, Protocol] = {
             _weights(model), data, seeds=effort.seeds or 10, settings=_cut(INTENTS, effort), progress=progress
         ),
     ),
-    "out-of-scope": Protocol("out-of-scope", _with_scope, "vectors", _scope),
-    "abstention": Protocol(
-        "abstention",
-        _with_scope,
-        "vectors",
-        lambda model, data, effort, progress: abstain(
-            _vectors(model), data, seeds=effort.seeds or 10, progress=progress
-        ),
-    ),
+    "out-of-scope": Protocol("out-of-scope", out_of_scope_datasets, "vectors", _scope),
     "answers": Protocol("responses", _always(QUESTION_DATASETS), "vectors", _answers),
     "histories": Protocol(
         "responses",
         candidate_datasets,
         "vectors",
-        lambda model, data, effort, progress: rank_responses(_vectors(model), data.test, data.name),
+        lambda model, data, effort, progress: rank_responses(encoder_of(model), data.test, data.name),
     ),
     "fine-tuned responses": Protocol("responses", _always(QUESTION_DATASETS), "weights", _tuned_responses),
     "candidates": Protocol(
@@ -250,15 +247,6 @@ PROTOCOLS: dict[str, Protocol] = {
         candidate_datasets,
         "scores",
         lambda model, data, effort, progress: rerank_adversarial(_scores(model), data.test, data.name),
-    ),
-    "selection": Protocol(
-        "selection",
-        candidate_datasets,
-        "both",
-        lambda model, data, effort, progress: select(
-            _vectors(model), _scorer(model), data.test, data.name, progress=progress
-        ),
-        timed=True,
     ),
     "coherence": Protocol(
         "coherence",
@@ -278,45 +266,55 @@ PROTOCOLS: dict[str, Protocol] = {
         "actions",
         _always(ACTION_DATASETS),
         "vectors",
-        lambda model, data, effort, progress: probe_actions(_vectors(model), data, steps=effort.steps),
+        lambda model, data, effort, progress: probe_actions(encoder_of(model), data, steps=effort.steps),
     ),
     "probed inference": Protocol(
         "inference",
         _always(INFERENCE_DATASETS),
         "vectors",
-        lambda model, data, effort, progress: probe_inference(_vectors(model), data, steps=effort.steps),
+        lambda model, data, effort, progress: probe_inference(encoder_of(model), data, steps=effort.steps),
     ),
     "retrieval": Protocol(
         "retrieval",
         retrieval_datasets,
         "vectors",
-        lambda model, data, effort, progress: retrieve(_vectors(model), data, max_length=_longest(data.name)),
+        lambda model, data, effort, progress: retrieve(encoder_of(model), data, max_length=_longest(data.name)),
     ),
     "similarity": Protocol(
         "sts",
         _always(SIMILARITY_DATASETS),
         "vectors",
-        lambda model, data, effort, progress: correlate(_vectors(model), data, max_length=_longest(data.name)),
+        lambda model, data, effort, progress: correlate(encoder_of(model), data, max_length=_longest(data.name)),
     ),
     "closeness": Protocol(
-        "nli", _always(TRIPLET_DATASETS), "vectors", lambda model, data, effort, progress: nearer(_vectors(model), data)
+        "nli",
+        _always(TRIPLET_DATASETS),
+        "vectors",
+        lambda model, data, effort, progress: nearer(encoder_of(model), data),
     ),
     "geometry": Protocol(
-        "geometry", intent_datasets, "vectors", lambda model, data, effort, progress: geometry(_vectors(model), data)
+        "geometry", intent_datasets, "vectors", lambda model, data, effort, progress: geometry(encoder_of(model), data)
     ),
     "compressed geometry": Protocol(
         "geometry",
         intent_datasets,
         "templates",
-        lambda model, data, effort, progress: compressed_geometry(_vectors(model), model.templates, data),
+        lambda model, data, effort, progress: compressed_geometry(encoder_of(model), model.templates, data),
     ),
     "isotropy": Protocol(
         "geometry",
         conversation_datasets,
         "vectors",
-        lambda model, data, effort, progress: isotropy(_vectors(model), data),
+        lambda model, data, effort, progress: isotropy(encoder_of(model), data),
     ),
 }
 
-#: The tasks, in the order in which reports have them.
-TASKS = tuple(dict.fromkeys(protocol.task for protocol in PROTOCOLS.values()))
+
+def register_protocol(name: str, protocol: Protocol) -> None:
+    """Make a protocol available to `evaluate`; registering it again replaces it."""
+    PROTOCOLS[name] = protocol
+
+
+def task_names() -> tuple[str, ...]:
+    """Return the tasks of all registered protocols, in the order in which reports list them."""
+    return tuple(dict.fromkeys(protocol.task for protocol in PROTOCOLS.values()))

@@ -13,14 +13,12 @@ from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.slots.detector import DetectorError
 from turnwise.evaluation.datasets.construction import ConstructionError
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
-from turnwise.evaluation.evaluation_protocols import PROTOCOLS, TASKS, Effort, Protocol
+from turnwise.evaluation.evaluation_protocols import PROTOCOLS, Effort, Protocol, task_names
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.results import Results, read_outcomes, taken_with, write_outcomes
+from turnwise.evaluation.suites import SUITES, Suite
 from turnwise.models.loading import ModelUnderTest, load_model, with_reranker, wrap_model
 from turnwise.models.vector_cache import VectorCache
-from turnwise.papers.paper_tables import fill
-from turnwise.papers.plots import chart, draw
-from turnwise.papers.suites import SUITES, Suite
 from turnwise.training.errors import TrainingError
 from turnwise.version import __version__
 
@@ -116,20 +114,17 @@ def evaluate(
         "seeds": "0 to runs - 1 in every protocol that draws; 0 elsewhere",
     }
     if wanted is not None:
-        fill(
-            results,
-            wanted,
-            {(job.protocol.task, job.dataset.name): job.dataset for job in jobs},
-            subject.remark,
-            effort,
-        )
+        used = {(job.protocol.task, job.dataset.name): job.dataset for job in jobs}
+        wanted.add_tables(results, used, subject.remark, effort)
         if pictures:
-            used = {job.dataset.name for job in jobs}
-            draw(
-                wanted.name, runner.model, lambda work, each: runner.load(work, each) if each in used else None, results
+            names = {job.dataset.name for job in jobs}
+            wanted.add_plots(
+                runner.model, lambda work, each: runner.load(work, each) if each in names else None, results
             )
     if pictures:
-        chart(results)
+        for add_plots in dict.fromkeys(job.protocol.add_plots for job in jobs):
+            if add_plots is not None:
+                add_plots(results)
     return results
 
 
@@ -211,12 +206,12 @@ class _Runner:
 
     def suite_jobs(self, suite: Suite, results: Results) -> Iterator[_Job]:
         """What a suite runs on what is there; what is not there is written down, with where to get it."""
-        for work in suite.work:
+        for work in suite.steps:
             protocol = PROTOCOLS[work.protocol]
             if not self._expected(protocol):
                 continue
             known = self._catalogue(protocol)
-            for name in (*work.datasets, *work.instead):
+            for name in (*work.datasets, *work.alternatives):
                 dataset = known.get(name)
                 if dataset is not None and dataset.present(self._data):
                     yield _Job(work.protocol, protocol, dataset)
@@ -227,8 +222,8 @@ class _Runner:
     def task_jobs(self, tasks: Sequence[str]) -> Iterator[_Job]:
         """Every protocol of some tasks, on every data set that is there."""
         for task in tasks:
-            if task not in TASKS:
-                raise EvaluationError(f"there is no task {task!r}: choose from {', '.join(TASKS)}")
+            if task not in task_names():
+                raise EvaluationError(f"there is no task {task!r}: choose from {', '.join(task_names())}")
             before = 0
             for name, protocol in PROTOCOLS.items():
                 if protocol.task != task or not self._expected(protocol):

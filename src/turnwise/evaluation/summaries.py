@@ -14,60 +14,7 @@ import numpy.typing as npt
 from turnwise.evaluation.outcomes import COUNTS, Outcome, lower_is_better, mean_drawings
 from turnwise.evaluation.results import Results, ResultsError
 from turnwise.evaluation.statistics import interval
-
-#: A figure on whatever data set: task, setting, metric.
-Part = tuple[str, str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What sums up a part of a suite.
-
-    Attributes:
-        name: in a word.
-        parts: what it is the mean of.
-    """
-
-    name: str
-    parts: tuple[Part, ...]
-
-
-def _parts(task: str, settings: tuple[str, ...], metrics: tuple[str, ...]) -> tuple[Part, ...]:
-    return tuple((task, setting, metric) for setting in settings for metric in metrics)
-
-
-_TOP = ("Top-1", "Top-3", "Top-10")
-
-SUMMARIES: dict[str, tuple[Summary, ...]] = {
-    # the five columns of DSE's Table 6
-    "dse": (
-        Summary("intents", _parts("intents", ("1-shot prototypes", "5-shot prototypes"), ("accuracy",))),
-        Summary(
-            "out of scope",
-            _parts(
-                "out-of-scope",
-                ("1-shot, threshold mean-std", "1-shot, threshold mean"),
-                ("Accuracy", "In-Accuracy", "OOS-Accuracy", "OOS-Recall"),
-            ),
-        ),
-        Summary("answers", _parts("responses", ("0-shot similarity",), _TOP)),
-        Summary("responses", _parts("responses", ("0-shot similarity, history",), _TOP)),
-        Summary("actions", _parts("actions", ("10-shot fine-tuned", "20-shot fine-tuned"), ("Micro F1", "Macro F1"))),
-    ),
-    # the three panels of DiaEval's Figure 3
-    "diaeval": (
-        Summary("actions", (("actions", "frozen encoder, MLP", "Micro F1"),)),
-        Summary("inference", (("inference", "frozen encoder, MLP", "accuracy"),)),
-        Summary("responses", (("responses", "0-shot similarity, history", "Top-3"),)),
-    ),
-    "tadse": (Summary("intents", (("intents", "1-NN", "accuracy"),)),),
-    "dialoguecse": (
-        Summary("similarity", (("sts", "cosine", "Spearman"),)),
-        Summary("retrieval", (("retrieval", "cosine", "MAP"),)),
-    ),
-    # a model is measured either as a re-ranker or by cosine, never as both
-    "ums": (Summary("reranking", _parts("reranking", ("re-ranker", "cosine, history"), ("R10@1",))),),
-}
+from turnwise.evaluation.suites import SUITES, MetricKey, Summary
 
 
 @dataclass(frozen=True)  # without slots, which leave no room for the drawings
@@ -90,7 +37,7 @@ class Summarised:
         return float(np.mean([outcome.value for outcome in self.members]))
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[MetricKey, ...]:
         """Which figures, whatever the data set."""
         return tuple(dict.fromkeys((outcome.task, outcome.setting, outcome.metric) for outcome in self.members))
 
@@ -143,12 +90,12 @@ class Summarised:
 def summarise(results: Results) -> list[Summarised]:
     """What sums up an evaluation.
 
-    A suite has its `SUMMARIES`; single tasks have one for every task, setting and metric, counts of the data left out. What has no
+    A registered suite has its own summaries; single tasks have one for every task, setting and metric, counts of the data left out. What has no
     figure at all is left out.
     """
     return [
         Summarised(results.suite, summary.name, members)
-        for summary in SUMMARIES.get(results.suite) or _each(results)
+        for summary in (SUITES[results.suite].summaries if results.suite in SUITES else _each(results))
         if (members := tuple(_members(summary, results)))
     ]
 

@@ -12,22 +12,22 @@ from turnwise.evaluation.outcomes import Outcome, Row, mean_drawings
 from turnwise.evaluation.results import Results, whence
 from turnwise.evaluation.statistics import figures, interval
 from turnwise.evaluation.tables import FilledGroup, FilledTable
-from turnwise.papers.suites import Average, Either, Key, Suite, SuiteTable
+from turnwise.papers.suites import Average, Either, Key, PaperSuite, SuiteTable
 
 
 def fill(
-    results: Results, suite: Suite, datasets: Mapping[tuple[str, str], Dataset[Any]], remark: str, effort: Effort
+    suite: PaperSuite, results: Results, datasets: Mapping[tuple[str, str], Dataset[Any]], remark: str, effort: Effort
 ) -> None:
     """Adds a suite's tables to results, and to each figure what the paper prints; figures on other data get tables of their own.
 
     Args:
-        results: with all outcomes and rows.
         suite: whose tables.
+        results: with all outcomes and rows.
         datasets: what was used, by task and name.
         remark: how the model differs from the papers'.
         effort: how much of the protocols was run.
     """
-    others = {*suite.stand_ins, *(name for work in suite.work for name in work.instead)}
+    others = {*suite.stand_ins, *(name for step in suite.steps for name in step.alternatives)}
     differences = {place: dataset.differs or suite.remarks.get(place[1], "") for place, dataset in datasets.items()}
     filler = _Filler(results, suite, others, differences, remark, effort)
     results.tables = [filler.filled(table) for table in suite.tables]
@@ -47,7 +47,7 @@ class _Filler:
     def __init__(
         self,
         results: Results,
-        suite: Suite,
+        suite: PaperSuite,
         others: set[str],
         differences: Mapping[tuple[str, str], str],
         remark: str,
@@ -161,7 +161,7 @@ def _spread_of_mean(members: Sequence[Outcome]) -> float:
 
 
 def _other_tables(
-    suite: Suite, rows: Sequence[Row], others: set[str], differences: Mapping[tuple[str, str], str]
+    suite: PaperSuite, rows: Sequence[Row], others: set[str], differences: Mapping[tuple[str, str], str]
 ) -> list[FilledTable]:
     """Figures on data that no table of the paper has: a table a task, a line a data set and setting."""
     tables = []

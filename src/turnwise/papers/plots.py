@@ -1,4 +1,4 @@
-"""The pictures of an evaluation: what the papers show of their vectors, of the model at hand; and figures as lines."""
+"""The pictures of an evaluation: what the papers show of their vectors, of the model at hand."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,6 +15,7 @@ from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.evaluation_protocols import NEIGHBOURS
 from turnwise.evaluation.reporting.cells import number
 from turnwise.evaluation.results import Results
+from turnwise.evaluation.suites import LoadDataset
 from turnwise.evaluation.tasks.coherence import Puzzle, drawn_puzzles, whole_dialogues
 from turnwise.evaluation.tasks.compressed import Mixed
 from turnwise.evaluation.tasks.geometry import PERPLEXITY, answer_map, intent_map, two_intents_map
@@ -41,14 +42,8 @@ _MARKS: dict[MarkTask, str] = {"insertion": INSERT, "deletion": DELETE, "search"
 #: A setting of uniformity and alignment: without λ, the model's vectors as they are.
 _GEOMETRY = re.compile(r"test utterances(?:, λ = (?P<share>[\d.]+), templates \w+)?")
 
-#: A setting of two stages.
-_SELECTION = re.compile(r"the first (?P<depth>[\d,]+) of [\d,]+ re-ranked")
 
-#: Loads a data set by protocol and name; None where it is not there.
-Load = Callable[[str, str], Any]
-
-
-def draw(suite: str, model: ModelUnderTest, load: Load, results: Results) -> None:
+def draw(suite: str, model: ModelUnderTest, load: LoadDataset, results: Results) -> None:
     """Adds a suite's pictures to results: both panels of DSE's Figure 1, TaDSE's Figures 4, 6, 9, UMS's Figure 4.
 
     Of a model that has learnt templates there are TaDSE's Figures 5, 8 and 10 too, and the compressed panel of 4. UMS's is of
@@ -71,29 +66,6 @@ def draw(suite: str, model: ModelUnderTest, load: Load, results: Results) -> Non
         if lines := _geometry_lines(results):
             title = "alignment (upwards) by uniformity; lower is better for both"
             results.figures["geometry.svg"] = line_chart(lines, title, "uniformity", from_zero=False, beside=True)
-
-
-def chart(results: Results) -> None:
-    """Adds a chart of two stages' quality against k to results, a data set each, where that was measured."""
-    lines: dict[str, dict[str, list[tuple[float, float, float, float]]]] = {}
-    for row in results.rows:
-        setting = _SELECTION.fullmatch(row.setting)
-        if row.task == "selection" and setting is not None:
-            depth = float(setting["depth"].replace(",", ""))
-            lines.setdefault(row.dataset, {}).setdefault(row.metric, []).append((depth, row.value, row.low, row.high))
-    for dataset, found in lines.items():
-        results.figures[f"selection_{dataset}.svg"] = line_chart(
-            {metric: [(depth, value) for depth, value, _, _ in points] for metric, points in found.items()},
-            f"{dataset}: responses selected in two stages",
-            "k, responses that are retrieved and re-ranked",
-            logarithmic=True,
-            percent=True,
-            intervals={
-                metric: [(depth, low, high) for depth, _, low, high in points] for metric, points in found.items()
-            },
-            ticks={depth: f"{depth:,.0f}" for points in found.values() for depth, *_ in points},
-            beside=True,
-        )
 
 
 # ---- the states of UMS's marks
@@ -154,7 +126,7 @@ def _asked(
     return search(composer, shuffled, known[puzzle.turns[-1]], longest), puzzle.shuffled.index(puzzle.turns[-2])
 
 
-def _mark_pictures(reranker: Reranker, model: str, load: Load) -> dict[str, Callable[[], str]]:
+def _mark_pictures(reranker: Reranker, model: str, load: LoadDataset) -> dict[str, Callable[[], str]]:
     """UMS's Figure 4, by data set and task: on its own data sets, and on what anybody can get."""
     found: dict[str, Callable[[], str]] = {}
     for name in ("ubuntu_v1", "douban", "ecommerce", "irc_ubuntu", "sample"):
@@ -168,7 +140,7 @@ def _mark_pictures(reranker: Reranker, model: str, load: Load) -> dict[str, Call
 # ---- vectors of texts
 
 
-def _pictures(suite: str, encoder: SupportsEncode, model: str, load: Load) -> dict[str, Callable[[], str]]:
+def _pictures(suite: str, encoder: SupportsEncode, model: str, load: LoadDataset) -> dict[str, Callable[[], str]]:
     found: dict[str, Callable[[], str]] = {}
     if suite == "dse":
         for name in ("clinc150", "sample"):
@@ -184,7 +156,7 @@ def _pictures(suite: str, encoder: SupportsEncode, model: str, load: Load) -> di
 
 
 def _compressed_pictures(
-    utterances: SupportsEncode, templates: SupportsEncode, model: str, load: Load
+    utterances: SupportsEncode, templates: SupportsEncode, model: str, load: LoadDataset
 ) -> dict[str, Callable[[], str]]:
     """The right panel of TaDSE's Figure 4, and its Figure 10."""
     two, every = (Mixed(utterances, templates, share) for share in (TWO_INTENTS_SHARE, ATIS_SHARE))
@@ -194,7 +166,7 @@ def _compressed_pictures(
     return found | {f"intents_{name}_compressed.svg": make for name, make in atis.items()}
 
 
-def _two_intents(encoder: SupportsEncode, model: str, load: Load) -> dict[str, Callable[[], str]]:
+def _two_intents(encoder: SupportsEncode, model: str, load: LoadDataset) -> dict[str, Callable[[], str]]:
     """TaDSE's Figure 4, by data set."""
     found: dict[str, Callable[[], str]] = {}
     for name in ("snips", "sample"):
@@ -204,7 +176,7 @@ def _two_intents(encoder: SupportsEncode, model: str, load: Load) -> dict[str, C
     return found
 
 
-def _all_intents(encoder: SupportsEncode, model: str, load: Load) -> dict[str, Callable[[], str]]:
+def _all_intents(encoder: SupportsEncode, model: str, load: LoadDataset) -> dict[str, Callable[[], str]]:
     """TaDSE's Figures 9 and 10, by data set."""
     data = load("nearest", "atis")
     if data is None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turnwise.evaluation.datasets.intents import SPLIT_REMARKS
+from turnwise.evaluation.suites import MetricKey, SuiteStep, Summary
 from turnwise.evaluation.tables import PrintedTable
 from turnwise.papers.published import printed
 
@@ -31,15 +31,6 @@ Cells = Callable[[str, str], Key | Average | Either]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """A protocol on the data sets that the paper has, and on others that can stand in for them or that anybody can make."""
-
-    protocol: str
-    datasets: tuple[str, ...]
-    instead: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class SuiteTable:
     """A paper's table, and which of our figures belongs where."""
 
@@ -52,13 +43,13 @@ class SuiteTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Suite:
+class PaperSuite:
     """What a paper measures.
 
     Attributes:
         name: of the suite.
         title: of the paper, in a word.
-        work: what is run.
+        steps: what is run.
         tables: what it fills.
         remarks: how the splits of data sets differ from the paper's, where its data sets do not say so themselves.
         stand_ins: data sets that go by the paper's names but are not its own: their figures stand in tables of their own.
@@ -66,11 +57,39 @@ class Suite:
 
     name: str
     title: str
-    work: tuple[Work, ...]
+    steps: tuple[SuiteStep, ...]
     tables: tuple[SuiteTable, ...]
     remarks: dict[str, str]
     stand_ins: tuple[str, ...] = ()
 
+
+#: Why a paper's figure on a data set is not like for like with ours: paper → data set → what differs.
+SPLIT_REMARKS: dict[str, dict[str, str]] = {
+    "dse": {
+        "hwu64": (
+            "DSE tests on 3,853 utterances, the last 15% of each intent in the full annotation, which cannot be rebuilt from the "
+            "public splits; ours is DialoGLUE's test split of 1,076"
+        ),
+        "snips": (
+            "DSE tests on 1,447 utterances, the last 10% of each intent after pooling the published splits; ours is the usual test "
+            "split of 700"
+        ),
+    },
+    "tadse": {
+        "hwu64": (
+            "TaDSE's test split has the same size, but its table of training data counts 19.2K utterances; DialoGLUE's training "
+            "split has 8,954"
+        ),
+        "hwu64_kfold": (
+            "TaDSE's test split has the same size, but its table of training data counts 19.2K utterances; fold 1 has 9,960 to "
+            "train on"
+        ),
+        "clinc150": (
+            "TaDSE's table of training data counts 15.3K utterances, as clinc150_oos_plus has with its 250 out-of-scope ones "
+            "(15,250); clinc150 has 15,100"
+        ),
+    },
+}
 
 # ---- DSE
 
@@ -157,18 +176,18 @@ _DSE_TASKS = {
     "DA": _DSE_ALL_ACTIONS,
 }
 
-_DSE = Suite(
+_DSE = PaperSuite(
     "dse",
     "DSE",
     (
-        Work("prototypes", tuple(_DSE_INTENTS.values()), ("sample",)),
-        Work("out-of-scope", ("clinc150",), ("clinc150_oos_plus", "sample")),
-        Work("answers", ("amazonqa",), ("sample",)),
-        Work("histories", ("dstc7_ubuntu",), ("irc_ubuntu_100", "sample")),
-        Work("fine-tuned intents", tuple(_DSE_INTENTS.values()), ("sample",)),
-        Work("fine-tuned responses", ("amazonqa",), ("sample",)),
-        Work("fine-tuned actions", ("gsim", "dstc2"), ("sample",)),
-        Work("closeness", ("snli", "mnli"), ("sample",)),
+        SuiteStep("prototypes", tuple(_DSE_INTENTS.values()), ("sample",)),
+        SuiteStep("out-of-scope", ("clinc150",), ("clinc150_oos_plus", "sample")),
+        SuiteStep("answers", ("amazonqa",), ("sample",)),
+        SuiteStep("histories", ("dstc7_ubuntu",), ("irc_ubuntu_100", "sample")),
+        SuiteStep("fine-tuned intents", tuple(_DSE_INTENTS.values()), ("sample",)),
+        SuiteStep("fine-tuned responses", ("amazonqa",), ("sample",)),
+        SuiteStep("fine-tuned actions", ("gsim", "dstc2"), ("sample",)),
+        SuiteStep("closeness", ("snli", "mnli"), ("sample",)),
     ),
     (
         SuiteTable(printed("dse", "Table 2"), _dse_intents("prototypes", tuple(_DSE_INTENTS))),
@@ -210,12 +229,12 @@ def _dialoguecse(group: str, column: str) -> Key:
     return ("retrieval", f"retrieval_{name}", "cosine", metric)
 
 
-_DIALOGUECSE = Suite(
+_DIALOGUECSE = PaperSuite(
     "dialoguecse",
     "DialogueCSE",
     (
-        Work("similarity", ("dsts_mdc", "dsts_jddc", "dsts_ecd"), ("stsb", "sick", "sample")),
-        Work(
+        SuiteStep("similarity", ("dsts_mdc", "dsts_jddc", "dsts_ecd"), ("stsb", "sick", "sample")),
+        SuiteStep(
             "retrieval",
             ("retrieval_mdc", "retrieval_jddc", "retrieval_ecd"),
             ("retrieval_schema_guided", "retrieval_star", "retrieval_gsim", "sample"),
@@ -239,14 +258,14 @@ def _tadse(group: str, column: str) -> Key | Average:
     return Average("1-NN", tuple(keys.values())) if column == "Average" else keys[column]
 
 
-_TADSE = Suite(
+_TADSE = PaperSuite(
     "tadse",
     "TaDSE",
     (
-        Work("nearest", tuple(_TADSE_INTENTS.values()), ("sample",)),
-        Work("geometry", tuple(_TADSE_INTENTS.values()), ("sample",)),
-        Work("compressed nearest", tuple(_TADSE_INTENTS.values()), ("sample",)),
-        Work("compressed geometry", tuple(_TADSE_INTENTS.values()), ("sample",)),
+        SuiteStep("nearest", tuple(_TADSE_INTENTS.values()), ("sample",)),
+        SuiteStep("geometry", tuple(_TADSE_INTENTS.values()), ("sample",)),
+        SuiteStep("compressed nearest", tuple(_TADSE_INTENTS.values()), ("sample",)),
+        SuiteStep("compressed geometry", tuple(_TADSE_INTENTS.values()), ("sample",)),
     ),
     (
         SuiteTable(printed("tadse", "Table 3"), _tadse),
@@ -271,13 +290,13 @@ def _diaeval_inference(group: str, column: str) -> Key | Average:
     return Average("frozen encoder, MLP", tuple(keys.values())) if column == "AVG." else keys[column]
 
 
-_DIAEVAL = Suite(
+_DIAEVAL = PaperSuite(
     "diaeval",
     "DiaEval",
     (
-        Work("probed actions", ("gsim", "dstc2"), ("sample",)),
-        Work("probed inference", ("ci_tod", "decode"), ("decode_pairs", "sample")),
-        Work("histories", ("dstc7_ubuntu",), ("irc_ubuntu_100", "sample")),
+        SuiteStep("probed actions", ("gsim", "dstc2"), ("sample",)),
+        SuiteStep("probed inference", ("ci_tod", "decode"), ("decode_pairs", "sample")),
+        SuiteStep("histories", ("dstc7_ubuntu",), ("irc_ubuntu_100", "sample")),
     ),
     (
         SuiteTable(printed("diaeval", "Table 2"), _diaeval_actions),
@@ -316,11 +335,11 @@ def _ums_adversarial(group: str, column: str) -> Either:
     return _reranked("ubuntu_v1", metric, "" if kind == "Original" else ", adversarial")
 
 
-_UMS = Suite(
+_UMS = PaperSuite(
     "ums",
     "UMS",
     (
-        Work(
+        SuiteStep(
             "candidates",
             ("ubuntu_v1", "douban", "ecommerce", "kakao_web", "kakao_clean"),
             (
@@ -328,8 +347,12 @@ _UMS = Suite(
                 *("dailydialog_plusplus", "dailydialog_plusplus_adversarial", "sample"),
             ),
         ),
-        Work("adversarial candidates", ("ubuntu_v1",), ("ubuntu_v1_slice", "ubuntu_v2_slice", "irc_ubuntu", "sample")),
-        Work("coherence", (), ("ubuntu_v1_slice", "ubuntu_v2_slice", "irc_ubuntu", "dailydialog_plusplus", "sample")),
+        SuiteStep(
+            "adversarial candidates", ("ubuntu_v1",), ("ubuntu_v1_slice", "ubuntu_v2_slice", "irc_ubuntu", "sample")
+        ),
+        SuiteStep(
+            "coherence", (), ("ubuntu_v1_slice", "ubuntu_v2_slice", "irc_ubuntu", "dailydialog_plusplus", "sample")
+        ),
     ),
     (
         SuiteTable(printed("ums", "Table 2"), _ums),
@@ -340,4 +363,42 @@ _UMS = Suite(
     {},
 )
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (_DSE, _DIALOGUECSE, _TADSE, _DIAEVAL, _UMS)}
+PAPER_SUITES: dict[str, PaperSuite] = {suite.name: suite for suite in (_DSE, _DIALOGUECSE, _TADSE, _DIAEVAL, _UMS)}
+
+# ---- summaries
+
+
+def _parts(task: str, settings: tuple[str, ...], metrics: tuple[str, ...]) -> tuple[MetricKey, ...]:
+    return tuple((task, setting, metric) for setting in settings for metric in metrics)
+
+
+SUMMARIES: dict[str, tuple[Summary, ...]] = {
+    # the five columns of DSE's Table 6
+    "dse": (
+        Summary("intents", _parts("intents", ("1-shot prototypes", "5-shot prototypes"), ("accuracy",))),
+        Summary(
+            "out of scope",
+            _parts(
+                "out-of-scope",
+                ("1-shot, threshold mean-std", "1-shot, threshold mean"),
+                ("Accuracy", "In-Accuracy", "OOS-Accuracy", "OOS-Recall"),
+            ),
+        ),
+        Summary("answers", _parts("responses", ("0-shot similarity",), _TOP)),
+        Summary("responses", _parts("responses", ("0-shot similarity, history",), _TOP)),
+        Summary("actions", _parts("actions", ("10-shot fine-tuned", "20-shot fine-tuned"), ("Micro F1", "Macro F1"))),
+    ),
+    # the three panels of DiaEval's Figure 3
+    "diaeval": (
+        Summary("actions", (("actions", "frozen encoder, MLP", "Micro F1"),)),
+        Summary("inference", (("inference", "frozen encoder, MLP", "accuracy"),)),
+        Summary("responses", (("responses", "0-shot similarity, history", "Top-3"),)),
+    ),
+    "tadse": (Summary("intents", (("intents", "1-NN", "accuracy"),)),),
+    "dialoguecse": (
+        Summary("similarity", (("sts", "cosine", "Spearman"),)),
+        Summary("retrieval", (("retrieval", "cosine", "MAP"),)),
+    ),
+    # a model is measured either as a re-ranker or by cosine, never as both
+    "ums": (Summary("reranking", _parts("reranking", ("re-ranker", "cosine, history"), ("R10@1",))),),
+}

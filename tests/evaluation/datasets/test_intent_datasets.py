@@ -19,7 +19,6 @@ from turnwise.corpus.synthetic.sample_folder import write_sample
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import (
     OUT_OF_SCOPE,
-    SPLIT_REMARKS,
     IntentData,
     OutOfScope,
     Utterance,
@@ -28,6 +27,7 @@ from turnwise.evaluation.datasets.intents import (
 )
 from turnwise.evaluation.datasets.slots import slots_of, template_pieces
 from turnwise.evaluation.probe import make_probe
+from turnwise.papers.suites import SPLIT_REMARKS
 
 DATA = os.environ.get("TURNWISE_DATA")
 real = pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")

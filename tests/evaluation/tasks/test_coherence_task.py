@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 from torch import nn
 
+from turnwise import evaluate
 from turnwise.core.dialogue import same_text
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS
 from turnwise.evaluation.outcomes import Outcome
-from turnwise.evaluation.runner import EvaluationError, evaluate
+from turnwise.evaluation.runner import EvaluationError
 from turnwise.evaluation.tasks.coherence import Puzzle, coherence, drawn_puzzles, whole_dialogues
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.compose import Composer

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from tests.helpers.drawn import Drawn
 from tests.helpers.tiny import corpus, folder, recipe
-from turnwise import Dialogue, Turn, train
+from turnwise import Dialogue, Turn, evaluate, train
 from turnwise.cli import app
 from turnwise.core.dialogue import USER, Slot
 from turnwise.corpus.slots.built_in import BuiltInDetector
@@ -28,7 +28,6 @@ from turnwise.evaluation.compressing import choose_share, set_compression
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, OutOfScope, Utterance, load_intents
 from turnwise.evaluation.outcomes import COUNTS, TEMPLATE_SHARE, Outcome
-from turnwise.evaluation.runner import evaluate
 from turnwise.evaluation.tasks.compressed import (
     CURVE,
     SHARES,

@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.drawn import Constant, Drawn
-from turnwise import Turn
+from turnwise import Turn, evaluate
 from turnwise.core.dialogue import same_text
 from turnwise.corpus.synthetic.sample_folder import write_sample
 from turnwise.evaluation.datasets.conversations import ConversationData, conversation_datasets
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import Outcome, lower_is_better
-from turnwise.evaluation.runner import evaluate
 from turnwise.evaluation.tasks.isotropy import (
     LEAST_TEXTS,
     TEXTS,

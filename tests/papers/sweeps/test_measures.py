@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from turnwise import evaluate
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.results import Results
-from turnwise.evaluation.runner import EvaluationError, evaluate
+from turnwise.evaluation.runner import EvaluationError
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import ModelUnderTest, wrap_model
 from turnwise.papers.sweeps.measures import Measures

@@ -16,14 +16,15 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from tests.helpers.tiny import backbone, corpus, recipe
+from turnwise import evaluate
 from turnwise.cli.experiments import sweep_command
 from turnwise.corpus.store import Corpus, read_corpus
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.evaluation.runner import EvaluationError, evaluate
+from turnwise.evaluation.runner import EvaluationError
+from turnwise.evaluation.suites import SUITES
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import ModelUnderTest, load_folder
-from turnwise.papers.suites import SUITES
 from turnwise.papers.sweeps import sweeping as sweep_module
 from turnwise.papers.sweeps.grid import GridError, parse_axis
 from turnwise.papers.sweeps.points import Point

@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from tests.helpers.tiny import backbone, corpus, recipe
+from turnwise import evaluate
 from turnwise.cli.experiments import sweep_command
 from turnwise.corpus.store import Corpus
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.evaluation.runner import evaluate
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import ModelUnderTest, load_model, postprocess_model, wrap_model

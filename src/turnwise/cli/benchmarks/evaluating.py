@@ -38,7 +38,7 @@ def evaluate_benchmark(
         TurnwiseError: if there is nothing to measure on, or the peer is not installed.
     """
     # imported here: they take seconds
-    from turnwise.evaluation.runner import evaluate
+    from turnwise import evaluate
     from turnwise.models.backbone.source import locate
     from turnwise.models.encoder import Encoder
     from turnwise.models.loading import SentenceTransformerEncoder, wrap_model

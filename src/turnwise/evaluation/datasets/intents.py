@@ -27,34 +27,6 @@ OUT_OF_SCOPE = "out_of_scope"
 #: Private data sets, a folder each, lie in this folder of a folder of data sets.
 PRIVATE = "intents_csv"
 
-#: Why a paper's figure on a data set is not like for like with ours: paper → data set → what differs.
-SPLIT_REMARKS: dict[str, dict[str, str]] = {
-    "dse": {
-        "hwu64": (
-            "DSE tests on 3,853 utterances, the last 15% of each intent in the full annotation, which cannot be rebuilt from the "
-            "public splits; ours is DialoGLUE's test split of 1,076"
-        ),
-        "snips": (
-            "DSE tests on 1,447 utterances, the last 10% of each intent after pooling the published splits; ours is the usual test "
-            "split of 700"
-        ),
-    },
-    "tadse": {
-        "hwu64": (
-            "TaDSE's test split has the same size, but its table of training data counts 19.2K utterances; DialoGLUE's training "
-            "split has 8,954"
-        ),
-        "hwu64_kfold": (
-            "TaDSE's test split has the same size, but its table of training data counts 19.2K utterances; fold 1 has 9,960 to "
-            "train on"
-        ),
-        "clinc150": (
-            "TaDSE's table of training data counts 15.3K utterances, as clinc150_oos_plus has with its 250 out-of-scope ones "
-            "(15,250); clinc150 has 15,100"
-        ),
-    },
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Utterance:

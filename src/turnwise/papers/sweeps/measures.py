@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from turnwise.core.progress import Progress, silent
-from turnwise.evaluation.evaluation_protocols import TASKS, Effort
+from turnwise.evaluation.evaluation_protocols import Effort, task_names
 from turnwise.evaluation.reporting.report import write_report
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import EvaluationError, evaluate
+from turnwise.evaluation.suites import SUITES
 from turnwise.models.loading import ModelUnderTest
-from turnwise.papers.suites import SUITES
+from turnwise.papers.registration import register
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,9 @@ class Measures:
     fine_tuning: bool = False
     effort: Effort = field(default_factory=Effort)
 
+    def __post_init__(self) -> None:
+        register()  # so that suites are known by their names
+
     def check(self) -> None:
         """Refuses what no model could be measured by, before one is made.
 
@@ -44,7 +48,7 @@ class Measures:
         """
         if not self.suites and not self.tasks:
             raise EvaluationError("nothing is measured: name a suite (--suite) or a task (--task)")
-        for kind, names, known in (("suite", self.suites, SUITES), ("task", self.tasks, TASKS)):
+        for kind, names, known in (("suite", self.suites, SUITES), ("task", self.tasks, task_names())):
             for name in names:
                 if name not in known:
                     raise EvaluationError(f"there is no {kind} {name!r}: choose from {', '.join(known)}")

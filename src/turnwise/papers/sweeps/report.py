@@ -15,7 +15,8 @@ from turnwise.core.svg import line_chart
 from turnwise.evaluation.reporting.cells import ABSENT, between, digits_of, number, signed
 from turnwise.evaluation.reporting.markdown import escaped, grid
 from turnwise.evaluation.results import defined, taken_with
-from turnwise.evaluation.summaries import SUMMARIES, Summarised
+from turnwise.evaluation.suites import SUITES
+from turnwise.evaluation.summaries import Summarised
 from turnwise.papers.sweeps.points import VARIANT, Point
 
 #: A horizontal axis whose largest number is so many times its smallest is drawn by powers of ten.
@@ -187,7 +188,7 @@ def _unlike(experiment: _Experiment) -> list[str]:
 
 def _heading(key: _Key) -> str:
     suite, name = key
-    return f"{suite}: {name}" if suite in SUMMARIES else name
+    return f"{suite}: {name}" if suite in SUITES else name
 
 
 def _values(experiment: _Experiment) -> list[list[str]]:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from turnwise.assist.intents.abstention_task import WAYS, abstain
+from turnwise.assist.evaluation_tasks import CLASSIFIERS, evaluate_abstention
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData, OutOfScope, Utterance, load_intents
@@ -48,7 +48,7 @@ DATASET = IntentData("toy", "none", rows(0, 20), rows(20, 22), rows(22, 40), OUT
 
 @pytest.fixture(scope="module")
 def outcomes() -> list[Outcome]:
-    return abstain(Around(), DATASET, seeds=SEEDS, false_rejection=0.1)
+    return evaluate_abstention(Around(), DATASET, seeds=SEEDS, false_rejection=0.1)
 
 
 def values(outcomes: Sequence[Outcome], setting: str) -> dict[str, list[float]]:
@@ -58,7 +58,7 @@ def values(outcomes: Sequence[Outcome], setting: str) -> dict[str, list[float]]:
     return found
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", CLASSIFIERS)
 def test_a_classifier_is_fitted_on_the_shots_alone(way: str, outcomes: list[Outcome]) -> None:
     found = values(outcomes, f"5-shot {way}, 10% named")
     texts = [row.text for row in DATASET.train]
@@ -67,7 +67,7 @@ def test_a_classifier_is_fitted_on_the_shots_alone(way: str, outcomes: list[Outc
     outside = truth == OUT_OF_SCOPE
     for seed in range(SEEDS):
         support = few_shot(intents, 5, seed)[0]
-        classifier = IntentClassifier(Around(), false_rejection=0.1, **WAYS[way])  # type: ignore[arg-type]
+        classifier = IntentClassifier(Around(), false_rejection=0.1, **CLASSIFIERS[way])  # type: ignore[arg-type]
         classifier.fit([texts[row] for row in support], [intents[row] for row in support])
         said = classifier.predict([*(row.text for row in DATASET.test), *OUTSIDE.test])
         assert found[FALSE_REJECTION][seed] == pytest.approx((said[~outside] == OUT_OF_SCOPE).mean())
@@ -124,7 +124,7 @@ def test_out_of_scope_examples_are_used_where_there_are_any(outcomes: list[Outco
     setting = "5-shot neighbours, 10% named, with out-of-scope examples"
     assert any(each.setting == setting for each in outcomes)
     without = IntentData("toy", "none", DATASET.train, (), DATASET.test, OutOfScope(test=OUTSIDE.test))
-    found = abstain(Around(), without, seeds=1, false_rejection=0.1)
+    found = evaluate_abstention(Around(), without, seeds=1, false_rejection=0.1)
     assert not any("with out-of-scope examples" in each.setting for each in found)
 
 
@@ -134,9 +134,9 @@ def test_false_rejection_makes_no_model_better_than_another() -> None:
 
 def test_data_sets_without_what_it_takes_say_so() -> None:
     with pytest.raises(DatasetError, match="toy has no out-of-scope utterances"):
-        abstain(Around(), IntentData("toy", "none", rows(0, 3), (), rows(3, 5)))
+        evaluate_abstention(Around(), IntentData("toy", "none", rows(0, 3), (), rows(3, 5)))
     with pytest.raises(DatasetError, match="toy has no second example of any intent"):
-        abstain(Around(), IntentData("toy", "none", rows(0, 1), (), rows(3, 5), OUTSIDE))
+        evaluate_abstention(Around(), IntentData("toy", "none", rows(0, 1), (), rows(3, 5), OUTSIDE))
 
 
 @pytest.mark.full
@@ -146,8 +146,8 @@ def test_the_named_rate_holds_on_clinc150() -> None:
     from turnwise.models.encoder import Encoder
 
     data = load_intents("clinc150", Path(str(DATA)))
-    ways = {"neighbours": WAYS["neighbours"]}
-    found = abstain(VectorCache(Encoder.load("minilm")), data, ways=ways)
+    ways = {"neighbours": CLASSIFIERS["neighbours"]}
+    found = evaluate_abstention(VectorCache(Encoder.load("minilm")), data, classifiers=ways)
     ours = values(found, "5-shot neighbours, 5% named")
     theirs = values(found, "5-shot DSE's similarity, moved to the false rejection of neighbours")
     assert abs(np.mean(ours[FALSE_REJECTION]) - 0.05) <= 0.02

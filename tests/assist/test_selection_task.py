@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from turnwise.assist.responses.selection_task import select
+from turnwise import evaluate
+from turnwise.assist.evaluation_tasks import add_selection_plots, evaluate_selection
 from turnwise.cli import main
 from turnwise.core.dialogue import Turn
 from turnwise.corpus.responses import Candidates
@@ -28,13 +29,13 @@ from turnwise.evaluation.datasets.candidates import CandidateData
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import COUNTS, MILLISECONDS, Outcome
 from turnwise.evaluation.results import Results
-from turnwise.evaluation.runner import EvaluationError, evaluate
+from turnwise.evaluation.runner import EvaluationError
 from turnwise.evaluation.tasks.coherence import drawn_puzzles, whole_dialogues
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, deletion
 from turnwise.models.loading import ModelError, ModelUnderTest, with_reranker, wrap_model
 from turnwise.models.reranker import Reranker, Task
-from turnwise.papers.plots import chart, draw, mark_map
+from turnwise.papers.plots import draw, mark_map
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -118,7 +119,7 @@ def plain(
 def test_figures_are_what_sorting_gives(count: int, right: int, shared: int, kind: str) -> None:
     made = examples(count, right, min(shared, count - 1))
     pool = len({text for example in made for text in example.positives})
-    outcomes = select(Encodes(kind), Scores(), made, "mine", depths=(1, 3, 100))
+    outcomes = evaluate_selection(Encodes(kind), Scores(), made, "mine", depths=(1, 3, 100))
     found = values(outcomes)
     depths = sorted({1, min(3, pool), pool})
     assert set(found) == {
@@ -142,7 +143,9 @@ def test_figures_are_what_sorting_gives(count: int, right: int, shared: int, kin
 
 def test_ties_never_favour_the_models() -> None:
     """Where all vectors are the same nothing is retrieved before the end of the pool; where all scores are, nothing comes first."""
-    found = values(select(Encodes("constant"), Scores(constant=True), examples(10), "mine", depths=(1, 9, 10)))
+    found = values(
+        evaluate_selection(Encodes("constant"), Scores(constant=True), examples(10), "mine", depths=(1, 9, 10))
+    )
     assert sum(found["the first 9 of 10 re-ranked", "retrieved"]) == 0
     assert sum(found["the first 10 of 10 re-ranked", "retrieved"]) == 10
     assert found["the first 10 of 10 re-ranked", "MRR"] == [0.1] * 10
@@ -150,19 +153,21 @@ def test_ties_never_favour_the_models() -> None:
 
 def test_the_largest_depth_is_scored_once_for_each_context_that_is_asked() -> None:
     reranker = Scores()
-    outcomes = select(Encodes("free"), reranker, examples(50), "mine", depths=(1, 5, 20), contexts=35)
+    outcomes = evaluate_selection(Encodes("free"), reranker, examples(50), "mine", depths=(1, 5, 20), max_contexts=35)
     assert reranker.asked == [1, *[20] * 35]  # the first is not timed
     assert {outcome.evidence.shape for outcome in outcomes if outcome.metric != MILLISECONDS} == {(1, 35)}
     assert "the first 5 of 50 re-ranked" in {outcome.setting for outcome in outcomes}
-    again = select(Encodes("free"), Scores(), examples(50), "mine", depths=(1, 5, 20), contexts=35)
-    other = select(Encodes("free"), Scores(), examples(50), "mine", depths=(1, 5, 20), contexts=35, seed=1)
+    again = evaluate_selection(Encodes("free"), Scores(), examples(50), "mine", depths=(1, 5, 20), max_contexts=35)
+    other = evaluate_selection(
+        Encodes("free"), Scores(), examples(50), "mine", depths=(1, 5, 20), max_contexts=35, seed=1
+    )
     assert values(again) == values(outcomes) != values(other)
 
 
 def test_times_are_of_blocks_of_contexts_and_no_two_models_are_compared_by_them() -> None:
     ticks = iter(range(1000))
-    with patch("turnwise.assist.responses.selection_task.perf_counter", lambda: float(next(ticks) ** 2)):
-        outcomes = select(Encodes("free"), Scores(), examples(40), "mine", depths=(5,))
+    with patch("turnwise.assist.evaluation_tasks.perf_counter", lambda: float(next(ticks) ** 2)):
+        outcomes = evaluate_selection(Encodes("free"), Scores(), examples(40), "mine", depths=(5,))
     times = {outcome.setting: outcome for outcome in outcomes if outcome.metric == MILLISECONDS}
     assert MILLISECONDS in COUNTS
     # read at 0, 1, 2, 3 for 32 contexts, at 4, 5, 6, 7 for 8
@@ -173,9 +178,9 @@ def test_times_are_of_blocks_of_contexts_and_no_two_models_are_compared_by_them(
 
 def test_nothing_to_select_is_said() -> None:
     with pytest.raises(DatasetError, match="mine has one right response for all contexts"):
-        select(Encodes(), Scores(), examples(3, shared=3), "mine")
+        evaluate_selection(Encodes(), Scores(), examples(3, shared=3), "mine")
     with pytest.raises(DatasetError, match="no context with a right response"):
-        select(Encodes(), Scores(), [Candidates(("a",), ("b",), (False,))], "mine")
+        evaluate_selection(Encodes(), Scores(), [Candidates(("a",), ("b",), (False,))], "mine")
 
 
 # ---- a pair of models
@@ -203,7 +208,7 @@ def test_a_pair_measures_what_takes_both(data: Path) -> None:
     settings = {(row.task, row.setting) for row in results.rows}
     assert ("reranking", "re-ranker") in settings and ("reranking", "cosine, history") not in settings
     assert ("responses", "0-shot similarity, history") in settings
-    expected = values(select(Encodes("free"), Scores(), sample(data), "sample"))
+    expected = values(evaluate_selection(Encodes("free"), Scores(), sample(data), "sample"))
     found = {(row.setting, row.metric): row.value for row in results.rows if row.task == "selection"}
     assert {key: found[key] for key in expected} == pytest.approx(
         {key: 100 * np.mean(each) for key, each in expected.items()}
@@ -225,7 +230,7 @@ def test_a_pair_is_named_and_known_by_both() -> None:
     assert with_reranker(unknown, reranker).fingerprint is None
     with pytest.raises(ModelError, match="models/theirs gives no vectors"):
         with_reranker(reranker, reranker)
-    with pytest.raises(ModelError, match="mine is no re-ranker"):
+    with pytest.raises(ModelError, match="mine is not a re-ranker"):
         with_reranker(encoder, encoder)
 
 
@@ -304,8 +309,8 @@ def test_the_command_measures_two_stages_and_draws_them(
 
 def test_a_line_for_each_figure_runs_over_k() -> None:
     results = Results("mine", "selection")
-    results.add(select(Encodes("free"), Scores(), examples(30), "mine", depths=(1, 5, 10, 30)))
-    chart(results)
+    results.add(evaluate_selection(Encodes("free"), Scores(), examples(30), "mine", depths=(1, 5, 10, 30)))
+    add_selection_plots(results)
     root = ElementTree.fromstring(results.figures["selection_mine.svg"])
     lines = [
         [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
@@ -322,7 +327,7 @@ def test_a_line_for_each_figure_runs_over_k() -> None:
     )
     assert np.corrcoef(-heights.ravel(), expected.ravel())[0, 1] == pytest.approx(1, abs=1e-4)
     empty = Results("mine", "nli")
-    chart(empty)
+    add_selection_plots(empty)
     assert empty.figures == {}
 
 

@@ -1,0 +1,400 @@
+"""Evaluation tasks of the applications: `abstention` of an intent classifier and two-stage response `selection`.
+
+`register` makes them available to `turnwise.evaluate`.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from turnwise.assist.intents.classifier import IntentClassifier
+from turnwise.assist.responses.selector import Selector
+from turnwise.core.progress import Progress, silent
+from turnwise.core.svg import line_chart
+from turnwise.core.types import SupportsEncode, SupportsScore
+from turnwise.corpus.responses import Candidates
+from turnwise.evaluation.datasets.candidates import candidate_datasets
+from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.evaluation.datasets.intents import IntentData
+from turnwise.evaluation.evaluation_protocols import (
+    Protocol,
+    encoder_of,
+    out_of_scope_datasets,
+    register_protocol,
+    scorer_of,
+)
+from turnwise.evaluation.outcomes import FALSE_REJECTION, MILLISECONDS, Outcome
+from turnwise.evaluation.results import Results
+from turnwise.evaluation.tasks.distinct import encode_distinct
+from turnwise.evaluation.tasks.intents import MAX_LENGTH as INTENT_MAX_LENGTH
+from turnwise.evaluation.tasks.intents import SEEDS, few_shot, highest, numbered, prototypes
+from turnwise.evaluation.tasks.ranking import ranks, reciprocal_rank
+from turnwise.evaluation.tasks.reranking import MAX_LENGTH as RESPONSE_MAX_LENGTH
+from turnwise.evaluation.tasks.reranking import with_answers
+from turnwise.evaluation.tasks.scope import decisions, paper_thresholds, within
+
+Flags = npt.NDArray[np.bool_]
+Scores = npt.NDArray[np.floating]
+Vectors = npt.NDArray[np.float32]
+
+#: Settings of the intent classifiers under test, by their name in the results. Prototypes equal neighbours where an intent has no more
+#: examples than neighbours are counted.
+CLASSIFIERS: Mapping[str, Mapping[str, Any]] = {
+    "neighbours": {"head": "neighbours"},
+    "neighbours, a threshold an intent": {"head": "neighbours", "per_intent": True},
+    "logistic": {"head": "logistic"},
+}
+
+#: The classifier compared with DSE's thresholds and fitted with out-of-scope examples: the default head.
+_COMPARED_CLASSIFIER = "neighbours"
+
+_SCOPE_METRICS = ("Accuracy", "In-Accuracy", "OOS-Recall")
+
+#: How many responses are retrieved; limited by the size of the pool.
+DEPTHS = (1, 5, 10, 20, 50, 100)
+
+#: Maximum number of test contexts, sampled with a seed where there are more; the pool is that of all contexts.
+MAX_CONTEXTS = 1_000
+
+#: Contexts timed together.
+BLOCK_SIZE = 32
+
+_RERANKED_SETTING = re.compile(r"the first (?P<depth>[\d,]+) of [\d,]+ re-ranked")
+
+
+def register() -> None:
+    """Register the tasks `abstention` and `selection` with `evaluation`; repeated calls change nothing."""
+    register_protocol(
+        "abstention",
+        Protocol(
+            "abstention",
+            out_of_scope_datasets,
+            "vectors",
+            lambda model, data, effort, progress: evaluate_abstention(
+                encoder_of(model), data, seeds=effort.seeds or SEEDS, progress=progress
+            ),
+        ),
+    )
+    register_protocol(
+        "selection",
+        Protocol(
+            "selection",
+            candidate_datasets,
+            "both",
+            lambda model, data, effort, progress: evaluate_selection(
+                encoder_of(model), scorer_of(model), data.test, data.name, progress=progress
+            ),
+            timed=True,
+            add_plots=add_selection_plots,
+        ),
+    )
+
+
+# ---- abstention
+
+
+@dataclass(frozen=True, slots=True)
+class _Decisions:
+    """Decisions on the test utterances, in-scope ones first.
+
+    Attributes:
+        correct: whether the best guess is the true intent, for in-scope utterances only.
+        rejected: whether an utterance is rejected as out of scope.
+    """
+
+    correct: Flags
+    rejected: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class _FewShotSample:
+    """The examples sampled with one seed, and the test utterances."""
+
+    texts: Sequence[str]
+    intents: Sequence[str]
+    vectors: Vectors
+    test_texts: Sequence[str]
+    test_intents: Sequence[str]
+    test_vectors: Vectors
+
+
+def evaluate_abstention(
+    encoder: SupportsEncode,
+    data: IntentData,
+    *,
+    shots: Sequence[int] = (5,),
+    seeds: int = SEEDS,
+    false_rejection: float = 0.05,
+    classifiers: Mapping[str, Mapping[str, Any]] = CLASSIFIERS,
+    progress: Progress = silent,
+) -> list[Outcome]:
+    """Measure the false rejection rate and DSE's out-of-scope metrics of intent classifiers.
+
+    For each seed, k utterances per intent are sampled as for few-shot intents. The classifier is fitted and calibrated on these
+    alone: it sees neither a validation nor a test utterance. Then it decides on all test utterances, in scope and out of scope.
+    Where a data set has out-of-scope training utterances, one classifier is also calibrated with them.
+
+    The classifier is compared with DSE's two thresholds (the mean, and the mean minus the standard deviation, of the test
+    utterances' highest similarities). These reject more than a user would request, so out-of-scope recall is also compared at
+    equal false rejection rates: DSE's similarity with its threshold moved until it rejects as many in-scope utterances as the
+    classifier, and the classifier's threshold moved to the rates of DSE's thresholds. Moving a threshold uses the labels of the
+    test set: it compares scores and is no way to choose a threshold.
+
+    Args:
+        encoder: computes the vectors.
+        data: a data set with out-of-scope utterances.
+        shots: values of k.
+        seeds: number of samples.
+        false_rejection: the requested false rejection rate.
+        classifiers: settings of `IntentClassifier` by name.
+        progress: called with the number of samples done.
+    """
+    if not data.out_of_scope.test:
+        raise DatasetError(
+            f"{data.name} has no out-of-scope utterances: take a data set that has them, such as clinc150"
+        )
+    labels = [utterance.intent for utterance in data.train]
+    if len(set(labels)) == len(labels):
+        raise DatasetError(f"{data.name} has no second example of any intent to calibrate on")
+    train_texts = [utterance.text for utterance in data.train]
+    test_texts = [*(utterance.text for utterance in data.test), *data.out_of_scope.test]
+    vectors, rows = encode_distinct(encoder, [*train_texts, *test_texts], INTENT_MAX_LENGTH)
+    classes, truth = numbered(data.train, data.test)
+    outcomes: list[Outcome] = []
+    for number, count in enumerate(shots):
+        runs: dict[str, list[_Decisions]] = defaultdict(list)
+        for seed in range(seeds):
+            progress(f"abstaining on {data.name}", number * seeds + seed, len(shots) * seeds)
+            support = few_shot(labels, count, seed)[0]
+            sample = _FewShotSample(
+                texts=[train_texts[row] for row in support],
+                intents=[labels[row] for row in support],
+                vectors=vectors[rows[support]],
+                test_texts=test_texts,
+                test_intents=[utterance.intent for utterance in data.test],
+                test_vectors=vectors[rows[len(train_texts) :]],
+            )
+            similarities = sample.test_vectors @ prototypes(sample.vectors, classes[support], classes.max() + 1).T
+            correct = highest(similarities[: len(truth)], truth)
+            decided = _decide_all(
+                encoder, sample, data.out_of_scope.train, similarities.max(1), correct, false_rejection, classifiers
+            )
+            for setting, decisions_of_run in decided.items():
+                runs[f"{count}-shot {setting}"].append(decisions_of_run)
+        for setting, of_setting in runs.items():
+            outcomes += _abstention_outcomes(data.name, setting, of_setting)
+    return outcomes
+
+
+def _decide_all(
+    encoder: SupportsEncode,
+    sample: _FewShotSample,
+    out_of_scope: Sequence[str],
+    similarities: npt.NDArray[np.floating],
+    correct: Flags,
+    false_rejection: float,
+    classifiers: Mapping[str, Mapping[str, Any]],
+) -> dict[str, _Decisions]:
+    """Return the decisions on one sample by setting; `similarities` and `correct` are those of the prototypes."""
+    requested = f"{false_rejection:.0%} named"
+    by_threshold = {
+        name: _Decisions(correct, similarities < threshold)
+        for name, threshold in paper_thresholds(similarities).items()
+    }
+    decided = {}
+    for name, settings in classifiers.items():
+        ours, scores = _classify(encoder, sample, (), false_rejection, settings)
+        decided[f"{name}, {requested}"] = ours
+        if name != _COMPARED_CLASSIFIER:
+            continue
+        decided[f"DSE's similarity, moved to the false rejection of {name}"] = _Decisions(
+            correct, _reject_equally_many(similarities, ours)
+        )
+        for threshold, theirs in by_threshold.items():
+            decided[f"DSE's threshold {threshold}"] = theirs
+            decided[f"{name}, moved to the false rejection of DSE's {threshold}"] = _Decisions(
+                ours.correct, _reject_equally_many(scores, theirs)
+            )
+        if out_of_scope:
+            decided[f"{name}, {requested}, with out-of-scope examples"] = _classify(
+                encoder, sample, out_of_scope, false_rejection, settings
+            )[0]
+    return decided
+
+
+def _classify(
+    encoder: SupportsEncode,
+    sample: _FewShotSample,
+    out_of_scope: Sequence[str],
+    false_rejection: float,
+    settings: Mapping[str, Any],
+) -> tuple[_Decisions, npt.NDArray[np.float64]]:
+    """Return a classifier's decisions and the scores of its best guesses."""
+    classifier = IntentClassifier(encoder, false_rejection=false_rejection, max_length=INTENT_MAX_LENGTH, **settings)
+    classifier.fit(sample.texts, sample.intents, out_of_scope=out_of_scope, vectors=sample.vectors)
+    decided = classifier.decide(sample.test_texts, neighbours=0, vectors=sample.test_vectors)
+    correct = [
+        decision.ranked[0].intent == intent for decision, intent in zip(decided, sample.test_intents, strict=False)
+    ]
+    rejected = [decision.abstained for decision in decided]
+    return _Decisions(np.array(correct), np.array(rejected)), np.array([decision.score for decision in decided])
+
+
+def _reject_equally_many(scores: npt.NDArray[np.floating], reference: _Decisions) -> Flags:
+    """Reject the lowest scores so that as many in-scope utterances are rejected as in `reference`; ties stay together."""
+    in_scope = len(reference.correct)
+    count = int(reference.rejected[:in_scope].sum())
+    threshold = np.sort(scores[:in_scope])[count] if count < in_scope else np.inf
+    return np.asarray(scores < threshold)
+
+
+def _abstention_outcomes(dataset: str, setting: str, runs: Sequence[_Decisions]) -> list[Outcome]:
+    correct, rejected = np.stack([run.correct for run in runs]), np.stack([run.rejected for run in runs])
+    in_scope = within(rejected, correct.shape[1])
+    false_rejections = np.stack([rejected & in_scope, in_scope], -1).astype(np.float32)
+    scope_outcomes = decisions("abstention", dataset, setting, correct, rejected)
+    return [
+        Outcome("abstention", dataset, setting, FALSE_REJECTION, false_rejections, "ratio"),
+        *(outcome for outcome in scope_outcomes if outcome.metric in _SCOPE_METRICS),
+    ]
+
+
+# ---- selection
+
+
+def evaluate_selection(
+    encoder: SupportsEncode,
+    reranker: SupportsScore,
+    examples: Sequence[Candidates],
+    dataset: str,
+    *,
+    depths: Sequence[int] = DEPTHS,
+    max_contexts: int = MAX_CONTEXTS,
+    max_length: int = RESPONSE_MAX_LENGTH,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> list[Outcome]:
+    """Measure two-stage response selection: an encoder retrieves k of all responses, a re-ranker orders them.
+
+    The pool is every distinct correct response of the test contexts; for a context only its own responses (or equal texts) are
+    correct. The largest k is retrieved and re-ranked once; a smaller one uses its first k. Metrics, in percent:
+
+    - Top-1: how often the first response is correct;
+    - MRR: mean reciprocal rank of the best correct response, 0 if none was retrieved;
+    - retrieved: how often a correct response is among the k, an upper bound for every re-ranker.
+
+    Top-1 and MRR are also given for the similarity alone. Times in milliseconds per context are measured over blocks of contexts;
+    retrieving includes encoding the contexts but not the pool.
+
+    Args:
+        encoder: retrieves.
+        reranker: orders the retrieved responses.
+        examples: contexts with labelled candidates.
+        dataset: its name, for the results.
+        depths: values of k.
+        max_contexts: contexts are sampled where there are more.
+        max_length: tokens of a context or a response in the encoder; a re-ranker has its own maximum.
+        seed: for sampling contexts.
+        progress: called with the number of contexts done.
+    """
+    answerable = with_answers(examples, dataset)
+    selector = Selector(encoder, reranker, max_length=max_length)
+    selector.index([text for example in answerable for text in example.positives], progress=progress)
+    pool = len(selector)
+    if pool < 2:
+        raise DatasetError(f"{dataset} has one right response for all contexts: there is nothing to select from")
+    if len(answerable) > max_contexts:
+        chosen = np.sort(np.random.default_rng(seed).choice(len(answerable), max_contexts, replace=False))
+        answerable = [answerable[row] for row in chosen]
+    depths = sorted({min(depth, pool) for depth in depths})
+    deepest = depths[-1]
+    flags, scores, times = _retrieve_and_rerank(selector, answerable, deepest, progress)
+    outcomes = []
+    for depth in depths:
+        setting = f"the first {depth:,} of {pool:,} re-ranked"
+        at_depth = [each[:depth] for each in flags]
+        outcomes += _ranking_outcomes(dataset, setting, at_depth, [each[:depth] for each in scores])
+        retrieved = np.array([[each.any() for each in at_depth]], np.float64)
+        outcomes.append(Outcome("selection", dataset, setting, "retrieved", retrieved))
+    retrieval_order = [-np.arange(deepest, dtype=np.float64)] * len(flags)
+    outcomes += _ranking_outcomes(dataset, f"the first {deepest:,} of {pool:,} by similarity", flags, retrieval_order)
+    for column, stage in enumerate(("retrieving", "re-ranking")):
+        setting, evidence = f"{stage} {deepest:,} of {pool:,}", times[None][..., [column, 2]]
+        outcomes.append(Outcome("selection", dataset, setting, MILLISECONDS, evidence, "ratio", 1000.0))
+    return outcomes
+
+
+def _retrieve_and_rerank(
+    selector: Selector, examples: Sequence[Candidates], depth: int, progress: Progress
+) -> tuple[list[Flags], list[Scores], npt.NDArray[np.float64]]:
+    """Run both stages.
+
+    Returns:
+        For each context which retrieved responses are correct, nearest first (of equal similarities the wrong ones first), and the
+        re-ranker's scores of them; for each block of contexts the seconds of retrieving, of re-ranking, and the number of contexts.
+    """
+    flags: list[Flags] = []
+    scores: list[Scores] = []
+    times: list[tuple[float, float, float]] = []
+    selector.score_all([examples[0].context], np.zeros((1, 1), np.int64))  # warm-up, which is not timed
+    for first in range(0, len(examples), BLOCK_SIZE):
+        block = examples[first : first + BLOCK_SIZE]
+        contexts = [example.context for example in block]
+        start = perf_counter()
+        # one more than needed: whether the last one ties with the next decides which of them counts
+        found = selector.retrieve_all(contexts, depth + 1)
+        retrieving = perf_counter() - start
+        positives = [set(example.positives) for example in block]
+        correct = np.array(
+            [
+                [selector.responses[row] in texts for row in rows]
+                for rows, texts in zip(found.rows, positives, strict=True)
+            ]
+        )
+        order = np.lexsort((correct, -found.similarities))[:, :depth]
+        rows = np.take_along_axis(found.rows, order, 1)
+        flags += [*np.take_along_axis(correct, order, 1)]
+        start = perf_counter()
+        scores += selector.score_all(contexts, rows)
+        times.append((retrieving, perf_counter() - start, len(block)))
+        progress("selecting", len(flags), len(examples))
+    return flags, scores, np.array(times)
+
+
+def _ranking_outcomes(dataset: str, setting: str, flags: Sequence[Flags], scores: Sequence[Scores]) -> list[Outcome]:
+    """Return Top-1 and MRR of the retrieved responses, ordered by scores."""
+    ranked = [ranks(each, correct) for each, correct in zip(scores, flags, strict=True)]
+    reciprocal = np.array([[reciprocal_rank(each) if len(each) else 0.0 for each in ranked]])
+    return [
+        Outcome("selection", dataset, setting, "Top-1", (reciprocal == 1).astype(np.float64)),
+        Outcome("selection", dataset, setting, "MRR", reciprocal),
+    ]
+
+
+def add_selection_plots(results: Results) -> None:
+    """Add a plot of the metrics by k to the results, one for each data set."""
+    lines: dict[str, dict[str, list[tuple[float, float, float, float]]]] = {}
+    for row in results.rows:
+        setting = _RERANKED_SETTING.fullmatch(row.setting)
+        if row.task == "selection" and setting is not None:
+            depth = float(setting["depth"].replace(",", ""))
+            lines.setdefault(row.dataset, {}).setdefault(row.metric, []).append((depth, row.value, row.low, row.high))
+    for dataset, series in lines.items():
+        results.figures[f"selection_{dataset}.svg"] = line_chart(
+            {metric: [(depth, value) for depth, value, _, _ in points] for metric, points in series.items()},
+            f"{dataset}: responses selected in two stages",
+            "k, responses that are retrieved and re-ranked",
+            logarithmic=True,
+            percent=True,
+            intervals={
+                metric: [(depth, low, high) for depth, _, low, high in points] for metric, points in series.items()
+            },
+            ticks={depth: f"{depth:,.0f}" for points in series.values() for depth, *_ in points},
+            beside=True,
+        )
