@@ -18,10 +18,10 @@ from torch import nn
 from turnwise.cli.output import quiet_transformers
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.store import read_corpus
-from turnwise.training import checkpoint, watch
+from turnwise.training import checkpoint, distributed
+from turnwise.training.distributed import Processes
 from turnwise.training.encoding import BatchStep
 from turnwise.training.loop import train
-from turnwise.training.processes import Processes
 from turnwise.training.recipe import load_recipe
 
 #: Seconds after which a job that should have ended counts as hanging.
@@ -117,7 +117,7 @@ def train_one(
         real(self, parameters)
 
     Processes.average_gradients = average  # type: ignore[method-assign]
-    watch._GRACE = 0.5
+    distributed._GRACE_SECONDS = 0.5
     train(load_recipe(wanted), read_corpus(store), place, resume=True, longest_wait=longest_wait)
 
 

@@ -112,6 +112,12 @@ def _corpus(folder: Path):  # type: ignore[no-untyped-def]
     return read_corpus(*sorted((folder / "stores").iterdir()))
 
 
+def _training_corpus(folder: Path):  # type: ignore[no-untyped-def]
+    from turnwise.training.disk_cache import TrainingCorpus
+
+    return TrainingCorpus.of(_corpus(folder), folder / "cache")
+
+
 def stage_stats(folder: Path) -> str:
     from turnwise.corpus.stats import corpus_statistics
 
@@ -129,20 +135,20 @@ def stage_tokens(folder: Path) -> str:
     from turnwise.models.encoder import Encoder
     from turnwise.training.tokens import tokenise_corpus
 
-    texts = tokenise_corpus(_corpus(folder), Encoder.load("minilm").backbone.tokenizer, folder / "cache")
+    texts = tokenise_corpus(_training_corpus(folder), Encoder.load("minilm").backbone.tokenizer)
     return f"{len(texts):,} turns, the most frequent answer {max(texts.frequency(turn) for turn in range(100_000)):,} times"
 
 
 def stage_examples(folder: Path) -> str:
     from turnwise.models.encoder import Encoder
     from turnwise.objectives.registry import make_objective
-    from turnwise.training.examples import find_examples
+    from turnwise.training.examples import extract_examples
     from turnwise.training.tokens import tokenise_corpus
 
-    corpus = _corpus(folder)
-    texts = tokenise_corpus(corpus, Encoder.load("minilm").backbone.tokenizer, folder / "cache")
-    found = find_examples(corpus, texts, _recipe(folder).make(), folder / "cache")
-    found |= find_examples(corpus, texts, {"dse": make_objective("dse", {"positives": "dropout"})}, folder / "cache")
+    corpus = _training_corpus(folder)
+    texts = tokenise_corpus(corpus, Encoder.load("minilm").backbone.tokenizer)
+    found = extract_examples(corpus, texts, _recipe(folder).make())
+    found |= extract_examples(corpus, texts, {"dse": make_objective("dse", {"positives": "dropout"})})
     return ", ".join(f"{name}: {len(examples):,} examples" for name, examples in found.items())
 
 
@@ -161,9 +167,9 @@ def stage_template_tokens(folder: Path) -> str:
     from turnwise.models.encoder import Encoder
     from turnwise.training.tokens import tokenise_corpus
 
-    corpus = _corpus(folder)
-    marks = SlotMarks.of((turn for dialogue in corpus for turn in dialogue.turns), 3)
-    texts = tokenise_corpus(corpus, Encoder.load("minilm").backbone.tokenizer, folder / "cache", marks=marks)
+    corpus = _training_corpus(folder)
+    marks = SlotMarks.of((turn for dialogue in corpus.dialogues for turn in dialogue.turns), 3)
+    texts = tokenise_corpus(corpus, Encoder.load("minilm").backbone.tokenizer, marks=marks)
     return f"the first template has {len(texts.template(0))} tokens"
 
 
@@ -215,14 +221,14 @@ def stage_mixing(folder: Path) -> str:
     from turnwise.models.encoder import Encoder
     from turnwise.objectives.registry import make_objective
     from turnwise.training.batches import Feed
-    from turnwise.training.examples import find_examples
+    from turnwise.training.examples import extract_examples
     from turnwise.training.mixing import mixing
     from turnwise.training.tokens import tokenise_corpus
 
-    corpus, objective = _corpus(folder), make_objective("dse", {})
+    corpus, objective = _training_corpus(folder), make_objective("dse", {})
     encoder = Encoder.load("minilm")
-    texts = tokenise_corpus(corpus, encoder.backbone.tokenizer, folder / "cache")
-    examples = find_examples(corpus, texts, {"dse": objective}, folder / "cache")["dse"]
+    texts = tokenise_corpus(corpus, encoder.backbone.tokenizer)
+    examples = extract_examples(corpus, texts, {"dse": objective})["dse"]
     firsts = np.concatenate(
         [
             examples.rows(np.arange(start, min(start + 1_000_000, len(examples))))[0][:, 0, 0]
@@ -230,7 +236,7 @@ def stage_mixing(folder: Path) -> str:
         ]
     )
     dialogues = np.searchsorted(texts.dialogue_starts, firsts, "right") - 1
-    stores = np.searchsorted(np.cumsum([len(store) for store in corpus.stores]), dialogues, "right")
+    stores = np.searchsorted(np.cumsum([len(store) for store in corpus.dialogues.stores]), dialogues, "right")
     rows = []
     for buffer in (None, 10_000_000, 1_000_000, 100_000, 10_000, 1_000):
         if buffer is not None and buffer >= len(examples):

@@ -28,7 +28,7 @@ from turnwise.models.encoder import Encoder
 from turnwise.models.export import Exported, ExportError, _Padded, export
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import wrap_model
-from turnwise.training.finetuning import FineTuning, fine_tune
+from turnwise.training.finetuning import FineTuningSettings, fine_tune
 from turnwise.training.loop import train
 from turnwise.training.recipe import load_recipe
 
@@ -224,7 +224,7 @@ def test_it_cannot_be_trained(exported: Pair, tmp_path: Path) -> None:
             torch.nn.Identity(),
             [[row] for row in sequences([3, 4])],
             lambda outputs, rows: outputs.sum(),
-            settings=FineTuning(
+            settings=FineTuningSettings(
                 epochs=1, batch_size=2, learning_rate=1e-3, evaluate_every=1, patience=1, max_length=20
             ),
             score=lambda *_: 0.0,

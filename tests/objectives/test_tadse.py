@@ -22,6 +22,7 @@ from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.models.backbone.pooling import PoolerLayer
 from turnwise.models.compression import Compression
 from turnwise.objectives.tadse import TaDSE
+from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.loop import _Run
 from turnwise.training.tokens import tokenise_corpus
 
@@ -225,8 +226,8 @@ def test_a_test_split_is_not_learnt_from_unasked(tmp_path: Path) -> None:
 def test_texts_of_a_run_without_templates_are_shared_with_one_that_has_them(tmp_path: Path) -> None:
     tokenizer = Encoder.load(recipe("dse").backbone).backbone.tokenizer
     corpus = store_of(TURNS, tmp_path / "store")
-    plain = tokenise_corpus(corpus, tokenizer, tmp_path / "cache")
-    with_templates = tokenise_corpus(corpus, tokenizer, tmp_path / "cache", marks=SlotMarks())
+    plain = tokenise_corpus(TrainingCorpus.of(corpus, tmp_path / "cache"), tokenizer)
+    with_templates = tokenise_corpus(TrainingCorpus.of(corpus, tmp_path / "cache"), tokenizer, marks=SlotMarks())
     assert len(list((tmp_path / "cache").glob("texts-*"))) == 1
     assert plain.tokens(3).tolist() == with_templates.tokens(3).tolist() == with_templates.template(3).tolist()
 

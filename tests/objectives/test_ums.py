@@ -28,7 +28,8 @@ from turnwise.objectives.registry import make_objective
 from turnwise.objectives.response_selection import ResponseSelection
 from turnwise.objectives.utterance_manipulation import Deletion, Insertion, Search
 from turnwise.training.batches import Feed, prepared_steps
-from turnwise.training.examples import find_examples
+from turnwise.training.disk_cache import TrainingCorpus
+from turnwise.training.examples import extract_examples
 from turnwise.training.recipe import Recipe, RecipeError
 from turnwise.training.tokens import tokenise_corpus
 
@@ -327,9 +328,9 @@ def test_a_dialogue_that_differs_in_its_last_turn_alone_is_no_other_one() -> Non
 def feeds() -> list[Feed]:
     loaded = Backbone.load(backbone())
     loaded.add_tokens(MARKS)
-    texts = tokenise_corpus(tiny_corpus(), loaded.tokenizer, folder() / "ums-cache")
+    texts = tokenise_corpus(TrainingCorpus.of(tiny_corpus(), folder() / "ums-cache"), loaded.tokenizer)
     objectives: dict[str, Objective] = {name: make_objective(name, {}) for name in ("response-selection", *TASKS)}
-    examples = find_examples(tiny_corpus(), texts, objectives, folder() / "ums-cache")
+    examples = extract_examples(TrainingCorpus.of(tiny_corpus(), folder() / "ums-cache"), texts, objectives)
     return [Feed(name, each, examples[name], texts, composer(), 6, 24, 128, 5) for name, each in objectives.items()]
 
 

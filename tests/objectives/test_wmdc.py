@@ -21,7 +21,8 @@ from turnwise.objectives.losses import inverse_response_frequency, symmetric_nt_
 from turnwise.objectives.objective import Batch
 from turnwise.objectives.wmdc import WMDC
 from turnwise.training.batches import Feed
-from turnwise.training.examples import find_examples
+from turnwise.training.disk_cache import TrainingCorpus
+from turnwise.training.examples import extract_examples
 from turnwise.training.loop import _Run
 from turnwise.training.tokens import tokenise_corpus
 
@@ -63,8 +64,8 @@ def test_windows_never_cross_dialogues_and_batches_hold_one_size(
     with TemporaryDirectory() as folder:
         corpus = store(talks, Path(folder) / "store")
         encoder = Encoder.load(backbone())
-        texts = tokenise_corpus(corpus, encoder.backbone.tokenizer, Path(folder))
-        examples = find_examples(corpus, texts, {"wmdc": objective}, Path(folder))["wmdc"]
+        texts = tokenise_corpus(TrainingCorpus.of(corpus, Path(folder)), encoder.backbone.tokenizer)
+        examples = extract_examples(TrainingCorpus.of(corpus, Path(folder)), texts, {"wmdc": objective})["wmdc"]
         if min(found.values()) < 2:
             with pytest.raises(TurnwiseError, match=r"[01] examples of size"):
                 Feed("wmdc", objective, examples, texts, encoder.composer, 3, 24, 128, 1)
@@ -97,7 +98,7 @@ def test_frequencies_count_answers_of_the_whole_corpus(talks: list[Dialogue]) ->
     counted = Counter(turn.text.strip().lower() for talk in talks for turn in talk.turns[1:])
     with TemporaryDirectory() as folder:
         corpus = store(talks, Path(folder) / "store")
-        texts = tokenise_corpus(corpus, Encoder.load(backbone()).backbone.tokenizer, Path(folder))
+        texts = tokenise_corpus(TrainingCorpus.of(corpus, Path(folder)), Encoder.load(backbone()).backbone.tokenizer)
         turns = [turn for talk in talks for turn in talk.turns]
         assert [texts.frequency(number) for number in range(len(turns))] == [
             counted[turn.text.strip().lower()] for turn in turns
@@ -107,7 +108,7 @@ def test_frequencies_count_answers_of_the_whole_corpus(talks: list[Dialogue]) ->
 def test_case_and_space_make_no_difference_but_a_full_stop_does(tmp_path: Path) -> None:
     said = ("Yes.", "yes. ", "yes", "YES.", "hello", "hello")
     corpus = store([Dialogue("d", tuple(Turn("user", text) for text in said))], tmp_path / "store")
-    texts = tokenise_corpus(corpus, Encoder.load(backbone()).backbone.tokenizer, tmp_path)
+    texts = tokenise_corpus(TrainingCorpus.of(corpus, tmp_path), Encoder.load(backbone()).backbone.tokenizer)
     # the first turn answers nothing, so it is not counted, but its text is an answer elsewhere
     assert [texts.frequency(number) for number in range(6)] == [2, 2, 1, 2, 2, 2]
 

@@ -16,7 +16,8 @@ from turnwise.models.encoder import Encoder
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective
 from turnwise.training.batches import Feed, prepared_steps
-from turnwise.training.examples import ExampleTable, find_examples
+from turnwise.training.disk_cache import TrainingCorpus
+from turnwise.training.examples import ExampleTable, extract_examples
 from turnwise.training.tokens import TokenTable, tokenise_corpus
 
 SEED = 11
@@ -29,7 +30,7 @@ def encoder() -> Encoder:
 
 @functools.cache
 def texts() -> TokenTable:
-    return tokenise_corpus(corpus(), encoder().backbone.tokenizer, folder() / "cache")
+    return tokenise_corpus(TrainingCorpus.of(corpus(), folder() / "cache"), encoder().backbone.tokenizer)
 
 
 def feed(
@@ -46,7 +47,7 @@ def feed(
 def real(name: str, batch_size: int, seed: int = SEED, buffer: int | None = None) -> Feed:
     """The feed of an objective over the tiny corpus."""
     objective = make_objective(name, {})
-    examples = find_examples(corpus(), texts(), {name: objective}, folder() / "cache")[name]
+    examples = extract_examples(TrainingCorpus.of(corpus(), folder() / "cache"), texts(), {name: objective})[name]
     return feed(name, objective, examples, batch_size, seed, buffer)
 
 

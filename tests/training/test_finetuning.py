@@ -17,10 +17,19 @@ from tests.helpers import tiny
 from turnwise.models.backbone.backbone import attention_dropout
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.losses import simclr
-from turnwise.training.errors import TrainingError
-from turnwise.training.finetuning import FineTuning, Fit, Loss, Score, Weights, fine_tune, linear_head, outputs
+from turnwise.training import TrainingError
+from turnwise.training.finetuning import (
+    BatchLoss,
+    FineTuningResult,
+    FineTuningSettings,
+    ValidationScore,
+    WeightSnapshot,
+    compute_outputs,
+    fine_tune,
+    linear_head,
+)
 
-SETTINGS = FineTuning(10, 4, 5e-3, evaluate_every=5, patience=5, max_length=16, dropout=0.1)
+SETTINGS = FineTuningSettings(10, 4, 5e-3, evaluate_every=5, patience=5, max_length=16, dropout=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +53,7 @@ def texts(count: int, seed: int) -> tuple[list[str], list[int]]:
     ], labels
 
 
-def classification(encoder: Encoder, count: int = 24) -> tuple[list[tuple[np.ndarray]], Loss]:
+def classification(encoder: Encoder, count: int = 24) -> tuple[list[tuple[np.ndarray]], BatchLoss]:
     found, labels = texts(count, 1)
     targets = torch.tensor(labels)
 
@@ -59,7 +68,7 @@ def accuracy(count: int, seed: int) -> Callable[[Encoder, nn.Module], float]:
 
     def score(encoder: Encoder, head: nn.Module) -> float:
         return float(
-            (outputs(encoder, head, encoder.sequences(found)).argmax(1) == torch.tensor(labels)).float().mean()
+            (compute_outputs(encoder, head, encoder.sequences(found)).argmax(1) == torch.tensor(labels)).float().mean()
         )
 
     return score
@@ -73,7 +82,7 @@ def equal(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def scripted(scores: list[float], seen: list[list[torch.Tensor]] | None = None) -> Score:
+def scripted(scores: list[float], seen: list[list[torch.Tensor]] | None = None) -> ValidationScore:
     """A score that follows a script, and remembers the weights it was asked about."""
     left = iter(scores)
 
@@ -121,7 +130,7 @@ def test_the_best_weights_are_put_back(encoder: Encoder) -> None:
     scores = [0.1, 0.2, 0.5, 0.4, 0.5]
     chosen = replace(SETTINGS, steps=20)
     fit = fine_tune(encoder, head, examples, loss, settings=chosen, score=scripted(scores, seen), seed=0)
-    assert fit == Fit(0.5, 10, 20)  # the first of equals
+    assert fit == FineTuningResult(0.5, 10, 20)  # the first of equals
     assert len(seen) == 5
     assert equal(state(encoder, head), seen[2])
     assert not equal(seen[2], seen[4])
@@ -172,7 +181,7 @@ def test_steps_end_a_run_and_the_last_is_validated(encoder: Encoder) -> None:
     head = linear_head(encoder.hidden, 2, 0.1, 0)
     score = scripted([0.0, 0.1, 0.2])
     fit = fine_tune(encoder, head, examples, loss, settings=replace(SETTINGS, steps=7), score=score, seed=0)
-    assert fit == Fit(0.2, 7, 7)
+    assert fit == FineTuningResult(0.2, 7, 7)
 
 
 def test_every_example_is_seen_once_an_epoch(encoder: Encoder) -> None:
@@ -199,7 +208,7 @@ def test_pairs_reach_the_loss_side_by_side(encoder: Encoder) -> None:
         encoder.sequences(["a hotel now", "taxi", "yes"]),
         encoder.sequences(["no", "where is the train", "one two"]),
     )
-    expected = torch.stack([outputs(encoder, nn.Identity(), side) for side in (left, right)])
+    expected = torch.stack([compute_outputs(encoder, nn.Identity(), side) for side in (left, right)])
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def loss(said: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -249,7 +258,7 @@ def test_inputs_are_cut_where_asked(encoder: Encoder) -> None:
 
 
 def test_weights_go_back_as_often_as_wanted(encoder: Encoder) -> None:
-    start = Weights(encoder)
+    start = WeightSnapshot(encoder)
     before = state(encoder)
     for _ in range(2):
         with torch.no_grad():
@@ -263,8 +272,8 @@ def test_weights_go_back_as_often_as_wanted(encoder: Encoder) -> None:
 def test_outputs_come_in_the_order_given(encoder: Encoder) -> None:
     sequences = encoder.sequences(["a b c hotel", "taxi", "where is the train", "no"])
     head = linear_head(encoder.hidden, 3, 0.5, 0)
-    together = outputs(encoder, head, sequences)
-    torch.testing.assert_close(together, torch.cat([outputs(encoder, head, [each]) for each in sequences]))
+    together = compute_outputs(encoder, head, sequences)
+    torch.testing.assert_close(together, torch.cat([compute_outputs(encoder, head, [each]) for each in sequences]))
 
 
 @settings(deadline=None, max_examples=30)

@@ -19,9 +19,9 @@ from tests.helpers.tiny import backbone, corpus, divided, folder, gradients, rec
 from turnwise.corpus.store import Corpus
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder
+from turnwise.training import TrainingError
 from turnwise.training import checkpoint as checkpoint_module
 from turnwise.training.checkpoint import CheckpointError, latest_checkpoint
-from turnwise.training.errors import TrainingError
 from turnwise.training.loop import _Run, train
 from turnwise.training.recipe import Recipe, load_recipe
 

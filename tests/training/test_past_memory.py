@@ -16,8 +16,8 @@ from turnwise.models.encoder import Encoder
 from turnwise.objectives.registry import make_objective
 from turnwise.training import examples as examples_module
 from turnwise.training import tokens as tokens_module
-from turnwise.training.columns import GrowingArray, read_ahead, release
-from turnwise.training.examples import find_examples
+from turnwise.training.disk_cache import ArrayWriter, TrainingCorpus, read_ahead, release
+from turnwise.training.examples import extract_examples
 from turnwise.training.tokens import tokenise_corpus
 
 PROC = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc here: peak memory is read from it")
@@ -48,8 +48,8 @@ def test_tokens_and_examples_are_not_held(tmp_path: Path, monkeypatch: pytest.Mo
     for dialogues in (100, 400, 2_000):  # the first warms up what is made once
         source = corpus(tmp_path / f"store-{dialogues}", dialogues)
         tracemalloc.start()
-        texts = tokenise_corpus(source, tokenizer, tmp_path / f"cache-{dialogues}")
-        found = find_examples(source, texts, objectives, tmp_path / f"cache-{dialogues}")
+        texts = tokenise_corpus(TrainingCorpus.of(source, tmp_path / f"cache-{dialogues}"), tokenizer)
+        found = extract_examples(TrainingCorpus.of(source, tmp_path / f"cache-{dialogues}"), texts, objectives)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert len(texts) == 10 * dialogues
@@ -60,7 +60,7 @@ def test_tokens_and_examples_are_not_held(tmp_path: Path, monkeypatch: pytest.Mo
 @given(st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=20), max_size=5))
 def test_an_array_that_grew_is_the_array(tmp_path_factory: pytest.TempPathFactory, parts: list[list[int]]) -> None:
     path = tmp_path_factory.mktemp("grown") / "array.npy"
-    with GrowingArray(path, np.int32) as array:
+    with ArrayWriter(path, np.int32) as array:
         for part in parts:
             array.extend(part)
         assert len(array) == sum(map(len, parts))

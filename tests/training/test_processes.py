@@ -24,12 +24,12 @@ from tests.helpers.tiny import backbone, corpus, expect_alike, folder, recipe, w
 from turnwise.models.backbone.ragged import Ragged
 from turnwise.objectives.objective import Prepared
 from turnwise.objectives.registry import make_objective
+from turnwise.training import TrainingError
 from turnwise.training.batches import Feed
 from turnwise.training.checkpoint import latest_checkpoint
+from turnwise.training.distributed import Processes
 from turnwise.training.encoding import Rows, _Layout, sorted_chunks
-from turnwise.training.errors import TrainingError
 from turnwise.training.loop import _Run, train
-from turnwise.training.processes import Processes
 from turnwise.training.recipe import Recipe
 
 #: Recipes and tokens a pass: with 40 every process cuts its share of a batch, with 90 now and then one of them alone.

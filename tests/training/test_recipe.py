@@ -13,8 +13,7 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.store import read_corpus
 from turnwise.training.loop import train
-from turnwise.training.recipe import INHERITED, Recipe, RecipeError, from_tree, load_recipe
-from turnwise.training.recipes import packaged
+from turnwise.training.recipe import INHERITED, Recipe, RecipeError, from_tree, load_recipe, packaged_recipes
 
 
 def test_overrides_reach_the_recipe_and_its_objectives() -> None:
@@ -37,7 +36,7 @@ def test_heads_learn_at_their_own_rate_or_the_recipes(own: float | None, shared:
 
 
 def test_yaml_round_trip(tmp_path: Path) -> None:
-    for name in packaged():
+    for name in packaged_recipes():
         recipe = load_recipe(name)
         path = tmp_path / f"{name}.yaml"
         path.write_text(recipe.to_yaml())
@@ -106,7 +105,7 @@ def nli(form: str) -> Path:
     return place
 
 
-@pytest.mark.parametrize("name", packaged())
+@pytest.mark.parametrize("name", packaged_recipes())
 def test_every_packaged_recipe_runs_two_steps(name: str, tmp_path: Path) -> None:
     recipe = load_recipe(
         name,

@@ -13,9 +13,10 @@ from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.models.backbone.source import BackboneError
 from turnwise.models.encoder import Encoder
-from turnwise.training import rivals as rivals_module
-from turnwise.training.rivals import find_rivals
-from turnwise.training.tokens import RivalTable, TokenTable, tokenise_corpus
+from turnwise.training import hard_negatives as hard_negatives_module
+from turnwise.training.disk_cache import TrainingCorpus
+from turnwise.training.hard_negatives import mine_hard_negatives
+from turnwise.training.tokens import TokenTable, tokenise_corpus
 
 
 @cache
@@ -25,16 +26,19 @@ def encoder() -> Encoder:
 
 @cache
 def texts() -> TokenTable:
-    return tokenise_corpus(corpus(), encoder().backbone.tokenizer, folder() / "rivals")
+    return tokenise_corpus(TrainingCorpus.of(corpus(), folder() / "rivals"), encoder().backbone.tokenizer)
 
 
-def rows(table: RivalTable, turns: int) -> list[list[int]]:
-    return [table.of(turn).tolist() for turn in range(turns)]
+def rows(table: np.ndarray, turns: int) -> list[list[int]]:
+    return [[n for n in row if n >= 0] for row in table.tolist()]
 
 
 @cache
 def found() -> list[list[int]]:
-    return rows(find_rivals(corpus(), texts(), backbone(), folder() / "rivals", most=5), len(texts()))
+    return rows(
+        mine_hard_negatives(TrainingCorpus.of(corpus(), folder() / "rivals"), texts(), backbone(), count=5),
+        len(texts()),
+    )
 
 
 def said(source: Corpus) -> list[tuple[int, int, Turn]]:
@@ -85,9 +89,13 @@ def test_rivals_are_what_brute_force_finds() -> None:
 
 @pytest.mark.parametrize(("queries", "encoded"), [(1, 1000), (7, 50), (1000, 30)])
 def test_blocks_change_nothing(queries: int, encoded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rivals_module, "QUERIES", queries)
-    monkeypatch.setattr(rivals_module, "TOKENISED", encoded)
-    check(rows(find_rivals(corpus(), texts(), backbone(), tmp_path, most=5), len(texts())), expected_rivals(), 5)
+    monkeypatch.setattr(hard_negatives_module, "QUERIES", queries)
+    monkeypatch.setattr(hard_negatives_module, "TOKENISED", encoded)
+    check(
+        rows(mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(), count=5), len(texts())),
+        expected_rivals(),
+        5,
+    )
 
 
 def test_neither_the_truth_nor_the_own_dialogue_is_a_rival() -> None:
@@ -111,19 +119,22 @@ def stored(place: Path, *dialogues: tuple[str, ...]) -> Corpus:
 def test_where_there_are_few_answers_there_are_few_rivals(tmp_path: Path) -> None:
     """Equal texts are one, case and space aside; what the own dialogue says is no rival, whoever says it too; openings are none."""
     source = stored(tmp_path / "store", ("hello", "Yes."), ("hello", "yes. ", "no"), ("maybe",), ("why", "hello"))
-    table = tokenise_corpus(source, encoder().backbone.tokenizer, tmp_path)
-    rivals = rows(find_rivals(source, table, backbone(), tmp_path), len(table))
+    table = tokenise_corpus(TrainingCorpus.of(source, tmp_path), encoder().backbone.tokenizer)
+    rivals = rows(mine_hard_negatives(TrainingCorpus.of(source, tmp_path), table, backbone()), len(table))
     # turns: hello 0, Yes. 1 | hello 2, yes. 3, no 4 | maybe 5 | why 6, hello 7
     assert [sorted(row) for row in rivals] == [[], [4], [], [], [], [], [], [1, 4]]
     alone = stored(tmp_path / "alone", ("hello",), ("why",))
-    table = tokenise_corpus(alone, encoder().backbone.tokenizer, tmp_path)
-    assert rows(find_rivals(alone, table, backbone(), tmp_path), len(table)) == [[], []]
+    table = tokenise_corpus(TrainingCorpus.of(alone, tmp_path), encoder().backbone.tokenizer)
+    assert rows(mine_hard_negatives(TrainingCorpus.of(alone, tmp_path), table, backbone()), len(table)) == [[], []]
 
 
 def test_of_many_answers_some_are_drawn_always_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rivals_module, "CANDIDATES", 20)
+    monkeypatch.setattr(hard_negatives_module, "CANDIDATES", 20)
     drawn = [
-        rows(find_rivals(corpus(), texts(), backbone(), tmp_path / name, most=20), len(texts()))
+        rows(
+            mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path / name), texts(), backbone(), count=20),
+            len(texts()),
+        )
         for name in ("one", "two")
     ]
     chosen = {rival for row in drawn[0] for rival in row}
@@ -143,7 +154,7 @@ def test_what_was_found_is_read_from_disk(tmp_path: Path, monkeypatch: pytest.Mo
         told.append((what, done, total))
 
     torch.manual_seed(3)
-    first = find_rivals(corpus(), texts(), backbone(), tmp_path, tell)
+    first = mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(), tell)
     drawn = torch.rand(1)
     steps = [(done, total) for what, done, total in told if what == "finding rivals"]
     answers = sum(bool(place) for _, place, _ in said(corpus()))
@@ -155,28 +166,30 @@ def test_what_was_found_is_read_from_disk(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Encoder, "load", load)
     torch.manual_seed(3)
-    again = find_rivals(corpus(), texts(), backbone(), tmp_path)
+    again = mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone())
     assert rows(again, len(texts())) == rows(first, len(texts()))
     # whether they are found or read, a run's heads begin alike
     assert torch.equal(torch.rand(1), drawn)
     with pytest.raises(AssertionError, match="a second time"):
-        find_rivals(corpus(), texts(), backbone(), tmp_path, most=3)
+        mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(), count=3)
     with pytest.raises(AssertionError, match="a second time"):
-        find_rivals(corpus(), texts(), backbone(0.2), tmp_path)
+        mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(0.2))
     with pytest.raises(AssertionError, match="a second time"):
-        find_rivals(corpus().sampled(0.5), texts(), backbone(), tmp_path)
+        mine_hard_negatives(TrainingCorpus.of(corpus().sampled(0.5), tmp_path), texts(), backbone())
     assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ["rivals"]
 
 
 def test_a_table_gives_the_rivals_that_it_took(tmp_path: Path) -> None:
-    table = tokenise_corpus(corpus(), encoder().backbone.tokenizer, tmp_path)
+    table = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path), encoder().backbone.tokenizer)
     with pytest.raises(AssertionError, match="reads rivals"):
-        table.rivals(1)
-    table.take_rivals(find_rivals(corpus(), table, backbone(), folder() / "rivals", most=5))
-    assert [table.rivals(turn).tolist() for turn in range(len(table))] == found()
-    assert table.rivals(1).dtype == np.int64
+        table.hard_negatives(1)
+    table.hard_negative_table = mine_hard_negatives(
+        TrainingCorpus.of(corpus(), folder() / "rivals"), table, backbone(), count=5
+    )
+    assert [table.hard_negatives(turn).tolist() for turn in range(len(table))] == found()
+    assert table.hard_negatives(1).dtype == np.int64
 
 
 def test_a_miner_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match="nowhere does not exist"):
-        find_rivals(corpus(), texts(), str(tmp_path / "nowhere"), tmp_path)
+        mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), str(tmp_path / "nowhere"))

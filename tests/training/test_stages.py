@@ -18,8 +18,8 @@ from tests.helpers.tiny import backbone, corpus, expect_alike, recipe, resume, w
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.models.encoder import Encoder
-from turnwise.training.cache import corpus_source
-from turnwise.training.errors import TrainingError, TrainingInterruptedError
+from turnwise.training import TrainingError, TrainingInterruptedError
+from turnwise.training.disk_cache import corpus_identity
 from turnwise.training.loop import _Run, train
 from turnwise.training.recipe import Recipe, from_tree, load_recipe
 
@@ -296,12 +296,12 @@ def test_a_run_reads_what_its_recipe_says(tmp_path: Path) -> None:
     assert all(turn.speaker != after.speaker for talk in corpus() for turn, after in itertools.pairwise(talk.turns))
     split = halved(tmp_path / "store")
     assert (
-        corpus_source(split.prepared())
-        == corpus_source(split)
+        corpus_identity(split.prepared())
+        == corpus_identity(split)
         == [split.stores[0].manifest["generation"], "all splits"]
     )
     views = [split, split.prepared(True), split.prepared(False, 3), split.prepared(True, 3), split.prepared(True, 4)]
-    assert len({tuple(corpus_source(view)) for view in views}) == len(views)
+    assert len({tuple(corpus_identity(view)) for view in views}) == len(views)
     train(stages(), corpus(), tmp_path / "plain")
     combined = stages(combine_turns=True, least_turns=3)
     train(combined, split, tmp_path / "combined")

@@ -20,7 +20,8 @@ from turnwise.models.encoder import Encoder
 from turnwise.objectives.registry import make_objective
 from turnwise.training import examples as examples_module
 from turnwise.training import tokens as tokens_module
-from turnwise.training.examples import ExampleTable, find_examples
+from turnwise.training.disk_cache import TrainingCorpus
+from turnwise.training.examples import ExampleTable, extract_examples
 from turnwise.training.loop import _Run, train
 from turnwise.training.recipe import RecipeError
 from turnwise.training.tokens import TokenTable, tokenise_corpus
@@ -70,16 +71,16 @@ def test_two_runs_that_write_at_once_both_succeed(tmp_path: Path, monkeypatch: p
                 for _ in range(2):  # both have asked for the lock, this one and the other
                     assert waiting.acquire(timeout=30)
 
-        texts = tokenise_corpus(corpus(), mine, tmp_path / "cache", write)
-        return texts, find_examples(corpus(), texts, OBJECTIVES, tmp_path / "cache", write)
+        texts = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path / "cache"), mine, write)
+        return texts, extract_examples(TrainingCorpus.of(corpus(), tmp_path / "cache"), texts, OBJECTIVES, write)
 
     monkeypatch.setattr(fcntl, "flock", asked)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(run, [tokenizer(), tokenizer()])
     assert written == {"tokenising": 1, "finding examples": 1}
     monkeypatch.undo()
-    texts = tokenise_corpus(corpus(), tokenizer(), tmp_path / "alone")
-    examples = find_examples(corpus(), texts, OBJECTIVES, tmp_path / "alone")
+    texts = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path / "alone"), tokenizer())
+    examples = extract_examples(TrainingCorpus.of(corpus(), tmp_path / "alone"), texts, OBJECTIVES)
     for found in (first, second):
         assert turns(found[0]) == turns(texts)
         assert {name: rows(table) for name, table in found[1].items()} == {
@@ -116,15 +117,15 @@ def test_what_was_cut_off_leaves_nothing_behind(what: str, tmp_path: Path, monke
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        texts = tokenise_corpus(corpus(), tokenizer(), tmp_path, stop)
-        find_examples(corpus(), texts, OBJECTIVES, tmp_path, stop)
+        texts = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path), tokenizer(), stop)
+        extract_examples(TrainingCorpus.of(corpus(), tmp_path), texts, OBJECTIVES, stop)
     assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ([] if what == "tokenising" else ["texts"])
 
 
 def test_an_objective_without_examples_leaves_nothing_behind(tmp_path: Path) -> None:
-    texts = tokenise_corpus(corpus(), tokenizer(), tmp_path)
+    texts = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path), tokenizer())
     with pytest.raises(TurnwiseError, match="objective pairsupcon finds 0 examples"):
-        find_examples(corpus(), texts, {"pairsupcon": make_objective("pairsupcon", {})}, tmp_path)
+        extract_examples(TrainingCorpus.of(corpus(), tmp_path), texts, {"pairsupcon": make_objective("pairsupcon", {})})
     assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ["texts"]
 
 
@@ -136,18 +137,18 @@ def test_shares_and_splits_of_one_store_do_not_mix(tmp_path: Path) -> None:
     assert len({tuple(dialogue.id for dialogue in reading) for reading in readings}) == len(readings)
     mine = tokenizer()
     for number, reading in enumerate(readings):
-        texts = tokenise_corpus(reading, mine, tmp_path / "cache")
-        examples = find_examples(reading, texts, OBJECTIVES, tmp_path / "cache")
+        texts = tokenise_corpus(TrainingCorpus.of(reading, tmp_path / "cache"), mine)
+        examples = extract_examples(TrainingCorpus.of(reading, tmp_path / "cache"), texts, OBJECTIVES)
         alone = stored(reading, tmp_path / f"store-{number}")
-        expected = tokenise_corpus(alone, mine, tmp_path / f"alone-{number}")
+        expected = tokenise_corpus(TrainingCorpus.of(alone, tmp_path / f"alone-{number}"), mine)
         assert turns(texts) == turns(expected)
-        others = find_examples(alone, expected, OBJECTIVES, tmp_path / f"alone-{number}")
+        others = extract_examples(TrainingCorpus.of(alone, tmp_path / f"alone-{number}"), expected, OBJECTIVES)
         assert {name: rows(table) for name, table in examples.items()} == {
             name: rows(table) for name, table in others.items()
         }
     assert len(list((tmp_path / "cache").iterdir())) == 2 * len(readings)
     # the whole corpus again, however it is asked for, is no new reading
-    tokenise_corpus(whole.sampled(1.0), mine, tmp_path / "cache")
+    tokenise_corpus(TrainingCorpus.of(whole.sampled(1.0), tmp_path / "cache"), mine)
     assert len(list((tmp_path / "cache").iterdir())) == 2 * len(readings)
 
 
@@ -178,7 +179,7 @@ def test_texts_are_told_apart_as_statistics_count_them(tmp_path: Path) -> None:
         writer.write(Dialogue("d", tuple(Turn("user", text) for text in said)))
         writer.commit({})
     source = read_corpus(tmp_path / "store")
-    texts = tokenise_corpus(source, tokenizer(), tmp_path / "cache")
+    texts = tokenise_corpus(TrainingCorpus.of(source, tmp_path / "cache"), tokenizer())
     numbers = [texts.identity(turn) for turn in range(len(said))]
     assert [numbers.index(number) for number in numbers] == [0, 0, 2, 0, 4, 5, 4]
     counted = corpus_statistics(source)
@@ -187,13 +188,13 @@ def test_texts_are_told_apart_as_statistics_count_them(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_left_is_written_over(tmp_path: Path) -> None:
-    whole = tokenise_corpus(corpus(), tokenizer(), tmp_path / "whole")
+    whole = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path / "whole"), tokenizer())
     place = next((tmp_path / "whole").iterdir())
     unfinished = tmp_path / "cut" / f".writing-{place.name}"
     unfinished.mkdir(parents=True)
     (unfinished / "tokens.bin").write_bytes(b"half")
     (unfinished / "other").write_bytes(b"")
-    assert turns(tokenise_corpus(corpus(), tokenizer(), tmp_path / "cut")) == turns(whole)
+    assert turns(tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path / "cut"), tokenizer())) == turns(whole)
     assert sorted(path.name for path in (tmp_path / "cut").rglob("*")) == sorted(
         path.name for path in (tmp_path / "whole").rglob("*")
     )

@@ -81,7 +81,7 @@ def sweep_command(
     from turnwise.evaluation.evaluation_protocols import Effort
     from turnwise.papers.sweeps.sweep import SweepError, load_sweep
     from turnwise.papers.sweeps.sweeping import run_sweep
-    from turnwise.training.errors import TrainingInterruptedError
+    from turnwise.training import TrainingInterruptedError
 
     register_extensions()
     suites = (suite or ()) if suite or task else None

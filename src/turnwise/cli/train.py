@@ -46,8 +46,8 @@ def train_command(
     quiet_transformers()
     from turnwise.corpus.store import read_corpus
     from turnwise.evaluation.probe import make_probe
+    from turnwise.training.distributed import is_main_process
     from turnwise.training.loop import train
-    from turnwise.training.processes import writes
     from turnwise.training.recipe import load_recipe
 
     loaded = load_recipe(recipe, [*(settings or []), *([f"backbone={backbone}"] if backbone else [])])
@@ -66,7 +66,7 @@ def train_command(
             cache=cache,
             longest_wait=process_timeout,
         )
-    if not writes():
+    if not is_main_process():
         return
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     steps = [record for record in records if "loss" in record]
@@ -86,13 +86,14 @@ def recipes_command(
     name: Annotated[str | None, typer.Argument(help="Recipe to print in full.")] = None,
 ) -> None:
     """List the packaged recipes: NAME-paper has the settings of a paper, NAME is what we recommend."""
-    from turnwise.training.recipe import load_recipe
-    from turnwise.training.recipes import packaged
+    from turnwise.training.recipe import load_recipe, packaged_recipes
 
     if name:
         typer.echo(load_recipe(name).to_yaml(), nl=False)
     else:
-        show(None, facts("Recipes", [(each, load_recipe(each).describes) for each in packaged()]), as_json=False)
+        show(
+            None, facts("Recipes", [(each, load_recipe(each).describes) for each in packaged_recipes()]), as_json=False
+        )
 
 
 def glove_command(
@@ -111,7 +112,7 @@ def glove_command(
     Example: `turnwise glove --corpus store --split train --out vectors.txt`, then `turnwise evaluate glove:vectors.txt …`
     """
     from turnwise.corpus.store import read_corpus
-    from turnwise.training.word_vectors import train_word_vectors
+    from turnwise.papers.baselines.word_vectors import train_word_vectors
 
     with progress_bar() as progress:
         result = train_word_vectors(

@@ -42,7 +42,7 @@ from turnwise.evaluation.tasks.triplets import nearer
 from turnwise.models.coherence import SupportsCoherence
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import ModelUnderTest
-from turnwise.training.finetuning import FineTuning
+from turnwise.training.finetuning import FineTuningSettings
 
 #: The data sets that a protocol can be run on; a folder of data sets may hold more than the known ones.
 Catalogue = Callable[[Path | None], Mapping[str, Dataset[Any]]]
@@ -131,7 +131,7 @@ def _weights(model: ModelUnderTest) -> Encoder:
     return model.trainable
 
 
-def _cut(settings: FineTuning, effort: Effort) -> FineTuning:
+def _cut(settings: FineTuningSettings, effort: Effort) -> FineTuningSettings:
     return settings if effort.steps is None else replace(settings, steps=effort.steps)
 
 

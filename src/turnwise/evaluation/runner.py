@@ -19,7 +19,7 @@ from turnwise.evaluation.results import Results, read_outcomes, taken_with, writ
 from turnwise.evaluation.suites import SUITES, Suite
 from turnwise.models.loading import ModelUnderTest, load_model, with_reranker, wrap_model
 from turnwise.models.vector_cache import VectorCache
-from turnwise.training.errors import TrainingError
+from turnwise.training import TrainingError
 from turnwise.version import __version__
 
 #: Raised whenever a protocol changes what it measures: outcomes of an older one are not taken for those of the new.

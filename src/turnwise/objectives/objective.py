@@ -69,7 +69,7 @@ class Texts(Protocol):
     def template_identity(self, turn: int) -> int:
         """A number that turns of equal templates share."""
 
-    def rivals(self, turn: int) -> npt.NDArray[np.int64]:
+    def hard_negatives(self, turn: int) -> npt.NDArray[np.int64]:
         """Turns that an encoder would answer with in place of this one, nearest first."""
 
     @property

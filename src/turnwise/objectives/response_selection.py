@@ -125,7 +125,7 @@ class ResponseSelection:
             own = range(int(texts.dialogue_starts[here - 1]), int(texts.dialogue_starts[here]))
             others = [turn for turn in own if texts.identity(turn) != truth]
         elif kind == 2:
-            others = texts.rivals(response).tolist()
+            others = texts.hard_negatives(response).tolist()
         if others:
             return others[int(batch.random.integers(len(others)))]
         return batch.stranger(response, [truth], texts.speaker(response))

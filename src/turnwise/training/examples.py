@@ -1,4 +1,4 @@
-"""Examples found once: what an objective learns from, as numbers of turns, memory-mapped on disk."""
+"""Training examples, extracted once and memory-mapped on disk as turn numbers."""
 
 import contextlib
 from array import array
@@ -13,20 +13,18 @@ from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.buckets import Buckets
-from turnwise.corpus.store import Corpus
 from turnwise.objectives.objective import Objective
-from turnwise.training.cache import corpus_source, once
-from turnwise.training.columns import GrowingArray, read_ahead, release
+from turnwise.training.disk_cache import ArrayWriter, TrainingCorpus, read_ahead, release
 from turnwise.training.tokens import TokenTable
 
-#: Dialogues looked at before what they gave is written.
+#: Dialogues that are read before their examples are written.
 DIALOGUES = 2_000
 
 #: Examples copied at a time.
-_COPIED = 1_000_000
+_COPY_ROWS = 1_000_000
 
-#: Turns that four bytes can number.
-_MOST_TURNS = np.iinfo(np.int32).max
+#: Turn numbers are stored in four bytes.
+_MAX_TURNS = np.iinfo(np.int32).max
 
 
 class ExampleTable:
@@ -34,14 +32,14 @@ class ExampleTable:
 
     def __init__(self, folder: Path, name: str, columns: int):
         self._windows = np.load(folder / f"{name}.windows.npy", mmap_mode="r").reshape(-1, columns, 2)
-        #: The labels of all examples.
+        #: The label of each example.
         self.labels: npt.NDArray[np.int8] = np.load(folder / f"{name}.labels.npy", mmap_mode="r")
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def read_next(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Has ranges of examples read from disk, and gives back the memory of those read before; says which turns they speak of."""
+        """Read ranges of examples from disk ahead of their use, and free those read before; return the ranges of turns."""
         for column in (self._windows, self.labels):
             release(column)
             for first, last in ranges:
@@ -50,111 +48,106 @@ class ExampleTable:
         return [(int(first.min()), int(last.max())) for first, last in ends]
 
     def rows(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Windows (rows, columns, 2) and labels (rows,) of some examples."""
+        """Return the windows (rows, columns, 2) and labels (rows,) of some examples."""
         return np.asarray(self._windows[rows], np.int64), np.asarray(self.labels[rows], np.int64)
 
 
-def find_examples(
-    corpus: Corpus, texts: TokenTable, objectives: Mapping[str, Objective], folder: Path, progress: Progress = silent
+def extract_examples(
+    corpus: TrainingCorpus, texts: TokenTable, objectives: Mapping[str, Objective], progress: Progress = silent
 ) -> dict[str, ExampleTable]:
-    """Every objective's examples in a corpus, unless they were found before.
+    """Extract every objective's examples from a corpus, unless they are cached.
 
     Raises:
-        TurnwiseError: if an objective finds none.
+        TurnwiseError: if an objective has no examples.
     """
-    made_of = [*corpus_source(corpus), *(f"{name}={objective!r}" for name, objective in objectives.items())]
+    inputs = [*corpus.identity, *(f"{name}={objective!r}" for name, objective in objectives.items())]
 
-    def write(place: Path) -> None:
-        if len(texts) > _MOST_TURNS:
+    def write(folder: Path) -> None:
+        if len(texts) > _MAX_TURNS:
             raise TurnwiseError(
-                f"{len(texts):,} turns: a run numbers up to {_MOST_TURNS:,}; train on fewer stores, or a share"
+                f"the corpus has {len(texts):,} turns, and a run supports {_MAX_TURNS:,}: use fewer stores or a smaller"
+                " corpus_share"
             )
-        total = len(corpus)
+        total = len(corpus.dialogues)
         with contextlib.ExitStack() as stack:
-            writers = [_ExampleWriter(place, name, objective, texts, stack) for name, objective in objectives.items()]
-            for number, dialogue in enumerate(corpus, 1):
+            writers = [_ExampleWriter(folder, name, objective, texts, stack) for name, objective in objectives.items()]
+            for number, dialogue in enumerate(corpus.dialogues, 1):
                 for writer in writers:
                     writer.add(dialogue)
                 if number % DIALOGUES == 0:
                     for writer in writers:
                         writer.flush()
-                    progress("finding examples", number, total)
+                    progress("extracting examples", number, total)
             for writer in writers:
                 writer.finish()
 
-    place = once(folder, "examples", made_of, write)
-    return {name: ExampleTable(place, name, objective.columns) for name, objective in objectives.items()}
+    folder = corpus.derive("examples", inputs, write)
+    return {name: ExampleTable(folder, name, objective.columns) for name, objective in objectives.items()}
 
 
 class _ExampleWriter:
-    """The examples of one objective, written as they come: what is held is those since the last flush."""
+    """Writes the examples of one objective; holds those since the last flush."""
 
-    def __init__(self, place: Path, name: str, objective: Objective, texts: TokenTable, stack: contextlib.ExitStack):
-        self._place = place
+    def __init__(self, folder: Path, name: str, objective: Objective, texts: TokenTable, stack: contextlib.ExitStack):
+        self._folder = folder
         self._name = name
         self._objective = objective
         self._texts = texts
         self._stack = stack.enter_context(contextlib.ExitStack())
-        self._firsts = self._stack.enter_context(Buckets(place)) if objective.unique else None
-        self._written_windows = self._stack.enter_context(GrowingArray(place / f"{name}.windows.npy", np.int32))
-        self._written_labels = self._stack.enter_context(GrowingArray(place / f"{name}.labels.npy", np.int8))
+        self._first_texts = self._stack.enter_context(Buckets(folder)) if objective.unique else None
+        self._window_writer = self._stack.enter_context(ArrayWriter(folder / f"{name}.windows.npy", np.int32))
+        self._label_writer = self._stack.enter_context(ArrayWriter(folder / f"{name}.labels.npy", np.int8))
         self._windows, self._labels = array("i"), array("b")
         self._counts, self._bases = array("i"), array("q")
         self._turns = 0
 
     def add(self, dialogue: Dialogue) -> None:
-        """Takes what a dialogue gives."""
-        found = list(self._objective.examples(dialogue))
-        self._windows.extend(chain.from_iterable(chain.from_iterable(example.windows for example in found)))
-        self._labels.extend(example.label for example in found)
-        self._counts.append(len(found))
+        examples = list(self._objective.examples(dialogue))
+        self._windows.extend(chain.from_iterable(chain.from_iterable(example.windows for example in examples)))
+        self._labels.extend(example.label for example in examples)
+        self._counts.append(len(examples))
         self._bases.append(self._turns)
         self._turns += len(dialogue.turns)
 
     def flush(self) -> None:
-        """Writes what was taken."""
         bases = np.repeat(np.array(self._bases), np.array(self._counts))
         windows = np.array(self._windows, np.int64).reshape(-1, 2 * self._objective.columns) + bases[:, None]
-        if self._firsts is not None and len(windows):
-            self._firsts.add(np.asarray(self._texts.identities[windows[:, 0]]))
-        self._written_windows.extend(windows)
-        self._written_labels.extend(self._labels)
-        for taken in (self._windows, self._labels, self._counts, self._bases):
-            del taken[:]
+        if self._first_texts is not None and len(windows):
+            self._first_texts.add(np.asarray(self._texts.identities[windows[:, 0]]))
+        self._window_writer.extend(windows)
+        self._label_writer.extend(self._labels)
+        for pending in (self._windows, self._labels, self._counts, self._bases):
+            del pending[:]
 
     def finish(self) -> None:
-        """Writes the rest, and takes out examples whose first text was there before where the objective says so.
-
-        Raises:
-            TurnwiseError: if too few are left.
-        """
+        """Write the rest; if the objective asks for unique examples, remove those whose first text occurred before."""
         self.flush()
-        kept = None if self._firsts is None else _first_places(self._firsts)
-        left = len(self._written_labels) if kept is None else int(kept.sum())
+        kept = None if self._first_texts is None else _first_occurrences(self._first_texts)
+        count = len(self._label_writer) if kept is None else int(kept.sum())
         self._stack.close()
-        if left < 2:
+        if count < 2:
             raise TurnwiseError(
-                f"objective {self._name} finds {left} examples in this corpus: it needs dialogues of a kind that this"
-                f" one does not hold (see its page in the documentation); --set objectives.{self._name}=false leaves it out"
+                f"objective {self._name} finds {count} examples in this corpus: it needs another kind of dialogues (see its"
+                f" page in the documentation); --set objectives.{self._name}=false removes it"
             )
         if kept is not None:
-            _keep(self._place / f"{self._name}.windows.npy", kept)
-            _keep(self._place / f"{self._name}.labels.npy", kept)
+            _filter_rows(self._folder / f"{self._name}.windows.npy", kept)
+            _filter_rows(self._folder / f"{self._name}.labels.npy", kept)
 
 
-def _first_places(buckets: Buckets) -> npt.NDArray[np.bool_]:
-    """For each of the fingerprints in the order in which they were added, whether it was the first of its kind."""
+def _first_occurrences(buckets: Buckets) -> npt.NDArray[np.bool_]:
+    """Return, for each fingerprint in the order of addition, whether it is the first of its kind."""
     first = np.zeros(len(buckets), np.bool_)
     for fingerprints, places in buckets:
         first[places[np.unique(fingerprints, return_index=True)[1]]] = True
     return first
 
 
-def _keep(path: Path, kept: npt.NDArray[np.bool_]) -> None:
-    """Leaves some of the rows in a file, of as many numbers each as there are for every row."""
-    every = np.load(path, mmap_mode="r").reshape(len(kept), -1)
-    fresh = path.with_suffix(".kept")
-    with GrowingArray(fresh, every.dtype) as array:
-        for first in range(0, len(every), _COPIED):
-            array.extend(every[first : first + _COPIED][kept[first : first + _COPIED]])
-    fresh.replace(path)
+def _filter_rows(path: Path, kept: npt.NDArray[np.bool_]) -> None:
+    """Remove rows from a file of an array, of which all rows have the same number of values."""
+    rows = np.load(path, mmap_mode="r").reshape(len(kept), -1)
+    filtered = path.with_suffix(".kept")
+    with ArrayWriter(filtered, rows.dtype) as writer:
+        for first in range(0, len(rows), _COPY_ROWS):
+            writer.extend(rows[first : first + _COPY_ROWS][kept[first : first + _COPY_ROWS]])
+    filtered.replace(path)

@@ -6,6 +6,7 @@ killed and resumed ends with the weights of one that was not.
 """
 
 import contextlib
+import gc
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -22,20 +23,31 @@ from turnwise.corpus.store import Corpus
 from turnwise.models.backbone.stream import to_device
 from turnwise.models.encoder import COMPRESSION
 from turnwise.objectives.objective import BatchStates, Figures, Objective, Prepared
+from turnwise.training import TrainingError, TrainingInterruptedError
 from turnwise.training.batches import Feed, prepared_steps
-from turnwise.training.cache import corpus_source
-from turnwise.training.checkpoint import CheckpointError, Checkpoints, latest_checkpoint, load_checkpoint
+from turnwise.training.checkpoint import (
+    BEST,
+    CHECKPOINTS,
+    FIRST,
+    TRAINED,
+    CheckpointError,
+    Checkpoints,
+    claim,
+    expect_trained,
+    latest_checkpoint,
+    load_checkpoint,
+    reading,
+)
+from turnwise.training.disk_cache import TrainingCorpus, corpus_identity
+from turnwise.training.distributed import LONGEST_WAIT, Processes
 from turnwise.training.encoding import BatchStep, TokenPart, TokenStep
-from turnwise.training.errors import TrainingError, TrainingInterruptedError
-from turnwise.training.examples import find_examples
-from turnwise.training.folder import BEST, CHECKPOINTS, FIRST, TRAINED, claim, expect_trained, reading
+from turnwise.training.examples import extract_examples
+from turnwise.training.hard_negatives import mine_hard_negatives
 from turnwise.training.log import Log, curves_svg, model_card
-from turnwise.training.machine import compiles, half_precision, interruptions, release_memory, seed_all, token_budget
+from turnwise.training.machine import compiles, half_precision, interruptions, seed_all, token_budget
 from turnwise.training.model import Model, model_of, start, take_head
 from turnwise.training.pace import Pace, Reading
-from turnwise.training.processes import LONGEST_WAIT, Processes
 from turnwise.training.recipe import Recipe
-from turnwise.training.rivals import find_rivals
 from turnwise.training.schedule import learning_rate_factor
 from turnwise.training.templates import learnt_compression, slot_marks
 from turnwise.training.tokens import tokenise_corpus
@@ -136,11 +148,12 @@ class _Run:
         self.encoder, heads = start(recipe, place, objectives, marks)
         self.encoder.to(self.device)
         with self.processes.main_first():
-            texts = tokenise_corpus(self.corpus, self.encoder.backbone.tokenizer, cache, progress, marks)
-            examples = find_examples(self.corpus, texts, objectives, cache, progress)
+            read = TrainingCorpus.of(self.corpus, cache)
+            texts = tokenise_corpus(read, self.encoder.backbone.tokenizer, progress, marks)
+            examples = extract_examples(read, texts, objectives, progress)
             for objective in objectives.values():
                 if objective.miner is not None:
-                    texts.take_rivals(find_rivals(self.corpus, texts, objective.miner, cache, progress))
+                    texts.hard_negative_table = mine_hard_negatives(read, texts, objective.miner, progress)
         self.parts = [
             _Part(name, objective, objective.heads(self.encoder.hidden).to(self.device), recipe.weight(name))
             for name, objective in objectives.items()
@@ -181,7 +194,7 @@ class _Run:
                 self.step = self._restore()
             self.log = Log(out, self.step, tensorboard and self.main, self.main)
         self.processes.expect_equal(self._facts())
-        self.processes.whereabouts = self._whereabouts
+        self.processes.describe_position = self._whereabouts
         if compiles(recipe.compile, self.device, self.steps):
             self.encoder.backbone.compile()
         budget = recipe.tokens_per_forward or token_budget(self.encoder.backbone, self.device)
@@ -235,7 +248,7 @@ class _Run:
                 weights.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
         return {
             "a recipe": self.recipe.to_yaml().encode(),
-            "a corpus": "\n".join(corpus_source(self.corpus)).encode(),
+            "a corpus": "\n".join(corpus_identity(self.corpus)).encode(),
             "examples": str([len(feed.examples) for feed in self.feeds]).encode(),
             "a step to begin with": str(self.step).encode(),
             "weights to begin with": weights.digest(),
@@ -440,7 +453,7 @@ class _Run:
         if self.average:
             tensors["average"] = self.average
         # no random states: chance is drawn anew for every step
-        state = {"steps": self.steps, "best": self.best, "corpus": corpus_source(self.corpus)}
+        state = {"steps": self.steps, "best": self.best, "corpus": corpus_identity(self.corpus)}
         self.checkpoints.save(self.step, tensors, state)
 
     def _restore(self) -> int:
@@ -449,7 +462,7 @@ class _Run:
         if place is None:
             return 0
         tensors, state = load_checkpoint(place)
-        if state.get("corpus") != corpus_source(self.corpus):
+        if state.get("corpus") != corpus_identity(self.corpus):
             raise TrainingError(
                 f"{place} learnt from another corpus than the one given: a run goes on with the stores and splits it began with"
             )
@@ -483,7 +496,7 @@ class _Run:
             if self.main and not (self.out / TRAINED).is_file():
                 self._save(self.out, model_card(self.recipe, self.corpus, self.out))
                 (self.out / "curves.svg").write_text(curves_svg(self.out / "metrics.jsonl"), encoding="utf-8")
-                write_whole(self.out / TRAINED, "\n".join(corpus_source(self.corpus)))
+                write_whole(self.out / TRAINED, "\n".join(corpus_identity(self.corpus)))
         return self.model
 
     def _save(self, folder: Path, card: str | None = None) -> None:
@@ -511,7 +524,7 @@ def _first(
     def told(what: str, done: int, total: int | None = None) -> None:
         progress(f"first stage: {what}", done, total)
 
-    before = processes.whereabouts
+    before = processes.describe_position
     run = _Run(recipe, corpus, place, resume, told, tensorboard, cache, processes=processes)
     run.fit(None, told)
     run.finish()
@@ -519,10 +532,16 @@ def _first(
         raise TrainingInterruptedError(
             "interrupted after the first stage; all is saved. Go on with the same command and --resume"
         )
-    processes.whereabouts = before  # which the stage has made its own, and would be kept in memory by
+    processes.describe_position = before  # which the stage has made its own, and would be kept in memory by
     del run
     release_memory()
     return place
+
+
+def release_memory() -> None:
+    """Free the memory of a finished or failed run: the next run chooses its chunk size by how much memory is free."""
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def _groups(objectives: Iterable[Objective]) -> list[list[int]]:

@@ -1,7 +1,6 @@
 """The machine that a run is on: its precision, how much it holds, and who asks it to stop."""
 
 import contextlib
-import gc
 import resource
 import signal
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from types import FrameType
 import torch
 
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.training.recipe import Compiling, Precision
+from turnwise.training.recipe import Compile, Precision
 
 #: Bytes of activations that a token costs per layer and hidden unit, in float32; measured on BERT, generously.
 _ACTIVATION_BYTES = 150
@@ -27,7 +26,7 @@ def half_precision(precision: Precision) -> bool:
     return precision == "bf16"
 
 
-def compiles(compiling: Compiling, device: torch.device, steps: int) -> bool:
+def compiles(compiling: Compile, device: torch.device, steps: int) -> bool:
     """Whether to compile the backbone.
 
     It is the length of the whole run that counts, not what is left of it: a resumed run goes on as it began.
@@ -60,12 +59,6 @@ def peak_memory(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-
-
-def release_memory() -> None:
-    """Gives back what a finished or failed run held: the next one chooses its chunks by how much memory is free."""
-    gc.collect()
-    torch.cuda.empty_cache()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from turnwise.models.reranker import Reranker, is_reranker
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.response_selection import ResponseSelection
 from turnwise.objectives.utterance_manipulation import UtteranceManipulation
-from turnwise.training.errors import TrainingError
+from turnwise.training import TrainingError
 from turnwise.training.recipe import Recipe
 
 #: What training gives.

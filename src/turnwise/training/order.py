@@ -15,11 +15,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.training.recipe import SMALLEST_BUFFER
+
 Rows = npt.NDArray[np.int64]
 
 #: Blocks that a buffer mixes, and the fewest neighbours that make a block worth reading whole.
 BLOCKS = 256
-NEIGHBOURS = 64
+NEIGHBOURS = SMALLEST_BUFFER
 
 #: Random numbers for a place in the order: a pass, and what in it.
 Random = Callable[..., np.random.Generator]

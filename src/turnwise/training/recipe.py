@@ -1,6 +1,10 @@
-"""Recipes: everything that a training run depends on besides its corpus, as a dataclass, from YAML, with dotted overrides."""
+"""Recipes: everything that a training run depends on besides its corpus; a dataclass read from YAML, with dotted overrides.
+
+`recipes/` holds the packaged ones: `NAME-paper` has the values that a paper prints, `NAME` is our recommendation.
+"""
 
 import dataclasses
+import importlib.resources
 import math
 import typing
 from collections.abc import Mapping, Sequence
@@ -16,88 +20,97 @@ from turnwise.core.options import OptionError, checked
 from turnwise.models.backbone.pooling import Pooling
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective, options_of
-from turnwise.training.order import NEIGHBOURS
-from turnwise.training.recipes import packaged, yaml_text
 
 Schedule = Literal["constant", "linear", "cosine", "one-cycle"]
 Optimizer = Literal["adam", "adamw"]
 Precision = Literal["auto", "fp32", "bf16"]
 
-#: Whether the backbone is compiled before it is trained.
-Compiling = Literal["auto", True, False]
+#: Where the packaged recipes are.
+_PACKAGE = f"{__package__}.recipes"
 
-#: What an objective's entry may say to the loop, its kind, and the least it may be.
+#: Whether the backbone is compiled before it is trained.
+Compile = Literal["auto", True, False]
+
+#: The smallest shuffle buffer, and the number of neighbouring examples that it reads at once.
+SMALLEST_BUFFER = 64
+
+#: Options of an objective's entry that the training loop reads: their type and minimum.
 _LOOP_OPTIONS: dict[str, tuple[Any, float]] = {
     "weight": (float, 0),
     "batch_size": (int, 2),
     "head_learning_rate": (float | None, 0),
 }
 
-#: What a first stage takes from the recipe that it belongs to, unless it says otherwise: what describes the run, not the method.
+#: Keys with a minimum; None is allowed where the key allows it.
+_MINIMUM = {
+    "steps": 1,
+    "batch_size": 2,
+    "log_every": 1,
+    "checkpoint_every": 1,
+    "keep": 1,
+    "workers": 1,
+    "max_length": 1,
+    "layers": 1,
+    "least_turns": 1,
+    "shuffle_buffer": SMALLEST_BUFFER,
+}
+
+#: Keys that a first stage takes from the recipe that it belongs to unless it sets them: they describe the run, not the method.
 INHERITED = (
-    *(
-        "backbone",
-        "pooling",
-        "corpus_share",
-        "combine_turns",
-        "least_turns",
-        "max_length",
-        "dropout",
-        "attention_dropout",
-    ),
-    *("layers", "precision", "compile", "tokens_per_forward", "seed", "shuffle_buffer"),
-    *("checkpoint_every", "keep", "log_every", "workers"),
+    *("backbone", "pooling", "corpus_share", "combine_turns", "least_turns", "max_length"),
+    *("dropout", "attention_dropout", "layers", "precision", "compile", "tokens_per_forward", "seed"),
+    *("shuffle_buffer", "checkpoint_every", "keep", "log_every", "workers"),
 )
 
 
 class RecipeError(TurnwiseError):
-    """A recipe says something that cannot be; the message says which key and what it may be."""
+    """A recipe has an unknown key or an invalid value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A training run.
+    """The configuration of a training run.
 
     Attributes:
-        objectives: name → options; `weight` (1) is what its loss counts, `batch_size` and `head_learning_rate` its own where they
-            differ from the recipe's.
-        backbone: what to start from: 'minilm', a folder, a Hugging Face id.
+        objectives: name → options; `weight` (1) multiplies its loss, `batch_size` and `head_learning_rate` override the recipe's.
+        backbone: the model to start from: 'minilm', a folder, a Hugging Face id.
         pooling: how token states become vectors; None: the backbone's own, or the mean.
-        corpus_share: of the dialogues that are learnt from, drawn by their ids: a smaller share is part of a larger one.
-        combine_turns: whether consecutive turns of one speaker are read as one turn.
-        least_turns: dialogues of fewer turns are not learnt from; counted after turns are combined.
-        epochs: passes over the first objective's examples, or a part of one: 0.5 is half of its batches; ignored where `steps` is
-            given.
+        corpus_share: fraction of the dialogues, sampled by their ids: a smaller fraction is a subset of a larger one.
+        combine_turns: whether consecutive turns of one speaker are merged into one.
+        least_turns: shorter dialogues are not used; counted after turns are combined.
+        epochs: passes over the first objective's examples, or a fraction of one: 0.5 is half of its batches; ignored if `steps` is
+            set.
         steps: optimiser steps.
-        batch_size: examples of a step, over all processes: the loss sees them all at once, however they are encoded.
+        batch_size: examples per step over all processes; the loss sees them all at once, however they are encoded.
         learning_rate: of the encoder.
         head_learning_rate: of the heads; None: the encoder's.
         optimizer: 'adam' or 'adamw'.
         weight_decay: of matrices, not of biases and norms.
         schedule: 'constant', 'linear', 'cosine' or 'one-cycle'.
-        warmup: share of the steps in which the rate rises.
+        warmup: fraction of the steps in which the learning rate rises.
         clip: largest norm of the gradient; None: no limit.
-        max_length: tokens of a turn, special ones included.
-        dropout: on hidden states; None: the backbone's own, or what a first stage had.
-        attention_dropout: on attention weights; None: likewise. 0 lets the fastest kernel run on a GPU.
-        layers: transformer layers that are kept, from the bottom; None: all.
+        max_length: tokens of a turn, including special tokens.
+        dropout: on hidden states; None: the backbone's own, or that of the first stage.
+        attention_dropout: on attention weights; None: likewise. 0 allows the fastest kernel on a GPU.
+        layers: transformer layers to keep, from the bottom; None: all.
         frozen_layers: transformer layers, from the bottom, that are not trained; 'half': half of them, rounded down.
         frozen_embeddings: whether the embeddings are not trained.
-        precision: 'bf16' computes in half precision with the loss in full; 'auto': on a GPU that can.
-        compile: true has torch compile the backbone, about a minute's work that pays in long runs on a GPU; 'auto': in those.
-        tokens_per_forward: tokens encoded at once; beyond it gradients are cached. None: what fits the machine.
-        ema: decay of a moving average of the weights, which is then what is saved; 0: none.
-        seed: of everything that chance decides.
+        precision: 'bf16' computes in half precision and the loss in full; 'auto': bf16 on a GPU that supports it.
+        compile: whether torch compiles the backbone, which takes about a minute; 'auto': in long runs on a GPU.
+        tokens_per_forward: tokens encoded at once; for larger batches gradients are cached. None: as many as fit the machine.
+        ema: decay of an exponential moving average of the weights, which is then what is saved; 0: none.
+        seed: of all random numbers.
         shuffle_buffer: how many examples are shuffled together, in blocks of neighbours drawn from everywhere; None: all at once.
-        checkpoint_every: steps between checkpoints that a run can go on from.
-        checkpoint_epochs: also keep the model at the end of every epoch, in `epochs/`.
-        keep: how many checkpoints stay.
+        checkpoint_every: steps between checkpoints.
+        checkpoint_epochs: also save the model at the end of every epoch, in `epochs/`.
+        keep: number of checkpoints to keep.
         log_every: steps between lines of `metrics.jsonl`.
-        probe_every: steps between evaluations of the probe, where one is given, or 'epoch'; 0: only before and after.
-        keep_best: a figure of the probe; the model with the highest is kept in `best/`.
+        probe_every: steps between evaluations of the probe, if one is given, or 'epoch'; 0: only before and after training.
+        keep_best: a metric of the probe; the model with the highest value is saved in `best/`.
         workers: threads that prepare batches; does not change the result.
-        first: a recipe that is trained before this one, which then starts from its model; one that is read from YAML takes the keys
-            of `INHERITED` that it does not give from this one.
+        first: a recipe that is trained before this one, which then starts from its model; if read from YAML, it inherits the keys
+            `INHERITED` that it does not set.
+        describes: what the recipe is for.
     """
 
     objectives: dict[str, dict[str, Any]]
@@ -123,7 +136,7 @@ class Recipe:
     frozen_layers: int | Literal["half"] = 0
     frozen_embeddings: bool = False
     precision: Precision = "auto"
-    compile: Compiling = "auto"
+    compile: Compile = "auto"
     tokens_per_forward: int | None = None
     ema: float = 0.0
     seed: int = 1
@@ -139,62 +152,59 @@ class Recipe:
     describes: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        # as YAML would read it back: a resumed run compares
-        object.__setattr__(self, "objectives", _objectives(self.objectives))
+        # in the form that YAML gives: a resumed run compares its recipe with the saved one
+        object.__setattr__(self, "objectives", _check_objectives(self.objectives))
         if not self.objectives:
             raise RecipeError("objectives: name at least one")
-        for key, value in (("steps", self.steps), ("batch_size", self.batch_size)):
-            if value is not None and value < (2 if key == "batch_size" else 1):
-                raise RecipeError(f"{key}={value}: too small")
+        for key, minimum in _MINIMUM.items():
+            value = getattr(self, key)
+            if value is not None and value < minimum:
+                raise RecipeError(f"{key} must be {minimum} or more, got {value}")
         if not 0 < self.epochs < math.inf:
-            raise RecipeError(f"epochs={self.epochs}: needs to be above 0")
-        for key in ("log_every", "checkpoint_every", "keep", "workers", "max_length", "layers", "least_turns"):
-            if getattr(self, key) is not None and getattr(self, key) < 1:
-                raise RecipeError(f"{key}={getattr(self, key)}: needs to be 1 or more")
+            raise RecipeError(f"epochs must be positive, got {self.epochs}")
         if self.probe_every != "epoch" and self.probe_every < 0:
-            raise RecipeError(f"probe_every={self.probe_every}: needs to be 0 or more, or epoch")
+            raise RecipeError(f"probe_every must be 0 or more, or epoch; got {self.probe_every}")
         if self.frozen_layers != "half" and self.frozen_layers < 0:
-            raise RecipeError(f"frozen_layers={self.frozen_layers}: needs to be 0 or more, or half")
+            raise RecipeError(f"frozen_layers must be 0 or more, or half; got {self.frozen_layers}")
         for key in ("warmup", "ema"):
             if not 0 <= getattr(self, key) < 1:
-                raise RecipeError(f"{key}={getattr(self, key)}: a share from 0 to below 1")
-        if self.shuffle_buffer is not None and self.shuffle_buffer < NEIGHBOURS:
-            raise RecipeError(
-                f"shuffle_buffer={self.shuffle_buffer}: needs to be {NEIGHBOURS} or more; null shuffles everything"
-            )
+                raise RecipeError(f"{key} must be at least 0 and below 1, got {getattr(self, key)}")
         if not 0 < self.corpus_share <= 1:
-            raise RecipeError(f"corpus_share={self.corpus_share}: a share from above 0 to 1")
+            raise RecipeError(f"corpus_share must be above 0 and at most 1, got {self.corpus_share}")
         if self.pooling == "first-last":
             raise RecipeError(
-                "pooling=first-last: a model folder cannot say so; train with mean, evaluate with --pooling first-last"
+                "pooling=first-last cannot be saved with a model: train with mean, evaluate with --pooling first-last"
             )
         if self.first is not None:
-            _check_first(self.first, self)
+            _check_first_stage(self.first, self)
         tasks = {objective.task for objective in self.make().values()} - {None}
         if tasks and "selection" not in tasks:
             raise RecipeError(
-                f"objectives: {', '.join(sorted(map(str, tasks)))}: a re-ranker scores nothing without response-selection; add that"
+                f"objectives: {', '.join(sorted(map(str, tasks)))} train a re-ranker, which needs response-selection: add it"
             )
 
     def make(self) -> dict[str, Objective]:
-        """The objectives, made."""
-        return {name: make_objective(name, _own(options)) for name, options in self.objectives.items()}
+        """Create the objectives."""
+        return {
+            name: make_objective(name, {key: value for key, value in options.items() if key not in _LOOP_OPTIONS})
+            for name, options in self.objectives.items()
+        }
 
     def weight(self, objective: str) -> float:
-        """What an objective's loss counts."""
+        """Return the factor of an objective's loss."""
         return float(self.objectives[objective].get("weight", 1.0))
 
     def batch_of(self, objective: str) -> int:
-        """An objective's examples of a step."""
+        """Return an objective's batch size."""
         return int(self.objectives[objective].get("batch_size", self.batch_size))
 
     def head_learning_rate_of(self, objective: str) -> float:
-        """The learning rate of an objective's heads."""
+        """Return the learning rate of an objective's heads."""
         rates = (self.objectives[objective].get("head_learning_rate"), self.head_learning_rate, self.learning_rate)
         return float(next(rate for rate in rates if rate is not None))
 
     def steps_of(self, steps_per_epoch: int) -> int:
-        """How many steps a run takes whose pass over the examples takes so many."""
+        """Return the number of steps of a run."""
         # exact in decimals: 1.1 times ten steps are eleven, though the nearest float is a little more
         return self.steps or math.ceil(Fraction(str(self.epochs)) * steps_per_epoch)
 
@@ -205,42 +215,41 @@ class Recipe:
 
     @property
     def stages(self) -> "tuple[Recipe, ...]":
-        """What is trained one after the other: the first stage and what goes before it, then the recipe itself."""
+        """The recipes that are trained one after the other; the last is this one."""
         return (*(() if self.first is None else self.first.stages), self)
 
     def to_yaml(self) -> str:
-        """The recipe with every key, as YAML."""
+        """Return the recipe with every key as YAML."""
         return yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, allow_unicode=True)
 
 
-def _own(options: Mapping[str, Any]) -> dict[str, Any]:
-    """An objective's own options, without those of the loop."""
-    return {key: value for key, value in options.items() if key not in _LOOP_OPTIONS}
-
-
-def _check_first(first: Recipe, recipe: Recipe) -> None:
-    """Refuses what a first stage cannot have beside the recipe that goes on from it."""
+def _check_first_stage(first: Recipe, recipe: Recipe) -> None:
     if first.backbone != recipe.backbone:
-        raise RecipeError(f"first.backbone={first.backbone}: both stages start from one; say backbone={first.backbone}")
+        raise RecipeError(
+            f"first.backbone={first.backbone}: all stages use one backbone; set backbone={first.backbone}"
+        )
     if first.layers is not None and recipe.layers is not None and first.layers < recipe.layers:
-        raise RecipeError(f"first.layers={first.layers}: too few for layers={recipe.layers} of what goes on from it")
+        raise RecipeError(f"first.layers must be at least layers ({recipe.layers}), got {first.layers}")
     for key in ("probe_every", "keep_best"):
         if getattr(first, key):
             raise RecipeError(f"first.{key}={getattr(first, key)}: only the last stage is probed")
 
 
-def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """A recipe from a file, or a packaged one by its name ('dse', 'dse-paper'), with overrides `key=value` applied.
+# ---- reading
 
-    A key may be dotted (`objectives.dse.temperature=0.1`, `first.steps=100`). One that the recipe itself does not have, but its
-    objectives do, is set for those (`temperature=0.1`). A key of `INHERITED` is set for the first stage, too, unless that has
-    another value of its own; `first=null` leaves that stage out, and `objectives.NAME=false` an objective.
+
+def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Load a recipe from a file, or a packaged one by its name ('dse', 'dse-paper'), and apply overrides `key=value`.
+
+    A key may be dotted (`objectives.dse.temperature=0.1`, `first.steps=100`). A key that the recipe does not have is set for the
+    objectives that have it (`temperature=0.1`). A key of `INHERITED` is also set for the first stage unless that has its own value;
+    `first=null` removes the first stage, and `objectives.NAME=false` an objective.
 
     Raises:
-        RecipeError: if there is no such recipe, or a key or value that cannot be.
+        RecipeError: if there is no such recipe, or it has an unknown key or an invalid value.
     """
     tree = _read(name)
-    _leave_to_inherit(tree, {each.name: each.default for each in dataclasses.fields(Recipe)})
+    _remove_inherited(tree, {each.name: each.default for each in dataclasses.fields(Recipe)})
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or not key:
@@ -249,24 +258,46 @@ def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     return from_tree(tree)
 
 
+def packaged_recipes() -> list[str]:
+    """Return the names of the packaged recipes."""
+    return packaged_yaml(_PACKAGE)
+
+
+def packaged_yaml(package: str) -> list[str]:
+    """Return the names of the YAML files in a package, without their suffix."""
+    files = importlib.resources.files(package).iterdir()
+    return sorted(path.name.removesuffix(".yaml") for path in files if path.name.endswith(".yaml"))
+
+
+def read_yaml_text(name: str | Path, package: str) -> str | None:
+    """Read a YAML file by its path, or by its name in a package; None if there is neither."""
+    if Path(name).is_file():
+        return Path(name).read_text(encoding="utf-8")
+    if str(name) in packaged_yaml(package):
+        return (importlib.resources.files(package) / f"{name}.yaml").read_text(encoding="utf-8")
+    return None
+
+
 def from_tree(tree: Mapping[str, Any]) -> Recipe:
-    """A recipe from what YAML holds, every key checked."""
+    """Create a recipe from parsed YAML, checking every key."""
     hints = typing.get_type_hints(Recipe)
     values: dict[str, Any] = {}
     for key, value in tree.items():
         if key not in hints:
-            raise RecipeError(f"{key}: a recipe has no such key; it has {', '.join(hints)}")
-        values[key] = value if key in ("objectives", "first") else _checked(key, hints[key], value)
+            raise RecipeError(f"{key}: unknown key; a recipe has {', '.join(hints)}")
+        values[key] = value if key in ("objectives", "first") else _check(key, hints[key], value)
     if "objectives" not in values:
         raise RecipeError("objectives: name at least one")
     if values.get("first") is not None:
-        Recipe(**{**values, "first": None})  # what the first stage would inherit is told by the recipe's own name
-        values["first"] = _first(values["first"], {key: values[key] for key in INHERITED if key in values})
+        Recipe(
+            **{**values, "first": None}
+        )  # reports errors of keys that the first stage would inherit by their own name
+        values["first"] = _first_stage(values["first"], {key: values[key] for key in INHERITED if key in values})
     return Recipe(**values)
 
 
-def _first(tree: Any, inherited: Mapping[str, Any]) -> Recipe:
-    """A first stage from what YAML holds; what is wrong with it is said by its dotted name."""
+def _first_stage(tree: Any, inherited: Mapping[str, Any]) -> Recipe:
+    """Create a first stage from parsed YAML; errors have its dotted name."""
     if not isinstance(tree, Mapping):
         raise RecipeError(f"first={tree!r}: expected the keys of a recipe, or nothing")
     try:
@@ -277,37 +308,39 @@ def _first(tree: Any, inherited: Mapping[str, Any]) -> Recipe:
         raise RecipeError(f"first: {error}") from error
 
 
-def _leave_to_inherit(tree: Mapping[str, Any], inherited: Mapping[str, Any]) -> None:
-    """Takes out of a first stage what it would inherit anyway, so that an override of it reaches all stages."""
+def _remove_inherited(tree: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Remove from first stages the keys that they would inherit, so that an override reaches all stages."""
     first = tree.get("first")
     if isinstance(first, dict):
-        here = {key: tree.get(key, inherited[key]) for key in INHERITED}
-        _leave_to_inherit(first, here)
+        inherited = {key: tree.get(key, defaults[key]) for key in INHERITED}
+        _remove_inherited(first, inherited)
         for key in INHERITED:
-            if key in first and first[key] == here[key]:
+            if key in first and first[key] == inherited[key]:
                 del first[key]
 
 
 def _read(name: str | Path) -> dict[str, Any]:
-    text = yaml_text(name)
+    text = read_yaml_text(name, _PACKAGE)
     if text is None:
-        raise RecipeError(f"there is no recipe {str(name)!r}: name a YAML file, or one of {', '.join(packaged())}")
+        raise RecipeError(
+            f"there is no recipe {str(name)!r}: give a YAML file, or one of {', '.join(packaged_recipes())}"
+        )
     try:
         tree = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise RecipeError(f"{name} is not valid YAML: {error}") from None
     if not isinstance(tree, dict):
-        raise RecipeError(f"{name} holds no keys")
+        raise RecipeError(f"{name} must contain keys and values")
     return tree
 
 
 def parse_scalar(value: str) -> Any:
-    """What a text on the command line stands for, as YAML reads it; `3e-5` is a number."""
+    """Parse a value of the command line as YAML; `3e-5` is a number."""
     try:
         parsed = yaml.safe_load(value) if value else value
     except yaml.YAMLError as error:
         raise RecipeError(f"{value!r} is not valid YAML: {str(error).splitlines()[0]}") from None
-    if isinstance(parsed, str):  # YAML 1.1 takes 3e-5 for a text
+    if isinstance(parsed, str):  # YAML 1.1 reads 3e-5 as a string
         try:
             return float(parsed)
         except ValueError:
@@ -316,24 +349,25 @@ def parse_scalar(value: str) -> Any:
 
 
 def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> None:
+    """Apply an override to parsed YAML."""
     if len(keys) > 1 and keys[0] == "first":
         if not isinstance(tree.get("first"), dict):
             raise RecipeError(f"{override!r}: the recipe has no first stage")
         _set(tree["first"], keys[1:], value, override)
         return
     if len(keys) == 1 and keys[0] not in typing.get_type_hints(Recipe):
-        taking_part = [name for name, options in tree.get("objectives", {}).items() if options is not False]
-        having = [name for name in taking_part if keys[0] in options_of(name) or keys[0] == "weight"]
-        if not having:
-            hint = f"; its first stage is asked by first.{override}" if tree.get("first") else ""
+        names = [name for name, options in tree.get("objectives", {}).items() if options is not False]
+        targets = [name for name in names if keys[0] in options_of(name) or keys[0] == "weight"]
+        if not targets:
+            hint = f"; for its first stage use first.{override}" if tree.get("first") else ""
             raise RecipeError(f"{override!r}: neither the recipe nor its objectives have a key {keys[0]!r}{hint}")
-        for name in having:
+        for name in targets:
             tree["objectives"][name] = {**(tree["objectives"][name] or {}), keys[0]: value}
         return
-    given = [(options or {}).get(keys[0]) is not None for options in (tree.get("objectives") or {}).values()]
-    if len(keys) == 1 and keys[0] in _LOOP_OPTIONS and given and all(given):
+    own = [(options or {}).get(keys[0]) is not None for options in (tree.get("objectives") or {}).values()]
+    if len(keys) == 1 and keys[0] in _LOOP_OPTIONS and own and all(own):
         instead = override.replace(keys[0], f"objectives.NAME.{keys[0]}", 1)
-        raise RecipeError(f"{override!r} would change nothing: every objective has its own; say {instead}")
+        raise RecipeError(f"{override!r} would change nothing: every objective sets its own; use {instead}")
     branch = tree
     for key in keys[:-1]:
         if not isinstance(branch.get(key), dict):
@@ -342,30 +376,30 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> No
     branch[keys[-1]] = value
 
 
-def _objectives(value: Any) -> dict[str, dict[str, Any]]:
+def _check_objectives(value: Any) -> dict[str, dict[str, Any]]:
     if not isinstance(value, dict) or not all(
         isinstance(options, dict | None) or options is False for options in value.values()
     ):
-        raise RecipeError("objectives: expected names, each with its options, or false to leave one out")
+        raise RecipeError("objectives: expected names, each with its options, or false to remove one")
     return {
-        name: {key: _loop_option(name, key, given) for key, given in (options or {}).items()}
+        name: {key: _check_option(name, key, given) for key, given in (options or {}).items()}
         for name, options in value.items()
         if options is not False
     }
 
 
-def _loop_option(objective: str, key: str, value: Any) -> Any:
-    """An option as the loop takes it; those of the objective itself are for it to check."""
+def _check_option(objective: str, key: str, value: Any) -> Any:
+    """Check an option that the loop reads; the objective checks its own."""
     if key not in _LOOP_OPTIONS:
         return list(value) if isinstance(value, tuple) else value
-    kind, least = _LOOP_OPTIONS[key]
-    found = _checked(f"objectives.{objective}.{key}", kind, value)
-    if found is not None and found < least:
-        raise RecipeError(f"objectives.{objective}.{key}={value}: needs to be {least:g} or more")
-    return found
+    kind, minimum = _LOOP_OPTIONS[key]
+    result = _check(f"objectives.{objective}.{key}", kind, value)
+    if result is not None and result < minimum:
+        raise RecipeError(f"objectives.{objective}.{key} must be {minimum:g} or more, got {value}")
+    return result
 
 
-def _checked(key: str, kind: Any, value: Any) -> Any:
+def _check(key: str, kind: Any, value: Any) -> Any:
     try:
         return checked(key, kind, value)
     except OptionError as error:

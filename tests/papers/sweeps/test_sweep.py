@@ -31,10 +31,9 @@ from turnwise.papers.sweeps.points import Point
 from turnwise.papers.sweeps.sweep import Sweep, SweepError, load_sweep, packaged_sweeps
 from turnwise.papers.sweeps.sweeping import run_sweep
 from turnwise.papers.sweeps.variants import VariantError
-from turnwise.training.errors import TrainingInterruptedError
+from turnwise.training import TrainingInterruptedError
 from turnwise.training.loop import train
-from turnwise.training.recipe import Recipe, RecipeError, load_recipe
-from turnwise.training.recipes import packaged
+from turnwise.training.recipe import Recipe, RecipeError, load_recipe, packaged_recipes
 
 TASKS = ("nli",)
 
@@ -445,7 +444,7 @@ def test_packaged_sweeps_can_be_run(name: str) -> None:
     assert sweep.describes
     assert sweep.suites
     assert set(sweep.suites) <= set(SUITES)
-    assert name not in packaged()
+    assert name not in packaged_recipes()
 
 
 def recipes(sweep: str) -> list[Recipe]:

@@ -29,9 +29,8 @@ from turnwise.papers.sweeps.points import Point
 from turnwise.papers.sweeps.sweep import Sweep, SweepError, load_sweep, run_name
 from turnwise.papers.sweeps.sweeping import run_sweep
 from turnwise.papers.sweeps.variants import Variant, VariantError
-from turnwise.training import loop
-from turnwise.training.errors import TrainingError
-from turnwise.training.folder import TRAINED
+from turnwise.training import TrainingError, loop
+from turnwise.training.checkpoint import TRAINED
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, load_recipe
 

@@ -20,7 +20,7 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.losses import supervised_contrastive
-from turnwise.training.finetuning import FineTuning, fine_tune
+from turnwise.training.finetuning import FineTuningSettings, fine_tune
 
 
 class TuningError(TurnwiseError):
@@ -110,7 +110,7 @@ def tune(
         progress("tuning the encoder", done, steps)
         return supervised_contrastive(vectors.flatten(0, 1), of[rows].repeat(tuning.group_size), tuning.temperature)
 
-    settings = FineTuning(
+    settings = FineTuningSettings(
         # the groups of all epochs are there already
         epochs=1,
         batch_size=tuning.groups,

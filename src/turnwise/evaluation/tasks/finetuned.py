@@ -32,13 +32,21 @@ from turnwise.models.backbone.compose import ROLE_TOKENS
 from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.encoder import Encoder, Input
 from turnwise.objectives.losses import simclr
-from turnwise.training.finetuning import FineTuning, Loss, Score, Weights, fine_tune, linear_head, outputs
+from turnwise.training.finetuning import (
+    BatchLoss,
+    FineTuningSettings,
+    ValidationScore,
+    WeightSnapshot,
+    compute_outputs,
+    fine_tune,
+    linear_head,
+)
 
 #: The paper's settings (Appendix B.1), with the patience of the authors' code: five validations that are at least 10 steps and an
 #: epoch apart, three that are 50 steps apart (fifteen of 10), and three that are at least 30 steps and an epoch apart.
-INTENTS = FineTuning(50, 16, 3e-5, evaluate_every=10, patience=5, max_length=64, dropout=0.1)
-RESPONSES = FineTuning(50, 100, 3e-5, evaluate_every=10, patience=15, max_length=128)
-ACTIONS = FineTuning(100, 32, 5e-5, evaluate_every=30, patience=3, max_length=32, dropout=0.2)
+INTENTS = FineTuningSettings(50, 16, 3e-5, evaluate_every=10, patience=5, max_length=64, dropout=0.1)
+RESPONSES = FineTuningSettings(50, 100, 3e-5, evaluate_every=10, patience=15, max_length=128)
+ACTIONS = FineTuningSettings(100, 32, 5e-5, evaluate_every=30, patience=3, max_length=32, dropout=0.2)
 
 #: SimCLR's τ, which the paper does not say: that of its own loss.
 TEMPERATURE = 0.05
@@ -53,7 +61,7 @@ def fine_tuned_intents(
     *,
     shots: Sequence[int] = (1, 5),
     seeds: int = 10,
-    settings: FineTuning = INTENTS,
+    settings: FineTuningSettings = INTENTS,
     progress: Progress = silent,
 ) -> list[Outcome]:
     """Accuracy of a linear layer on the encoder's vectors, both trained on k utterances an intent; an outcome a number of shots.
@@ -84,7 +92,7 @@ def fine_tuned_intents(
             progress(f"fine-tuning on {data.name}", turn * seeds + seed, len(shots) * seeds)
             drawn = _checked(few_shot(labels, count, seed), data.name)
             head = runs.classifier(tokens, targets, drawn, cross_entropy, _accuracy, classes.max() + 1, seed)
-            right[seed] = outputs(runs.encoder, head, test).argmax(1).cpu().numpy() == truth
+            right[seed] = compute_outputs(runs.encoder, head, test).argmax(1).cpu().numpy() == truth
         outcomes.append(Outcome("intents", data.name, f"{count}-shot fine-tuned", "accuracy", right))
     return outcomes
 
@@ -96,7 +104,7 @@ def fine_tuned_responses(
     *,
     shots: Sequence[int] = (500, 1000),
     seeds: int = 5,
-    settings: FineTuning = RESPONSES,
+    settings: FineTuningSettings = RESPONSES,
     candidates: int = 100,
     progress: Progress = silent,
 ) -> list[Outcome]:
@@ -148,7 +156,7 @@ def fine_tuned_actions(
     *,
     shots: Sequence[int] = (10, 20),
     seeds: int = 5,
-    settings: FineTuning = ACTIONS,
+    settings: FineTuningSettings = ACTIONS,
     roles: bool = True,
     last_only: bool = True,
     progress: Progress = silent,
@@ -191,7 +199,7 @@ def fine_tuned_actions(
             head = runs.classifier(
                 tokens, targets, drawn, binary_cross_entropy_with_logits, _mean_f1, truth.shape[1], seed
             )
-            predicted[seed] = (outputs(runs.encoder, head, test) > 0).cpu().numpy()
+            predicted[seed] = (compute_outputs(runs.encoder, head, test) > 0).cpu().numpy()
         outcomes += f1_outcomes("actions", data.name, f"{count}-shot fine-tuned", predicted, truth)
     return outcomes
 
@@ -222,18 +230,18 @@ def few_shot_actions(actions: Sequence[Sequence[str]], shots: int, seed: int) ->
 class _Runs:
     """Runs that start from the same weights: a copy of an encoder that goes back to them before each."""
 
-    def __init__(self, encoder: Encoder, settings: FineTuning):
+    def __init__(self, encoder: Encoder, settings: FineTuningSettings):
         self.encoder = copy.deepcopy(encoder)
         self.device = encoder.backbone.device
         self._settings = settings
-        self._start = Weights(self.encoder)
+        self._start = WeightSnapshot(self.encoder)
 
     def add_roles(self) -> None:
         """Teaches the copy the tokens that name a speaker; their vectors start as the mean of all, give or take a little chance."""
         torch.manual_seed(0)
         self.encoder.backbone.add_tokens(tuple(ROLE_TOKENS.values()))
         self.encoder.style = "roles"
-        self._start = Weights(self.encoder)
+        self._start = WeightSnapshot(self.encoder)
 
     def tokens(self, inputs: Sequence[Input]) -> Sequence[Tokens]:
         """What goes into the encoder."""
@@ -256,7 +264,7 @@ class _Runs:
         held_out = [tokens[row] for row in validation]
 
         def score(encoder: Encoder, head: nn.Module) -> float:
-            return measure(outputs(encoder, head, held_out), asked)
+            return measure(compute_outputs(encoder, head, held_out), asked)
 
         def batch_loss(said: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
             return loss(said[0], own[rows])
@@ -281,8 +289,8 @@ class _Runs:
         self,
         head: nn.Module,
         examples: Sequence[Sequence[Tokens]],
-        loss: Loss,
-        score: Score,
+        loss: BatchLoss,
+        score: ValidationScore,
         seed: int,
     ) -> None:
         self._start.restore()

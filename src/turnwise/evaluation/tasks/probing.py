@@ -23,7 +23,7 @@ from turnwise.evaluation.datasets.actions import ActionData
 from turnwise.evaluation.datasets.inference import InferenceData
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.multilabel import f1_outcomes, f1_scores, flags
-from turnwise.training.finetuning import Weights
+from turnwise.training.finetuning import WeightSnapshot
 
 SETTING = "frozen encoder, MLP"
 
@@ -221,7 +221,7 @@ def _trained(
         vectors.device
     )
     optimizer = torch.optim.Adam(layers.parameters(), point.learning_rate, weight_decay=point.weight_decay, fused=True)
-    best, score, waited, made = Weights(layers), -np.inf, 0, 0
+    best, score, waited, made = WeightSnapshot(layers), -np.inf, 0, 0
     epochs = math.ceil(_STEPS / math.ceil(len(vectors) / _BATCH))
     for _ in range(_VALIDATIONS):
         layers.train()
@@ -238,7 +238,7 @@ def _trained(
             found = measure(layers(valid), asked)
         if found > score:
             score, waited = found, 0
-            best.keep()
+            best.update()
         elif (waited := waited + 1) > _PATIENCE:
             break
         if made == steps:

@@ -15,8 +15,7 @@ from turnwise.models.backbone.pooling import Pooling
 from turnwise.papers.sweeps.grid import Axis, changes, expect_distinct, parse_axis, product, slug
 from turnwise.papers.sweeps.points import VARIANT
 from turnwise.papers.sweeps.variants import Variant, chosen, parse_variants, settings_of
-from turnwise.training.recipe import Recipe, load_recipe
-from turnwise.training.recipes import packaged, yaml_text
+from turnwise.training.recipe import Recipe, load_recipe, packaged_yaml, read_yaml_text
 
 #: Where the sweeps that come with turnwise lie.
 _PACKAGE = "turnwise.papers.sweeps.presets"
@@ -192,7 +191,7 @@ def _told(recipe: Recipe) -> dict[str, Any]:
 
 def packaged_sweeps() -> list[str]:
     """The names of the sweeps that come with turnwise."""
-    return packaged(_PACKAGE)
+    return packaged_yaml(_PACKAGE)
 
 
 def load_sweep(
@@ -238,7 +237,7 @@ def load_sweep(
 
 def _read(name: str | Path) -> dict[str, Any] | None:
     """What a sweep's file holds; None where the name is not a sweep's."""
-    text = yaml_text(name, _PACKAGE)
+    text = read_yaml_text(name, _PACKAGE)
     if text is None:
         return None
     try:

@@ -31,19 +31,18 @@ from turnwise.models.backbone.pooling import Pooling
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import ModelUnderTest, load_folder, load_model, postprocess_model, wrap_model
 from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
+from turnwise.papers.baselines.word_vectors import train_word_vectors
 from turnwise.papers.sweeps.grid import slug
 from turnwise.papers.sweeps.measures import Measures
 from turnwise.papers.sweeps.points import VARIANT, Point
 from turnwise.papers.sweeps.report import write_experiment
 from turnwise.papers.sweeps.sweep import Planned, Sweep, SweepError, named, run_name
 from turnwise.papers.sweeps.variants import STARTS
-from turnwise.training.cache import corpus_source
-from turnwise.training.errors import TrainingInterruptedError
-from turnwise.training.folder import BEST, CHECKPOINTS, TRAINED
-from turnwise.training.loop import Probe, train
-from turnwise.training.machine import release_memory
+from turnwise.training import TrainingInterruptedError
+from turnwise.training.checkpoint import BEST, CHECKPOINTS, TRAINED
+from turnwise.training.disk_cache import corpus_identity
+from turnwise.training.loop import Probe, release_memory, train
 from turnwise.training.recipe import Recipe, from_tree
-from turnwise.training.word_vectors import train_word_vectors
 
 #: What a machine says that has too little memory, on a GPU and off it.
 _OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
@@ -289,7 +288,7 @@ def _remarks(sweep: Sweep, measures: Measures) -> list[str]:
 def _claim(out: Path, sweep: Sweep, base: Recipe, corpus: Corpus, measures: Measures) -> None:
     """Makes sure that the folder is this sweep's own, and writes down what is run."""
     place = out / "sweep.yaml"
-    learns_from = corpus_source(corpus)
+    learns_from = corpus_identity(corpus)
     if place.is_file():
         _compare(place, base, learns_from)
     elif out.is_dir() and any(out.iterdir()):

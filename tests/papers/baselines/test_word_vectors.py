@@ -17,9 +17,15 @@ from tests.helpers.tiny import divided
 from turnwise.cli import app
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.papers.baselines import word_vectors
 from turnwise.papers.baselines.glove import GloVe
-from turnwise.training import word_vectors
-from turnwise.training.word_vectors import Factors, WordVectorError, count_pairs, frequent_words, train_word_vectors
+from turnwise.papers.baselines.word_vectors import (
+    Factors,
+    WordVectorError,
+    count_pairs,
+    frequent_words,
+    train_word_vectors,
+)
 
 FRUITS = ("apple", "pear", "plum")
 DAYS = ("monday", "friday", "sunday")

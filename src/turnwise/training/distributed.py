@@ -1,0 +1,287 @@
+"""Several processes that train one model: agreement, averaged gradients, and detection of a lost process.
+
+`torchrun` or `accelerate launch` starts a job's processes; a process that was started alone is a job of one, and nothing here costs
+it anything. Gradients use the process group that the launcher set up (NCCL on GPUs, gloo on CPUs). There are two more gloo groups:
+one for agreements, which may wait as long as a process works (the main process tokenises a corpus or evaluates a probe), and one
+for heartbeats, which a thread of every process sends every second. A process that is killed, stuck or cut off misses a heartbeat.
+"""
+
+import contextlib
+import hashlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from enum import Enum, auto
+from types import FrameType, TracebackType
+from typing import Self
+
+import torch
+import torch.distributed as dist
+from accelerate import PartialState
+from torch import nn
+
+from turnwise.core.errors import TurnwiseError
+from turnwise.training import ProcessLostError, TrainingError
+
+#: Default seconds without a heartbeat after which a process counts as lost.
+LONGEST_WAIT = 600.0
+
+#: An agreement may wait for work that takes days: heartbeats tell whether the other processes are alive.
+_AGREEMENT_TIMEOUT = timedelta(days=365)
+
+#: Bytes of an error message that are sent to the other processes.
+_MESSAGE_BYTES = 2000
+
+#: Seconds that an error or a signal waits for the heartbeats to tell whether a lost process caused it.
+_CAUSE_TIMEOUT = 5.0
+
+_HEARTBEAT_SECONDS = 1.0
+
+#: Seconds that the main thread has, once a process is lost, to end by itself: it may be blocked by a GPU.
+_GRACE_SECONDS = 5.0
+
+
+class Processes:
+    """The processes of this job, of which this is one.
+
+    Use it as a context manager: all processes wait for its end, and an error inside it ends the job.
+
+    Args:
+        longest_wait: seconds without a heartbeat after which a process counts as lost. For the exchange of gradients the value of
+            the first use in a process counts.
+    """
+
+    def __init__(self, longest_wait: float = LONGEST_WAIT):
+        if longest_wait <= 0:
+            raise TrainingError(f"longest_wait must be positive, got {longest_wait:g}")
+        state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=longest_wait))
+        self.rank: int = state.process_index
+        self.world: int = state.num_processes
+        self.device: torch.device = state.device
+        #: Describes how far the run is and how to resume it, for the message that a process was lost.
+        self.describe_position: Callable[[], str] = _describe_setup
+        self._longest_wait = longest_wait
+        self._agreements: dist.ProcessGroup | None = None
+        self._heartbeat: Heartbeat | None = None
+        self._previous_handler: Callable[[int, FrameType | None], object] | int | None = None
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the process that writes files, evaluates and reports progress."""
+        return self.rank == 0
+
+    def __enter__(self) -> Self:
+        if self.world > 1:
+            self._agreements = dist.new_group(backend="gloo", timeout=_AGREEMENT_TIMEOUT)
+            group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self._longest_wait))
+            self._heartbeat = Heartbeat(group, self._lost_message)
+            with contextlib.suppress(ValueError):  # not the main thread, which handles signals
+                self._previous_handler = signal.signal(signal.SIGTERM, self._handle_sigterm)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._heartbeat is None:
+            return
+        if error is None:
+            self._heartbeat.finish()
+            dist.destroy_process_group(self._agreements)
+            if self._previous_handler is not None:
+                signal.signal(signal.SIGTERM, self._previous_handler)
+            return
+        # SIGTERM stays ignored: a launcher sends it as soon as one process ends, and this one still has to report why it ends
+        lost = isinstance(error, RuntimeError) and self._heartbeat.is_process_lost(_CAUSE_TIMEOUT)
+        self._heartbeat.leave()
+        if lost:
+            raise ProcessLostError(self._lost_message()) from error
+        if isinstance(error, RuntimeError) and "timed out" in str(error).lower():
+            raise ProcessLostError(
+                f"a process is alive but has not answered for {self._longest_wait:g} seconds {self.describe_position()}"
+            ) from error
+
+    def _lost_message(self) -> str:
+        return (
+            f"a process was lost {self.describe_position()}. It was killed, failed, or sent no heartbeat for"
+            f" {self._longest_wait:g} seconds: see its own last message or the launcher's report"
+        )
+
+    def _handle_sigterm(self, number: int, frame: FrameType | None) -> None:
+        """Terminate, unless the launcher sent the signal because another process is lost, which is about to be reported."""
+        assert self._heartbeat is not None
+        if self._heartbeat.ended or self._heartbeat.is_process_lost(_CAUSE_TIMEOUT):
+            return
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    # ---- agreement
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Run a block in all processes, and wait until all have finished it.
+
+        An error in one process is raised in all of them. The block must not communicate between processes.
+        """
+        failure = None
+        try:
+            yield
+        except Exception as error:
+            failure = error
+        self._raise_in_all(failure)
+
+    @contextlib.contextmanager
+    def main_first(self) -> Iterator[None]:
+        """Like `together`, but the other processes start when the main process is done: they find the files it wrote."""
+        failure = None
+        if not self.main:
+            self._raise_in_all(None)
+        try:
+            yield
+        except Exception as error:
+            failure = error
+        if self.main:
+            self._raise_in_all(failure)
+        self._raise_in_all(failure)
+
+    def any(self, flag: bool) -> bool:
+        """Return whether the flag is set in any process; all processes must call it."""
+        if self.world == 1:
+            return flag
+        result = torch.tensor(int(flag))
+        dist.all_reduce(result, dist.ReduceOp.MAX, group=self._agreements)
+        return bool(result)
+
+    def expect_equal(self, values: Mapping[str, bytes]) -> None:
+        """Raise TrainingError in all processes if a named value differs between processes."""
+        if self.world == 1:
+            return
+        own = torch.tensor([list(hashlib.sha256(value).digest()) for value in values.values()], dtype=torch.uint8)
+        hashes = [torch.empty_like(own) for _ in range(self.world)]
+        dist.all_gather(hashes, own, group=self._agreements)
+        for rank, other in enumerate(hashes):
+            for name, expected, actual in zip(values, hashes[0], other, strict=True):
+                if not torch.equal(expected, actual):
+                    raise TrainingError(
+                        f"process {rank} has {name} other than process 0: use the same command on every machine, and keep"
+                        " --out, the stores and the backbone where all machines find the same files"
+                    )
+
+    def _raise_in_all(self, failure: Exception | None) -> None:
+        """Wait for all processes and raise the failure of any."""
+        if self.world == 1:
+            if failure is not None:
+                raise failure
+            return
+        first = torch.tensor(self.world if failure is None else self.rank)
+        dist.all_reduce(first, dist.ReduceOp.MIN, group=self._agreements)
+        rank = int(first)
+        if rank == self.world:
+            return
+        buffer = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
+        if failure is not None:
+            text = str(failure) if isinstance(failure, TurnwiseError) else f"{type(failure).__name__}: {failure}"
+            content = text.encode()[:_MESSAGE_BYTES]
+            buffer[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        dist.broadcast(buffer, rank, group=self._agreements)
+        if failure is not None:
+            raise failure
+        message = bytes(buffer.tolist()).rstrip(bytes(1)).decode(errors="ignore")
+        raise TrainingError(f"process {rank} stopped: {message}")
+
+    # ---- gradients
+
+    def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Replace gradients by their mean over the processes, in one flat tensor."""
+        if self.world == 1:
+            return
+        candidates = list(parameters)
+        # a process without an example has no gradient where others have one; a head that no process used has none anywhere
+        has_gradient = torch.tensor([value.grad is not None for value in candidates]).int()
+        dist.all_reduce(has_gradient, dist.ReduceOp.MAX, group=self._agreements)
+        used = [value for value, needed in zip(candidates, has_gradient.tolist(), strict=True) if needed]
+        flat = torch.cat([(torch.zeros_like(value) if value.grad is None else value.grad).flatten() for value in used])
+        dist.all_reduce(flat)
+        flat /= self.world
+        for value, part in zip(used, flat.split([value.numel() for value in used]), strict=True):
+            value.grad = part.view_as(value)
+
+
+class _State(Enum):
+    WORKING = auto()
+    DONE = auto()
+    LEFT = auto()
+
+
+class Heartbeat:
+    """A thread that exchanges heartbeats with the other processes.
+
+    Args:
+        group: the processes, by gloo; its timeout is how long a heartbeat is awaited.
+        message: returns what to print where the main thread cannot.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, message: Callable[[], str]):
+        self._group = group
+        self._message = message
+        self._state = _State.WORKING
+        self._wake = threading.Event()
+        self._process_lost = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    @property
+    def ended(self) -> bool:
+        """Whether this process has finished its work or left it."""
+        return self._ended.is_set()
+
+    def is_process_lost(self, seconds: float) -> bool:
+        """Return whether a process is lost; wait up to some seconds to find out."""
+        self._wake.set()
+        return self._process_lost.wait(seconds)
+
+    def finish(self) -> None:
+        """Announce that this process is done and wait until all are; losing a process after that does not matter."""
+        self._end(_State.DONE)
+        self._thread.join()
+        dist.destroy_process_group(self._group)
+
+    def leave(self) -> None:
+        """Announce that this process ends before its work is done, without waiting long for the others to hear it."""
+        self._end(_State.LEFT)
+        self._thread.join(_HEARTBEAT_SECONDS)
+
+    def _end(self, state: _State) -> None:
+        self._state = state
+        self._ended.set()
+        self._wake.set()
+
+    def _run(self) -> None:
+        while True:
+            flags = torch.tensor([self._state is _State.LEFT, self._state is _State.WORKING]).int()
+            try:
+                dist.all_reduce(flags, dist.ReduceOp.MAX, group=self._group)
+            except RuntimeError:  # the connection is closed, or a heartbeat did not come in time
+                break
+            left, working = flags.tolist()
+            if left:
+                break
+            if not working:
+                return
+            self._wake.wait(_HEARTBEAT_SECONDS)
+        self._process_lost.set()
+        if not self._ended.wait(_GRACE_SECONDS):
+            # an exception does not reach a main thread that is blocked by a GPU waiting for the lost process
+            os.write(2, f"error: {self._message()}\n".encode())
+            os._exit(1)
+
+
+def is_main_process() -> bool:
+    """Return whether this process writes and reports; with several processes, valid once they are connected."""
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
+def _describe_setup() -> str:
+    return "during the set-up of the run; resume with the same command and --resume"
