@@ -48,7 +48,7 @@ def test_from_a_store_to_conversations_alike(store: Path, tmp_path: Path) -> Non
     alike = json.loads(run("similar", table, "--dialogue", "clocks 2", "--json"))["conversations"]
     assert "clocks 2" not in {each["dialogue"] for each in alike} and topic(alike[0]["dialogue"]) == "clocks"
     assert "clocks" in run("similar", table, "--dialogue", "clocks 2")
-    arguments = ("clusters", table, "--method", "tsne", "--least", 10, "--out", tmp_path / "clusters.csv")
+    arguments = ("clusters", table, "--method", "tsne", "--min-cluster-size", 10, "--out", tmp_path / "clusters.csv")
     told = json.loads(run(*arguments, "--json"))
     assert told["conversations"] == 60 and sum(each["size"] for each in told["clusters"]) + told["outside"] == 60
     with (tmp_path / "clusters.csv").open(encoding="utf-8-sig", newline="") as file:

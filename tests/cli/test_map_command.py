@@ -25,7 +25,7 @@ def store(sample_world: Callable[[int], Path]) -> Path:
 def test_a_store_becomes_a_map_and_a_later_one_says_what_is_new(
     store: Path, tiny_folder: Callable[[str], Path], tmp_path: Path, run: Callable[..., tuple[str, str]]
 ) -> None:
-    options = (store, "--model", tiny_folder("bert"), "--speaker", "user", "--method", "tsne", "--least", 8)
+    options = (store, "--model", tiny_folder("bert"), "--speaker", "user", "--method", "tsne", "--min-cluster-size", 8)
     answer, aside = run(*options, "--split", "train", "--out", tmp_path / "first", "--top", 2)
     assert aside == ""
     first = Map.load(tmp_path / "first")

@@ -86,7 +86,7 @@ def test_words_are_counted_and_sorted(tmp_path: Path) -> None:
     corpus = stored(tmp_path / "store", ["B b a a, c", "C b"], ["ß SS d,"])
     assert frequent_words(corpus, 2) == ["b", ",", "a", "c", "ss"]
     assert frequent_words(corpus, 3) == ["b"]
-    with pytest.raises(WordVectorError, match=r"no word occurs 4 times .* one: 3\): .*smaller --least"):
+    with pytest.raises(WordVectorError, match=r"no word occurs 4 times .* one: 3\): .*smaller --min-count"):
         frequent_words(corpus, 4)
 
 
@@ -242,13 +242,13 @@ def test_where_nothing_can_be_written_is_said_before_counting(market: Corpus, tm
 
 def test_the_command_learns_from_a_split(tmp_path: Path) -> None:
     store = divided().stores[0].folder
-    common = ["glove", "--corpus", str(store), "--size", "4", "--epochs", "2", "--out"]
+    common = ["glove", "--corpus", str(store), "--dimensions", "4", "--epochs", "2", "--out"]
     whole = CliRunner().invoke(
         app, [*common, str(tmp_path / "whole.txt")], env={"COLUMNS": "200"}, catch_exceptions=False
     )
     assert "that occur 5 times or more" in whole.stdout
     part = CliRunner().invoke(
-        app, [*common, str(tmp_path / "part.txt"), "--split", "test", "--least", "2", "--window", "1", "--json"]
+        app, [*common, str(tmp_path / "part.txt"), "--split", "test", "--min-count", "2", "--window", "1", "--json"]
     )
     answer = json.loads(part.stdout)
     expected = frequent_words(read_corpus(store, splits=["test"]), 2)

@@ -150,7 +150,7 @@ def frequent_words(corpus: Corpus, least: int, progress: Progress = silent) -> l
     if not counts or max(counts.values()) < least:
         raise WordVectorError(
             f"no word occurs {least} times in this corpus (its most frequent one: {max(counts.values(), default=0)}):"
-            " take a larger corpus, or a smaller --least"
+            " take a larger corpus, or a smaller --min-count"
         )
     return sorted((word for word, count in counts.items() if count >= least), key=lambda word: (-counts[word], word))
 
@@ -171,7 +171,7 @@ def count_pairs(corpus: Corpus, words: Sequence[str], window: int, progress: Pro
         half += _pairs_of(places, lengths, window, len(words))
     if not half.nnz:
         raise WordVectorError(
-            "no two words that are frequent enough stand in one turn: take a corpus of longer turns, or a smaller --least"
+            "no two words that are frequent enough stand in one turn: take a corpus of longer turns, or a smaller --min-count"
         )
     return (half + half.T).tocoo()
 
