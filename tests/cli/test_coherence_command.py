@@ -1,4 +1,4 @@
-"""`turnwise coherence` as a user runs it: what it prints and writes, and what it says when it cannot."""
+"""`turnwise coherence`: printed and written output, and errors."""
 
 import csv
 import json
@@ -39,53 +39,53 @@ def run(run_turnwise: Callable[..., tuple[str, str]]) -> Callable[..., tuple[str
     return partial(run_turnwise, "coherence")
 
 
-def test_it_lists_the_most_suspicious_turns(store: Path, model: Path, run: Callable[..., tuple[str, str]]) -> None:
-    found = survey(Reranker.load(model, device="cpu"), read_corpus(store), top=3)
-    answer, aside = run(store, "--model", model, "--top", 3)
-    assert aside == ""
-    for suspect in found.suspects:
-        assert f"{suspect.score:.3f}  {suspect.dialogue}, turn {suspect.turn}, {suspect.speaker}\n" in answer
-        assert suspect.text in answer and (suspect.before or "") in answer
-    assert f"{found.dialogues:,} dialogues, {found.turns:,} turns scored" in answer
-    told = json.loads(run(store, "--model", model, "--top", 3, "--json")[0])
-    assert (told["dialogues"], told["turns"], told["passed_over"]) == (found.dialogues, found.turns, found.passed_over)
-    assert [list(suspect) for suspect in told["suspects"]] == [COLUMNS] * 3
-    assert [suspect["text"] for suspect in told["suspects"]] == [suspect.text for suspect in found.suspects]
+def test_lists_the_most_suspicious_turns(store: Path, model: Path, run: Callable[..., tuple[str, str]]) -> None:
+    expected = survey(Reranker.load(model, device="cpu"), read_corpus(store), top=3)
+    stdout, stderr = run(store, "--model", model, "--top", 3)
+    assert stderr == ""
+    for suspect in expected.suspects:
+        assert f"{suspect.score:.3f}  {suspect.dialogue}, turn {suspect.turn}, {suspect.speaker}\n" in stdout
+        assert suspect.text in stdout and (suspect.before or "") in stdout
+    assert f"{expected.dialogues:,} dialogues, {expected.turns:,} turns scored" in stdout
+    printed = json.loads(run(store, "--model", model, "--top", 3, "--json")[0])
+    assert (printed["dialogues"], printed["turns"], printed["passed_over"]) == (expected.dialogues, expected.turns, expected.passed_over)
+    assert [list(suspect) for suspect in printed["suspects"]] == [COLUMNS] * 3
+    assert [suspect["text"] for suspect in printed["suspects"]] == [suspect.text for suspect in expected.suspects]
 
 
-def test_it_writes_tables_and_lines(
+def test_writes_csv_and_jsonl(
     store: Path, model: Path, tmp_path: Path, run: Callable[..., tuple[str, str]]
 ) -> None:
     options = (store, "--model", model, "--top", 10, "--split", "test", "--json")
-    told = json.loads(run(*options, "--out", tmp_path / "found.csv")[0])
-    run(*options, "--out", tmp_path / "found.jsonl")
+    printed = json.loads(run(*options, "--out", tmp_path / "suspects.csv")[0])
+    run(*options, "--out", tmp_path / "suspects.jsonl")
     ids = {dialogue.id for dialogue in read_corpus(store, splits=["test"])}
-    assert told["dialogues"] == len(ids)
-    assert {suspect["dialogue"] for suspect in told["suspects"]} <= ids
-    lines = (tmp_path / "found.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == told["suspects"]
-    with (tmp_path / "found.csv").open(encoding="utf-8-sig", newline="") as file:
+    assert printed["dialogues"] == len(ids)
+    assert {suspect["dialogue"] for suspect in printed["suspects"]} <= ids
+    lines = (tmp_path / "suspects.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == printed["suspects"]
+    with (tmp_path / "suspects.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == COLUMNS
-    assert [row["text"] for row in rows] == [suspect["text"] for suspect in told["suspects"]]
-    assert [float(row["score"]) for row in rows] == [suspect["score"] for suspect in told["suspects"]]
-    answer, _ = run(store, "--model", model, "--out", tmp_path / "found.csv", "--threshold", 1)
-    assert "found.csv: 0 turns" in answer
+    assert [row["text"] for row in rows] == [suspect["text"] for suspect in printed["suspects"]]
+    assert [float(row["score"]) for row in rows] == [suspect["score"] for suspect in printed["suspects"]]
+    stdout, _ = run(store, "--model", model, "--out", tmp_path / "suspects.csv", "--threshold", 1)
+    assert "suspects.csv: 0 turns" in stdout
 
 
-def test_what_cannot_be_looked_at_is_told(
+def test_invalid_input_is_reported(
     store: Path, model: Path, tiny_folder: Callable[[str], Path], tmp_path: Path, run: Callable[..., tuple[str, str]]
 ) -> None:
     log = tmp_path / "log.csv"
     log.write_text("conversation,speaker,text\n")
     for path in (log, tmp_path / "nowhere"):
         _, error = run(path, "--model", model, code=1)
-        assert f"{path} is not a store" in error and "turnwise corpus import table log.csv --out store" in error
+        assert f"{path} is not a store" in error and "turnwise corpus import" in error
     _, error = run(store, "--model", tiny_folder("bert"), code=1)
     assert "is no re-ranker" in error
-    _, error = run(store, "--model", model, "--out", tmp_path / "found.txt", code=2)
-    assert "neither .csv nor .jsonl" in error
-    _, error = run(store, "--model", model, "--out", tmp_path / "no" / "found.csv", code=2)
-    assert "there is no folder" in error
+    _, error = run(store, "--model", model, "--out", tmp_path / "suspects.txt", code=2)
+    assert "does not end in .csv or .jsonl" in error
+    _, error = run(store, "--model", model, "--out", tmp_path / "no" / "suspects.csv", code=2)
+    assert "does not exist" in error
     _, error = run(store, "--model", model, "--split", "no-such", code=1)
     assert "no-such" in error

@@ -1,4 +1,4 @@
-"""`turnwise conversations` as a user runs it."""
+"""`turnwise conversations`: printed and written output, and errors."""
 
 import csv
 import json
@@ -30,17 +30,17 @@ def run(*arguments: object) -> str:
     return result.output
 
 
-def test_from_a_store_to_conversations_alike(store: Path, tmp_path: Path) -> None:
+def test_index_similar_and_clusters(store: Path, tmp_path: Path) -> None:
     table = tmp_path / "table"
     assert json.loads(run("index", store, "--out", table, "--split", "train", "--json")) == {
         "read": 30,
         "added": 30,
         "dialogues": 30,
     }
-    assert "30 were there before" in run("index", store, "--out", table)
-    found = json.loads(run("similar", table, "about mast rope", "--top", 3, "--json"))["conversations"]
-    assert len(found) == 3 and {topic(each["dialogue"]) for each in found} == {"boats"}
-    assert found[0]["turns"][2]["speaker"] == "user" and set(found[0]["turns"][0]) == {"speaker", "text"}
+    assert "30 were already there" in run("index", store, "--out", table)
+    similar = json.loads(run("similar", table, "about mast rope", "--top", 3, "--json"))["conversations"]
+    assert len(similar) == 3 and {topic(each["dialogue"]) for each in similar} == {"boats"}
+    assert similar[0]["turns"][2]["speaker"] == "user" and set(similar[0]["turns"][0]) == {"speaker", "text"}
     for each in json.loads(
         run("similar", table, "about mast rope", "--split", "test", "--source", "made up", "--json")
     )["conversations"]:
@@ -49,25 +49,25 @@ def test_from_a_store_to_conversations_alike(store: Path, tmp_path: Path) -> Non
     assert "clocks 2" not in {each["dialogue"] for each in alike} and topic(alike[0]["dialogue"]) == "clocks"
     assert "clocks" in run("similar", table, "--dialogue", "clocks 2")
     arguments = ("clusters", table, "--method", "tsne", "--min-cluster-size", 10, "--out", tmp_path / "clusters.csv")
-    told = json.loads(run(*arguments, "--json"))
-    assert told["conversations"] == 60 and sum(each["size"] for each in told["clusters"]) + told["outside"] == 60
+    printed = json.loads(run(*arguments, "--json"))
+    assert printed["conversations"] == 60 and sum(each["size"] for each in printed["clusters"]) + printed["outside"] == 60
     with (tmp_path / "clusters.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["dialogue"] for row in rows} == {each.id for each in dialogues(60)}
-    assert sum(row["cluster"] == "-1" for row in rows) == told["outside"]
+    assert sum(row["cluster"] == "-1" for row in rows) == printed["outside"]
     assert "60 conversations" in run(*arguments, "--top", 1)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["index", "NOWHERE", "--out", "TABLE"], "is not a store"),
         (["similar", "NOWHERE", "hello"], "holds no conversations"),
         (["clusters", "NOWHERE"], "holds no conversations"),
     ],
 )
-def test_what_is_not_there(store: Path, tmp_path: Path, arguments: list[str], says: str) -> None:
-    with pytest.raises(TurnwiseError, match=says):
+def test_missing_stores_and_tables_are_reported(store: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    with pytest.raises(TurnwiseError, match=message):
         CliRunner().invoke(
             app,
             ["conversations", *(str(tmp_path / each) if each.isupper() else each for each in arguments)],
@@ -77,15 +77,15 @@ def test_what_is_not_there(store: Path, tmp_path: Path, arguments: list[str], sa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
-        (["similar", "table"], "not both"),
-        (["similar", "table", "hello", "--dialogue", "x"], "not both"),
-        (["clusters", "table", "--method", "pca"], "neither umap nor tsne"),
-        (["clusters", "table", "--out", "clusters.txt"], "not a .csv file"),
-        (["clusters", "table", "--out", "no/such/folder/clusters.csv"], "there is no folder"),
+        (["similar", "table"], "give either the turns"),
+        (["similar", "table", "hello", "--dialogue", "x"], "give either the turns"),
+        (["clusters", "table", "--method", "pca"], "is not one of 'umap', 'tsne'"),
+        (["clusters", "table", "--out", "clusters.txt"], "does not end in .csv"),
+        (["clusters", "table", "--out", "no/such/folder/clusters.csv"], "does not exist"),
     ],
 )
-def test_a_wrong_command_line(arguments: list[str], says: str) -> None:
+def test_wrong_usage_is_reported(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(app, ["conversations", *arguments])
-    assert result.exit_code == 2 and says in " ".join(result.output.replace("│", " ").split())
+    assert result.exit_code == 2 and message in result.output

@@ -1,4 +1,4 @@
-"""`evaluate`, `compare` and `annotate` as a user runs them: what they print and write, and what they say when they cannot."""
+"""`turnwise evaluate`, `compare` and `annotate`: printed and written output, and errors."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ from turnwise.models.encoder import Encoder
 
 WIDE = {"COLUMNS": "240", "NO_COLOR": "1"}
 
-#: What programs find of every figure.
+#: Keys of every row of results.json.
 KEYS = [
     *("task", "dataset", "setting", "metric", "value", "std", "low", "high", "runs", "n"),
     *("table", "published", "comparable"),
@@ -30,7 +30,7 @@ KEYS = [
 
 FILES = {"results.json", "outcomes.parquet", "tables.md", "tables.tex", "report.html"}
 
-FIGURE = re.compile(r"^(\S+): (.+?) {2,}(.+?) (−?[\d.]+)  \(95%: (−?[\d.]+) to (−?[\d.]+)\) *$", re.MULTILINE)
+METRIC_LINE = re.compile(r"^(\S+): (.+?) {2,}(.+?) (−?[\d.]+)  \(95%: (−?[\d.]+) to (−?[\d.]+)\) *$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Answer:
 
 
 def run(*arguments: object, code: int = 0) -> Answer:
-    """Runs the command line here, where everything is imported already: a process of its own takes seconds to start."""
+    """Run the command line in this process, which has everything imported already."""
     out, err = io.StringIO(), io.StringIO()
     with (
         patch.object(sys, "argv", ["turnwise", *map(str, arguments)]),
@@ -58,7 +58,7 @@ def run(*arguments: object, code: int = 0) -> Answer:
 
 
 def run_process(*arguments: object, folder: Path) -> Answer:
-    """Runs the command line in a process of its own."""
+    """Run the command line in a subprocess."""
     result = subprocess.run(
         [sys.executable, "-c", "from turnwise.cli import main; main()", *map(str, arguments)],
         capture_output=True,
@@ -82,14 +82,14 @@ def tiny(tiny_folder: Callable[[str], Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def measured(world: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answer]:
-    """Two tasks for programs, and where they were written."""
+    """Results of two tasks as JSON, and the folder they were written to."""
     out = tmp_path_factory.mktemp("tasks") / "plain"
     return out, run("evaluate", tiny, "--task", "nli", "--task", "sts", "--data", world, "--out", out, "--json")
 
 
 @pytest.fixture(scope="module")
 def whitened(world: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One of the two, of whitened vectors."""
+    """One of the two tasks with whitened vectors."""
     out = tmp_path_factory.mktemp("tasks") / "whitened"
     run("evaluate", tiny, "--task", "nli", "--data", world, "--out", out, "--postprocess", "whitening", "--fit", world)
     return out
@@ -103,7 +103,7 @@ def rows(folder: Path) -> dict[tuple[str, ...], dict[str, object]]:
 # ---- evaluate
 
 
-def test_a_suite_prints_figures_writes_files_and_says_what_is_missing(world: Path, tiny: Path, tmp_path: Path) -> None:
+def test_a_suite_prints_metrics_writes_files_and_reports_missing_data(world: Path, tiny: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "results"
     answer = run_process(
         *("evaluate", tiny, "--suite", "dse", "--data", world, "--out", out, "--seeds", 1, "--steps", 1),
@@ -111,7 +111,7 @@ def test_a_suite_prints_figures_writes_files_and_says_what_is_missing(world: Pat
     )
     assert {path.name for path in out.iterdir()} == FILES | {"figures", "cache"}
     assert [path.name for path in (out / "figures").iterdir()] == ["intents_sample.svg"]
-    shown = [(task, what, metric, float(value)) for task, what, metric, value, _, _ in FIGURE.findall(answer.stdout)]
+    shown = [(task, what, metric, float(value)) for task, what, metric, value, _, _ in METRIC_LINE.findall(answer.stdout)]
     assert shown == [
         (task, f"{dataset}, {setting}", metric, pytest.approx(row["value"], abs=0.0051))
         for (task, dataset, setting, metric), row in rows(out).items()
@@ -124,10 +124,10 @@ def test_a_suite_prints_figures_writes_files_and_says_what_is_missing(world: Pat
     assert "missing: clinc150 (prototypes); get it from https://github.com/clinc/oos-eval" in said
     assert "missing: appen_a (prototypes); its authors have not published it" in said
     assert any(line.startswith("left out: fine-tuned responses, sample; sample has 21 pairs") for line in said)
-    assert said[-1] == f"{out / 'report.html'} has the tables"
+    assert said[-1] == f"tables: {out / 'report.html'}"
 
 
-def test_a_suite_can_do_without_fine_tuning(world: Path, tiny: Path, tmp_path: Path) -> None:
+def test_a_suite_without_fine_tuning(world: Path, tiny: Path, tmp_path: Path) -> None:
     answer = run(
         "evaluate", tiny, "--suite", "dse", "--no-fine-tuning", "--data", world, "--out", tmp_path, "--seeds", 1
     )
@@ -135,7 +135,7 @@ def test_a_suite_can_do_without_fine_tuning(world: Path, tiny: Path, tmp_path: P
     assert "left out: fine-tuned intents; fine-tuning was not asked for" in answer.stderr.splitlines()
 
 
-def test_json_is_what_was_written_and_has_every_key(measured: tuple[Path, Answer]) -> None:
+def test_json_equals_results_json_and_has_every_key(measured: tuple[Path, Answer]) -> None:
     out, answer = measured
     content = json.loads(answer.stdout)
     assert answer.stdout == (out / "results.json").read_text(encoding="utf-8")
@@ -152,7 +152,7 @@ def test_json_is_what_was_written_and_has_every_key(measured: tuple[Path, Answer
     assert {(entry["name"], *entry["tasks"]) for entry in content["data"]} == {("sample", "nli"), ("sample", "sts")}
 
 
-def test_vectors_are_whitened_by_the_texts_of_a_store(
+def test_whitening_is_fitted_on_the_texts_of_a_store(
     measured: tuple[Path, Answer], whitened: Path, tiny: Path
 ) -> None:
     content = json.loads((whitened / "results.json").read_text(encoding="utf-8"))
@@ -161,8 +161,8 @@ def test_vectors_are_whitened_by_the_texts_of_a_store(
     assert row["value"] != rows(measured[0])[key]["value"]
 
 
-def test_a_function_beside_the_user_is_measured(world: Path, tmp_path: Path) -> None:
-    """A function that knows nothing of who is right: it tells texts apart by their letters."""
+def test_a_function_in_the_working_directory_is_evaluated(world: Path, tmp_path: Path) -> None:
+    """The function represents a text by its letter counts."""
     (tmp_path / "letters.py").write_text(
         "import numpy\n"
         "def counts(texts):\n"
@@ -172,7 +172,7 @@ def test_a_function_beside_the_user_is_measured(world: Path, tmp_path: Path) -> 
         "evaluate", "letters:counts", "--task", "nli", "--data", world, "--out", "mine", folder=tmp_path
     )
     assert answer.stdout.splitlines()[0].strip() == "letters:counts"
-    assert [found[:3] for found in FIGURE.findall(answer.stdout)] == [
+    assert [found[:3] for found in METRIC_LINE.findall(answer.stdout)] == [
         ("nli", "sample, entailment nearer than contradiction", "accuracy")
     ]
     assert not (tmp_path / "mine" / "cache").exists()  # nobody knows whether it gives the same vectors tomorrow
@@ -181,11 +181,11 @@ def test_a_function_beside_the_user_is_measured(world: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "say either which suite or which tasks"),
-        (["--suite", "dse", "--task", "nli"], 2, "say either which suite or which tasks"),
-        (["--task", "nli", "--postprocess", "whitening"], 2, "--postprocess and --fit belong together"),
-        (["--task", "nli", "--fit", "WORLD"], 2, "--postprocess and --fit belong together"),
-        (["--task", "nli", "--pooling", "sum"], 2, "choose from mean, cls"),
+        ([], 2, "name either a suite or one or more tasks"),
+        (["--suite", "dse", "--task", "nli"], 2, "name either a suite or one or more tasks"),
+        (["--task", "nli", "--postprocess", "whitening"], 2, "--postprocess and --fit must be used together"),
+        (["--task", "nli", "--fit", "WORLD"], 2, "--postprocess and --fit must be used together"),
+        (["--task", "nli", "--pooling", "sum"], 2, "is not one of 'mean', 'cls'"),
         (["--task", "nli", "--seeds", "0"], 2, "Invalid value for '--seeds'"),
         (["--task", "nli", "--out", "WORLD/manifest.json"], 2, "is a file"),
         (["--suite", "glue"], 1, "there is no suite 'glue': choose from dse, dialoguecse, tadse, diaeval, ums"),
@@ -193,11 +193,11 @@ def test_a_function_beside_the_user_is_measured(world: Path, tmp_path: Path) -> 
         (["--task", "nli", "--dataset", "snli"], 1, "holds no data set for nli among snli"),
         (["--task", "nli", "--data", "nowhere"], 1, "nowhere is no folder"),
         (["--task", "nli", "--data", "WORLD/intents"], 1, "holds no data set for the task 'nli'"),
-        (["--task", "nli", "--postprocess", "polish", "--fit", "WORLD"], 1, "there is no post-processing 'polish'"),
+        (["--task", "nli", "--postprocess", "polish", "--fit", "WORLD"], 2, "is not one of 'whitening', 'flow'"),
         (["--task", "nli", "--postprocess", "whitening", "--fit", "nowhere"], 1, "nowhere is not a store"),
     ],
 )
-def test_what_cannot_be_measured_is_said(
+def test_invalid_input_is_reported(
     arguments: list[str], code: int, message: str, world: Path, tiny: Path, tmp_path: Path
 ) -> None:
     given = [word.replace("WORLD", str(world)) for word in arguments]
@@ -221,14 +221,14 @@ def test_what_cannot_be_measured_is_said(
         ("glove:nothing.txt", "nothing.txt cannot be read"),
     ],
 )
-def test_what_is_no_model_is_said(model: str, message: str, world: Path, tmp_path: Path) -> None:
+def test_unknown_models_are_reported(model: str, message: str, world: Path, tmp_path: Path) -> None:
     answer = run("evaluate", model, "--task", "nli", "--data", world, "--out", tmp_path / "x", code=1)
     assert_one_clear_error(answer, message, 1)
     assert not (tmp_path / "x").exists()
 
 
 def assert_one_clear_error(answer: Answer, message: str, code: int) -> None:
-    """Of a line by itself, or in the frame that wrong command lines get."""
+    """Expect a one-line error, or a usage message for exit code 2."""
     assert message in answer.stderr
     assert "Traceback" not in answer.stderr and answer.stdout == ""
     assert code == 2 or (answer.stderr.startswith("error: ") and answer.stderr.count("\n") == 1)
@@ -237,7 +237,7 @@ def assert_one_clear_error(answer: Answer, message: str, code: int) -> None:
 # ---- compare
 
 
-def test_two_models_are_compared_in_a_sentence_and_a_table(measured: tuple[Path, Answer], whitened: Path) -> None:
+def test_compare_prints_a_verdict_and_a_table(measured: tuple[Path, Answer], whitened: Path) -> None:
     plain, _ = measured
     text = run("compare", plain, whitened).stdout
     verdict = re.match(
@@ -258,26 +258,26 @@ def test_two_models_are_compared_in_a_sentence_and_a_table(measured: tuple[Path,
     assert found["sts"]["verdict"] == "not comparable" and found["sts"]["p"] is None
 
 
-def test_a_model_is_no_better_than_itself(measured: tuple[Path, Answer]) -> None:
+def test_a_model_does_not_differ_from_itself(measured: tuple[Path, Answer]) -> None:
     plain, _ = measured
     assert "is better than" in run("compare", plain, plain).stdout
     verdicts = {entry["verdict"] for entry in json.loads(run("compare", plain, plain, "--json").stdout)}
     assert verdicts == {"no clear difference"}
 
 
-def test_what_cannot_be_compared_is_said(measured: tuple[Path, Answer], tmp_path: Path) -> None:
+def test_compare_reports_invalid_input(measured: tuple[Path, Answer], tmp_path: Path) -> None:
     plain, _ = measured
-    assert_one_clear_error(run("compare", plain, code=2), "give two folders of results or more", 2)
+    assert_one_clear_error(run("compare", plain, code=2), "name two or more result folders", 2)
     assert_one_clear_error(run("compare", plain, tmp_path, code=1), "results.json is not there", 1)
 
 
 # ---- annotate
 
 
-def test_what_annotators_say_becomes_a_similarity_set(world: Path, tiny: Path, tmp_path: Path) -> None:
-    """From a store to a figure: pairs are drawn, two people judge them, a model is held against their median."""
+def test_annotators_scores_become_a_similarity_set(world: Path, tiny: Path, tmp_path: Path) -> None:
+    """Export pairs, collect the scores of two annotators, and evaluate a model against their median."""
     exported = run("annotate", "export", world, "--out", tmp_path / "new" / "pairs.csv", "--pairs", 30, "--model", tiny)
-    assert exported.stdout == "" and exported.stderr.startswith("30 pairs in ")
+    assert exported.stdout == "" and exported.stderr.startswith("wrote 30 pairs to ")
     with (tmp_path / "new" / "pairs.csv").open(encoding="utf-8-sig", newline="") as file:
         pairs = list(csv.DictReader(file))
     assert len(pairs) == 30 and {pair["score"] for pair in pairs} == {""}
@@ -294,7 +294,7 @@ def test_what_annotators_say_becomes_a_similarity_set(world: Path, tiny: Path, t
     for split in ("dev", "test"):
         gold = data / "dialoguecse" / "datasets" / "edc" / split / "sts.txt"
         collected = run("annotate", "collect", *(tmp_path / f"{name}.csv" for name in said), "--out", gold)
-        assert collected.stdout == "" and collected.stderr == f"30 pairs in {gold}\n"
+        assert collected.stdout == "" and collected.stderr == f"wrote 30 pairs to {gold}\n"
     median = [(one + two) / 2 for one, two in zip(*said.values(), strict=True)]
     lines = [line.split("\t") for line in gold.read_text(encoding="utf-8").splitlines()]
     assert lines == [[f"{score:g}", pair["first"], pair["second"]] for score, pair in zip(median, pairs, strict=True)]
@@ -310,10 +310,10 @@ def test_what_annotators_say_becomes_a_similarity_set(world: Path, tiny: Path, t
     assert row["n"] == 30
 
 
-def test_what_cannot_be_annotated_is_said(world: Path, tiny: Path, tmp_path: Path) -> None:
+def test_annotate_reports_invalid_input(world: Path, tiny: Path, tmp_path: Path) -> None:
     out = tmp_path / "pairs.csv"
     assert_one_clear_error(
-        run("annotate", "export", world, "--out", out, "--label", "colour", code=2), "intent or acts", 2
+        run("annotate", "export", world, "--out", out, "--label", "colour", code=2), "is not one of 'intent', 'acts'", 2
     )
     assert_one_clear_error(run("annotate", "export", tmp_path, "--out", out, code=1), "is not a store", 1)
     many = run("annotate", "export", world, "--out", out, "--pairs", 10**6, "--model", tiny, code=1)

@@ -1,4 +1,4 @@
-"""`turnwise intents` as a user runs it: what it prints and writes, and what it says when it cannot."""
+"""`turnwise intents`: printed and written output, and errors."""
 
 import csv
 import json
@@ -43,32 +43,32 @@ def table(tmp_path: Path) -> Path:
 
 def test_fit_predict_calibrate_and_examples(table, tmp_path, run):
     out = tmp_path / "intents"
-    said, aside = run("fit", table, "--out", out)
-    assert aside == ""
+    stdout, stderr = run("fit", table, "--out", out)
+    assert stderr == ""
     for word in (
         "12 examples of 3 intents",
         "5 examples",
-        "5.0% of texts in scope",
+        "5.0% of in-scope texts",
         "neighbours",
-        "12 examples, each left out in turn",
+        "12 examples (leave-one-out)",
     ):
-        assert word in said
-    said, _ = run("predict", out, "where is my parcel now", "purple elephants dance")
-    assert "track_order" in said and "none of the intents" in said and "below the" in said
-    found = json.loads(
+        assert word in stdout
+    stdout, _ = run("predict", out, "where is my parcel now", "purple elephants dance")
+    assert "track_order" in stdout and "none of the intents" in stdout and "below the" in stdout
+    printed = json.loads(
         run(
             "predict", out, "please cancel my order and give me my money back", "--several", "--neighbours", 1, "--json"
         )[0]
     )
-    assert found[0]["intents"] == ["cancel_order", "refund"]
-    assert len(found[0]["nearest"]) == 1
+    assert printed[0]["intents"] == ["cancel_order", "refund"]
+    assert len(printed[0]["nearest"]) == 1
     assert run("examples", "add", out, "hours", "when do you open", "are you open on sunday", "opening times")[0] == (
         "3 new examples of hours; 4 intents\n"
     )
     asked = tmp_path / "asked.txt"
     asked.write_text("are you open\n\nwhere is my parcel\n", encoding="utf-8")
-    found = json.loads(run("predict", out, "--file", asked, "--json")[0])
-    assert [(each["text"], each["intent"]) for each in found] == [
+    printed = json.loads(run("predict", out, "--file", asked, "--json")[0])
+    assert [(each["text"], each["intent"]) for each in printed] == [
         ("are you open", "hours"),
         ("where is my parcel", "track_order"),
     ]
@@ -80,10 +80,10 @@ def test_fit_predict_calibrate_and_examples(table, tmp_path, run):
     held_out = tmp_path / "held.jsonl"
     rows = [{"said": f"{text} now", "asked": intent} for text, intent in zip(*pairs(), strict=True)]
     held_out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    found = json.loads(
+    printed = json.loads(
         run("calibrate", out, held_out, "--text", "said", "--intent", "asked", "--false-rejection", 0.2, "--json")[0]
     )
-    assert (found["calibration"]["false_rejection"], found["calibration"]["held_out"], found["intents"]) == (
+    assert (printed["calibration"]["false_rejection"], printed["calibration"]["held_out"], printed["intents"]) == (
         0.2,
         True,
         3,
@@ -92,30 +92,30 @@ def test_fit_predict_calibrate_and_examples(table, tmp_path, run):
     assert (kept.false_rejection, kept.calibration_.texts) == (0.2, 12)
 
 
-def test_fitting_again_replaces_what_was_there(table, tmp_path, run):
+def test_fitting_again_replaces_the_classifier(table, tmp_path, run):
     out = tmp_path / "intents"
     run("fit", table, "--out", out)
     run("examples", "add", out, "hours", "when do you open")
-    found = json.loads(run("fit", table, "--out", out, "--head", "prototypes", "--false-rejection", 0, "--json")[0])
-    assert (found["intents"], found["head"], found["calibration"]["threshold"]) == (3, "prototypes", None)
+    printed = json.loads(run("fit", table, "--out", out, "--head", "prototypes", "--false-rejection", 0, "--json")[0])
+    assert (printed["intents"], printed["head"], printed["calibration"]["threshold"]) == (3, "prototypes", None)
     assert json.loads(run("predict", out, "elephants", "--json")[0])[0]["threshold"] is None
 
 
-def test_what_cannot_be_done_is_told_in_a_line(table, tmp_path, run):
+def test_errors_are_one_line(table, tmp_path, run):
     out = tmp_path / "intents"
     for arguments, message in (
         (("fit", tmp_path / "nowhere.csv", "--out", out), "cannot be read: No such file"),
         (("fit", table, "--out", out, "--text", "message"), "no column 'message'; it has 'text', 'intent', 'remark'"),
-        (("fit", table, "--out", tmp_path), "something that is no classifier"),
+        (("fit", table, "--out", tmp_path), "is not an intent classifier"),
         (("predict", tmp_path, "hello"), "holds no classifier of intents"),
         (("examples", "add", tmp_path, "x", "hello"), "holds no classifier of intents"),
     ):
-        said, aside = run(*arguments, code=1)
-        assert (said, aside.count("\n")) == ("", 1)
-        assert message in aside
+        stdout, stderr = run(*arguments, code=1)
+        assert (stdout, stderr.count("\n")) == ("", 1)
+        assert message in stderr
     assert not out.exists()
     run("fit", table, "--out", out)
-    assert "no example of 'nothing'" in run("examples", "remove", out, "nothing", code=1)[1]
+    assert "no examples of 'nothing'" in run("examples", "remove", out, "nothing", code=1)[1]
     assert "not blank" in run("examples", "add", out, "x", " ", code=1)[1]
     assert "above 0" in run("calibrate", out, table, "--false-rejection", 0, code=1)[1]
     assert "no example itself" in run("calibrate", out, table, code=1)[1]
@@ -124,7 +124,7 @@ def test_what_cannot_be_done_is_told_in_a_line(table, tmp_path, run):
     run("predict", out, "hello", "--file", table, code=2)
 
 
-def test_tables_of_every_kind_are_read_alike(table, tmp_path):
+def test_every_table_format_gives_the_same_examples(table, tmp_path):
     expected = read_labelled(table)
     assert len(expected) == 12 + len(OUTSIDE)
     tabbed = tmp_path / "examples.tsv"
@@ -143,7 +143,7 @@ def test_tables_of_every_kind_are_read_alike(table, tmp_path):
         read_labelled(tmp_path)
 
 
-def test_a_table_without_a_labelled_text_is_refused(tmp_path):
+def test_a_table_without_labelled_texts_is_rejected(tmp_path):
     (tmp_path / "a.csv").write_text("text,intent\n,\nhello,\n,greeting\n")
     with pytest.raises(IntentError, match="no text with an intent"):
         read_labelled(tmp_path / "a.csv")
@@ -156,7 +156,7 @@ def test_a_table_without_a_labelled_text_is_refused(tmp_path):
     assert read_texts(tmp_path / "a.txt") == ["hello", " there"]
 
 
-def test_a_store_gives_the_turns_that_have_an_intent(sample_world):
+def test_a_store_gives_its_turns_with_an_intent(sample_world):
     from turnwise.corpus.store import read_corpus
 
     store = sample_world(60)

@@ -1,4 +1,4 @@
-"""`turnwise map` as a user runs it: what it prints and writes, and what it says when it cannot."""
+"""`turnwise map`: printed and written output, and errors."""
 
 import json
 from collections.abc import Callable
@@ -22,12 +22,12 @@ def store(sample_world: Callable[[int], Path]) -> Path:
     return sample_world(60)
 
 
-def test_a_store_becomes_a_map_and_a_later_one_says_what_is_new(
+def test_maps_a_store_and_marks_new_texts_in_a_later_map(
     store: Path, tiny_folder: Callable[[str], Path], tmp_path: Path, run: Callable[..., tuple[str, str]]
 ) -> None:
     options = (store, "--model", tiny_folder("bert"), "--speaker", "user", "--method", "tsne", "--min-cluster-size", 8)
-    answer, aside = run(*options, "--split", "train", "--out", tmp_path / "first", "--top", 2)
-    assert aside == ""
+    stdout, stderr = run(*options, "--split", "train", "--out", tmp_path / "first", "--top", 2)
+    assert stderr == ""
     first = Map.load(tmp_path / "first")
     said = [
         turn.text
@@ -36,30 +36,30 @@ def test_a_store_becomes_a_map_and_a_later_one_says_what_is_new(
         if turn.speaker == "user"
     ]
     assert len(first) == len({same_text(text) for text in said}) and first.counts.sum() == len(said)
-    assert f"{len(first):,} texts, said {len(said):,} times · {len(first.clusters)} clusters" in answer
-    assert first.clusters and first.clusters[0].name in answer
+    assert f"{len(first):,} texts, said {len(said):,} times · {len(first.clusters)} clusters" in stdout
+    assert first.clusters and first.clusters[0].name in stdout
     files = {path.name for path in (tmp_path / "first").iterdir()}
     assert files == {"map.json", "map.html", "map.svg", "utterances.parquet", "vectors.safetensors"}
-    assert str(tmp_path / "first" / "map.html") in answer
-    told = json.loads(
+    assert str(tmp_path / "first" / "map.html") in stdout
+    printed = json.loads(
         run(*options, "--out", tmp_path / "second", "--since", tmp_path / "first", "--limit", 90, "--json")[0]
     )
     second = Map.load(tmp_path / "second")
-    assert told["texts"] == len(second) == 90
-    assert second.new is not None and told["new"] == int(second.new.sum())
+    assert printed["texts"] == len(second) == 90
+    assert second.new is not None and printed["new"] == int(second.new.sum())
     known = {same_text(text) for text in first.texts}
     assert not any(new for text, new in zip(second.texts, second.new, strict=True) if same_text(text) in known)
-    assert [cluster["name"] for cluster in told["clusters"]] == [cluster.name for cluster in second.clusters]
+    assert [cluster["name"] for cluster in printed["clusters"]] == [cluster.name for cluster in second.clusters]
 
 
-def test_what_is_wrong_is_said_before_anything_is_made(
+def test_invalid_input_is_reported(
     store: Path, tiny_folder: Callable[[str], Path], tmp_path: Path, run: Callable[..., tuple[str, str]]
 ) -> None:
-    assert "neither umap nor tsne" in run(store, "--out", tmp_path / "map", "--method", "pca", code=2)[1]
+    assert "is not one of 'umap', 'tsne'" in run(store, "--out", tmp_path / "map", "--method", "pca", code=2)[1]
     assert "is not a store" in run(tmp_path, "--out", tmp_path / "map", code=1)[1]
     assert "is not a map" in run(store, "--out", tmp_path / "map", "--since", tmp_path, code=1)[1]
     assert "no dialogue is in split" in run(store, "--out", tmp_path / "map", "--split", "nowhere", code=1)[1]
-    nobody = run(
+    unknown_speaker = run(
         store,
         "--out",
         tmp_path / "map",
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_said_before_anything_is_made(
         "tsne",
         code=1,
     )
-    assert "there is no text to map" in nobody[1]
+    assert "there is no text to map" in unknown_speaker[1]
     (tmp_path / "labelled").mkdir()
     (tmp_path / "labelled" / "labels.jsonl").touch()
     assert "is labelled" in run(store, "--out", tmp_path / "labelled", code=1)[1]
