@@ -48,14 +48,16 @@ def test_lists_the_most_suspicious_turns(store: Path, model: Path, run: Callable
         assert suspect.text in stdout and (suspect.before or "") in stdout
     assert f"{expected.dialogues:,} dialogues, {expected.turns:,} turns scored" in stdout
     printed = json.loads(run(store, "--model", model, "--top", 3, "--json")[0])
-    assert (printed["dialogues"], printed["turns"], printed["passed_over"]) == (expected.dialogues, expected.turns, expected.passed_over)
+    assert (printed["dialogues"], printed["turns"], printed["passed_over"]) == (
+        expected.dialogues,
+        expected.turns,
+        expected.passed_over,
+    )
     assert [list(suspect) for suspect in printed["suspects"]] == [COLUMNS] * 3
     assert [suspect["text"] for suspect in printed["suspects"]] == [suspect.text for suspect in expected.suspects]
 
 
-def test_writes_csv_and_jsonl(
-    store: Path, model: Path, tmp_path: Path, run: Callable[..., tuple[str, str]]
-) -> None:
+def test_writes_csv_and_jsonl(store: Path, model: Path, tmp_path: Path, run: Callable[..., tuple[str, str]]) -> None:
     options = (store, "--model", model, "--top", 10, "--split", "test", "--json")
     printed = json.loads(run(*options, "--out", tmp_path / "suspects.csv")[0])
     run(*options, "--out", tmp_path / "suspects.jsonl")

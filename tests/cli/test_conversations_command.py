@@ -50,7 +50,9 @@ def test_index_similar_and_clusters(store: Path, tmp_path: Path) -> None:
     assert "clocks" in run("similar", table, "--dialogue", "clocks 2")
     arguments = ("clusters", table, "--method", "tsne", "--min-cluster-size", 10, "--out", tmp_path / "clusters.csv")
     printed = json.loads(run(*arguments, "--json"))
-    assert printed["conversations"] == 60 and sum(each["size"] for each in printed["clusters"]) + printed["outside"] == 60
+    assert (
+        printed["conversations"] == 60 and sum(each["size"] for each in printed["clusters"]) + printed["outside"] == 60
+    )
     with (tmp_path / "clusters.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["dialogue"] for row in rows} == {each.id for each in dialogues(60)}
@@ -66,7 +68,9 @@ def test_index_similar_and_clusters(store: Path, tmp_path: Path) -> None:
         (["clusters", "NOWHERE"], "holds no conversations"),
     ],
 )
-def test_missing_stores_and_tables_are_reported(store: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_missing_stores_and_tables_are_reported(
+    store: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
     with pytest.raises(TurnwiseError, match=message):
         CliRunner().invoke(
             app,

@@ -111,7 +111,9 @@ def test_a_suite_prints_metrics_writes_files_and_reports_missing_data(world: Pat
     )
     assert {path.name for path in out.iterdir()} == FILES | {"figures", "cache"}
     assert [path.name for path in (out / "figures").iterdir()] == ["intents_sample.svg"]
-    shown = [(task, what, metric, float(value)) for task, what, metric, value, _, _ in METRIC_LINE.findall(answer.stdout)]
+    shown = [
+        (task, what, metric, float(value)) for task, what, metric, value, _, _ in METRIC_LINE.findall(answer.stdout)
+    ]
     assert shown == [
         (task, f"{dataset}, {setting}", metric, pytest.approx(row["value"], abs=0.0051))
         for (task, dataset, setting, metric), row in rows(out).items()
@@ -152,9 +154,7 @@ def test_json_equals_results_json_and_has_every_key(measured: tuple[Path, Answer
     assert {(entry["name"], *entry["tasks"]) for entry in content["data"]} == {("sample", "nli"), ("sample", "sts")}
 
 
-def test_whitening_is_fitted_on_the_texts_of_a_store(
-    measured: tuple[Path, Answer], whitened: Path, tiny: Path
-) -> None:
+def test_whitening_is_fitted_on_the_texts_of_a_store(measured: tuple[Path, Answer], whitened: Path, tiny: Path) -> None:
     content = json.loads((whitened / "results.json").read_text(encoding="utf-8"))
     assert content["model"] == f"{tiny}, whitening"
     ((key, row),) = rows(whitened).items()

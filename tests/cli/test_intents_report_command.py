@@ -89,9 +89,7 @@ def test_reports_on_a_classifier_folder_with_its_own_settings(
         (["{table}", "--text", "said", "--intent", "wants", "--head", "forest"], 2, "is not one of 'neighbours'"),
     ],
 )
-def test_invalid_input_is_reported(
-    arguments: list[str], code: int, message: str, table: Path, tmp_path: Path
-) -> None:
+def test_invalid_input_is_reported(arguments: list[str], code: int, message: str, table: Path, tmp_path: Path) -> None:
     result = run(*(argument.format(table=table, place=tmp_path) for argument in arguments))
     assert result.exit_code == code
     assert message in (str(result.exception) if isinstance(result.exception, TurnwiseError) else result.output)
