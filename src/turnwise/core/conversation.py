@@ -46,3 +46,15 @@ def texts_of(said: Conversation) -> list[str]:
         if not isinstance(text, str):
             raise TypeError(f"a turn is a string or a Turn, not {type(text).__name__}")
     return texts
+
+
+def turns_of(said: Conversation) -> tuple[Turn, ...]:
+    """Return the turns of a conversation; of bare texts the speakers alternate and the newest is the user's.
+
+    Raises:
+        ValueError: if it is a single text, or has no turn.
+        TypeError: if a turn is neither a text nor a Turn.
+    """
+    texts = texts_of(said)
+    turns = [turn for turn in (said.turns if isinstance(said, Dialogue) else said) if isinstance(turn, Turn)]
+    return tuple(turns) if len(turns) == len(texts) else conversation(texts) or ()  # type: ignore[return-value]

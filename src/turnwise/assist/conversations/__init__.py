@@ -1,1 +1,4 @@
-"""Whole conversations: a vector each, the ones alike, clusters."""
+"""Search and clustering of whole conversations.
+
+May import `assist.search` and `assist.map`, and `evaluation` and the packages below it.
+"""

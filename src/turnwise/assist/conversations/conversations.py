@@ -1,7 +1,7 @@
-"""Whole conversations in a table, a vector each: the ones like a given one, and clusters of them.
+"""Whole conversations in a vector table, one vector each: search for similar ones, and clusters.
 
-What is usual is found over the first corpus that is indexed, before any of its dialogues is, and kept with them: what is added
-later, and what is asked, is held against the same, so that all vectors can be compared.
+The turn statistics (see `vectors`) are computed from the first corpus that is indexed and stored with it. Later additions
+and queries use the same statistics, so that all vectors are comparable.
 """
 
 import json
@@ -14,25 +14,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from turnwise.assist.conversations.clusters import Clustered, ConversationCluster, Placed, clustered
-from turnwise.assist.conversations.vectors import Census, Usual, Vectors, conversation_vector
+from turnwise.assist.conversations.vectors import TurnStatistics, TurnStatisticsBuilder, Vectors, conversation_vector
+from turnwise.assist.map.clustering import cluster, describe
 from turnwise.assist.map.reduction import Method
-from turnwise.assist.search.filters import Where
-from turnwise.assist.search.schema import KEY
+from turnwise.assist.search.embedding import encode_distinct
+from turnwise.assist.search.schema import KEY, VECTOR, Filter, as_matrix
 from turnwise.assist.search.table import VectorTable
-from turnwise.core.conversation import Conversation, conversation, texts_of
+from turnwise.core.conversation import Conversation, turns_of
 from turnwise.core.dialogue import USER, Dialogue, Turn
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
 
-__all__ = ["ConversationCluster", "Conversations", "ConversationsError", "Indexed", "Placed", "SimilarConversation"]
+#: Dialogues that are encoded and committed together: at most so many are repeated after an interruption.
+BATCH = 256
 
-#: Dialogues that are encoded and committed at once: so many are done again, at most, by an index that was stopped.
-PORTION = 256
-
-#: The tables in a database.
-TABLE, _USUAL = "conversations", "usual"
+#: The tables of a database: conversations, and turn statistics.
+TABLE, _STATISTICS = "conversations", "usual"
 _COLUMNS = pa.schema(
     [
         pa.field("dialogue", pa.string()),
@@ -42,26 +40,26 @@ _COLUMNS = pa.schema(
         pa.field("texts", pa.list_(pa.string())),
     ]
 )
-_USUAL_COLUMNS = pa.schema([pa.field("count", pa.int64()), pa.field("centre", pa.list_(pa.float32()))])
+_STATISTICS_COLUMNS = pa.schema([pa.field("count", pa.int64()), pa.field("centre", pa.list_(pa.float32()))])
 
 #: The key of the mean turn; no text is empty.
-_CENTRE = ""
+_MEAN = ""
 
 
 class ConversationsError(TurnwiseError):
-    """Conversations cannot be kept or compared as asked; the message says why and what to do."""
+    """Conversations cannot be stored or compared; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimilarConversation:
-    """A conversation that was found.
+    """A conversation that a search has returned.
 
     Attributes:
         dialogue: its id.
-        similarity: the cosine of its vector with the one that was asked about.
-        source: where it comes from, if that is known.
-        split: which split it is of, if any.
-        turns: all of it.
+        similarity: cosine similarity of its vector with the query's.
+        source: where it comes from, if known.
+        split: its split, if any.
+        turns: the whole conversation.
     """
 
     dialogue: str
@@ -72,13 +70,47 @@ class SimilarConversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Indexed:
-    """What came of indexing.
+class ConversationCluster:
+    """Conversations about the same.
 
     Attributes:
-        read: dialogues that the corpus has.
-        added: those that were not there before.
-        dialogues: all that are there now.
+        number: from 0, largest cluster first.
+        name: its most characteristic words.
+        words: more of these.
+        size: number of conversations.
+        examples: ids of representative dialogues, the most central first.
+    """
+
+    number: int
+    name: str
+    words: tuple[str, ...]
+    size: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAssignment:
+    """The cluster of a conversation.
+
+    Attributes:
+        dialogue: the conversation's id.
+        source: where it comes from, if known.
+        cluster: the cluster's number; −1: none.
+    """
+
+    dialogue: str
+    source: str | None
+    cluster: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationIndexResult:
+    """What was indexed.
+
+    Attributes:
+        read: dialogues of the corpus.
+        added: new ones.
+        dialogues: all in the table now.
     """
 
     read: int
@@ -90,259 +122,267 @@ class Conversations:
     """Conversations in a LanceDB database, in a folder or on object storage.
 
     Attributes:
-        encoder: makes the vectors of turns.
-        max_length: tokens of a turn in the encoder; None: its own.
+        encoder: encodes turns.
+        max_length: tokens per turn in the encoder; None: its limit.
     """
 
     @classmethod
     def open(cls, uri: str | Path, encoder: SupportsEncode, *, max_length: int | None = None) -> "Conversations":
-        """Opens the conversations in a database; where there are none, `index` makes them.
+        """Open the conversations in a database; create its tables if there are none.
 
         Args:
-            uri: a folder, or what LanceDB takes (`s3://bucket/path`, …).
-            encoder: makes the vectors of turns; always the same one.
-            max_length: tokens of a turn in the encoder; None: its own.
+            uri: a folder, or any address that LanceDB takes (`s3://bucket/path`, …).
+            encoder: the encoder that the table was written with.
+            max_length: tokens per turn in the encoder; None: its limit.
 
         Raises:
-            TableError: if LanceDB is missing, or the database holds something else, or was made with another encoder.
+            TableError: if LanceDB is missing, or the database has other tables or another encoder.
         """
         size = encoder.encode([USER], normalise=True).shape[1]
         table = VectorTable.open(uri, TABLE, size=2 * size, columns=_COLUMNS, encoder=encoder)
-        # what is kept of a text is a count, and every row of a table has a vector: it is 1
-        return cls(table, VectorTable.open(uri, _USUAL, size=1, columns=_USUAL_COLUMNS), encoder, max_length)
+        statistics = VectorTable.open(uri, _STATISTICS, size=1, columns=_STATISTICS_COLUMNS)
+        return cls(table, statistics, encoder, max_length)
 
-    def __init__(self, table: VectorTable, usual: VectorTable, encoder: SupportsEncode, max_length: int | None):
-        """Takes tables; `open` is what you want."""
+    def __init__(self, table: VectorTable, statistics: VectorTable, encoder: SupportsEncode, max_length: int | None):
+        """Wrap tables; use `open` instead."""
         self.encoder = encoder
         self.max_length = max_length
         self._table = table
-        self._usual_table = usual
-        self._usual = self._read_usual()
-        self._clusters: dict[tuple[Any, ...], Clustered] = {}
+        self._statistics_table = statistics
+        self._statistics = self._read_statistics()
+        self._cluster_cache: tuple[Any, list[ConversationCluster], list[ClusterAssignment]] | None = None
 
     def __len__(self) -> int:
-        """How many conversations there are."""
         return len(self._table)
 
-    def index(self, corpus: Iterable[Dialogue], *, total: int | None = None, progress: Progress = silent) -> Indexed:
-        """Adds the dialogues of a corpus that are not there yet. What was stopped goes on where it was when it is called again.
+    def index(
+        self, corpus: Iterable[Dialogue], *, total: int | None = None, progress: Progress = silent
+    ) -> ConversationIndexResult:
+        """Add the dialogues that are not in the table; an interrupted call can be repeated.
 
-        A dialogue is told by its source and id: one that is there stays as it is, even if its turns have changed.
+        A dialogue is identified by its source and id: an existing one stays as it is even if its turns have changed.
 
         Args:
-            corpus: a store, or a list; it is read twice the first time.
-            total: how many dialogues there are, where that is known.
-            progress: told how many dialogues are done.
+            corpus: a store or a list; the first one is read twice.
+            total: number of dialogues, if known.
+            progress: receives the number of finished dialogues.
 
         Raises:
-            ConversationsError: if the corpus is an iterator, or has no dialogue.
+            ConversationsError: if the corpus is an iterator, or is empty.
             TableError: if the database cannot be written.
         """
         if isinstance(corpus, Iterator):
-            raise ConversationsError(
-                "an iterator can be read only once, and texts are counted first: give a store or a list"
-            )
+            raise ConversationsError("the corpus is read twice, which an iterator does not allow: give a store or a list")
         before = len(self)
-        if self._usual is None:
-            self._find_usual(corpus, total, progress)
+        if self._statistics is None:
+            self._compute_statistics(corpus, total, progress)
         done = 0
-        for portion in _portions(corpus):
-            self._add(portion)
-            done += len(portion)
+        dialogues = iter(corpus)
+        while batch := list(islice(dialogues, BATCH)):
+            self._add(batch)
+            done += len(batch)
             progress("indexing conversations", done, total)
-        self._table.settle(progress=progress)
-        return Indexed(done, len(self) - before, len(self))
+        self._table.optimise(progress=progress)
+        return ConversationIndexResult(done, len(self) - before, len(self))
 
-    def inputs(self, said: Conversation) -> list[tuple[Turn, ...]]:
-        """What the encoder is given for a conversation: each turn by itself, for callers that encode many things at once.
+    def inputs(self, conversation: Conversation) -> list[tuple[Turn, ...]]:
+        """Return the encoder's inputs for a conversation, one per turn, for callers that batch the encoding themselves."""
+        return [(turn,) for turn in _turns(conversation)]
 
-        Raises:
-            ConversationsError: if it holds no turn.
-        """
-        return [(turn,) for turn in _turns(said)]
-
-    def vector(self, said: Conversation, *, vectors: Vectors | None = None) -> Vectors:
-        """The vector of a conversation, of length 1; see `conversation_vectors`.
+    def vector(self, conversation: Conversation, *, vectors: Vectors | None = None) -> Vectors:
+        """Return the unit vector of a conversation; see `conversation_vector`.
 
         Args:
-            said: newest turn last; where texts do not say who speaks, speakers alternate and the newest is the user's.
-            vectors: of its `inputs`, of length 1, where a caller has them.
+            conversation: newest turn last; of bare texts the speakers alternate and the newest is the user's.
+            vectors: unit vectors of its `inputs`, if the caller has them.
 
         Raises:
-            ConversationsError: if it holds no turn.
+            ConversationsError: if it has no turn.
         """
-        turns = _turns(said)
+        turns = _turns(conversation)
         if vectors is None:
-            vectors = self._encoded(turns)
-        return conversation_vector(turns, vectors, self._usual or Usual())
+            vectors = self._encode(turns)
+        return conversation_vector(turns, vectors, self._statistics or TurnStatistics())
 
     def similar(
-        self, said: Conversation, *, top: int = 5, where: Where | None = None, vector: Vectors | None = None
+        self, conversation: Conversation, *, top: int = 5, where: Filter | None = None, vector: Vectors | None = None
     ) -> list[SimilarConversation]:
-        """The conversations most like one, nearest first; the one itself is left out where it is a dialogue that is there.
+        """Return the most similar conversations, most similar first, without the conversation itself.
 
         Args:
-            said: the conversation.
-            top: how many at most.
-            where: a condition on `dialogue`, `source` or `split`, as `VectorTable.search` takes it.
-            vector: the conversation's, where a caller has it.
+            conversation: the query.
+            top: conversations to return at most.
+            where: a filter on `dialogue`, `source` or `split`, as in `VectorTable.search`.
+            vector: the conversation's, if the caller has it.
 
         Raises:
-            ConversationsError: if there is none to be found, a number is out of range, or the conversation holds no turn.
-            FilterError: if the condition cannot be put.
+            ConversationsError: if the table is empty, `top` is out of range, or the conversation has no turn.
+            FilterError: if the filter does not fit.
         """
         if top < 1:
-            raise ConversationsError(f"top is {top}: ask for one conversation at least")
-        self._check_holds_some()
-        asked = self.vector(said) if vector is None else vector
-        own = _key(said) if isinstance(said, Dialogue) else None
-        (found,) = self._table.search(asked[None], top + (own is not None), where=where)
+            raise ConversationsError(f"top must be at least 1, got {top}")
+        self._check_not_empty()
+        query = self.vector(conversation) if vector is None else vector
+        own = _key(conversation) if isinstance(conversation, Dialogue) else None
+        (hits,) = self._table.search(query[None], top + (own is not None), where=where)
         return [
             SimilarConversation(
-                row.values["dialogue"],
-                row.similarity,
-                row.values["source"],
-                row.values["split"],
-                _spoken(row.values),
+                hit.values["dialogue"],
+                hit.similarity,
+                hit.values["source"],
+                hit.values["split"],
+                _stored_turns(hit.values),
             )
-            for row in found
-            if row.key != own
+            for hit in hits
+            if hit.key != own
         ][:top]
 
     def dialogue(self, name: str, source: str | None = None) -> Dialogue:
-        """A conversation that is there.
+        """Return a conversation of the table.
 
         Args:
             name: its id.
-            source: where it comes from; None: wherever there is one of that id.
+            source: where it comes from; None: any source that has this id.
 
         Raises:
-            ConversationsError: if there is none, or there are several, of different sources.
+            ConversationsError: if there is none, or there are several of different sources.
         """
         rows = self._table.read(where={"dialogue": name} | ({} if source is None else {"source": source})).to_pylist()
         if not rows:
-            raise ConversationsError(f"{self._table.uri} holds no dialogue {name!r}")
+            raise ConversationsError(f"{self._table.uri} has no dialogue {name!r}")
         if len(rows) > 1:
             sources = ", ".join(sorted(str(row["source"]) for row in rows))
-            raise ConversationsError(
-                f"{self._table.uri} holds several dialogues {name!r}: say of which source, {sources}"
-            )
+            raise ConversationsError(f"{self._table.uri} has several dialogues {name!r}: give one of the sources {sources}")
         (row,) = rows
-        return Dialogue(name, _spoken(row), row["source"], row["split"])
+        return Dialogue(name, _stored_turns(row), row["source"], row["split"])
 
     def clusters(
         self, *, least: int | None = None, method: Method = "umap", seed: int = 0, progress: Progress = silent
     ) -> list[ConversationCluster]:
-        """Clusters of the conversations, the largest first, named by what users say in them; kept until conversations are added.
+        """Return clusters of the conversations, largest first, named by what users say in them.
+
+        They are cached until conversations are added.
 
         Args:
-            least: conversations of the smallest cluster; None: by their number.
-            method: how dimensions are reduced.
-            seed: of all that is drawn at random.
-            progress: told how far it is.
+            least: conversations of the smallest cluster; None: depends on the number of conversations.
+            method: of dimensionality reduction.
+            seed: of everything random.
+            progress: receives what is being done.
 
         Raises:
-            ConversationsError: if there is no conversation.
+            ConversationsError: if the table is empty.
             ClusteringError: if `least` is below 2.
             ReductionError: if the method is not installed.
         """
-        return self._clustered(least, method, seed, progress).clusters
+        return self._find_clusters(least, method, seed, progress)[0]
 
     def cluster_of(
         self, *, least: int | None = None, method: Method = "umap", seed: int = 0, progress: Progress = silent
-    ) -> list[Placed]:
-        """The cluster that each conversation is in; as in `clusters`."""
-        return self._clustered(least, method, seed, progress).placed
+    ) -> list[ClusterAssignment]:
+        """Return the cluster of each conversation; arguments as in `clusters`."""
+        return self._find_clusters(least, method, seed, progress)[1]
 
-    def _clustered(self, least: int | None, method: Method, seed: int, progress: Progress) -> Clustered:
-        self._check_holds_some()
+    def _find_clusters(
+        self, least: int | None, method: Method, seed: int, progress: Progress
+    ) -> tuple[list[ConversationCluster], list[ClusterAssignment]]:
+        self._check_not_empty()
         settings = (len(self), least, method, seed)
-        if settings not in self._clusters:
-            self._clusters = {settings: clustered(self._table, least, method, seed, progress)}
-        return self._clusters[settings]
+        cached = self._cluster_cache
+        if cached is None or cached[0] != settings:
+            rows = self._table.read([KEY, VECTOR, "dialogue", "source", "speakers", "texts"])
+            # In a fixed order, independent of the order in the files.
+            rows = rows.take(np.argsort(np.array(rows[KEY].to_pylist()), kind="stable"))
+            vectors = as_matrix(rows[VECTOR])
+            labels = cluster(vectors, least=least, method=method, seed=seed, progress=progress)
+            texts = [_user_texts(*row) for row in zip(rows["speakers"].to_pylist(), rows["texts"].to_pylist(), strict=True)]
+            names = rows["dialogue"].to_pylist()
+            clusters = [
+                ConversationCluster(
+                    each.number, each.name, each.words, each.size, tuple(names[row] for row in each.representatives)
+                )
+                for each in describe(texts, labels, vectors)
+            ]
+            places = zip(names, rows["source"].to_pylist(), labels.tolist(), strict=True)
+            cached = settings, clusters, [ClusterAssignment(*place) for place in places]
+            self._cluster_cache = cached
+        return cached[1], cached[2]
 
-    def _check_holds_some(self) -> None:
+    def _check_not_empty(self) -> None:
         if not len(self):
             raise ConversationsError(
-                f"{self._table.uri} holds no conversation: index a store first, by `turnwise conversations index STORE --out …`"
+                f"{self._table.uri} has no conversations: index a store first, `turnwise conversations index STORE --out …`"
             )
 
     # ---- writing
 
     def _add(self, dialogues: Sequence[Dialogue]) -> None:
-        """Adds those that are not there."""
-        there = self._table.holds([_key(dialogue) for dialogue in dialogues])
-        fresh = [dialogue for dialogue in dialogues if _key(dialogue) not in there]
-        if not fresh:
+        existing = self._table.existing_keys([_key(dialogue) for dialogue in dialogues])
+        new = [dialogue for dialogue in dialogues if _key(dialogue) not in existing]
+        if not new:
             return
-        turns = list(dict.fromkeys((turn.speaker, turn.text) for dialogue in fresh for turn in dialogue.turns))
-        encoded = self._encoded([Turn(*turn) for turn in turns])
-        place = {turn: number for number, turn in enumerate(turns)}
-        rows = [[place[turn.speaker, turn.text] for turn in each.turns] for each in fresh]
+        turns = [(Turn(turn.speaker, turn.text),) for dialogue in new for turn in dialogue.turns]
+        turn_vectors = encode_distinct(self.encoder, turns, True, self.max_length)
+        starts = np.cumsum([len(dialogue.turns) for dialogue in new[:-1]])
         vectors = np.stack(
-            [self.vector(each, vectors=encoded[numbers]) for each, numbers in zip(fresh, rows, strict=True)]
+            [self.vector(each, vectors=own) for each, own in zip(new, np.split(turn_vectors, starts), strict=True)]
         )
         columns: dict[str, Sequence[Any]] = {
-            "dialogue": [each.id for each in fresh],
-            "source": [each.source for each in fresh],
-            "split": [each.split for each in fresh],
-            "speakers": [[turn.speaker for turn in each.turns] for each in fresh],
-            "texts": [[turn.text for turn in each.turns] for each in fresh],
+            "dialogue": [each.id for each in new],
+            "source": [each.source for each in new],
+            "split": [each.split for each in new],
+            "speakers": [[turn.speaker for turn in each.turns] for each in new],
+            "texts": [[turn.text for turn in each.turns] for each in new],
         }
-        self._table.add([_key(each) for each in fresh], vectors, columns)
+        self._table.add([_key(each) for each in new], vectors, columns)
 
-    def _find_usual(self, corpus: Iterable[Dialogue], total: int | None, progress: Progress) -> None:
-        """Finds what is usual and keeps it; all of it in one commit, so that it is there or not."""
-        census = Census()
+    def _compute_statistics(self, corpus: Iterable[Dialogue], total: int | None, progress: Progress) -> None:
+        """Compute the turn statistics and store them in one commit."""
+        builder = TurnStatisticsBuilder()
         number = 0
         for number, dialogue in enumerate(corpus, 1):
-            census.read(dialogue.turns)
-            if number % PORTION == 0:
+            builder.add(dialogue.turns)
+            if number % BATCH == 0:
                 progress("counting texts", number, total)
         if not number:
-            raise ConversationsError("the corpus has no dialogue: there is nothing to index")
-        usual = census.usual(self._encoded(census.sample))
+            raise ConversationsError("the corpus has no dialogues: there is nothing to index")
+        statistics = builder.build(self._encode(builder.sample))
         columns = {
-            "count": [*usual.counts.values(), None],
-            "centre": [*[None] * len(usual.counts), np.asarray(usual.centre).tolist()],
+            "count": [*statistics.counts.values(), None],
+            "centre": [*[None] * len(statistics.counts), np.asarray(statistics.mean).tolist()],
         }
-        self._usual_table.add([*usual.counts, _CENTRE], np.ones((len(usual.counts) + 1, 1), np.float32), columns)
-        self._usual = self._read_usual()
+        keys = [*statistics.counts, _MEAN]
+        self._statistics_table.add(keys, np.ones((len(keys), 1), np.float32), columns)
+        self._statistics = self._read_statistics()
 
-    def _read_usual(self) -> Usual | None:
-        """What is usual; None: nothing has been indexed yet."""
-        rows = self._usual_table.read([KEY, "count", "centre"]).to_pylist()
-        centres = [np.array(row["centre"], np.float32) for row in rows if row[KEY] == _CENTRE]
-        counts = {row[KEY]: row["count"] for row in rows if row[KEY] != _CENTRE}
-        return Usual(counts, centres[0]) if centres else None
+    def _read_statistics(self) -> TurnStatistics | None:
+        """Return the stored turn statistics; None: nothing has been indexed."""
+        rows = self._statistics_table.read([KEY, "count", "centre"]).to_pylist()
+        counts = {row[KEY]: row["count"] for row in rows if row[KEY] != _MEAN}
+        means = [np.array(row["centre"], np.float32) for row in rows if row[KEY] == _MEAN]
+        return TurnStatistics(counts, means[0]) if means else None
 
-    def _encoded(self, turns: Sequence[Turn]) -> Vectors:
+    def _encode(self, turns: Sequence[Turn]) -> Vectors:
         return self.encoder.encode([(turn,) for turn in turns], normalise=True, max_length=self.max_length)
 
 
-def _spoken(row: Mapping[str, Any]) -> tuple[Turn, ...]:
+def _user_texts(speakers: Sequence[str], texts: Sequence[str]) -> str:
+    """Return what users say, which tells what a conversation is about; all texts if there is no user."""
+    return "\n".join([text for speaker, text in zip(speakers, texts, strict=True) if speaker == USER] or texts)
+
+
+def _stored_turns(row: Mapping[str, Any]) -> tuple[Turn, ...]:
     return tuple(Turn(*turn) for turn in zip(row["speakers"], row["texts"], strict=True))
-
-
-def _portions(corpus: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
-    dialogues = iter(corpus)
-    while portion := list(islice(dialogues, PORTION)):
-        yield portion
 
 
 def _key(dialogue: Dialogue) -> str:
     return json.dumps([dialogue.source, dialogue.id], ensure_ascii=False)
 
 
-def _turns(said: Conversation) -> tuple[Turn, ...]:
+def _turns(conversation: Conversation) -> tuple[Turn, ...]:
     try:
-        texts = texts_of(said)
-        turns = said.turns if isinstance(said, Dialogue) else said
-        if all(isinstance(turn, Turn) for turn in turns):
-            return tuple(turn for turn in turns if isinstance(turn, Turn))
-        found = conversation(texts)
+        turns = turns_of(conversation)
     except (ValueError, TypeError) as error:
         raise ConversationsError(str(error)) from error
-    if isinstance(found, str):
-        raise ConversationsError("a conversation needs a turn with a word in it")
-    return found
+    if not turns:
+        raise ConversationsError("a conversation needs a turn with at least one word")
+    return turns

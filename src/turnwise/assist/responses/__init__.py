@@ -1,1 +1,4 @@
-"""What may be said next: selected in memory, or suggested from a table."""
+"""Response suggestion: a selector over a list in memory, and a responder over a vector table.
+
+May import `assist.search`, and `evaluation` and the packages below it.
+"""

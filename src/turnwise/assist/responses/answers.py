@@ -1,9 +1,10 @@
-"""The rows that a responder keeps: agent turns with the situations that they answered, and canned answers."""
+"""The rows of a responder's table: agent turns with the situations that they answered, and canned answers."""
 
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ import pyarrow as pa
 
 from turnwise.core.conversation import Said, conversation, reply
 from turnwise.core.dialogue import SYSTEM, Dialogue, Turn, same_text
+from turnwise.core.errors import TurnwiseError
+from turnwise.corpus.table_files import KINDS, read_rows
 
-#: What answers can be filtered by.
-FILTERS: dict[str, type] = {
+#: The columns that answers can be filtered by.
+FILTER_TYPES: dict[str, type] = {
     "text": str,
     "speaker": str,
     "dialogue": str,
@@ -25,16 +28,20 @@ FILTERS: dict[str, type] = {
 }
 
 
+class ResponderError(TurnwiseError):
+    """Answers cannot be stored or suggested; the message says why and what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A canned answer.
 
     Attributes:
-        text: what may be said.
-        after: what it answers, newest turn last; empty: it is found by its own words.
+        text: the answer.
+        after: the turns that it answers, newest last; empty: it is found by its own words.
         source: where it comes from.
-        split: a part of that.
-        intent: what it is about.
+        split: a part of the source.
+        intent: its intent.
     """
 
     text: str
@@ -44,25 +51,55 @@ class Answer:
     intent: str | None = None
 
     def __post_init__(self) -> None:
-        # these refuse what nobody can have said, and labels that are none
+        # Turn and Dialogue reject blank texts and invalid labels.
         turns = (Turn(SYSTEM, self.text, self.intent), *(Turn(SYSTEM, text) for text in self.after))
         Dialogue("answer", turns, self.source, self.split)
 
 
+def read_answers(path: Path) -> list[Answer]:
+    """Read canned answers from a file.
+
+    Args:
+        path: a .txt file with one answer per line (blank lines are skipped); or a .csv, .tsv, .jsonl or .parquet file with
+            a field `text` and optionally `after` (a text; in .jsonl and .parquet also a list of turns), `source`, `split` and
+            `intent`.
+
+    Raises:
+        TableFileError: if the file cannot be read.
+        ResponderError: if an answer is not valid.
+    """
+    plain_text = path.suffix.lower() == ".txt"
+    answers = []
+    for row in read_rows(path, ["text"], ["after", "source", "split", "intent"], KINDS):
+        text = row.text("text").strip() if plain_text else row.text("text")
+        if plain_text and not text:
+            continue
+        after = row.values.get("after") or ()
+        turns = (after,) if isinstance(after, str) else after
+        labels = {name: row.values.get(name) or None for name in ("source", "split", "intent")}
+        try:
+            if not isinstance(turns, list | tuple):
+                raise ValueError("'after' must be a text or a list of texts")
+            answers.append(Answer(text, tuple(turns), **labels))
+        except ValueError as error:
+            raise ResponderError(f"{row.where}: {error}") from error
+    return answers
+
+
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A row to be.
+class AnswerRow:
+    """A row to be added to the table.
 
     Attributes:
-        key: what it is known by.
-        situation: what the encoder reads to find it by, as `situation` gives it.
+        key: identifies the row.
+        situation: the encoder's inputs, by whose vectors the answer is found (see `situation_of`).
         text: the answer.
         speaker: who said it.
-        dialogue: where it was said; None: it is a canned answer.
-        turn: its place there, from 0.
+        dialogue: the id of its dialogue; None: a canned answer.
+        turn: its position there, from 0.
         source: where it comes from.
-        split: the part of that.
-        intent: what it is about.
+        split: a part of the source.
+        intent: its intent.
     """
 
     key: str
@@ -76,36 +113,36 @@ class Entry:
     intent: str | None
 
 
-def situation(said: Sequence[Turn], turns: int) -> tuple[Said, ...]:
-    """What the encoder reads of a conversation: its newest turn, and its newest turns together, where there are several."""
-    # without their labels, which it does not read: by these alone equal situations would differ
-    newest = tuple(Turn(turn.speaker, turn.text) for turn in said[-turns:])
+def situation_of(conversation: Sequence[Turn], turns: int) -> tuple[Said, ...]:
+    """Return the encoder's inputs for a conversation: its newest turn, and the newest `turns` together if there are several."""
+    # Without labels, which the encoder does not read: equal situations must compare equal.
+    newest = tuple(Turn(turn.speaker, turn.text) for turn in conversation[-turns:])
     return (newest,) if len(newest) == 1 else (newest[-1:], newest)
 
 
-def entries_of(dialogue: Dialogue, speakers: frozenset[str], turns: int) -> Iterator[Entry]:
-    """The turns of some speakers, each with at most so many turns before it; one that opens the dialogue stands for itself."""
-    for place, turn in enumerate(dialogue.turns):
+def turn_answers(dialogue: Dialogue, speakers: frozenset[str], turns: int) -> Iterator[AnswerRow]:
+    """Yield the turns of some speakers with the situation before each; the first turn of a dialogue is its own situation."""
+    for position, turn in enumerate(dialogue.turns):
         if turn.speaker in speakers:
-            yield Entry(
-                key=_key("turn", dialogue.source, dialogue.id, place),
-                situation=situation(dialogue.turns[:place] or (turn,), turns),
+            yield AnswerRow(
+                key=_key("turn", dialogue.source, dialogue.id, position),
+                situation=situation_of(dialogue.turns[:position] or (turn,), turns),
                 text=turn.text,
                 speaker=turn.speaker,
                 dialogue=dialogue.id,
-                turn=place,
+                turn=position,
                 source=dialogue.source,
                 split=dialogue.split,
                 intent=turn.intent,
             )
 
 
-def canned(answer: Answer, turns: int) -> Entry:
-    """The row of a canned answer, with at most so many turns before it."""
+def canned_answer(answer: Answer, turns: int) -> AnswerRow:
+    """Return the row of a canned answer."""
     before = conversation(answer.after) or reply(answer.text)
-    return Entry(
+    return AnswerRow(
         key=_key("answer", answer.source, answer.split, answer.intent, *answer.after, answer.text),
-        situation=situation([turn for turn in before if isinstance(turn, Turn)], turns),
+        situation=situation_of([turn for turn in before if isinstance(turn, Turn)], turns),
         text=answer.text,
         speaker=SYSTEM,
         dialogue=None,
@@ -120,34 +157,27 @@ def _key(*parts: str | int | None) -> str:
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
 
 
-def _number(text: str) -> int:
-    """A number for a text, the same for texts that count as one."""
+def _text_number(text: str) -> int:
+    """Return a number that equivalent texts share."""
     return int.from_bytes(hashlib.blake2b(same_text(text).encode(), digest_size=8).digest(), "big", signed=True)
 
 
-def columns_of(size: int) -> pa.Schema:
-    """The columns of the table, for vectors of a size."""
+def answer_columns(size: int) -> pa.Schema:
+    """Return the table's columns for vectors of a size."""
+    types = {str: pa.string(), int: pa.int32()}
     return pa.schema(
         [
-            pa.field("text", pa.string(), nullable=False),
-            pa.field("speaker", pa.string(), nullable=False),
-            pa.field("dialogue", pa.string()),
-            pa.field("turn", pa.int32()),
-            pa.field("source", pa.string()),
-            pa.field("split", pa.string()),
-            pa.field("intent", pa.string()),
-            pa.field("same", pa.int64(), nullable=False),  # the same number for the same text, to count by
-            pa.field("answer", pa.list_(pa.float16(), size), nullable=False),  # half precision is enough to fold by
+            *(
+                pa.field(name, types[python_type], nullable=name not in ("text", "speaker"))
+                for name, python_type in FILTER_TYPES.items()
+            ),
+            pa.field("same", pa.int64(), nullable=False),  # equal for equivalent texts, to count them
+            pa.field("answer", pa.list_(pa.float16(), size), nullable=False),  # half precision suffices to find duplicates
         ]
     )
 
 
-def values(entries: Sequence[Entry], answers: npt.NDArray[np.float32]) -> dict[str, list[Any]]:
-    """What the columns hold for some rows.
-
-    Args:
-        entries: the rows.
-        answers: vectors of their texts.
-    """
-    columns: dict[str, list[Any]] = {name: [getattr(entry, name) for entry in entries] for name in FILTERS}
-    return columns | {"same": [_number(entry.text) for entry in entries], "answer": list(answers.astype(np.float16))}
+def column_values(rows: Sequence[AnswerRow], vectors: npt.NDArray[np.float32]) -> dict[str, list[Any]]:
+    """Return the columns' values for rows and the vectors of their texts."""
+    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in rows] for name in FILTER_TYPES}
+    return columns | {"same": [_text_number(row.text) for row in rows], "answer": list(vectors.astype(np.float16))}

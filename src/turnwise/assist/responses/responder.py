@@ -1,59 +1,68 @@
-"""What to say next, from what was said before: agent turns of a corpus, and canned answers, in a table of vectors.
+"""Response suggestion from a vector table of agent turns and canned answers.
 
-A turn is found by the situation that it answered: the vector of a row is the sum of two, of the turn before it and of the few turns
-before it together, and what is looked for are situations like the one at hand. An answer that stands alone (a canned one, or a turn
-that opens a dialogue) is found by its own vector. The vector of the answer lies beside, by which answers that say the same are
-folded into one.
+An answer is found by the situation that it answered: its vector is the sum of two, that of the turn before it and that of
+the few turns before it together, and the situations most similar to the current one are searched. An answer without a
+situation (a canned one, or the first turn of a dialogue) is found by its own vector. The answer's vector is stored as
+well: answers that say the same are folded into one.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.responses.answers import FILTERS, Answer, Entry, canned, columns_of, entries_of, situation, values
-from turnwise.assist.responses.ranking import Candidate, Suggestion, ranked
-from turnwise.assist.search.filters import Where, condition
-from turnwise.assist.search.schema import scaled
-from turnwise.assist.search.table import VectorTable
-from turnwise.core.conversation import Conversation, Said, conversation, reply, texts_of
-from turnwise.core.dialogue import SYSTEM, Dialogue, Turn
-from turnwise.core.errors import TurnwiseError
+from turnwise.assist.responses.answers import (
+    FILTER_TYPES,
+    Answer,
+    AnswerRow,
+    ResponderError,
+    answer_columns,
+    canned_answer,
+    column_values,
+    situation_of,
+    turn_answers,
+)
+from turnwise.assist.search.embedding import encode_distinct
+from turnwise.assist.search.schema import Filter, filter_sql, normalise
+from turnwise.assist.search.table import SearchHit, VectorTable
+from turnwise.core.conversation import Conversation, Said, reply, turns_of
+from turnwise.core.dialogue import SYSTEM, Dialogue
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, SupportsScore
 
-#: Turns before an answer that are its situation.
+#: Turns before an answer that make up its situation.
 TURNS = 3
 
 #: The name of the table.
 TABLE = "responses"
 
-#: Turns that are encoded and committed at a time: what a killed process has to do again at most.
-_PORTION = 2_048
+#: Answers with this cosine similarity say the same.
+FOLDING_SIMILARITY = 0.95
 
-#: Rows that are retrieved for each answer that is asked for: many of them give an answer that another one gives too.
-_SPARE = 4
+#: The exponent of the inverse response frequency: 0 ignores it, 1 applies all of it.
+DAMPING = 0.05
+
+#: Turns that are encoded and committed together: at most so many are repeated after a kill.
+_BATCH = 2_048
+
+#: Rows that are retrieved per answer: many have the same answer.
+_ROWS_PER_ANSWER = 4
 
 Vectors = npt.NDArray[np.float32]
 
 
-class ResponderError(TurnwiseError):
-    """Responses cannot be kept or suggested as asked; the message says why and what to do."""
-
-
 @dataclass(frozen=True, slots=True)
-class Ingested:
-    """What became of dialogues or answers that were given.
+class IndexingResult:
+    """What was added to the table.
 
     Attributes:
-        dialogues: that were read.
-        given: answers that these hold.
-        added: of these, the rows that are new.
-        present: of these, the rows that were there before.
+        dialogues: dialogues read.
+        given: answers in them.
+        added: new rows.
+        present: rows that were there before.
     """
 
     dialogues: int
@@ -62,15 +71,46 @@ class Ingested:
     present: int
 
 
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A suggested answer.
+
+    Attributes:
+        text: the answer.
+        score: its rank score: the re-ranker's probability, or the similarity without a re-ranker, damped by frequency.
+        similarity: cosine similarity of the situation that it answered with the current one.
+        rerank: the re-ranker's probability; None without a re-ranker.
+        count: how often it is in the table.
+        folded: other retrieved texts that say the same, best first.
+        dialogue: the id of its dialogue; None: a canned answer.
+        turn: its position there, from 0.
+        speaker: who said it.
+        source: where it comes from.
+        split: a part of the source.
+    """
+
+    text: str
+    score: float
+    similarity: float
+    rerank: float | None
+    count: int
+    folded: tuple[str, ...]
+    dialogue: str | None
+    turn: int | None
+    speaker: str
+    source: str | None
+    split: str | None
+
+
 class Responder:
-    """Suggests what may be said next.
+    """Suggests answers from a vector table.
 
     Attributes:
         table: the answers.
-        encoder: finds situations like the one at hand.
-        reranker: reads each answer with the conversation; None: similarity decides.
-        turns: the newest turns of a conversation that are its situation.
-        max_length: tokens of a situation or an answer in the encoder; None: its own.
+        encoder: finds similar situations.
+        reranker: scores each answer with the conversation; None: similarity decides.
+        turns: the newest turns of a conversation that make up its situation.
+        max_length: tokens per situation or answer in the encoder; None: its limit.
     """
 
     @classmethod
@@ -84,26 +124,26 @@ class Responder:
         max_length: int | None = None,
         storage: Mapping[str, str] | None = None,
     ) -> "Responder":
-        """Opens what was indexed, and begins a table where there is none.
+        """Open a table of answers; create it if there is none.
 
         Args:
-            uri: a folder, or what LanceDB takes (`s3://bucket/path`, `gs://…`).
-            encoder: the one that the table was made with, or is to be.
-            reranker: puts what is retrieved in order; None: similarity does.
-            turns: the newest turns of a conversation that are its situation, as the table was made.
-            max_length: tokens of a situation or an answer in the encoder, as the table was made; None: its own.
+            uri: a folder, or any address that LanceDB takes (`s3://bucket/path`, `gs://…`).
+            encoder: the encoder that the table was written with.
+            reranker: orders retrieved answers; None: by similarity.
+            turns: the newest turns that make up a situation, as the table was written.
+            max_length: tokens per situation or answer in the encoder, as the table was written; None: its limit.
             storage: options for object storage.
 
         Raises:
             ResponderError: if a number is out of range.
-            TableError: if the table is of another kind or encoder.
+            TableError: if the table has other columns or another encoder.
         """
         if turns < 1:
-            raise ResponderError(f"turns is {turns}: a situation is one turn at least")
+            raise ResponderError(f"turns must be at least 1, got {turns}")
         size = encoder.encode(["size"], normalise=True).shape[1]
-        about = {"turns": str(turns), "max_length": str(max_length)}
+        settings = {"turns": str(turns), "max_length": str(max_length)}
         table = VectorTable.open(
-            uri, TABLE, size=size, columns=columns_of(size), about=about, encoder=encoder, storage=storage
+            uri, TABLE, size=size, columns=answer_columns(size), settings=settings, encoder=encoder, storage=storage
         )
         return cls(table, encoder, reranker, turns, max_length)
 
@@ -122,7 +162,6 @@ class Responder:
         self.max_length = max_length
 
     def __len__(self) -> int:
-        """How many answers there are, repeated ones included."""
         return len(self.table)
 
     # ---- indexing
@@ -134,149 +173,188 @@ class Responder:
         speakers: Sequence[str] = (SYSTEM,),
         total: int | None = None,
         progress: Progress = silent,
-    ) -> Ingested:
-        """Adds every turn of some speakers; those that are there already are passed over, so it can be done again, or go on.
+    ) -> IndexingResult:
+        """Add every turn of some speakers that is not in the table; an interrupted call can be repeated.
 
-        A turn is known by its source, its dialogue's id, and its place there. Turns are committed a portion at a time.
+        A turn is identified by its source, its dialogue's id, and its position. Turns are committed in batches.
 
         Args:
             corpus: the dialogues.
             speakers: whose turns may be suggested.
-            total: how many dialogues there are, for the progress; None: unknown.
-            progress: told how many dialogues are done.
+            total: number of dialogues, for the progress; None: unknown.
+            progress: receives the number of finished dialogues.
 
         Raises:
             ResponderError: if no speaker is named.
             TableError: if the table cannot be written.
         """
         if not speakers or isinstance(speakers, str):
-            raise ResponderError("name the speakers whose turns may be suggested, as a list such as ['system']")
+            raise ResponderError("speakers must be a list of the speakers whose turns may be suggested, such as ['system']")
         dialogues, given, added = 0, 0, 0
-        for dialogues, entries in self._portions(corpus, frozenset(speakers)):
-            given, added = given + len(entries), added + self._add(entries)
+        for dialogues, rows in self._batches(corpus, frozenset(speakers)):
+            given, added = given + len(rows), added + self._add(rows)
             progress("indexing dialogues", dialogues, total)
-        # even where nothing is new: a process may have been killed before it came to this
-        self.table.settle(progress=progress)
-        return Ingested(dialogues, given, added, given - added)
+        # Even if nothing is new: an earlier call may have been killed before this.
+        self.table.optimise(progress=progress)
+        return IndexingResult(dialogues, given, added, given - added)
 
-    def add(self, answers: Sequence[str | Answer], *, progress: Progress = silent) -> Ingested:
-        """Adds canned answers; those that are there already are passed over. When this comes back, they are committed.
+    def add(self, answers: Sequence[str | Answer], *, progress: Progress = silent) -> IndexingResult:
+        """Add and commit the canned answers that are not in the table.
 
         Args:
-            answers: texts, or texts with what is known of them.
-            progress: told how many are done.
+            answers: texts or `Answer`s.
+            progress: receives the number of finished answers.
 
         Raises:
-            ResponderError: if they are a single text, or one of them is empty.
+            ResponderError: if it is a single text, or an answer is not valid.
             TableError: if the table cannot be written.
         """
         if isinstance(answers, str):
-            raise ResponderError("answers are a list of texts: give a single one as [text]")
-        entries = []
+            raise ResponderError("answers must be a list of texts: give a single one as [text]")
+        rows = []
         for number, answer in enumerate(answers):
             try:
-                entries.append(canned(answer if isinstance(answer, Answer) else Answer(answer), self.turns))
+                rows.append(canned_answer(answer if isinstance(answer, Answer) else Answer(answer), self.turns))
             except ValueError as error:
-                raise ResponderError(f"answer {number} cannot be kept: {error}") from error
+                raise ResponderError(f"answer {number} is not valid: {error}") from error
         added = 0
-        for first in range(0, len(entries), _PORTION):
-            added += self._add(entries[first : first + _PORTION])
-            progress("adding answers", min(first + _PORTION, len(entries)), len(entries))
-        if len(entries) > _PORTION:
-            self.table.settle(progress=progress)
-        return Ingested(0, len(entries), added, len(entries) - added)
+        for first in range(0, len(rows), _BATCH):
+            added += self._add(rows[first : first + _BATCH])
+            progress("adding answers", min(first + _BATCH, len(rows)), len(rows))
+        if len(rows) > _BATCH:
+            self.table.optimise(progress=progress)
+        return IndexingResult(0, len(rows), added, len(rows) - added)
 
-    def _portions(self, corpus: Iterable[Dialogue], speakers: frozenset[str]) -> Iterator[tuple[int, list[Entry]]]:
-        """Turns to index, a portion at a time, and how many dialogues were read for it."""
-        entries: list[Entry] = []
+    def _batches(self, corpus: Iterable[Dialogue], speakers: frozenset[str]) -> Iterator[tuple[int, list[AnswerRow]]]:
+        """Yield batches of turns to index, and how many dialogues were read so far."""
+        rows: list[AnswerRow] = []
         read = 0
         for read, dialogue in enumerate(corpus, 1):
-            for entry in entries_of(dialogue, speakers, self.turns):
-                entries.append(entry)
-                if len(entries) == _PORTION:
-                    yield read, entries
-                    entries = []
-        yield read, entries
+            for row in turn_answers(dialogue, speakers, self.turns):
+                rows.append(row)
+                if len(rows) == _BATCH:
+                    yield read, rows
+                    rows = []
+        yield read, rows
 
-    def _add(self, entries: Sequence[Entry]) -> int:
-        present = self.table.holds([entry.key for entry in entries])
-        new = [entry for entry in entries if entry.key not in present]
+    def _add(self, rows: Sequence[AnswerRow]) -> int:
+        present = self.table.existing_keys([row.key for row in rows])
+        new = [row for row in rows if row.key not in present]
         if not new:
             return 0
-        answers = self._encoded([reply(entry.text) for entry in new])
-        read = self._encoded([each for entry in new for each in entry.situation])
-        starts = np.cumsum([0, *(len(entry.situation) for entry in new[:-1])])
-        return self.table.add([entry.key for entry in new], np.add.reduceat(read, starts), values(new, answers))
+        answers = self._encode([reply(row.text) for row in new])
+        situations = self._encode([each for row in new for each in row.situation])
+        starts = np.cumsum([0, *(len(row.situation) for row in new[:-1])])
+        vectors = np.add.reduceat(situations, starts)
+        return self.table.add([row.key for row in new], vectors, column_values(new, answers))
 
-    def _encoded(self, inputs: Sequence[Said]) -> Vectors:
-        """Vectors of inputs, each different one encoded once."""
-        places = {each: place for place, each in enumerate(dict.fromkeys(inputs))}
-        vectors = self.encoder.encode(list(places), normalise=True, max_length=self.max_length)
-        return vectors[[places[each] for each in inputs]]
+    def _encode(self, inputs: Sequence[Said]) -> Vectors:
+        return encode_distinct(self.encoder, inputs, True, self.max_length)
 
     # ---- suggesting
 
-    def inputs(self, said: Conversation) -> tuple[Said, ...]:
-        """What the encoder is given for a conversation, for a caller that batches encoding itself.
+    def inputs(self, conversation: Conversation) -> tuple[Said, ...]:
+        """Return the encoder's inputs for a conversation, for callers that batch the encoding themselves.
 
         Raises:
-            ResponderError: if the conversation holds no turn, or something else than turns.
+            ResponderError: if the conversation has no turn, or contains anything but turns.
         """
         try:
-            texts = texts_of(said)
+            turns = turns_of(conversation)
         except (ValueError, TypeError) as error:
             raise ResponderError(str(error)) from error
-        spoken = [turn for turn in _turns(said) if isinstance(turn, Turn)]
-        if len(spoken) < len(texts):
-            spoken = [turn for turn in conversation(texts) if isinstance(turn, Turn)]
-        if not spoken:
-            raise ResponderError("the conversation holds no word that could be answered")
-        return situation(spoken, self.turns)
+        if not turns:
+            raise ResponderError("the conversation has no words to respond to")
+        return situation_of(turns, self.turns)
 
     def suggest(
         self,
-        said: Conversation,
+        conversation: Conversation,
         *,
         top: int = 5,
         k: int = 50,
-        where: Where | None = None,
+        where: Filter | None = None,
         vectors: Vectors | None = None,
     ) -> list[Suggestion]:
-        """What may be said next, best first.
+        """Return suggested answers, best first.
 
         Args:
-            said: the conversation so far, newest turn last.
-            top: how many to give; fewer where there are fewer.
-            k: how many different answers are retrieved, and read by the re-ranker.
-            where: a condition on the rows, as in `VectorTable.search`; columns are `speaker`, `dialogue`, `turn`, `source`,
-                `split`, `intent`, `text`.
-            vectors: of `inputs(said)` (inputs, size), where the caller has them.
+            conversation: so far, newest turn last.
+            top: suggestions to return at most.
+            k: distinct answers that are retrieved, and read by the re-ranker.
+            where: a filter, as in `VectorTable.search`, on `speaker`, `dialogue`, `turn`, `source`, `split`, `intent`, `text`.
+            vectors: of `inputs(conversation)` (inputs, size), if the caller has them.
 
         Raises:
-            ResponderError: if a number is out of range, nothing is indexed, or the conversation holds no turn.
-            FilterError: if the condition names a column that is not there.
+            ResponderError: if a number is out of range, nothing is indexed, or the conversation has no turn.
+            FilterError: if there is no such column.
         """
         if not 1 <= top <= k:
-            raise ResponderError(f"top is {top} and k is {k}: give one at least, and at most as many as are retrieved")
-        asked = self.inputs(said)
-        wanted = None if where is None else condition(where, FILTERS)
-        read = self._encoded(asked) if vectors is None else scaled(vectors, self.table.size)
-        found = self.table.search(read.sum(0, keepdims=True), k * _SPARE, where=wanted)[0]
-        if not found and not len(self):
-            raise ResponderError(f"{self.table.uri} holds no answer yet: index a store or add canned answers first")
-        candidates: dict[int, Candidate] = {}
-        for row in found:
-            candidates.setdefault(row.values["same"], Candidate.of(row))
-        near = list(candidates.values())[:k]
-        scores = None if self.reranker is None else self.reranker.score(_turns(said), [each.text for each in near])
-        return ranked(near, self._counts(near), scores, top)
-
-    def _counts(self, candidates: Sequence[Candidate]) -> Mapping[int, int]:
-        """How often each answer was given."""
+            raise ResponderError(f"top must be between 1 and k, got top {top} and k {k}")
+        inputs = self.inputs(conversation)
+        sql = None if where is None else filter_sql(where, FILTER_TYPES)
+        unit = self._encode(inputs) if vectors is None else normalise(vectors, self.table.size)
+        hits = self.table.search(unit.sum(0, keepdims=True), k * _ROWS_PER_ANSWER, where=sql)[0]
+        if not hits and not len(self):
+            raise ResponderError(f"{self.table.uri} has no answers: index a store or add canned answers first")
+        nearest: dict[int, SearchHit] = {}
+        for hit in hits:
+            nearest.setdefault(hit.values["same"], hit)
+        candidates = list(nearest.values())[:k]
         if not candidates:
-            return {}
-        return Counter(self.table.read(["same"], {"same": [each.same for each in candidates]})["same"].to_pylist())
+            return []
+        texts = [hit.values["text"] for hit in candidates]
+        turns = conversation.turns if isinstance(conversation, Dialogue) else conversation
+        probabilities = None if self.reranker is None else self.reranker.score(turns, texts)
+        repeated = self.table.read(["same"], {"same": list(nearest)[:k]})["same"].to_pylist()
+        return rank_answers(candidates, Counter(repeated), probabilities, top)
 
 
-def _turns(said: Conversation) -> Sequence[Any]:
-    return said.turns if isinstance(said, Dialogue) else said
+def damp_scores(scores: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return max(score, 0) · (1 / (ln count + 1)) ** `DAMPING`: WMDC's inverse response frequency, tempered.
+
+    An answer that is given everywhere fits everywhere a little and helps nowhere.
+    """
+    weights: npt.NDArray[np.float64] = (1 / (np.log(counts) + 1)) ** DAMPING
+    return np.maximum(scores, 0) * weights
+
+
+def rank_answers(
+    candidates: Sequence[SearchHit],
+    counts: Mapping[int, int],
+    probabilities: npt.NDArray[np.floating] | None,
+    top: int,
+) -> list[Suggestion]:
+    """Order answers by their damped scores, best first, and fold those that say the same into the best of them.
+
+    Args:
+        candidates: distinct answers, nearest first.
+        counts: how often each is in the table, by the column `same`.
+        probabilities: a re-ranker's; None: similarity counts.
+        top: suggestions to return at most.
+    """
+    frequencies = np.array([max(1, counts.get(hit.values["same"], 1)) for hit in candidates])
+    base = [hit.similarity for hit in candidates] if probabilities is None else probabilities
+    scores = damp_scores(np.asarray(base, np.float64), frequencies)
+    vectors = np.stack([hit.values["answer"].astype(np.float32) for hit in candidates])
+    vectors = np.stack([vector / np.linalg.norm(vector) for vector in vectors])
+    heads: list[int] = []
+    folded: dict[int, list[str]] = {}
+    for candidate in np.argsort(-scores, kind="stable").tolist():
+        similarities = vectors[heads] @ vectors[candidate]
+        if len(heads) and similarities.max() > FOLDING_SIMILARITY:
+            folded[heads[int(similarities.argmax())]].append(candidates[candidate].values["text"])
+        else:
+            heads.append(candidate)
+            folded[candidate] = []
+    return [
+        Suggestion(
+            score=float(scores[head]),
+            similarity=candidates[head].similarity,
+            rerank=None if probabilities is None else float(probabilities[head]),
+            count=int(frequencies[head]),
+            folded=tuple(folded[head]),
+            **{name: candidates[head].values[name] for name in ("text", "dialogue", "turn", "speaker", "source", "split")},
+        )
+        for head in heads[:top]
+    ]

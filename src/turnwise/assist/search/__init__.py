@@ -1,1 +1,4 @@
-"""Tables of vectors on disk or object storage, and what searches them."""
+"""Vector tables (LanceDB), exact nearest-neighbour search in memory, and bulk embedding on one machine or a Ray cluster.
+
+May import `evaluation` and the packages below it; nothing else of `assist`.
+"""

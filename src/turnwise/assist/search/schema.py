@@ -1,4 +1,4 @@
-"""What the rows of a table of vectors hold, what is noted with it, and whether a table that is found is the one that is meant."""
+"""Schemas of vector tables: their columns and metadata, and filters on them as the SQL that LanceDB takes."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,103 +14,145 @@ from turnwise.core.types import SupportsEncode
 #: The columns that every table has.
 KEY, VECTOR = "key", "vector"
 
-#: Where a schema keeps what was noted when a table was made, and the vector that tells its encoder.
-ABOUT, _PROBE = b"turnwise", b"turnwise-probe"
+#: Schema metadata: the caller's settings, and a vector that identifies the encoder.
+SETTINGS, _PROBE = b"turnwise", b"turnwise-probe"
 
-#: Two encoders are one where they give this text vectors of this cosine: an exported or a rounded one is still the same.
-_PROBED = "The quick brown fox asks whether the 7:30 train to the lazy dog's house is late."
+#: Two encoders are the same if their vectors of this text have this cosine similarity: exporting or rounding changes less.
+_PROBE_TEXT = "The quick brown fox asks whether the 7:30 train to the lazy dog's house is late."
 _SAME = 0.98
+
+#: Values by column, a list for alternatives, None for rows without a value; or an SQL expression, which is used as it is.
+Filter = str | Mapping[str, Any]
+
+_TYPE_NAMES = {str: "a string", int: "an integer", bool: "true or false"}
+_INT64 = 2**63
 
 Vectors = npt.NDArray[np.float32]
 
 
 class TableError(TurnwiseError):
-    """A table cannot be opened, written or searched as asked; the message says why and what to do."""
+    """A table cannot be opened, written or searched; the message says why and what to do."""
 
 
-def schema_of(size: int, columns: pa.Schema, about: Mapping[str, str], encoder: SupportsEncode | None) -> pa.Schema:
-    """The schema of a table.
+class FilterError(TurnwiseError):
+    """A filter does not fit a table; the message says why and what to do."""
+
+
+def make_schema(size: int, columns: pa.Schema, settings: Mapping[str, str], encoder: SupportsEncode | None) -> pa.Schema:
+    """Return the schema of a table.
 
     Args:
-        size: of a vector.
-        columns: of the caller.
-        about: what is noted with the table.
-        encoder: that its vectors come from; None: nothing is noted of it.
+        size: dimensions of a vector.
+        columns: the caller's columns.
+        settings: stored in the metadata and compared when the table is opened again.
+        encoder: the vectors' encoder, which is identified in the metadata; None: not identified.
     """
-    # of two processes that add the same key at once, LanceDB lets one try again: it needs to know what tells rows apart
+    # LanceDB retries one of two concurrent insertions of the same key if it knows the primary key.
     key = pa.field(KEY, pa.string(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"})
     vector = pa.field(VECTOR, pa.list_(pa.float32(), size), nullable=False)
-    return pa.schema(
-        [key, vector, *columns], metadata={ABOUT: json.dumps(dict(about)), _PROBE: json.dumps(_probe(encoder))}
-    )
+    probe = [] if encoder is None else encoder.encode([_PROBE_TEXT], normalise=True)[0].tolist()
+    return pa.schema([key, vector, *columns], metadata={SETTINGS: json.dumps(dict(settings)), _PROBE: json.dumps(probe)})
 
 
-def compare(found: pa.Schema, wanted: pa.Schema, where: str) -> None:
-    """Refuses a table that holds something else than is wanted.
-
-    Raises:
-        TableError: saying what is different.
-    """
-    for field in wanted:
-        if field.name not in found.names:
+def check_schema(actual: pa.Schema, expected: pa.Schema, table: str) -> None:
+    """Raise `TableError` if an existing table has other columns, settings or another encoder than expected."""
+    for field in expected:
+        if field.name not in actual.names:
             raise TableError(
-                f"{where} has no column {field.name!r}: it was made by something else; give another folder"
+                f"{table} has no column {field.name!r}: it was not written by this command; choose another folder"
             )
-        if found.field(field.name).type != field.type:
+        if actual.field(field.name).type != field.type:
             raise TableError(
-                f"{where} holds {found.field(field.name).type} in {field.name!r}, not {field.type}: it was made by another model "
-                "or version; give another folder, or index anew"
+                f"{table}: column {field.name!r} has type {actual.field(field.name).type}, expected {field.type}: "
+                "it was written with another model or version; choose another folder, or remove this one and index again"
             )
-    noted, expected = (json.loads((schema.metadata or {}).get(ABOUT, b"{}")) for schema in (found, wanted))
-    for name, value in expected.items():
-        if noted.get(name) != value:
+    stored, requested = (json.loads((schema.metadata or {}).get(SETTINGS, b"{}")) for schema in (actual, expected))
+    for name, value in requested.items():
+        if stored.get(name) != value:
             raise TableError(
-                f"{where} was made with {name} {noted.get(name)!r}, not {value!r}: use that, or give another folder"
+                f"{table} was written with {name} {stored.get(name)!r}, not {value!r}: use that value, choose another folder, "
+                "or remove this one and index again"
             )
-    probes = [json.loads((schema.metadata or {}).get(_PROBE, b"[]")) for schema in (found, wanted)]
+    probes = [json.loads((schema.metadata or {}).get(_PROBE, b"[]")) for schema in (actual, expected)]
     if all(probes) and (len(probes[0]) != len(probes[1]) or np.dot(*probes) < _SAME):
-        raise TableError(f"{where} was made with another encoder: load that one, or give another folder")
+        raise TableError(
+            f"{table} was written with another encoder: load that one, choose another folder, or remove this one and index again"
+        )
 
 
-def _probe(encoder: SupportsEncode | None) -> list[float]:
-    """What tells an encoder from another one: the vector of a text."""
-    if encoder is None:
-        return []
-    return [float(number) for number in encoder.encode([_PROBED], normalise=True)[0]]
-
-
-def scaled(vectors: Vectors, size: int) -> Vectors:
-    """Vectors of length 1.
+def normalise(vectors: Vectors, size: int) -> Vectors:
+    """Return vectors scaled to length 1.
 
     Raises:
-        TableError: if they are not of that size, or one has no direction.
+        TableError: if the shape is not (rows, size), or a vector is zero or not finite.
     """
     if vectors.ndim != 2 or vectors.shape[1] != size:
         raise TableError(f"vectors of shape {vectors.shape} do not fit a table of vectors of size {size}")
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    if not np.isfinite(lengths).all() or not (lengths > 0).all():
-        row = int(np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)))[0])
-        raise TableError(f"vector {row} is zero or holds what is not a number: nothing can be compared with it")
+    valid = np.isfinite(lengths) & (lengths > 0)
+    if not valid.all():
+        raise TableError(f"vector {int(np.flatnonzero(~valid)[0])} is zero or not finite: it has no cosine similarity")
     unit: Vectors = (vectors / lengths).astype(np.float32)
     return unit
 
 
-def kinds_of(schema: pa.Schema) -> dict[str, type]:
-    """What the columns hold that a condition can be put on."""
-    tests = ((str, pa.types.is_string), (int, pa.types.is_integer), (bool, pa.types.is_boolean))
-    return {field.name: kind for field in schema for kind, test in tests if test(field.type)}
-
-
-def plain(column: pa.ChunkedArray) -> Sequence[Any]:
-    """What a column holds, a value a row; a vector is an array."""
-    if not pa.types.is_fixed_size_list(column.type):
-        values: list[Any] = column.to_pylist()
-        return values
-    vectors: Sequence[Any] = list(matrix(column))
-    return vectors
-
-
-def matrix(column: pa.ChunkedArray) -> Vectors:
-    """The vectors of a column without gaps (rows, size)."""
+def as_matrix(column: pa.ChunkedArray) -> Vectors:
+    """Return a column of vectors without nulls as an array (rows, size)."""
     flat: Vectors = column.combine_chunks().flatten().to_numpy()
     return flat.reshape(-1, column.type.list_size)
+
+
+def as_values(column: pa.ChunkedArray) -> Sequence[Any]:
+    """Return the values of a column; vectors as arrays."""
+    values: Sequence[Any] = list(as_matrix(column)) if pa.types.is_fixed_size_list(column.type) else column.to_pylist()
+    return values
+
+
+def column_types(schema: pa.Schema) -> dict[str, type]:
+    """Return the Python types of the columns that can be filtered by."""
+    tests = ((str, pa.types.is_string), (int, pa.types.is_integer), (bool, pa.types.is_boolean))
+    return {field.name: python_type for field in schema for python_type, test in tests if test(field.type)}
+
+
+def filter_sql(where: Filter, types: Mapping[str, type]) -> str:
+    """Return a filter as an SQL expression; values are quoted, whatever they contain.
+
+    Args:
+        where: an SQL expression, returned unchanged, or values by column, all of which a row must have.
+        types: `str`, `int` or `bool` by column.
+
+    Raises:
+        FilterError: if there is no such column, or a value has another type.
+    """
+    if isinstance(where, str):
+        if not where.strip():
+            raise FilterError("the filter is empty: leave it out, or give an expression such as \"source = 'logs'\"")
+        return where
+    parts = []
+    for column, value in where.items():
+        if column not in types:
+            raise FilterError(f"there is no column {column!r} to filter by: the columns are {', '.join(types)}")
+        values = list(value) if isinstance(value, list | tuple) else [value]
+        given = [_literal(column, each, types[column]) for each in values if each is not None]
+        alternatives = [f"`{column}` IN ({', '.join(given)})"] if given else []
+        if len(given) < len(values):
+            alternatives.append(f"`{column}` IS NULL")
+        parts.append(f"({' OR '.join(alternatives)})" if alternatives else "false")
+    return " AND ".join(parts) or "true"
+
+
+def _literal(column: str, value: Any, python_type: type) -> str:
+    if type(value) is not python_type:
+        raise FilterError(f"column {column!r} cannot be compared with {value!r}: give {_TYPE_NAMES[python_type]}")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        if not -_INT64 <= value < _INT64:
+            raise FilterError(f"{value} is out of range for column {column!r}, which has 64-bit integers")
+        return str(value)
+    text = str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise FilterError(f"a value for column {column!r} is not valid Unicode: it has a lone surrogate") from error
+    return "'" + text.replace("'", "''") + "'"

@@ -1,15 +1,15 @@
-"""A table of vectors, each with a key and what is known of it: kept by LanceDB in a folder, or in a bucket on object storage.
+"""A table of vectors with keys and other columns, stored by LanceDB in a folder or on object storage.
 
-A key is in a table once, however often it is added; when `add` comes back, its rows are committed, and whoever kills the process
-afterwards takes none of them away. What was being added when a process was killed is not there, or there whole: add it again.
-Up to a size every vector is compared with the query; above it an index (vectors in partitions, of which the nearest are read)
-answers, set such that it finds a named share of what an exact search would. That share is measured when the index is built.
+A key is in a table once, however often it is added. When `add` returns, its rows are committed and on disk; an addition
+that is killed is there completely or not at all, and can be repeated. Up to `EXACT_UP_TO` rows a search compares the query
+with every vector; above, it uses an index whose recall was measured (see `index`).
 """
 
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -18,54 +18,54 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from turnwise.assist.search import indexing
-from turnwise.assist.search.disk import flush, folder_of
-from turnwise.assist.search.filters import Where, condition, one_of
-from turnwise.assist.search.indexing import Index
+from turnwise.assist.search.index import VectorIndex, build_index, index_keys, read_index
 from turnwise.assist.search.schema import (
-    ABOUT,
     KEY,
+    SETTINGS,
     VECTOR,
+    Filter,
     TableError,
     Vectors,
-    compare,
-    kinds_of,
-    plain,
-    scaled,
-    schema_of,
+    as_values,
+    check_schema,
+    column_types,
+    filter_sql,
+    make_schema,
+    normalise,
 )
+from turnwise.core.files import sync
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
 
-#: Rows up to which an exact search is quick enough that an index does not pay.
+#: Rows up to which every search is exact.
 EXACT_UP_TO = 100_000
 
-#: The share of the nearest rows that an index has to find.
+#: The recall that an index must reach.
 RECALL = 0.95
 
-#: Every commit leaves a small file and a version of its own: so many of them are then put together.
+#: Every commit writes a small file and a version: so many are compacted together.
 _COMMITS = 100
 
-#: Versions younger than this are kept when files are put together, for those that still read them.
+#: Versions younger than this survive compaction, for concurrent readers.
 _KEEP = timedelta(minutes=10)
 
-#: How old what another process has committed may be before it is seen.
-_FRESH = timedelta(seconds=2)
+#: Commits of other processes are seen after this time at the latest.
+_CONSISTENCY = timedelta(seconds=2)
 
-#: Keys that are asked for at once.
-_ASKED = 1_000
+#: Keys per lookup.
+_LOOKUP = 1_000
 
 _DISTANCE, _QUERY = "_distance", "query_index"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A row that was found.
+class SearchHit:
+    """A row that a search has returned.
 
     Attributes:
-        key: its key.
-        similarity: the cosine of its vector with the query.
-        values: what the columns that were asked for hold, by their names; vectors as arrays.
+        key: the row's key.
+        similarity: cosine similarity of its vector with the query.
+        values: the requested columns' values by name; vectors as arrays.
     """
 
     key: str
@@ -74,13 +74,13 @@ class Row:
 
 
 class VectorTable:
-    """One table of LanceDB: a key, a vector, and columns of the caller's.
+    """A LanceDB table with a key, a vector, and the caller's columns.
 
     Attributes:
-        uri: the folder or bucket that it lies in.
-        name: its name there.
-        size: of a vector.
-        about: what was noted when it was made.
+        uri: the database's folder or address.
+        name: the table's name there.
+        size: dimensions of a vector.
+        settings: what the caller stored when the table was created.
     """
 
     @classmethod
@@ -91,47 +91,43 @@ class VectorTable:
         *,
         size: int,
         columns: pa.Schema,
-        about: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
         encoder: SupportsEncode | None = None,
         storage: Mapping[str, str] | None = None,
     ) -> "VectorTable":
-        """Opens a table, and makes it where there is none.
+        """Open a table; create it if there is none.
 
         Args:
-            uri: a folder, or what LanceDB takes (`s3://bucket/path`, `gs://…`, `az://…`, `memory://`).
+            uri: a folder, or any address that LanceDB takes (`s3://bucket/path`, `gs://…`, `az://…`, `memory://`).
             name: of the table.
-            size: of a vector.
-            columns: what else a row holds; neither `key` nor `vector`, nor names that begin with `_`.
-            about: noted with a table that is made, and compared with what was noted of one that is there.
-            encoder: what the vectors come from; a table that was made with another one is refused.
-            storage: LanceDB's options for object storage, such as keys and an end point; None: from the environment.
+            size: dimensions of a vector.
+            columns: the other columns; not named `key` or `vector`, nor with a leading underscore.
+            settings: stored in a new table, and compared with those of an existing one.
+            encoder: the vectors' encoder; a table that was written with another one is rejected.
+            storage: LanceDB's options for object storage, such as keys and an endpoint; None: from the environment.
 
         Raises:
-            TableError: if LanceDB is missing, or a table is there that holds something else.
+            TableError: if LanceDB is missing, or the existing table does not fit.
         """
         folder = str(uri)
-        schema = schema_of(size, columns, about or {}, encoder)
-        with _told(f"{folder} cannot be opened as a LanceDB database"):
-            database = _connected(folder, storage)
+        schema = make_schema(size, columns, settings or {}, encoder)
+        with _reporting(f"{folder} cannot be opened as a LanceDB database"):
+            database = _connect(folder, storage)
             try:
                 table = database.open_table(name)
-            except ValueError:  # there is none, and another process may make it at the same time
+            except ValueError:  # there is none; another process may create it at the same time
                 table = database.create_table(name, schema=schema, exist_ok=True)
-        compare(table.schema, schema, f"{folder}, table {name}")
+        check_schema(table.schema, schema, f"{folder}, table {name}")
         return cls(folder, name, table)
 
     @classmethod
     def exists(cls, uri: str | Path, name: str, *, storage: Mapping[str, str] | None = None) -> bool:
-        """Whether there is such a table; nothing is made.
-
-        Raises:
-            TableError: if LanceDB is missing, or cannot look there.
-        """
-        folder = folder_of(str(uri), name)
+        """Return whether there is such a table; nothing is created."""
+        folder = local_folder(f"{uri}/{name}.lance")
         if folder is not None:
             return folder.is_dir()
-        with _told(f"{uri} cannot be opened as a LanceDB database"):
-            database = _connected(str(uri), storage)
+        with _reporting(f"{uri} cannot be opened as a LanceDB database"):
+            database = _connect(str(uri), storage)
             try:
                 database.open_table(name)
             except ValueError:
@@ -139,18 +135,17 @@ class VectorTable:
         return True
 
     def __init__(self, uri: str, name: str, table: Any):
-        """Takes a table of LanceDB; `open` is what you want."""
+        """Wrap a LanceDB table; use `open` instead."""
         self.uri = uri
         self.name = name
         self._table = table
-        self._folder = folder_of(uri, name)
-        # what others have committed, and processes that ended early have not put together, counts too
+        self._folder = local_folder(f"{uri}/{name}.lance")
+        # Commits of other processes, and of ones that ended before compacting, count as well.
         self._commits = int(table.stats()["fragment_stats"]["num_small_fragments"])
         self.size: int = table.schema.field(VECTOR).type.list_size
-        self.about: dict[str, str] = json.loads(table.schema.metadata[ABOUT])
+        self.settings: dict[str, str] = json.loads(table.schema.metadata[SETTINGS])
 
     def __len__(self) -> int:
-        """How many rows there are."""
         return int(self._table.count_rows())
 
     @property
@@ -161,125 +156,113 @@ class VectorTable:
     # ---- writing
 
     def add(self, keys: Sequence[str], vectors: Vectors, columns: Mapping[str, Sequence[Any]]) -> int:
-        """Adds rows whose keys are not there; what is there stays as it is. When this comes back, they are committed.
+        """Add and commit the rows whose keys are new; existing rows stay as they are.
 
         Args:
-            keys: of the rows; of one that repeats the first counts.
+            keys: of the rows; of a repeated key the first row counts.
             vectors: (rows, size), of any length but 0.
-            columns: the values of every column of the table, in the order of the keys.
+            columns: the values of every column, in the order of the keys.
 
         Returns:
-            How many rows are new.
+            The number of new rows.
 
         Raises:
             TableError: if something does not fit the table, or it cannot be written.
         """
         if not len(keys):
             return 0
-        rows = self._rows(keys, vectors, columns)
-        with self._committed("be written"):
+        rows = self._make_rows(keys, vectors, columns)
+        with self._committing("be written"):
             added = self._table.merge_insert(KEY).when_not_matched_insert_all().execute(rows).num_inserted_rows
         self._commits += 1
         if self._commits >= _COMMITS:
-            self.tidy()
+            self.compact()
         return int(added)
 
-    def remove(self, where: Where) -> int:
-        """Removes the rows that fulfil a condition; when this comes back, that is committed.
+    def remove(self, where: Filter) -> int:
+        """Remove the rows that a filter matches, commit, and return how many there were."""
+        with self._committing("be written"):
+            return int(self._table.delete(self._sql(where)).num_deleted_rows)
 
-        Returns:
-            How many there were.
-
-        Raises:
-            TableError: if the table cannot be written.
-        """
-        with self._committed("be written"):
-            return int(self._table.delete(self._condition(where)).num_deleted_rows)
-
-    def tidy(self) -> None:
-        """Puts the files of many small commits together, takes new rows into the index, and drops versions that nobody reads."""
-        with self._committed("be put in order"):
-            indexing.index_keys(self._table, KEY)
+    def compact(self) -> None:
+        """Compact the files of small commits, add new rows to the index, and drop old versions."""
+        with self._committing("be compacted"):
+            index_keys(self._table)
             self._table.optimize(cleanup_older_than=_KEEP)
         self._commits = 0
 
     @contextmanager
-    def _committed(self, what: str) -> Iterator[None]:
-        """What is written inside is on disk at the end: LanceDB itself leaves that to the operating system."""
-        began = time.time() - 1  # a file system's clock may be a little behind
-        with _told(f"{self.uri}, table {self.name} cannot {what}"):
+    def _committing(self, action: str) -> Iterator[None]:
+        """Write what was committed inside to disk at the end: LanceDB leaves that to the operating system."""
+        began = time.time() - 1  # the file system's clock may be slightly behind
+        with _reporting(f"{self.uri}, table {self.name} cannot {action}"):
             yield
         if self._folder is not None:
-            flush(self._folder, began)
+            _sync_changes(self._folder, began)
 
-    def _rows(self, keys: Sequence[str], vectors: Vectors, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+    def _make_rows(self, keys: Sequence[str], vectors: Vectors, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
         if set(columns) != set(self.columns):
-            raise TableError(
-                f"the table has the columns {', '.join(self.columns)}; given are {', '.join(columns) or 'none'}"
-            )
+            raise TableError(f"the table has the columns {', '.join(self.columns)}, got {', '.join(columns) or 'none'}")
         lengths = {name: len(values) for name, values in columns.items()} | {VECTOR: len(vectors)}
         for name, length in lengths.items():
             if length != len(keys):
-                raise TableError(f"there are {len(keys):,} keys and {length:,} values of {name}: give one for each")
-        first = list({key: place for place, key in reversed([*enumerate(keys)])}.values())[::-1]
+                raise TableError(f"there are {len(keys):,} keys, but {length:,} values of {name}: give one for each key")
         schema = self._table.schema
-        lying = scaled(vectors, self.size)[first]
-        flat = pa.FixedSizeListArray.from_arrays(pa.array(lying.ravel(), pa.float32()), self.size)
+        first = list({key: row for row, key in reversed([*enumerate(keys)])}.values())[::-1]
+        unit = normalise(vectors, self.size)[first]
+        arrays = {VECTOR: pa.FixedSizeListArray.from_arrays(pa.array(unit.ravel(), pa.float32()), self.size)}
         try:
-            whole = {
-                name: pa.array([columns[name][place] for place in first], schema.field(name).type)
-                for name in self.columns
-            }
-            named = pa.array([keys[place] for place in first], pa.string())
-            return pa.table({KEY: named, VECTOR: flat, **whole}, schema=schema)
+            for name, values in {KEY: keys, **columns}.items():
+                arrays[name] = pa.array([values[row] for row in first], schema.field(name).type)
+            return pa.table(arrays, schema=schema)
         except (pa.ArrowException, UnicodeEncodeError) as error:
             raise TableError(f"a value does not fit its column in {self.uri}, table {self.name}: {error}") from error
 
     # ---- reading
 
-    def holds(self, keys: Sequence[str]) -> set[str]:
-        """Which of some keys are in the table."""
-        found: set[str] = set()
-        for first in range(0, len(keys), _ASKED):
-            asked = one_of(KEY, keys[first : first + _ASKED])
-            found.update(self._scan([KEY], asked)[KEY].to_pylist())
-        return found
+    def existing_keys(self, keys: Sequence[str]) -> set[str]:
+        """Return which of some keys are in the table."""
+        existing: set[str] = set()
+        for first in range(0, len(keys), _LOOKUP):
+            where = self._sql({KEY: list(keys[first : first + _LOOKUP])})
+            existing.update(self._scan([KEY], where)[KEY].to_pylist())
+        return existing
 
-    def read(self, columns: Sequence[str] | None = None, where: Where | None = None) -> pa.Table:
-        """Rows as an Arrow table, in no order.
+    def read(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> pa.Table:
+        """Return rows as an Arrow table, in no particular order.
 
         Args:
-            columns: which to read, `key` and `vector` among them; None: all.
-            where: a condition that they fulfil; None: all rows.
+            columns: may include `key` and `vector`; None: all.
+            where: a filter; None: all rows.
         """
         names = [KEY, VECTOR, *self.columns] if columns is None else list(columns)
-        return self._scan(names, None if where is None else self._condition(where))
+        return self._scan(names, None if where is None else self._sql(where))
 
     def search(
         self,
         vectors: Vectors,
         k: int,
         *,
-        where: Where | None = None,
+        where: Filter | None = None,
         columns: Sequence[str] | None = None,
         exact: bool = False,
-    ) -> list[list[Row]]:
-        """The k nearest rows by cosine to each vector, nearest first; all where there are fewer.
+    ) -> list[list[SearchHit]]:
+        """Return the k rows with the highest cosine similarity to each vector, highest first; ties by key.
 
         Args:
             vectors: (queries, size), of any length but 0.
-            k: how many for each.
-            where: a condition that rows fulfil: values by column (`{"source": "logs", "split": ["train", "valid"]}`; None stands
-                for rows without a value), or an SQL expression over the columns, which must not come from a stranger.
-            columns: which to give of a row; None: the caller's, without the vector.
-            exact: compare with every vector, even where there is an index.
+            k: rows per query; all where there are fewer.
+            where: a filter: values by column (`{"source": "logs", "split": ["train", "valid"]}`; None for rows without
+                a value), or an SQL expression over the columns, which must come from a trusted source.
+            columns: to return; None: the caller's columns.
+            exact: compare with every vector even where there is an index.
 
         Raises:
-            TableError: if the vectors or the condition do not fit the table.
+            TableError: if the vectors or the filter do not fit the table.
         """
         if k < 1:
-            raise TableError(f"k is {k}: ask for one row at least")
-        queries = scaled(vectors, self.size)
+            raise TableError(f"k must be at least 1, got {k}")
+        queries = normalise(vectors, self.size)
         if not len(queries):
             return []
         names = [*dict.fromkeys((KEY, *(self.columns if columns is None else columns))), _DISTANCE]
@@ -288,87 +271,105 @@ class VectorTable:
         index = None if exact else self.index
         query = query.bypass_vector_index() if index is None else query.minimum_nprobes(index.probes).maximum_nprobes(0)
         if where is not None:
-            query = query.where(self._condition(where), prefilter=True)
-        with _told(f"{self.uri}, table {self.name} cannot be searched"):
-            found = query.to_arrow()
-        return self._sorted(found, len(queries))
-
-    def _sorted(self, found: pa.Table, queries: int) -> list[list[Row]]:
-        rows: list[list[Row]] = [[] for _ in range(queries)]
-        numbers = found[_QUERY].to_pylist() if _QUERY in found.schema.names else [0] * len(found)
-        similarities = np.clip(1.0 - found[_DISTANCE].to_numpy(), -1.0, 1.0).tolist()
-        names = [name for name in found.schema.names if name not in (KEY, _DISTANCE, _QUERY)]
-        values = zip(*(plain(found[name]) for name in names), strict=True) if names else iter([()] * len(found))
-        for number, key, similarity, held in zip(numbers, found[KEY].to_pylist(), similarities, values, strict=True):
-            rows[number].append(Row(key, similarity, dict(zip(names, held, strict=True))))
-        # of equal ones always the same comes first, however the rows lie in their files
-        return [sorted(each, key=lambda row: (-row.similarity, row.key)) for each in rows]
+            query = query.where(self._sql(where), prefilter=True)
+        with _reporting(f"{self.uri}, table {self.name} cannot be searched"):
+            rows = query.to_arrow()
+        hits: list[list[SearchHit]] = [[] for _ in queries]
+        numbers = rows[_QUERY].to_pylist() if _QUERY in rows.schema.names else [0] * len(rows)
+        similarities = np.clip(1.0 - rows[_DISTANCE].to_numpy(), -1.0, 1.0).tolist()
+        names = [name for name in rows.schema.names if name not in (KEY, _DISTANCE, _QUERY)]
+        values = zip(*(as_values(rows[name]) for name in names), strict=True) if names else iter([()] * len(rows))
+        for number, key, similarity, row in zip(numbers, rows[KEY].to_pylist(), similarities, values, strict=True):
+            hits[number].append(SearchHit(key, similarity, dict(zip(names, row, strict=True))))
+        return [sorted(each, key=lambda hit: (-hit.similarity, hit.key)) for each in hits]
 
     def _scan(self, names: Sequence[str], where: str | None) -> pa.Table:
         query = self._table.search().select(list(names))
         if where is not None:
             query = query.where(where)
-        with _told(f"{self.uri}, table {self.name} cannot be read"):
+        with _reporting(f"{self.uri}, table {self.name} cannot be read"):
             return query.limit(max(1, len(self))).to_arrow()
 
-    def _condition(self, where: Where) -> str:
-        return condition(where, kinds_of(self._table.schema))
+    def _sql(self, where: Filter) -> str:
+        return filter_sql(where, column_types(self._table.schema))
 
     # ---- the index
 
     @property
-    def index(self) -> Index | None:
-        """The index, and what it finds; None: every search is exact."""
-        return indexing.noted(self._table)
+    def index(self) -> VectorIndex | None:
+        """The index and its measured recall; None: every search is exact."""
+        return read_index(self._table)
 
     def build_index(
         self, *, recall: float = RECALL, queries: Vectors | None = None, progress: Progress = silent
-    ) -> Index:
-        """Builds the index anew and measures it.
+    ) -> VectorIndex:
+        """Build the index and measure its recall.
 
         Args:
-            recall: the share of the nearest rows that it has to find.
-            queries: that it is measured by; None: a sample of the table's own vectors.
-            progress: told what is done.
+            recall: the recall to reach.
+            queries: to measure it with; None: a sample of the table's own vectors.
+            progress: receives what is being done.
 
         Raises:
             TableError: if the table is empty or cannot be written.
         """
         if not len(self):
-            raise TableError(f"{self.uri}, table {self.name} is empty: there is nothing to index")
-        asked = None if queries is None else scaled(queries, self.size)
-        with self._committed("be indexed"):
-            return indexing.build(self._table, recall, asked, progress)
+            raise TableError(f"{self.uri}, table {self.name} is empty: add rows before building an index")
+        unit = None if queries is None else normalise(queries, self.size)
+        with self._committing("be indexed"):
+            return build_index(self._table, recall, unit, progress)
 
-    def settle(self, *, exact_up_to: int = EXACT_UP_TO, recall: float = RECALL, progress: Progress = silent) -> None:
-        """What is to be done once much was added: files put together, and an index where the table has outgrown an exact search.
+    def optimise(self, *, exact_up_to: int = EXACT_UP_TO, recall: float = RECALL, progress: Progress = silent) -> None:
+        """Compact files after many additions, and build an index if the table is too large for exact search.
 
-        An index is built anew when the table has doubled: partitions that were found for half of it suit the other half less.
+        An index is rebuilt when the table has doubled: its partitions suit the new rows less.
 
         Args:
             exact_up_to: rows up to which every search is exact.
-            recall: the share of the nearest rows that an index has to find.
-            progress: told what is done.
+            recall: the recall that an index must reach.
+            progress: receives what is being done.
         """
-        progress("putting files together", 0)
-        self.tidy()
+        progress("compacting files", 0)
+        self.compact()
         index = self.index
         if len(self) > exact_up_to and (index is None or len(self) >= 2 * index.rows):
             self.build_index(recall=recall, progress=progress)
 
 
-def _connected(uri: str, storage: Mapping[str, str] | None) -> Any:
+def _connect(uri: str, storage: Mapping[str, str] | None) -> Any:
     try:
         import lancedb
     except ImportError as error:
-        raise TableError("tables of vectors need LanceDB: pip install 'turnwise[serve]'") from error
-    return lancedb.connect(uri, read_consistency_interval=_FRESH, storage_options=dict(storage or {}) or None)
+        raise TableError("vector tables need LanceDB: pip install 'turnwise[serve]'") from error
+    return lancedb.connect(uri, read_consistency_interval=_CONSISTENCY, storage_options=dict(storage or {}) or None)
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
-    """Says what LanceDB, or what it stands on, could not do."""
+def _reporting(failure: str) -> Iterator[None]:
+    """Raise errors of LanceDB and the libraries below it as `TableError`."""
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:
-        raise TableError(f"{what}: {error}") from error
+        raise TableError(f"{failure}: {error}") from error
+
+
+def local_folder(uri: str) -> Path | None:
+    """Return the folder of a table's files; None if it is not on a local disk."""
+    scheme, separator, rest = uri.partition("://")
+    if separator and scheme != "file":
+        return None
+    return Path(rest if separator else uri).absolute()
+
+
+def _sync_changes(folder: Path, since: float) -> None:
+    """Wait until the files of a folder that were modified since a time are on disk."""
+    for parent, _, names in os.walk(folder):
+        changed = False
+        for name in names:
+            with suppress(FileNotFoundError):  # compacted by another process
+                path = Path(parent, name)
+                if path.stat().st_mtime >= since:
+                    sync(path)
+                    changed = True
+        if changed:
+            sync(Path(parent))
