@@ -1,4 +1,4 @@
-"""Dialogues that nobody had, on three topics, and an encoder that knows words alone."""
+"""Synthetic dialogues on three topics, and an encoder that sums word vectors."""
 
 import zlib
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ SIZE = 32
 
 
 class Words:
-    """An encoder that adds up made-up vectors of words."""
+    """An encoder that sums random word vectors."""
 
     def __init__(self, salt: str = ""):
         self.salt = salt
@@ -39,7 +39,7 @@ TOPICS = {
 
 
 def dialogues(count: int, seed: int = 0, source: str | None = "made up") -> list[Dialogue]:
-    """Dialogues of three topics; most of what is said is said in all of them."""
+    """Return dialogues of three topics that share most of their texts."""
     random = np.random.default_rng(seed)
     greetings = ["hello there", "good day to you", "hi, anyone in"]
     polite = ["is there anything else i can help with", "thank you very much goodbye", "one moment please while i look"]

@@ -46,10 +46,10 @@ def measure(folder: Path, rows: int) -> dict[str, Any]:
             {"text": [f"text {place}" for place in places]},
         )
         if first < EXACT_UP_TO <= first + PORTION:
-            table.tidy()
+            table.compact()
             figures[f"exact, {len(table):,} rows"] = _median(lambda query: table.search(query, 10), queries[:30])
     figures |= {"added": added, "seconds to add": time.perf_counter() - began}
-    table.tidy()
+    table.compact()
     figures[f"exact, {len(table):,} rows"] = _median(lambda query: table.search(query, 10, exact=True), queries[:10])
     began = time.perf_counter()
     index = table.build_index(recall=RECALL)

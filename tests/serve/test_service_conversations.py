@@ -120,7 +120,7 @@ def test_a_conversation_by_its_id(client: TestClient, place: Path, tiny_folder) 
 
 
 def test_clusters_of_conversations(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    from turnwise.assist.conversations.clusters import ConversationCluster
+    from turnwise.assist.conversations.conversations import ConversationCluster
 
     found = [ConversationCluster(0, "hotel, room", ("hotel", "room"), 7, ("a", "b"))]
     monkeypatch.setattr(Conversations, "clusters", lambda self: found)

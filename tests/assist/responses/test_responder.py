@@ -1,4 +1,4 @@
-"""The responder: situations found by their vectors, answers folded and damped, nothing twice, nothing lost to a kill."""
+"""The responder: retrieval by situation, folding and damping of answers, deduplication, and crash safety."""
 
 import json
 import os
@@ -23,21 +23,20 @@ from typer.testing import CliRunner
 
 from tests.helpers.bag_of_words import BagOfWords
 from turnwise import Dialogue, Responder, Turn
-from turnwise.assist.responses.answer_files import AnswersError, read_answers
-from turnwise.assist.responses.answers import Answer
-from turnwise.assist.responses.ranking import DAMPING, FOLDED, Candidate, ranked
-from turnwise.assist.responses.responder import ResponderError
-from turnwise.assist.search.filters import FilterError
-from turnwise.assist.search.schema import TableError
+from turnwise.assist.responses.answers import Answer, ResponderError, read_answers
+from turnwise.assist.responses.responder import DAMPING, FOLDING_SIMILARITY, rank_answers
+from turnwise.assist.search.schema import FilterError, TableError
+from turnwise.assist.search.table import SearchHit
 from turnwise.cli import app
 from turnwise.core.dialogue import same_text
 from turnwise.corpus.table_files import TableFileError
+from turnwise.models.identity import EncoderMismatchError
 
 PLACES = ("Bremen", "Kiel", "Ulm", "Trier", "Jena", "Hof")
 
 
 def dialogue(number: int, place: str, source: str = "logs", split: str = "train") -> Dialogue:
-    said = (
+    turns = (
         ("user", f"is there a train to {place} tomorrow"),
         ("system", f"yes the train to {place} leaves at noon"),
         ("user", f"book me a seat for {place}"),
@@ -45,7 +44,7 @@ def dialogue(number: int, place: str, source: str = "logs", split: str = "train"
         ("user", "thanks a lot"),
         ("system", "you are welcome" if number % 2 else "You are welcome "),
     )
-    return Dialogue(f"d{number}", tuple(Turn(speaker, text) for speaker, text in said), source, split)
+    return Dialogue(f"d{number}", tuple(Turn(speaker, text) for speaker, text in turns), source, split)
 
 
 DIALOGUES = [dialogue(number, place) for number, place in enumerate(PLACES)]
@@ -58,7 +57,7 @@ def responder(tmp_path: Path) -> Responder:
     return made
 
 
-def test_the_answer_to_the_same_situation_comes_first(responder: Responder) -> None:
+def test_answer_to_the_same_situation_is_first(responder: Responder) -> None:
     for place in PLACES:
         first = responder.suggest([f"is there a train to {place} tomorrow"])[0]
         assert first.text == f"yes the train to {place} leaves at noon"
@@ -68,7 +67,7 @@ def test_the_answer_to_the_same_situation_comes_first(responder: Responder) -> N
         assert first.rerank is None
 
 
-def test_strings_turns_and_dialogues_are_one(responder: Responder) -> None:
+def test_texts_turns_and_dialogues_are_equivalent(responder: Responder) -> None:
     whole = DIALOGUES[2]
     before = whole.turns[:3]
     asked = [before, [turn.text for turn in before], Dialogue("x", before)]
@@ -80,20 +79,20 @@ def test_strings_turns_and_dialogues_are_one(responder: Responder) -> None:
     assert responder.suggest(before, vectors=vectors) == responder.suggest(before)
 
 
-def test_only_the_newest_turns_are_the_situation(responder: Responder) -> None:
+def test_situation_is_the_newest_turns(responder: Responder) -> None:
     before = DIALOGUES[0].turns[:3]
     earlier = (Turn("user", "something else entirely"), Turn("system", "about penguins"))
     assert responder.suggest([*earlier, *before]) == responder.suggest(before)
 
 
-def test_a_row_is_the_sum_of_the_newest_turn_and_the_newest_turns(responder: Responder) -> None:
+def test_row_vector_is_the_sum_of_newest_turn_and_newest_turns(responder: Responder) -> None:
     rows = responder.table.read(["vector", "turn"], {"dialogue": "d1"}).to_pylist()
     said, encoder = DIALOGUES[1].turns, BagOfWords()
     for row in rows:
         first = max(0, row["turn"] - 3)
         parts = {said[row["turn"] - 1 : row["turn"]], said[first : row["turn"]]}
-        wanted = encoder.encode(list(parts)).sum(0)
-        np.testing.assert_allclose(row["vector"], wanted / np.linalg.norm(wanted), atol=1e-5)
+        expected = encoder.encode(list(parts)).sum(0)
+        np.testing.assert_allclose(row["vector"], expected / np.linalg.norm(expected), atol=1e-5)
     assert sorted(row["turn"] for row in rows) == [1, 3, 5]
 
 
@@ -112,21 +111,21 @@ def test_indexing_again_adds_nothing_and_encodes_nothing(responder: Responder, t
     assert len(kept) == 21
 
 
-def test_dialogues_of_one_id_in_two_sources_are_two(responder: Responder) -> None:
+def test_same_dialogue_id_in_two_sources(responder: Responder) -> None:
     assert responder.index([dialogue(0, "Bremen", source="other")]).added == 3
 
 
-def test_other_speakers_and_greetings(tmp_path: Path) -> None:
+def test_other_speakers_and_first_turns(tmp_path: Path) -> None:
     responder = Responder.open(tmp_path, BagOfWords())
     opening = Dialogue("o", (Turn("speaker_1", "good morning everybody"), Turn("speaker_2", "hello you")))
     assert responder.index([opening]).given == 0
     assert responder.index([opening], speakers=["speaker_1", "speaker_2"]).added == 2
     assert responder.suggest(["good morning"])[0].text in ("good morning everybody", "hello you")
-    # a turn that opens a dialogue is found by its own words
+    # the first turn of a dialogue is found by its own words
     assert responder.suggest(["good morning everybody"], where={"turn": 0})[0].similarity == pytest.approx(1, abs=1e-5)
 
 
-def test_repeated_answers_are_one_with_a_count(responder: Responder) -> None:
+def test_repeated_answers_are_merged_and_counted(responder: Responder) -> None:
     found = responder.suggest(DIALOGUES[0].turns[:5], top=50)
     texts = [same_text(each.text) for each in found]
     assert len(texts) == len(set(texts))
@@ -135,7 +134,7 @@ def test_repeated_answers_are_one_with_a_count(responder: Responder) -> None:
     assert all(each.count == 1 for each in found if each is not welcome)
 
 
-def test_answers_by_metadata(responder: Responder) -> None:
+def test_filters(responder: Responder) -> None:
     responder.index([dialogue(9, "Bremen", source="it's", split="test")])
     asked = ["is there a train to Bremen tomorrow"]
     assert {each.dialogue for each in responder.suggest(asked, top=20, where={"source": "it's"})} == {"d9"}
@@ -159,7 +158,7 @@ def test_canned_answers(responder: Responder) -> None:
     assert responder.suggest(["when is the desk open"], where={"intent": "lost"})[0].text == "call the desk"
 
 
-def test_a_reranker_decides_and_reads_the_whole_conversation(responder: Responder) -> None:
+def test_reranker_orders_and_reads_the_whole_conversation(responder: Responder) -> None:
     class Longest:
         asked: Any = None
 
@@ -176,54 +175,55 @@ def test_a_reranker_decides_and_reads_the_whole_conversation(responder: Responde
     assert found[0].score == found[0].rerank
 
 
-def test_nothing_to_suggest(tmp_path: Path) -> None:
+def test_empty_table(tmp_path: Path) -> None:
     responder = Responder.open(tmp_path, BagOfWords())
-    with pytest.raises(ResponderError, match="holds no answer yet"):
+    with pytest.raises(ResponderError, match="has no answers"):
         responder.suggest(["hello"])
     assert responder.index([]).given == 0
 
 
 @pytest.mark.parametrize("said", ["hello", [], [" "], [3], [None]])
-def test_conversations_that_are_none(responder: Responder, said: Any) -> None:
+def test_invalid_conversations(responder: Responder, said: Any) -> None:
     with pytest.raises(ResponderError):
         responder.suggest(said)
 
 
-def test_what_cannot_be_done_is_told(responder: Responder, tmp_path: Path) -> None:
+def test_invalid_arguments(responder: Responder, tmp_path: Path) -> None:
     for numbers in ({"top": 0}, {"top": 6, "k": 5}):
-        with pytest.raises(ResponderError, match="top is"):
+        with pytest.raises(ResponderError, match="top must be"):
             responder.suggest(["hello"], **numbers)
     with pytest.raises(ResponderError, match="as \\[text\\]"):
         responder.add("hello")
-    with pytest.raises(ResponderError, match="answer 1 cannot be kept: the text is empty"):
+    with pytest.raises(ResponderError, match="answer 1 is not valid: the text is empty"):
         responder.add(["fine", " "])
-    with pytest.raises(ResponderError, match="name the speakers"):
+    with pytest.raises(ResponderError, match="speakers must be"):
         responder.index(DIALOGUES, speakers=[])
-    with pytest.raises(ResponderError, match="one turn at least"):
+    with pytest.raises(ResponderError, match="turns must be at least 1"):
         Responder.open(tmp_path / "other", BagOfWords(), turns=0)
-    with pytest.raises(TableError, match="another encoder"):
+    with pytest.raises(EncoderMismatchError, match="another encoder"):
         Responder.open(tmp_path / "responses", BagOfWords(seed=1))
     with pytest.raises(TableError, match="turns"):
         Responder.open(tmp_path / "responses", BagOfWords(), turns=9)
     assert len(responder) == 18
 
 
-# ---- putting in order
+# ---- ranking
 
 
-def candidate(number: int, similarity: float, vector: Sequence[float]) -> Candidate:
-    unit = np.asarray(vector, np.float32) / np.linalg.norm(vector)
-    return Candidate(f"text {number}", number, similarity, unit, f"d{number}", number, "system", None, None)
+def candidate(number: int, similarity: float, vector: Sequence[float]) -> SearchHit:
+    values = {"text": f"text {number}", "same": number, "answer": np.asarray(vector, np.float16), "turn": number}
+    values |= {"dialogue": f"d{number}", "speaker": "system", "source": None, "split": None}
+    return SearchHit(f"key {number}", similarity, values)
 
 
 scores = st.floats(-1, 1, width=32)
-made_up = st.lists(st.tuples(scores, st.integers(1, 100_000), st.integers(0, 3)), min_size=1, max_size=12)
+candidates_strategy = st.lists(st.tuples(scores, st.integers(1, 100_000), st.integers(0, 3)), min_size=1, max_size=12)
 
 
 @settings(max_examples=60, deadline=None)
-@given(made_up, st.integers(1, 12))
-def test_order_and_folding_follow_their_definition(rows: list[tuple[float, int, int]], top: int) -> None:
-    """Restated: sort by the damped score, then give each text to the first better one in the same direction."""
+@given(candidates_strategy, st.integers(1, 12))
+def test_ranking_and_folding_match_a_restatement(rows: list[tuple[float, int, int]], top: int) -> None:
+    """Restatement: sort by the damped score, then assign each text to the first better one in the same direction."""
     directions = np.eye(4)
     candidates = [candidate(number, score, directions[way]) for number, (score, _, way) in enumerate(rows)]
     counts = {number: count for number, (_, count, _) in enumerate(rows)}
@@ -232,33 +232,33 @@ def test_order_and_folding_follow_their_definition(rows: list[tuple[float, int, 
     groups: dict[int, list[int]] = {}
     for number in order:
         groups.setdefault(rows[number][2], []).append(number)
-    wanted = list(groups.values())[:top]
-    found = ranked(candidates, counts, None, top)
-    assert [each.text for each in found] == [f"text {group[0]}" for group in wanted]
-    assert [each.folded for each in found] == [tuple(f"text {number}" for number in group[1:]) for group in wanted]
-    assert [each.count for each in found] == [counts[group[0]] for group in wanted]
-    np.testing.assert_allclose([each.score for each in found], [worth[group[0]] for group in wanted])
+    expected = list(groups.values())[:top]
+    found = rank_answers(candidates, counts, None, top)
+    assert [each.text for each in found] == [f"text {group[0]}" for group in expected]
+    assert [each.folded for each in found] == [tuple(f"text {number}" for number in group[1:]) for group in expected]
+    assert [each.count for each in found] == [counts[group[0]] for group in expected]
+    np.testing.assert_allclose([each.score for each in found], [worth[group[0]] for group in expected])
 
 
-def test_a_generic_answer_falls_behind_one_that_is_as_near() -> None:
+def test_frequent_answer_ranks_below_an_equally_similar_one() -> None:
     pair = [candidate(0, 0.8, [1, 0]), candidate(1, 0.79, [0, 1])]
-    assert [each.text for each in ranked(pair, {0: 5_000, 1: 1}, None, 2)] == ["text 1", "text 0"]
-    assert [each.text for each in ranked(pair, {0: 1, 1: 1}, None, 2)] == ["text 0", "text 1"]
+    assert [each.text for each in rank_answers(pair, {0: 5_000, 1: 1}, None, 2)] == ["text 1", "text 0"]
+    assert [each.text for each in rank_answers(pair, {0: 1, 1: 1}, None, 2)] == ["text 0", "text 1"]
 
 
-def test_near_is_folded_and_less_near_is_not() -> None:
+def test_folding_threshold() -> None:
     def at(cosine: float) -> list[float]:
         return [cosine, np.sqrt(1 - cosine**2)]
 
-    near, far = at(FOLDED + 0.01), at(FOLDED - 0.01)
-    assert len(ranked([candidate(0, 0.9, [1, 0]), candidate(1, 0.8, near)], {}, None, 5)) == 1
-    assert len(ranked([candidate(0, 0.9, [1, 0]), candidate(1, 0.8, far)], {}, None, 5)) == 2
+    near, far = at(FOLDING_SIMILARITY + 0.01), at(FOLDING_SIMILARITY - 0.01)
+    assert len(rank_answers([candidate(0, 0.9, [1, 0]), candidate(1, 0.8, near)], {}, None, 5)) == 1
+    assert len(rank_answers([candidate(0, 0.9, [1, 0]), candidate(1, 0.8, far)], {}, None, 5)) == 2
 
 
-# ---- files of answers
+# ---- answer files
 
 
-def test_answers_from_files(tmp_path: Path) -> None:
+def test_read_answers(tmp_path: Path) -> None:
     plain = tmp_path / "a.txt"
     plain.write_text("one\n\n  two \n", encoding="utf-8")
     assert [answer.text for answer in read_answers(plain)] == ["one", "two"]
@@ -274,23 +274,23 @@ def test_answers_from_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("a.csv", b"answer\nhello\n", "no column 'text'; it has 'answer'"),
         ("a.csv", b"text\n' '\n \n", "line 3: the text is empty"),
-        ("a.jsonl", b'{"text": "x", "after": 3}\n', "neither a text nor a list"),
+        ("a.jsonl", b'{"text": "x", "after": 3}\n', "'after' must be a text or a list"),
         ("a.jsonl", b'{"text": "x", "after": [3]}\n', "not a string"),
         ("a.jsonl", b'{"text": "x", "source": ["s"]}\n', "the source is a list"),
         ("a.jsonl", b'{"text": "x", "after": "\\ud800"}\n', "half a character"),
     ],
 )
-def test_answers_that_cannot_be_read(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+def test_invalid_answer_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises((AnswersError, TableFileError), match=told):
+    with pytest.raises((ResponderError, TableFileError), match=message):
         read_answers(tmp_path / name)
 
 
-# ---- killed while it writes
+# ---- killed while indexing
 
 INGEST = """
 import sys
@@ -298,27 +298,27 @@ from tests.helpers.bag_of_words import BagOfWords
 from turnwise import Dialogue, Responder, Turn
 import turnwise.assist.responses.responder as module
 import turnwise.assist.search.table as table
-module._PORTION, table._COMMITS = 7, 4
+module._BATCH, table._COMMITS = 7, 4
 
-class Telling(Responder):
-    def _add(self, entries):
-        added = super()._add(entries)
+class LoggingResponder(Responder):
+    def _add(self, rows):
+        added = super()._add(rows)
         if added:
-            print(*(entry.key for entry in entries), flush=True)
+            print(*(row.key for row in rows), flush=True)
         return added
 
 def dialogues():
     for number in range(int(sys.argv[2])):
         yield Dialogue(f"d{number}", (Turn("user", f"question {number}"), Turn("system", f"answer {number}")), "logs")
 
-responder = Telling.open(sys.argv[1], BagOfWords())
+responder = LoggingResponder.open(sys.argv[1], BagOfWords())
 responder.index(dialogues())
 print("ended", flush=True)
 """
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.full)])
-def test_sigkill_at_any_moment_loses_nothing_acknowledged_and_doubles_nothing(tmp_path: Path, kills: int) -> None:
+def test_sigkill_loses_and_duplicates_nothing(tmp_path: Path, kills: int) -> None:
     place = tmp_path / "responses"
     chance, dialogues = random.Random(4), 100 * (kills + 1)  # more than are done before the last kill
     command = [sys.executable, "-c", INGEST, str(place), str(dialogues)]
@@ -326,15 +326,15 @@ def test_sigkill_at_any_moment_loses_nothing_acknowledged_and_doubles_nothing(tm
     for attempt in range(kills + 1):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
-        said = ""
-        if attempt < kills:  # once it has said something, at any moment
-            said = "".join(process.stdout.readline() for _ in range(chance.randint(1, 2)))
+        output = ""
+        if attempt < kills:  # at any moment after the first output
+            output = "".join(process.stdout.readline() for _ in range(chance.randint(1, 2)))
             time.sleep(chance.uniform(0.0, 0.05))
             process.send_signal(signal.SIGKILL)
-        said += process.stdout.read()
+        output += process.stdout.read()
         process.wait()
-        # what was cut off in the middle of a line was not said
-        acknowledged.update(key for line in said.split("\n")[:-1] for key in line.split())
+        # an incomplete last line does not count
+        acknowledged.update(key for line in output.split("\n")[:-1] for key in line.split())
         keys = Counter(Responder.open(place, BagOfWords()).table.read(["key"])["key"].to_pylist())
         assert acknowledged - {"ended"} <= set(keys)
         assert set(keys.values()) == {1}
@@ -343,7 +343,7 @@ def test_sigkill_at_any_moment_loses_nothing_acknowledged_and_doubles_nothing(tm
     assert texts == Counter(f"answer {number}" for number in range(dialogues))
 
 
-# ---- as a user runs it
+# ---- the commands
 
 
 def run(*arguments: object) -> Any:
@@ -355,7 +355,7 @@ def small_model(tiny_folder: Any) -> str:
     return str(tiny_folder("bert"))
 
 
-def test_the_commands(sample_world: Any, small_model: str, tmp_path: Path) -> None:
+def test_commands(sample_world: Any, small_model: str, tmp_path: Path) -> None:
     store, place, answers = sample_world(20), tmp_path / "responses", tmp_path / "answers.txt"
     answers.write_text("We are open on Sundays.\n", encoding="utf-8")
     first = run("responses", "index", store, answers, "--out", place, "--model", small_model, "--json")
@@ -371,8 +371,8 @@ def test_the_commands(sample_world: Any, small_model: str, tmp_path: Path) -> No
     told = json.loads(run(*asked, "--json", "--top", 3).stdout)["suggestions"]
     from turnwise import Encoder
 
-    wanted = Responder.open(place, Encoder.load(small_model)).suggest(["hello", "hello", "my order is late"], top=3)
-    assert told == [asdict(each) | {"folded": list(each.folded)} for each in wanted]
+    expected = Responder.open(place, Encoder.load(small_model)).suggest(["hello", "hello", "my order is late"], top=3)
+    assert told == [asdict(each) | {"folded": list(each.folded)} for each in expected]
     assert len(told) == 3
     shown = run(*asked, "--top", 1)
     assert shown.exit_code == 0
@@ -380,7 +380,7 @@ def test_the_commands(sample_world: Any, small_model: str, tmp_path: Path) -> No
     assert "no answer fulfils" in run(*asked, "--where", "source=nowhere").output
 
 
-def test_commands_that_cannot_be_run(sample_world: Any, small_model: str, tmp_path: Path) -> None:
+def test_command_errors(sample_world: Any, small_model: str, tmp_path: Path) -> None:
     def told(*arguments: object) -> str:
         result = run("responses", *arguments)
         assert result.exit_code != 0
@@ -394,7 +394,7 @@ def test_commands_that_cannot_be_run(sample_world: Any, small_model: str, tmp_pa
     assert "Missing argument" in told("suggest", tmp_path)
 
 
-def test_the_table_survives_a_change_of_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_path_after_change_of_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     responder = Responder.open("relative", BagOfWords())
     (tmp_path / "elsewhere").mkdir()

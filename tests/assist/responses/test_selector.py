@@ -1,4 +1,4 @@
-"""Two stages against a plain restatement: sort everything by cosine, cut, sort by the re-ranker's scores."""
+"""Two-stage selection against a plain restatement: sort everything by cosine, cut, sort by the re-ranker's scores."""
 
 import zlib
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise import Selector
-from turnwise.assist.responses.selector import Selected, SelectorError
+from turnwise.assist.responses.selector import SelectedResponse, SelectorError
 from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.dialogue import SYSTEM, USER, Turn
 from turnwise.core.types import SupportsScoreAll
@@ -24,8 +24,8 @@ def texts(item: Any) -> tuple[str, ...]:
     return (item,) if isinstance(item, str) else tuple(turn.text if isinstance(turn, Turn) else turn for turn in item)
 
 
-class Encodes:
-    """Vectors drawn by text; on axes they tie."""
+class FakeEncoder:
+    """Random vectors by text; on axes there are ties."""
 
     def __init__(self, axes: bool = False):
         self.axes = axes
@@ -46,15 +46,15 @@ class Encodes:
         return np.stack([self.vector(item) for item in inputs]) if len(inputs) else np.empty((0, 4), np.float32)
 
 
-class Scores:
-    """Scores drawn by context and candidate, from few values, so that they tie."""
+class FakeReranker:
+    """Scores that depend on context and candidate, with few values, so that there are ties."""
 
     def score(self, context: Sequence[Any], candidates: Sequence[str]) -> npt.NDArray[np.float64]:
         asked = "\n".join(texts(context))
         return np.array([zlib.crc32(f"{asked}\t{candidate}".encode()) % 5 / 4 for candidate in candidates])
 
 
-class ScoresAll(Scores):
+class BatchFakeReranker(FakeReranker):
     """The same for many contexts at once."""
 
     def __init__(self) -> None:
@@ -65,20 +65,22 @@ class ScoresAll(Scores):
         return [self.score(*each) for each in asked]
 
 
-def plain(context: Sequence[str], pool: Sequence[str], k: int, top: int, axes: bool) -> list[Selected]:
-    """All of it by sorting lists of tuples."""
-    encoder = Encodes(axes)
+def restated_selection(
+    context: Sequence[str], pool: Sequence[str], k: int, top: int, axes: bool
+) -> list[SelectedResponse]:
+    """Select by sorting lists of tuples."""
+    encoder = FakeEncoder(axes)
     query = encoder.vector(context).astype(np.float64)
     distinct = [(place, text) for place, text in enumerate(pool) if text not in pool[:place]]
     cosines = {text: float((encoder.vector(text).astype(np.float64) * query).sum()) for _, text in distinct}
     near = sorted(distinct, key=lambda each: -cosines[each[1]])[:k]
-    scores = {text: float(Scores().score(context, [text])[0]) for _, text in near}
+    scores = {text: float(FakeReranker().score(context, [text])[0]) for _, text in near}
     best = sorted(near, key=lambda each: -scores[each[1]])[:top]
-    return [Selected(place, text, cosines[text], scores[text]) for place, text in best]
+    return [SelectedResponse(place, text, cosines[text], scores[text]) for place, text in best]
 
 
 def indexed(reranker: Any, pool: Sequence[str] = POOL, axes: bool = False, **options: Any) -> Selector:
-    selector = Selector(Encodes(axes), reranker, **options)
+    selector = Selector(FakeEncoder(axes), reranker, **options)
     selector.index(pool)
     return selector
 
@@ -89,13 +91,11 @@ def indexed(reranker: Any, pool: Sequence[str] = POOL, axes: bool = False, **opt
     st.booleans(),
     st.booleans(),
 )
-def test_what_is_selected_is_what_sorting_gives(
-    pool: list[str], sizes: tuple[int, int], axes: bool, at_once: bool
-) -> None:
-    selector = indexed(ScoresAll() if at_once else Scores(), pool, axes)
+def test_selection_matches_sorting(pool: list[str], sizes: tuple[int, int], axes: bool, at_once: bool) -> None:
+    selector = indexed(BatchFakeReranker() if at_once else FakeReranker(), pool, axes)
     found = selector.select_all(CONTEXTS, *sizes)
     for context, selected in zip(CONTEXTS, found, strict=True):
-        expected = plain(context, pool, *sizes, axes)
+        expected = restated_selection(context, pool, *sizes, axes)
         assert [(each.index, each.text, each.score) for each in selected] == [
             (each.index, each.text, each.score) for each in expected
         ]
@@ -104,16 +104,16 @@ def test_what_is_selected_is_what_sorting_gives(
         )
 
 
-def test_retrieving_all_is_re_ranking_everything() -> None:
+def test_retrieving_all_reranks_everything() -> None:
     for context in CONTEXTS:
-        scores = Scores().score(context, POOL)
-        found = indexed(Scores()).select(context, k=len(POOL), top=len(POOL))
+        scores = FakeReranker().score(context, POOL)
+        found = indexed(FakeReranker()).select(context, k=len(POOL), top=len(POOL))
         assert {each.text: each.score for each in found} == dict(zip(POOL, scores.tolist(), strict=True))
         assert [each.score for each in found] == sorted(scores.tolist(), reverse=True)
 
 
 @given(st.integers(1, 12), st.integers(1, 12))
-def test_fewer_are_the_first_of_more(first: int, second: int) -> None:
+def test_smaller_top_is_a_prefix(first: int, second: int) -> None:
     fewer, more = sorted((first, second))
     selector = indexed(None, axes=True)
     short, long = (selector.retrieve_all(CONTEXTS, k) for k in (fewer, more))
@@ -121,9 +121,9 @@ def test_fewer_are_the_first_of_more(first: int, second: int) -> None:
     np.testing.assert_array_equal(short.similarities, long.similarities[:, :fewer])
 
 
-def test_without_a_re_ranker_similarity_decides() -> None:
+def test_without_a_reranker() -> None:
     found = indexed(None).select(CONTEXTS[0], k=8, top=5)
-    everything = plain(CONTEXTS[0], POOL, len(POOL), len(POOL), False)
+    everything = restated_selection(CONTEXTS[0], POOL, len(POOL), len(POOL), False)
     nearest_first = sorted(everything, key=lambda each: -each.similarity)[:5]
     assert [each.text for each in found] == [each.text for each in nearest_first]
     assert all(each.score is None for each in found)
@@ -131,11 +131,11 @@ def test_without_a_re_ranker_similarity_decides() -> None:
         indexed(None).score_all(CONTEXTS, np.zeros((len(CONTEXTS), 1), np.int64))
 
 
-def test_texts_are_encoded_once_and_contexts_scored_in_one_call() -> None:
-    reranker = ScoresAll()
+def test_texts_are_encoded_once_and_contexts_scored_together() -> None:
+    reranker = BatchFakeReranker()
     assert isinstance(reranker, SupportsScoreAll)
     told: list[tuple[int, int | None]] = []
-    encoder = Encodes()
+    encoder = FakeEncoder()
     selector = Selector(encoder, reranker, max_length=7)
     selector.index([*POOL, *POOL], progress=lambda what, done, total=None: told.append((done, total)))
     assert len(selector) == len(POOL) == len(encoder.seen) and list(selector.responses) == POOL
@@ -147,30 +147,30 @@ def test_texts_are_encoded_once_and_contexts_scored_in_one_call() -> None:
     assert [each.text for each in selector.select(["hello"], 5, 5)] == ["another"]
 
 
-def test_the_encoder_is_told_who_speaks() -> None:
-    """The response is the system's, so that the newest of bare texts is the user's; turns are given as they are."""
+def test_encoder_receives_speakers() -> None:
+    """The response is the system's, so the newest of bare texts is the user's; turns are passed unchanged."""
     selector = indexed(None)
     encoder = selector.encoder
-    assert isinstance(encoder, Encodes) and encoder.seen[0] == (Turn(SYSTEM, "response 0"),)
+    assert isinstance(encoder, FakeEncoder) and encoder.seen[0] == (Turn(SYSTEM, "response 0"),)
     turns = [Turn("speaker_1", "a"), Turn("speaker_2", "b")]
     selector.select_all([["a", "b"], turns], 1, 1)
     assert encoder.seen[-2:] == [(Turn(SYSTEM, "a"), Turn(USER, "b")), tuple(turns)]
     last = indexed(None, context="last")
     last.select(["a", "b"], 1, 1)
-    assert isinstance(last.encoder, Encodes) and last.encoder.seen[-1] == (Turn(USER, "b"),)
+    assert isinstance(last.encoder, FakeEncoder) and last.encoder.seen[-1] == (Turn(USER, "b"),)
 
 
-def test_the_re_ranker_reads_the_whole_conversation() -> None:
-    whole = indexed(Scores(), context="last").select(CONTEXTS[1], 12, 12)
+def test_reranker_reads_the_whole_conversation() -> None:
+    whole = indexed(FakeReranker(), context="last").select(CONTEXTS[1], 12, 12)
     assert {each.text: each.score for each in whole} == dict(
-        zip(POOL, Scores().score(CONTEXTS[1], POOL).tolist(), strict=True)
+        zip(POOL, FakeReranker().score(CONTEXTS[1], POOL).tolist(), strict=True)
     )
 
 
-def test_a_search_in_blocks_is_the_search_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbours_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     queries, vectors = (random.normal(size=(count, 6)).astype(np.float32) for count in (9, 40))
-    vectors[30] = vectors[2]  # equal ones tie, the first comes first
+    vectors[30] = vectors[2]  # a tie: the first comes first
     at_once = nearest_neighbours(queries, vectors, 7)
     products = vectors.astype(np.float64) @ queries.astype(np.float64).T
     np.testing.assert_array_equal(at_once.rows, np.argsort(-products, 0, kind="stable")[:7].T)
@@ -181,33 +181,33 @@ def test_a_search_in_blocks_is_the_search_at_once(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("context", "k", "top", "message"),
     [
-        (["hello"], 0, 0, "top is 0 and k is 0"),
-        (["hello"], 3, 0, "top is 0 and k is 3: give one at least"),
-        (["hello"], 3, 4, "top is 4 and k is 3: .* at most as many as are retrieved"),
+        (["hello"], 0, 0, "top 0 and k 0"),
+        (["hello"], 3, 0, "between 1 and k, got top 0 and k 3"),
+        (["hello"], 3, 4, "got top 4 and k 3"),
         ([], 3, 1, "conversation 0 has no turn"),
         ("hello", 3, 1, "conversation 0 is a single text"),
     ],
 )
-def test_what_cannot_be_selected_is_said(context: Any, k: int, top: int, message: str) -> None:
+def test_invalid_selections(context: Any, k: int, top: int, message: str) -> None:
     with pytest.raises(SelectorError, match=message):
         indexed(None).select(context, k, top)
 
 
-def test_what_cannot_be_indexed_is_said() -> None:
+def test_invalid_indexing() -> None:
     with pytest.raises(SelectorError, match="nothing is indexed"):
-        Selector(Encodes()).select(["hello"])
+        Selector(FakeEncoder()).select(["hello"])
     with pytest.raises(SelectorError, match="nothing is indexed"):
         indexed(None, []).select(["hello"])
     with pytest.raises(SelectorError, match="give a single one as"):
         indexed(None, "hello")
-    with pytest.raises(SelectorError, match="k is 0"):
+    with pytest.raises(SelectorError, match="k must be at least 1"):
         indexed(None).retrieve_all(CONTEXTS, 0)
 
 
-def test_vectors_that_are_not_numbers_are_said() -> None:
-    class Broken(Encodes):
+def test_vectors_that_are_not_finite() -> None:
+    class Broken(FakeEncoder):
         def vector(self, item: Any) -> npt.NDArray[np.float32]:
             return np.full(4, np.nan, np.float32)
 
-    with pytest.raises(SelectorError, match="not numbers"):
+    with pytest.raises(SelectorError, match="not finite"):
         Selector(Broken()).index(POOL)

@@ -1,4 +1,4 @@
-"""`turnwise embed`: every kind of input and output; what is interrupted goes on; what cannot be read is told before any work."""
+"""`turnwise embed`: every input and output format, resuming, and errors that are reported before any work."""
 
 import csv
 import json
@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import turnwise.assist.search.embedding.local
-from turnwise.assist.search.embedding.embedded import EmbeddingError
-from turnwise.assist.search.embedding.local import embed
+import turnwise.assist.search.embedding
+from turnwise.assist.search.embedding import EmbeddingError, embed
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import StoreWriter
 from turnwise.corpus.table_files import TableFileError
@@ -28,26 +27,26 @@ from turnwise.models.loading import wrap_model
 TEXTS = ["where is my parcel", "", "it is on its way", "Ünïcödé, naïve 😀", "where is my parcel", 'said "so", twice']
 
 
-class Letters:
-    """Vectors that count letters; remembers what it was asked for, and breaks off where it is told to."""
+class LetterCounter:
+    """An encoder that counts letters, records its inputs, and is interrupted after some calls."""
 
     fingerprint = "letters"
 
     def __init__(self, calls: int | None = None) -> None:
-        self.asked: list[list[str]] = []
+        self.inputs: list[list[str]] = []
         self.calls = calls
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        if self.calls is not None and len(self.asked) == self.calls:
+        if self.calls is not None and len(self.inputs) == self.calls:
             raise KeyboardInterrupt
-        self.asked.append(list(texts))
+        self.inputs.append(list(texts))
         return np.array([[len(text), text.count("a"), text.count("e") / 3] for text in texts], np.float32).reshape(
             -1, 3
         )
 
 
 def expected(texts: Sequence[str]) -> np.ndarray:
-    return Letters().encode(texts)
+    return LetterCounter().encode(texts)
 
 
 def lines(path: Path, texts: Sequence[str]) -> Path:
@@ -83,10 +82,10 @@ def written(path: Path) -> tuple[list[str] | None, np.ndarray]:
 
 @pytest.mark.parametrize("output", [".npy", ".parquet", ".jsonl"])
 @pytest.mark.parametrize("given", [".txt", ".csv", ".tsv", ".jsonl", ".parquet"])
-def test_every_kind_of_file(given: str, output: str, tmp_path: Path) -> None:
+def test_input_and_output_formats(given: str, output: str, tmp_path: Path) -> None:
     source, out = table(tmp_path / f"in{given}", TEXTS), tmp_path / f"out{output}"
-    told = embed(wrap_model(Letters()), read_texts(source), out)
-    assert (told.texts, told.size, told.resumed) == (6, 3, 0)
+    result = embed(wrap_model(LetterCounter()), read_texts(source), out)
+    assert (result.texts, result.size, result.resumed) == (6, 3, 0)
     texts, vectors = written(out)
     assert texts in (None, TEXTS)
     assert vectors.dtype == np.float32
@@ -95,20 +94,20 @@ def test_every_kind_of_file(given: str, output: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet"])
-def test_another_column(kind: str, tmp_path: Path) -> None:
+def test_text_column(kind: str, tmp_path: Path) -> None:
     source = table(tmp_path / f"in{kind}", TEXTS, "body")
-    embed(wrap_model(Letters()), read_texts(source, "body"), tmp_path / "out.npy")
+    embed(wrap_model(LetterCounter()), read_texts(source, "body"), tmp_path / "out.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected(TEXTS))
     with pytest.raises(TableFileError, match=r"has no column 'text'; it has 'id', 'body'.*--column"):
         list(read_texts(source).rows())
 
 
-def test_lines_of_json_may_be_texts_themselves(tmp_path: Path) -> None:
+def test_json_lines_of_strings(tmp_path: Path) -> None:
     source = lines(tmp_path / "in.jsonl", [json.dumps(text) for text in TEXTS])
     assert [text for text, _ in read_texts(source).rows()] == TEXTS
 
 
-def test_the_turns_of_a_store(tmp_path: Path) -> None:
+def test_turns_of_a_store(tmp_path: Path) -> None:
     dialogues = [
         Dialogue("one", (Turn("user", "hello"), Turn("system", "where to")), split="train"),
         Dialogue(
@@ -119,7 +118,7 @@ def test_the_turns_of_a_store(tmp_path: Path) -> None:
         for dialogue in dialogues:
             writer.write(dialogue)
         writer.commit({})
-    embed(wrap_model(Letters()), read_texts(tmp_path / "store"), tmp_path / "all.parquet")
+    embed(wrap_model(LetterCounter()), read_texts(tmp_path / "store"), tmp_path / "all.parquet")
     rows = pq.read_table(tmp_path / "all.parquet").to_pylist()
     assert [(row["dialogue"], row["turn"], row["speaker"], row["text"]) for row in rows] == [
         (dialogue.id, number, turn.speaker, turn.text)
@@ -128,7 +127,7 @@ def test_the_turns_of_a_store(tmp_path: Path) -> None:
     ]
     np.testing.assert_array_equal([row["vector"] for row in rows], expected([row["text"] for row in rows]))
     users = read_texts(tmp_path / "store", splits=["test"], speakers=["user"])
-    assert [told[-1] for _, told in users.rows()] == ["a taxi", "now please"]
+    assert [result[-1] for _, result in users.rows()] == ["a taxi", "now please"]
 
 
 @settings(max_examples=25, deadline=None)
@@ -136,32 +135,32 @@ def test_the_turns_of_a_store(tmp_path: Path) -> None:
     texts=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20), min_size=1, max_size=30),
     part=st.integers(1, 7),
 )
-def test_whatever_the_parts_order_and_texts_are_kept(
+def test_order_and_texts_do_not_depend_on_the_parts(
     texts: list[str], part: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     place = tmp_path_factory.mktemp("parts")
     source = table(place / "in.parquet", texts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turnwise.assist.search.embedding.local, "PART", part)
+        patch.setattr(turnwise.assist.search.embedding, "PART", part)
         for kind in (".npy", ".parquet", ".jsonl"):
-            embed(wrap_model(Letters()), read_texts(source), place / f"out{kind}")
+            embed(wrap_model(LetterCounter()), read_texts(source), place / f"out{kind}")
             found, vectors = written(place / f"out{kind}")
             assert found in (None, texts)
             np.testing.assert_array_equal(vectors, expected(texts))
 
 
-def test_what_repeats_is_encoded_once(tmp_path: Path) -> None:
-    letters = Letters()
+def test_repeated_texts_are_encoded_once(tmp_path: Path) -> None:
+    letters = LetterCounter()
     embed(wrap_model(letters), read_texts(lines(tmp_path / "in.txt", ["yes"] * 50 + ["no"] * 20)), tmp_path / "out.npy")
-    assert letters.asked == [["yes", "no"]]
+    assert letters.inputs == [["yes", "no"]]
 
 
-# ---- interrupted
+# ---- resuming
 
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turnwise.assist.search.embedding.local, "PART", 4)
+    monkeypatch.setattr(turnwise.assist.search.embedding, "PART", 4)
 
 
 def numbered(path: Path, count: int = 18) -> list[str]:
@@ -172,45 +171,45 @@ def numbered(path: Path, count: int = 18) -> list[str]:
 
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("kind", [".npy", ".parquet", ".jsonl"])
-def test_what_is_interrupted_goes_on(kind: str, tmp_path: Path) -> None:
+def test_interrupted_run_is_continued(kind: str, tmp_path: Path) -> None:
     texts, out = numbered(tmp_path / "in.txt"), tmp_path / f"out{kind}"
     with pytest.raises(KeyboardInterrupt):
-        embed(wrap_model(Letters(calls=3)), read_texts(tmp_path / "in.txt"), out)
+        embed(wrap_model(LetterCounter(calls=3)), read_texts(tmp_path / "in.txt"), out)
     assert not out.exists()
-    # a part that was being written when the power went
+    # a part that was incomplete when the power failed
     (tmp_path / f".out{kind}.parts" / "unfinished.npy").write_bytes(b"half")
-    later, seen = Letters(), list[tuple[str, int, int | None]]()
-    told = embed(wrap_model(later), read_texts(tmp_path / "in.txt"), out, progress=lambda *each: seen.append(each))
-    assert told.resumed == 12
-    assert later.asked == [texts[12:16], texts[16:]]
+    later, seen = LetterCounter(), list[tuple[str, int, int | None]]()
+    result = embed(wrap_model(later), read_texts(tmp_path / "in.txt"), out, progress=lambda *each: seen.append(each))
+    assert result.resumed == 12
+    assert later.inputs == [texts[12:16], texts[16:]]
     assert seen[-1] == ("encoding", 18, 18)
     np.testing.assert_array_equal(written(out)[1], expected(texts))
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["in.txt", out.name])
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_another_model_text_or_setting_begins_anew(tmp_path: Path) -> None:
-    other = Letters()
+def test_other_model_texts_or_settings_start_again(tmp_path: Path) -> None:
+    other = LetterCounter()
     other.fingerprint = "other"
-    unknown = Letters()
+    unknown = LetterCounter()
     unknown.fingerprint = None  # type: ignore[assignment]
     for changed in ("model", "texts", "settings", "unknown"):
         texts = numbered(tmp_path / "in.txt")
-        first = wrap_model(Letters(calls=2)) if changed != "unknown" else wrap_model(unknown)
+        first = wrap_model(LetterCounter(calls=2)) if changed != "unknown" else wrap_model(unknown)
         unknown.calls = 2
         with pytest.raises(KeyboardInterrupt):
             embed(first, read_texts(tmp_path / "in.txt"), tmp_path / "out.npy")
         if changed == "texts":
             texts = numbered(tmp_path / "in.txt", 15)
         unknown.calls = None
-        again = {"model": other, "unknown": unknown}.get(changed, Letters())
+        again = {"model": other, "unknown": unknown}.get(changed, LetterCounter())
         more: dict[str, Any] = {"normalise": False} if changed == "settings" else {}
-        told = embed(wrap_model(again), read_texts(tmp_path / "in.txt"), tmp_path / "out.npy", **more)
-        assert told.resumed == 0
+        result = embed(wrap_model(again), read_texts(tmp_path / "in.txt"), tmp_path / "out.npy", **more)
+        assert result.resumed == 0
         np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected(texts))
 
 
-# ---- what cannot be
+# ---- errors
 
 
 @pytest.mark.parametrize(
@@ -221,16 +220,16 @@ def test_another_model_text_or_setting_begins_anew(tmp_path: Path) -> None:
         ("in.docx", b"", "is none of .txt"),
     ],
 )
-def test_bad_rows_are_told_before_any_work(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+def test_invalid_rows_are_reported_before_any_work(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    letters = Letters()
+    letters = LetterCounter()
     with pytest.raises(TableFileError, match=message):
         embed(wrap_model(letters), read_texts(tmp_path / name), tmp_path / "out.npy")
-    assert letters.asked == []
+    assert letters.inputs == []
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_what_else_cannot_be(tmp_path: Path) -> None:
+def test_invalid_paths_and_texts(tmp_path: Path) -> None:
     source = lines(tmp_path / "in.txt", ["a"])
     texts = read_texts(source)
     (tmp_path / "folder.npy").mkdir()
@@ -240,9 +239,9 @@ def test_what_else_cannot_be(tmp_path: Path) -> None:
         ("folder.npy", "is a folder"),
     ):
         with pytest.raises(EmbeddingError, match=message):
-            embed(wrap_model(Letters()), texts, tmp_path / out)
+            embed(wrap_model(LetterCounter()), texts, tmp_path / out)
     with pytest.raises(EmbeddingError, match="no texts"):
-        embed(wrap_model(Letters()), read_texts(lines(tmp_path / "empty.txt", [])), tmp_path / "out.npy")
+        embed(wrap_model(LetterCounter()), read_texts(lines(tmp_path / "empty.txt", [])), tmp_path / "out.npy")
     with pytest.raises(TextsError, match="no splits and no speakers"):
         read_texts(source, speakers=["user"])
     with pytest.raises(TextsError, match="is a folder but not a store"):
@@ -251,7 +250,7 @@ def test_what_else_cannot_be(tmp_path: Path) -> None:
         read_texts(tmp_path / "missing.txt")
 
 
-# ---- as a user runs it
+# ---- the command
 
 
 def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -261,19 +260,19 @@ def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
     return result
 
 
-def test_the_command(tiny_folder: Callable[[str], Path], sample_world: Callable[[int], Path], tmp_path: Path) -> None:
+def test_command(tiny_folder: Callable[[str], Path], sample_world: Callable[[int], Path], tmp_path: Path) -> None:
     out = tmp_path / "vectors.parquet"
-    told = json.loads(
+    result = json.loads(
         run(
             "embed", tiny_folder("bert"), sample_world(40), "--speaker", "user", "--normalise", "--out", out, "--json"
         ).stdout
     )
     found = pq.read_table(out)
-    assert told == {"out": str(out), "texts": len(found), "size": 32, "resumed": 0}
+    assert result == {"out": str(out), "texts": len(found), "size": 32, "resumed": 0}
     assert set(found.column("speaker").to_pylist()) == {"user"}
     vectors = np.stack(found.column("vector").to_numpy(zero_copy_only=False))
-    wanted = Encoder.load(tiny_folder("bert")).encode(found.column("text").to_pylist(), normalise=True)
-    np.testing.assert_allclose(vectors, wanted, atol=1e-5)
+    expected_vectors = Encoder.load(tiny_folder("bert")).encode(found.column("text").to_pylist(), normalise=True)
+    np.testing.assert_allclose(vectors, expected_vectors, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +284,7 @@ def test_the_command(tiny_folder: Callable[[str], Path], sample_world: Callable[
         (["minilm", "in.txt", "--out", "nowhere/x.npy"], 2, "there is no folder"),
     ],
 )
-def test_bad_input(
+def test_command_errors(
     arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""`turnwise embed --engine ray`: blocks hold every text once, a table takes every block once, whoever is killed and whenever."""
+"""`turnwise embed --engine ray`: every text is in one block and once in the table, whatever is killed."""
 
 import json
 import os
@@ -22,14 +22,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from turnwise.assist.search.embedding import cluster
-from turnwise.assist.search.embedding.blocks import Blocks
-from turnwise.assist.search.embedding.cluster import embed_on_ray
-from turnwise.assist.search.embedding.embedded import EmbeddingError
-from turnwise.assist.search.embedding.groups import Corpus, Group, read_groups
-from turnwise.assist.search.embedding.lance_table import LanceTable
-from turnwise.assist.search.embedding.local import embed
-from turnwise.assist.search.embedding.records import TableRecords
+from turnwise.assist.search import ray_embedding
+from turnwise.assist.search.embedding import EmbeddingError, embed
+from turnwise.assist.search.lance_writer import LanceWriter
+from turnwise.assist.search.parquet_blocks import ParquetCorpus, RowGroup, TableReader, TextBlocks, open_corpus
+from turnwise.assist.search.ray_embedding import embed_on_ray
 from turnwise.core.dialogue import Dialogue, Slot, Turn
 from turnwise.corpus.store import CorpusError, StoreWriter
 from turnwise.corpus.text_sources import read_texts
@@ -38,16 +35,16 @@ from turnwise.models.loading import load_model
 # ---- blocks
 
 
-def read_all(blocks: Blocks) -> tuple[list[Any], pa.Table]:
-    """All items and rows of all blocks, each block read on its own."""
-    found = [portion for number in range(len(blocks)) for portion in blocks.portions(number)]
+def read_all(blocks: TextBlocks) -> tuple[list[Any], pa.Table]:
+    """Return all items and rows, reading each block separately."""
+    found = [portion for number in range(len(blocks)) for portion in blocks.read(number)]
     return [item for items, _ in found for item in items], pa.concat_tables([table for _, table in found])
 
 
 @given(sizes=st.lists(st.integers(0, 20), max_size=12), size=st.integers(1, 25))
-def test_blocks_hold_every_text_once_and_in_order(sizes: list[int], size: int) -> None:
-    groups = tuple(Group(f"file {number // 3}", number % 3, texts) for number, texts in enumerate(sizes))
-    blocks = Blocks(Corpus(fs.LocalFileSystem(), groups, TableRecords(pa.schema([]), "text"), ""), size)
+def test_blocks_contain_every_text_once_in_order(sizes: list[int], size: int) -> None:
+    groups = tuple(RowGroup(f"file {number // 3}", number % 3, texts) for number, texts in enumerate(sizes))
+    blocks = TextBlocks(ParquetCorpus(fs.LocalFileSystem(), groups, TableReader(pa.schema([]), "text"), ""), size)
     every = [(group, text) for group in groups for text in range(group.texts)]
     cut = [
         [(piece.group, piece.first + n) for piece in blocks.pieces(b) for n in range(piece.count)]
@@ -61,33 +58,35 @@ def test_blocks_hold_every_text_once_and_in_order(sizes: list[int], size: int) -
 
 @settings(max_examples=20)
 @given(files=st.lists(st.integers(0, 40), min_size=1, max_size=4), group=st.integers(1, 15), size=st.integers(1, 50))
-def test_tables_are_read_as_they_are(
+def test_parquet_files_are_read_unchanged(
     files: list[int], group: int, size: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("tables")
     starts = np.cumsum([0, *files])
-    wanted = pa.table(
+    expected_rows = pa.table(
         {
             "id": pa.array(range(starts[-1]), pa.int64()),
             "body": pa.array([f"text {n % 7}" for n in range(starts[-1])], pa.string()),
         }
     )
     for number, (first, last) in enumerate(pairwise(starts)):
-        pq.write_table(wanted.slice(first, last - first), folder / f"part-{number}.parquet", row_group_size=group)
+        pq.write_table(
+            expected_rows.slice(first, last - first), folder / f"part-{number}.parquet", row_group_size=group
+        )
     (folder / "_SUCCESS").touch()
-    (folder / "_metadata.parquet").write_bytes(b"another program's note")
-    blocks = Blocks(read_groups(str(folder), "body"), size)
+    (folder / "_metadata.parquet").write_bytes(b"another program's metadata")
+    blocks = TextBlocks(open_corpus(str(folder), "body"), size)
     assert blocks.texts == starts[-1]
     if not starts[-1]:
         assert len(blocks) == 0
         return
     items, table = read_all(blocks)
-    assert items == wanted["body"].to_pylist()
-    assert table.to_pylist() == [{**row, "row": number} for number, row in enumerate(wanted.to_pylist())]
+    assert items == expected_rows["body"].to_pylist()
+    assert table.to_pylist() == [{**row, "row": number} for number, row in enumerate(expected_rows.to_pylist())]
 
 
 def store(folder: Path, dialogues: int = 30) -> Path:
-    """Dialogues of different lengths, speakers and splits."""
+    """Write dialogues of different lengths, speakers and splits."""
     with StoreWriter(folder) as writer:
         for number in range(dialogues):
             texts = [f"turn {turn} of {number} to town {turn % 3}" for turn in range(1 + number % 4)]
@@ -103,67 +102,69 @@ def store(folder: Path, dialogues: int = 30) -> Path:
 @pytest.mark.parametrize("splits", [[], ["test"]])
 @pytest.mark.parametrize("speakers", [[], ["system"]])
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_a_store_is_read_as_on_one_machine(
+def test_store_is_read_as_by_the_local_engine(
     splits: list[str], speakers: list[str], size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("turnwise.corpus.rows.GROUP_TURNS", 10)
     folder = store(tmp_path / "store")
-    corpus = read_groups(str(folder), splits=splits, speakers=speakers)
+    corpus = open_corpus(str(folder), splits=splits, speakers=speakers)
     assert len(corpus.groups) > 5
-    items, table = read_all(Blocks(corpus, size))
-    wanted = list(read_texts(folder, splits=splits, speakers=speakers).rows())
-    assert items == [item for item, _ in wanted]  # whole turns, with their slots
+    items, table = read_all(TextBlocks(corpus, size))
+    expected_rows = list(read_texts(folder, splits=splits, speakers=speakers).rows())
+    assert items == [item for item, _ in expected_rows]  # complete turns, with their slots
     columns = ("dialogue", "turn", "speaker", "text")
-    assert [tuple(row[name] for name in columns) for row in table.to_pylist()] == [told for _, told in wanted]
-    # a row has the number that it has among all turns
-    every = [told for _, told in read_texts(folder).rows()]
-    assert [every[row] for row in table["row"].to_pylist()] == [told for _, told in wanted]
+    assert [tuple(row[name] for name in columns) for row in table.to_pylist()] == [
+        result for _, result in expected_rows
+    ]
+    # `row` counts all turns, selected or not
+    every = [result for _, result in read_texts(folder).rows()]
+    assert [every[row] for row in table["row"].to_pylist()] == [result for _, result in expected_rows]
 
 
-def test_what_texts_are_known_by(tmp_path: Path) -> None:
+def test_identity_of_texts(tmp_path: Path) -> None:
     def identity(texts: Sequence[str], column: str = "text") -> str:
         pq.write_table(pa.table({column: texts}), tmp_path / "in.parquet")
-        return read_groups(str(tmp_path / "in.parquet"), column).identity
+        return open_corpus(str(tmp_path / "in.parquet"), column).identity
 
     assert identity(["a", "b"]) == identity(["a", "b"]) != identity(["a", "c"])
     assert identity(["a", "b"], "body") != identity(["a", "b"])
     pq.write_table(pa.table({"text": ["a", "b"]}), tmp_path / "in.parquet")
-    assert read_groups(f"file://{tmp_path}/in.parquet").identity == read_groups(str(tmp_path / "in.parquet")).identity
+    assert open_corpus(f"file://{tmp_path}/in.parquet").identity == open_corpus(str(tmp_path / "in.parquet")).identity
     folder = store(tmp_path / "store")
-    assert read_groups(str(folder)).identity != read_groups(str(folder), speakers=["user"]).identity
+    assert open_corpus(str(folder)).identity != open_corpus(str(folder), speakers=["user"]).identity
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_invalid_inputs(tmp_path: Path) -> None:
     def refused(source: str, message: str, column: str = "text", splits: Sequence[str] = ()) -> None:
         with pytest.raises((EmbeddingError, CorpusError), match=message):
-            read_groups(str(tmp_path / source), column, splits)
+            open_corpus(str(tmp_path / source), column, splits)
 
     def written(name: str, **columns: Any) -> None:
         pq.write_table(pa.table(columns), tmp_path / name)
 
     refused("missing.parquet", "does not exist")
     (tmp_path / "in.txt").write_text("a\n")
-    refused("in.txt", "reads Parquet files and stores alone")
+    refused("in.txt", "reads only Parquet files and stores")
     (tmp_path / "empty").mkdir()
-    refused("empty", "holds no .parquet file, and is no store")
+    refused("empty", "is not a store, and has no .parquet file")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 or not")
     refused("bad.parquet", "bad.parquet cannot be read")
     written("a.parquet", id=[1], text=["a"])
-    refused("a.parquet", "has no column 'body'; it has 'id', 'text'. Name the right one", "body")
-    refused("a.parquet", "column 'id' holds int64, not texts", "id")
+    refused("a.parquet", "has no column 'body'; it has 'id', 'text'. Choose one with --column", "body")
+    refused("a.parquet", "column 'id' has type int64, not text", "id")
     refused("a.parquet", "only a store has", splits=["test"])
     written("vector.parquet", text=["a"], vector=[1])
-    refused("vector.parquet", "has a column 'vector', which is the name of one that is added")
+    refused("vector.parquet", "has a column 'vector', which the output needs")
     (tmp_path / "two").mkdir()
     written("two/a.parquet", text=["a"])
     written("two/b.parquet", text=["a"], more=[1])
     refused("two", "b.parquet has other columns than .*a.parquet")
     store(tmp_path / "store")
     refused("store", "no dialogue is in split nowhere", splits=["nowhere"])
-    corpus = read_groups(str(tmp_path / "a.parquet"))
+    corpus = open_corpus(str(tmp_path / "a.parquet"))
     written("a.parquet", id=[], text=pa.array([], pa.string()))
     with pytest.raises(EmbeddingError, match=r"a.parquet.*(has changed|cannot be read)"):
-        read_all(Blocks(corpus, 5))
+        read_all(TextBlocks(corpus, 5))
 
 
 # ---- the table
@@ -172,8 +173,8 @@ SCHEMA = pa.schema([("row", pa.int64()), ("vector", pa.list_(pa.float32(), 2))])
 RUN = {"turnwise": "1", "input": "texts", "model": "letters", "normalise": None, "max_length": None, "block_rows": 3}
 
 
-def table_at(folder: Path, scheme: str = "", **changes: Any) -> LanceTable:
-    return LanceTable(f"{scheme}{folder}", SCHEMA, {**RUN, **changes})
+def table_at(folder: Path, scheme: str = "", **changes: Any) -> LanceWriter:
+    return LanceWriter(f"{scheme}{folder}", SCHEMA, {**RUN, **changes})
 
 
 def batches(*rows: int) -> Iterator[pa.RecordBatch]:
@@ -193,7 +194,7 @@ def files_of(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     "scheme", ["", "file-object-store://"]
 )  # the second is a disk that Lance treats as object storage
-def test_a_block_counts_once_however_often_it_is_written(scheme: str, tmp_path: Path) -> None:
+def test_block_written_twice_counts_once(scheme: str, tmp_path: Path) -> None:
     out = tmp_path / "out.lance"
     table = table_at(out, scheme)
     assert not table.begin()
@@ -201,25 +202,25 @@ def test_a_block_counts_once_however_often_it_is_written(scheme: str, tmp_path: 
         table.write(block, batches(*range(3 * block, 3 * block + 3)))
     assert len(files_of(out)) == 5
     (out / "_turnwise" / ".tmpXYZ").write_bytes(b"cut off")
-    assert table.finished() == {0, 1, 2}
-    assert table.holds(1) and not table.holds(3)
+    assert table.finished_blocks() == {0, 1, 2}
+    assert table.is_finished(1) and not table.is_finished(3)
     assert table.commit(3) == [3, 3, 3]
     assert rows_in(out) == list(range(9))
-    assert len(files_of(out)) == 3  # what was written twice is removed
+    assert len(files_of(out)) == 3  # duplicates are removed
     assert not list(out.glob("_turnwise/*"))
 
 
-def test_a_finished_table_stays_as_it_is(tmp_path: Path) -> None:
+def test_finished_table_is_unchanged(tmp_path: Path) -> None:
     out = tmp_path / "out.lance"
     table = table_at(out)
     table.begin()
     table.write(0, batches(0, 1))
     (out / "kept").mkdir()
-    notes = {path.name: path.read_bytes() for path in (out / "_turnwise").iterdir()}
+    records = {path.name: path.read_bytes() for path in (out / "_turnwise").iterdir()}
     table.commit(1)
-    # killed between the commit and the removal of the notes
+    # killed between the commit and the removal of the records
     (out / "_turnwise").mkdir()
-    for name, content in notes.items():
+    for name, content in records.items():
         (out / "_turnwise" / name).write_bytes(content)
     assert table_at(out, block_rows=100).begin()
     assert not (out / "_turnwise").exists()
@@ -228,7 +229,7 @@ def test_a_finished_table_stays_as_it_is(tmp_path: Path) -> None:
     assert lance.dataset(str(out)).version == 1
 
 
-def test_what_another_run_has_begun_is_refused(tmp_path: Path) -> None:
+def test_table_of_another_run_is_rejected(tmp_path: Path) -> None:
     out = tmp_path / "out.lance"
     table_at(out).begin()
     assert not table_at(out).begin()
@@ -239,10 +240,10 @@ def test_what_another_run_has_begun_is_refused(tmp_path: Path) -> None:
         ("turnwise", "version of turnwise"),
     ):
         with pytest.raises(
-            EmbeddingError, match=rf"the beginnings of a table with another {words}: give the same command"
+            EmbeddingError, match=rf"is an unfinished table with another {words}: repeat the same command"
         ):
             table_at(out, **{key: "other"}).begin()
-    with pytest.raises(EmbeddingError, match=r"another --block-rows \(--block-rows 3 before\)"):
+    with pytest.raises(EmbeddingError, match=r"another --block-rows \(before: --block-rows 3\)"):
         table_at(out, block_rows=4).begin()
     table_at(out).write(0, batches(0))
     table_at(out).commit(1)
@@ -251,13 +252,13 @@ def test_what_another_run_has_begun_is_refused(tmp_path: Path) -> None:
     assert rows_in(out) == [0]
 
 
-def test_a_function_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_run_of_a_function_is_not_continued(tmp_path: Path) -> None:
     table_at(tmp_path / "out.lance", model=None).begin()
-    with pytest.raises(EmbeddingError, match="by a function, which may be another one by now"):
+    with pytest.raises(EmbeddingError, match="of a Python function, which may have changed"):
         table_at(tmp_path / "out.lance", model=None).begin()
 
 
-def test_what_is_not_ours_is_not_touched(tmp_path: Path) -> None:
+def test_foreign_tables_and_files_are_untouched(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs.lance"
     lance.write_dataset(pa.table({"a": [1]}), str(theirs))
     with pytest.raises(EmbeddingError, match="a table that `embed` has not written"):
@@ -266,11 +267,11 @@ def test_what_is_not_ours_is_not_touched(tmp_path: Path) -> None:
     other = tmp_path / "other.lance"
     other.mkdir()
     (other / "notes.txt").write_text("mine")
-    with pytest.raises(EmbeddingError, match="holds other files"):
+    with pytest.raises(EmbeddingError, match="has other files"):
         table_at(other).begin()
 
 
-def test_what_goes_wrong_with_a_block_is_told_as_it_is(tmp_path: Path) -> None:
+def test_exception_of_a_block_is_raised_unchanged(tmp_path: Path) -> None:
     def bad() -> Iterator[pa.RecordBatch]:
         yield from batches(0)
         raise EmbeddingError("row 1 has no text")
@@ -279,21 +280,21 @@ def test_what_goes_wrong_with_a_block_is_told_as_it_is(tmp_path: Path) -> None:
     table.begin()
     with pytest.raises(EmbeddingError, match="row 1 has no text"):
         table.write(0, bad())
-    assert not table.holds(0)
+    assert not table.is_finished(0)
 
 
-def test_no_rows_make_no_table(tmp_path: Path) -> None:
+def test_no_rows_no_table(tmp_path: Path) -> None:
     table = table_at(tmp_path / "out.lance")
     table.begin()
     table.write(0, batches())
     with pytest.raises(EmbeddingError, match="no turn is by these speakers"):
         table.commit(1)
-    assert not table.begin()  # nothing stands in the way of another attempt
+    assert not table.begin()  # another attempt is possible
 
 
 # ---- on a cluster
 
-#: A model that counts letters. It notes what it encodes; and as a worker it kills itself once at a text that says so, or is slow.
+#: A model that counts letters and records its inputs; in a worker it kills itself once at a "fatal" text, or is slow.
 MODEL = """
 import os, signal, sys, time
 from pathlib import Path
@@ -323,8 +324,8 @@ def expected(texts: Sequence[str]) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[str]:
-    """A cluster on this machine, with room for three workers; its address."""
-    cluster._expect_installed()
+    """Start a local cluster for three workers; return its address."""
+    ray_embedding._check_installed()
     ray.init("local", num_cpus=3, include_dashboard=False, log_to_driver=False, object_store_memory=1 << 27)
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()
@@ -332,14 +333,14 @@ def running() -> Iterator[str]:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
-    """A folder to work in, with a model of its own; the model's name is the test's."""
+    """Return a working directory with a model named after the test."""
     (tmp_path / f"{request.node.name}.py").write_text(MODEL)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def numbered(folder: Path, count: int, fatal: int | None = None) -> list[str]:
-    """A folder of Parquet files with texts that all differ."""
+    """Write a folder of Parquet files with distinct texts."""
     texts = [
         f"text number {number}{' fatal' if number == fatal else ''}{'a' * (number % 9)}" for number in range(count)
     ]
@@ -351,8 +352,8 @@ def numbered(folder: Path, count: int, fatal: int | None = None) -> list[str]:
     return texts
 
 
-def expect_whole(out: Path, texts: Sequence[str]) -> None:
-    """Every text is there once, in order, with its own vector."""
+def check_table(out: Path, texts: Sequence[str]) -> None:
+    """Check that every text is in the table once, in order, with its vector."""
     found = lance.dataset(str(out)).to_table()
     assert found["row"].to_pylist() == found["id"].to_pylist() == list(range(len(texts)))
     assert found["text"].to_pylist() == list(texts)
@@ -365,19 +366,19 @@ def expect_whole(out: Path, texts: Sequence[str]) -> None:
 
 
 @pytest.mark.usefixtures("running")
-def test_a_killed_worker_costs_no_row_and_doubles_none(place: Path, request: pytest.FixtureRequest) -> None:
+def test_killed_worker_loses_and_duplicates_nothing(place: Path, request: pytest.FixtureRequest) -> None:
     texts = numbered(place / "corpus", 100, fatal=37)
     seen = list[tuple[str, int, int | None]]()
     model = f"{request.node.name}:letters"
-    told = embed_on_ray(
+    result = embed_on_ray(
         model, "corpus", "out.lance", workers=2, block_rows=15, progress=lambda *each: seen.append(each)
     )
     assert (place / "killed").exists()
-    assert (told.texts, told.size, told.resumed) == (100, 3, 0)
-    expect_whole(place / "out.lance", texts)
+    assert (result.texts, result.size, result.resumed) == (100, 3, 0)
+    check_table(place / "out.lance", texts)
     assert seen[0] == ("encoding", 0, 100) and seen[-1] == ("encoding", 100, 100)
     assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
-    # given again, there is nothing to do
+    # repeated, there is nothing to do
     again = embed_on_ray(model, "corpus", "out.lance", workers=2, block_rows=40)
     assert (again.texts, again.size, again.resumed) == (100, 3, 100)
     assert lance.dataset("out.lance").version == 1
@@ -394,12 +395,12 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
     while not condition():
         if process.poll() is not None or time.monotonic() > last:
             process.kill()
-            pytest.fail(f"the command ended, or came to nothing: {process.communicate()}")
+            pytest.fail(f"the command ended or made no progress: {process.communicate()}")
         time.sleep(0.05)
 
 
 @pytest.mark.full
-def test_a_killed_command_goes_on(running: str, place: Path, request: pytest.FixtureRequest) -> None:
+def test_killed_command_is_continued(running: str, place: Path, request: pytest.FixtureRequest) -> None:
     texts = numbered(place / "corpus", 100)
     (place / "slow").touch()
     model = f"{request.node.name}:letters"
@@ -408,7 +409,7 @@ def test_a_killed_command_goes_on(running: str, place: Path, request: pytest.Fix
     with subprocess.Popen(
         command(model, "corpus", *options), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as first:
-        # no more are encoded then, but for one that the other worker has begun
+        # no more blocks are encoded then, except one that the other worker has started
         wait_for(lambda: len(list(notes.glob("block-*.json"))) >= 3, first)
         first.send_signal(signal.SIGKILL)
     before = {text for path in place.glob("encoded-*") for text in path.read_text().split("\n")}
@@ -418,32 +419,32 @@ def test_a_killed_command_goes_on(running: str, place: Path, request: pytest.Fix
     known = set(place.glob("encoded-*"))
     done = subprocess.run(command(model, "corpus", *options, "--json"), text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["texts"] == 100 and told["size"] == 3 and told["resumed"] >= 45 - 5  # the last block has 10
-    expect_whole(place / "out.lance", texts)
+    result = json.loads(done.stdout)
+    assert result["texts"] == 100 and result["size"] == 3 and result["resumed"] >= 45 - 5  # the last block has 10
+    check_table(place / "out.lance", texts)
     after = {text for path in set(place.glob("encoded-*")) - known for text in path.read_text().split("\n")}
-    assert len(after) == 100 - told["resumed"]
+    assert len(after) == 100 - result["resumed"]
     assert before | after == set(texts)
 
 
 @pytest.mark.full
 @pytest.mark.usefixtures("running")
-def test_a_real_model_gives_what_one_process_gives(
+def test_real_model_matches_the_local_engine(
     tiny_folder: Callable[[str], Path], sample_world: Callable[[int], Path], tmp_path: Path
 ) -> None:
     model, source = str(tiny_folder("bert")), sample_world(40)
     options: dict[str, Any] = {"normalise": True, "max_length": 12}
-    told = embed_on_ray(
+    result = embed_on_ray(
         model, str(source), str(tmp_path / "out.lance"), speakers=["user"], workers=2, block_rows=100, **options
     )
     embed(load_model(model), read_texts(source, speakers=["user"]), tmp_path / "out.parquet", **options)
-    wanted = pq.read_table(tmp_path / "out.parquet")
+    expected_rows = pq.read_table(tmp_path / "out.parquet")
     found = lancedb.connect(tmp_path).open_table("out")
-    assert found.count_rows() == told.texts == len(wanted)
+    assert found.count_rows() == result.texts == len(expected_rows)
     rows = found.to_arrow()
     columns = ["dialogue", "turn", "speaker", "text"]
-    assert rows.select(columns).to_pylist() == wanted.select(columns).to_pylist()
-    vectors = [np.stack(table["vector"].to_numpy()) for table in (rows, wanted)]
+    assert rows.select(columns).to_pylist() == expected_rows.select(columns).to_pylist()
+    vectors = [np.stack(table["vector"].to_numpy()) for table in (rows, expected_rows)]
     np.testing.assert_allclose(*vectors, atol=1e-5)
     nearest = found.search(vectors[0][3]).limit(1).to_list()
     assert nearest[0]["text"] == rows["text"][3].as_py()
@@ -451,36 +452,36 @@ def test_a_real_model_gives_what_one_process_gives(
 
 @pytest.mark.full
 @pytest.mark.usefixtures("running")
-def test_what_a_worker_meets_is_told(place: Path, request: pytest.FixtureRequest) -> None:
+def test_errors_of_a_worker(place: Path, request: pytest.FixtureRequest) -> None:
     table = pa.table({"text": [*(f"text {number}" for number in range(30)), None]})
     pq.write_table(table, "in.parquet", row_group_size=25)
-    with pytest.raises(
-        EmbeddingError, match=r"in.parquet, row group 1, row 5 of it \(from 0\): 'text' holds no text but nothing"
-    ):
+    with pytest.raises(EmbeddingError, match=r"in.parquet, row group 1, row 5 of it \(from 0\): 'text' is null"):
         embed_on_ray(f"{request.node.name}:letters", "in.parquet", "out.lance", workers=1, block_rows=10)
-    with pytest.raises(EmbeddingError, match="belongs to a Ray cluster already"):
+    with pytest.raises(EmbeddingError, match="already belongs to a Ray cluster"):
         embed_on_ray(f"{request.node.name}:letters", "in.parquet", "out.lance", block_rows=10, address="127.0.0.1:1")
 
 
-def test_a_worker_encodes_nothing_twice_and_no_other_model(place: Path, request: pytest.FixtureRequest) -> None:
+def test_worker_skips_finished_blocks_and_checks_the_model(place: Path, request: pytest.FixtureRequest) -> None:
     numbered(place / "corpus", 30)
-    corpus = read_groups("corpus")
-    schema = corpus.records.schema.append(pa.field("row", pa.int64())).append(
+    corpus = open_corpus("corpus")
+    schema = corpus.reader.schema.append(pa.field("row", pa.int64())).append(
         pa.field("vector", pa.list_(pa.float32(), 3))
     )
-    task = cluster.Task(
+    task = ray_embedding.EmbeddingTask(
         f"{request.node.name}:letters", False, str(place), corpus, str(place / "out.lance"), schema, RUN
     )
-    worker = cluster._Worker(task)
+    worker = ray_embedding._Worker(task)
     assert worker({"item": np.array([4])}) == {"block": [4]}
     worker._encoder.encode = None  # type: ignore[method-assign,assignment]
-    assert worker({"item": np.array([4])}) == {"block": [4]}  # killed after its note, before it could say so
-    other = cluster.Task(*(getattr(task, name) for name in cluster.Task.__slots__[:-1]), {**RUN, "model": "other"})
-    with pytest.raises(EmbeddingError, match=r"is another model on .* than where the command was given"):
-        cluster._Worker(other)({"item": np.array([0])})
+    assert worker({"item": np.array([4])}) == {"block": [4]}  # killed after its record, before it could report
+    other = ray_embedding.EmbeddingTask(
+        *(getattr(task, name) for name in ray_embedding.EmbeddingTask.__slots__[:-1]), {**RUN, "model": "other"}
+    )
+    with pytest.raises(EmbeddingError, match=r"is not the model of the machine"):
+        ray_embedding._Worker(other)({"item": np.array([0])})
 
 
-# ---- as a user runs it
+# ---- the command
 
 
 @pytest.mark.parametrize(
@@ -493,7 +494,7 @@ def test_a_worker_encodes_nothing_twice_and_no_other_model(place: Path, request:
         (["in.parquet", "--engine", "spark", "--out", "x.lance"], 2, "spark"),
     ],
 )
-def test_bad_input(
+def test_command_errors(
     arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -505,24 +506,24 @@ def test_bad_input(
     assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
 
 
-def test_a_cluster_that_does_not_answer_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_cluster_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with (
         pytest.raises(EmbeddingError, match=r"there is no Ray cluster at 127\.0\.0\.1:1: "),
-        cluster._cluster("127.0.0.1:1", None),
+        ray_embedding._cluster("127.0.0.1:1", None),
     ):
         pass
 
 
-def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray.data", None)
     with pytest.raises(EmbeddingError, match=r"ray.data is not installed: pip install 'turnwise\[scale\]'"):
         embed_on_ray("minilm", "in.parquet", str(tmp_path / "x.lance"))
 
 
 @pytest.mark.full
-def test_workers_and_commands_killed_again_and_again(place: Path, request: pytest.FixtureRequest) -> None:
-    """A cluster of the command's own; each command is killed, and workers all the while, until one is through."""
+def test_repeated_kills_of_workers_and_commands(place: Path, request: pytest.FixtureRequest) -> None:
+    """On a temporary cluster: commands and workers are killed until one command completes."""
     psutil = pytest.importorskip("psutil")
     texts = numbered(place / "corpus", 1_500)
     generator = np.random.default_rng(0)
@@ -554,4 +555,4 @@ def test_workers_and_commands_killed_again_and_again(place: Path, request: pytes
                 assert process.returncode == 0, errors
                 resumed = json.loads(out)["resumed"]
     assert resumed
-    expect_whole(place / "out.lance", texts)
+    check_table(place / "out.lance", texts)

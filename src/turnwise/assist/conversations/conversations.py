@@ -1,7 +1,7 @@
 """Whole conversations in a vector table, one vector each: search for similar ones, and clusters.
 
-The turn statistics (see `vectors`) are computed from the first corpus that is indexed and stored with it. Later additions
-and queries use the same statistics, so that all vectors are comparable.
+The turn statistics (see `vectors`) are computed from the first corpus that is indexed and stored with it. Later
+additions and queries use the same statistics, so that all vectors are comparable.
 """
 
 import json
@@ -172,7 +172,9 @@ class Conversations:
             TableError: if the database cannot be written.
         """
         if isinstance(corpus, Iterator):
-            raise ConversationsError("the corpus is read twice, which an iterator does not allow: give a store or a list")
+            raise ConversationsError(
+                "the corpus is read twice, and an iterator can be read once: give a store or a list"
+            )
         before = len(self)
         if self._statistics is None:
             self._compute_statistics(corpus, total, progress)
@@ -252,7 +254,9 @@ class Conversations:
             raise ConversationsError(f"{self._table.uri} has no dialogue {name!r}")
         if len(rows) > 1:
             sources = ", ".join(sorted(str(row["source"]) for row in rows))
-            raise ConversationsError(f"{self._table.uri} has several dialogues {name!r}: give one of the sources {sources}")
+            raise ConversationsError(
+                f"{self._table.uri} has several dialogues {name!r}: give one of the sources {sources}"
+            )
         (row,) = rows
         return Dialogue(name, _stored_turns(row), row["source"], row["split"])
 
@@ -294,7 +298,9 @@ class Conversations:
             rows = rows.take(np.argsort(np.array(rows[KEY].to_pylist()), kind="stable"))
             vectors = as_matrix(rows[VECTOR])
             labels = cluster(vectors, least=least, method=method, seed=seed, progress=progress)
-            texts = [_user_texts(*row) for row in zip(rows["speakers"].to_pylist(), rows["texts"].to_pylist(), strict=True)]
+            texts = [
+                _user_texts(*row) for row in zip(rows["speakers"].to_pylist(), rows["texts"].to_pylist(), strict=True)
+            ]
             names = rows["dialogue"].to_pylist()
             clusters = [
                 ConversationCluster(
@@ -310,7 +316,7 @@ class Conversations:
     def _check_not_empty(self) -> None:
         if not len(self):
             raise ConversationsError(
-                f"{self._table.uri} has no conversations: index a store first, `turnwise conversations index STORE --out …`"
+                f"{self._table.uri} has no conversations: index a store, `turnwise conversations index STORE --out …`"
             )
 
     # ---- writing

@@ -1,10 +1,11 @@
 """The vector of a whole conversation: what is said in it and by whom, relative to what is common in the corpus.
 
-For each role, user and system, it takes the mean of the vectors of its turns, minus the mean turn of the corpus, weighted
-by inverse frequency. So "Thank you, goodbye." counts little, and a system that speaks three times as much as the user does
-not drown out what the user wants. The vector is the sum of the two means, concatenated with half of their difference, and
-normalised: conversations are similar if they are about the same, more so if the same side says it. A role whose turns are
-about one thing has a longer mean than one whose turns point everywhere, and weighs more.
+For each role, user and system, it takes the mean of the vectors of its turns, minus the mean turn of the corpus,
+weighted by inverse frequency. So "Thank you, goodbye." counts little, and a system that speaks three times as much as
+the user does not drown out what the user wants. The vector is the sum of the two means, concatenated with half of their
+difference, and
+normalised: conversations are similar if they are about the same, more so if the same side says it. A role whose turns
+    are about one thing has a longer mean than one whose turns point everywhere, and weighs more.
 """
 
 import random
@@ -42,7 +43,7 @@ class TurnStatistics:
     mean: Vectors | float = 0.0
 
     def weights(self, turns: Sequence[Turn]) -> npt.NDArray[np.float64]:
-        """Return the weight of each turn: 1 / (1 + log10 f) for a text of frequency f, so 0.5 for one that occurs ten times."""
+        """Return the weight of each turn: 1 / (1 + log10 f) for a text of frequency f."""
         frequencies = np.array([self.counts.get(same_text(turn.text), 1) for turn in turns])
         weights: npt.NDArray[np.float64] = 1 / (1 + np.log10(frequencies))
         return weights

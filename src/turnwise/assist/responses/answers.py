@@ -60,9 +60,9 @@ def read_answers(path: Path) -> list[Answer]:
     """Read canned answers from a file.
 
     Args:
-        path: a .txt file with one answer per line (blank lines are skipped); or a .csv, .tsv, .jsonl or .parquet file with
-            a field `text` and optionally `after` (a text; in .jsonl and .parquet also a list of turns), `source`, `split` and
-            `intent`.
+        path: a .txt file with one answer per line (blank lines are skipped); or a .csv, .tsv, .jsonl or .parquet file
+            with a field `text` and optionally `after` (a text; in .jsonl and .parquet also a list of turns), `source`,
+            `split` and `intent`.
 
     Raises:
         TableFileError: if the file cannot be read.
@@ -114,14 +114,14 @@ class AnswerRow:
 
 
 def situation_of(conversation: Sequence[Turn], turns: int) -> tuple[Said, ...]:
-    """Return the encoder's inputs for a conversation: its newest turn, and the newest `turns` together if there are several."""
+    """Return the encoder's inputs for a conversation: its newest turn, and its newest `turns` turns together."""
     # Without labels, which the encoder does not read: equal situations must compare equal.
     newest = tuple(Turn(turn.speaker, turn.text) for turn in conversation[-turns:])
     return (newest,) if len(newest) == 1 else (newest[-1:], newest)
 
 
 def turn_answers(dialogue: Dialogue, speakers: frozenset[str], turns: int) -> Iterator[AnswerRow]:
-    """Yield the turns of some speakers with the situation before each; the first turn of a dialogue is its own situation."""
+    """Yield the turns of some speakers with the situation before each; a dialogue's first turn is its own."""
     for position, turn in enumerate(dialogue.turns):
         if turn.speaker in speakers:
             yield AnswerRow(
@@ -172,7 +172,9 @@ def answer_columns(size: int) -> pa.Schema:
                 for name, python_type in FILTER_TYPES.items()
             ),
             pa.field("same", pa.int64(), nullable=False),  # equal for equivalent texts, to count them
-            pa.field("answer", pa.list_(pa.float16(), size), nullable=False),  # half precision suffices to find duplicates
+            pa.field(
+                "answer", pa.list_(pa.float16(), size), nullable=False
+            ),  # half precision suffices to find duplicates
         ]
     )
 

@@ -1,8 +1,8 @@
 """Response suggestion from a vector table of agent turns and canned answers.
 
-An answer is found by the situation that it answered: its vector is the sum of two, that of the turn before it and that of
-the few turns before it together, and the situations most similar to the current one are searched. An answer without a
-situation (a canned one, or the first turn of a dialogue) is found by its own vector. The answer's vector is stored as
+An answer is found by the situation that it answered: its vector is the sum of two, that of the turn before it and that
+of the few turns before it together, and the situations most similar to the current one are searched. An answer without
+a situation (a canned one, or the first turn of a dialogue) is found by its own vector. The answer's vector is stored as
 well: answers that say the same are folded into one.
 """
 
@@ -189,7 +189,9 @@ class Responder:
             TableError: if the table cannot be written.
         """
         if not speakers or isinstance(speakers, str):
-            raise ResponderError("speakers must be a list of the speakers whose turns may be suggested, such as ['system']")
+            raise ResponderError(
+                "speakers must be a list of the speakers whose turns may be suggested, such as ['system']"
+            )
         dialogues, given, added = 0, 0, 0
         for dialogues, rows in self._batches(corpus, frozenset(speakers)):
             given, added = given + len(rows), added + self._add(rows)
@@ -282,7 +284,8 @@ class Responder:
             conversation: so far, newest turn last.
             top: suggestions to return at most.
             k: distinct answers that are retrieved, and read by the re-ranker.
-            where: a filter, as in `VectorTable.search`, on `speaker`, `dialogue`, `turn`, `source`, `split`, `intent`, `text`.
+            where: a filter, as in `VectorTable.search`, on `speaker`, `dialogue`, `turn`, `source`, `split`, `intent`,
+                `text`.
             vectors: of `inputs(conversation)` (inputs, size), if the caller has them.
 
         Raises:
@@ -354,7 +357,10 @@ def rank_answers(
             rerank=None if probabilities is None else float(probabilities[head]),
             count=int(frequencies[head]),
             folded=tuple(folded[head]),
-            **{name: candidates[head].values[name] for name in ("text", "dialogue", "turn", "speaker", "source", "split")},
+            **{
+                name: candidates[head].values[name]
+                for name in ("text", "dialogue", "turn", "speaker", "source", "split")
+            },
         )
         for head in heads[:top]
     ]

@@ -1,8 +1,8 @@
 """Response selection in two stages, in memory: an encoder retrieves candidates, a re-ranker orders them.
 
-An encoder compares vectors: responses are encoded once, and a conversation costs one forward pass. A re-ranker reads the
-conversation and a response together, which is more accurate and costs a pass per response. So k responses are retrieved by
-cosine similarity, and only those are re-ranked.
+An encoder compares vectors: responses are encoded once, and a conversation costs one forward pass. A re-ranker reads
+the conversation and a response together, which is more accurate and costs a pass per response. So k responses are
+retrieved by cosine similarity, and only those are re-ranked.
 """
 
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ class Selector:
 
     @property
     def responses(self) -> Sequence[str]:
-        """The distinct responses in the order in which they were given: `retrieve_all` returns positions in this list."""
+        """The distinct responses in the given order: `retrieve_all` returns positions in this list."""
         return self._responses
 
     def index(self, responses: Sequence[str], *, progress: Progress = silent) -> None:

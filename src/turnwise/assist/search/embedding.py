@@ -21,8 +21,8 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json, sync, write_whole
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
-from turnwise.corpus.text_sources import Item, Row, Texts
-from turnwise.models.loading import Judged
+from turnwise.corpus.text_sources import Row, Texts
+from turnwise.models.loading import ModelUnderTest
 from turnwise.version import __version__
 
 #: Output formats.
@@ -55,7 +55,7 @@ class EmbeddingResult:
     resumed: int
 
 
-def get_encoder(model: Judged) -> SupportsEncode:
+def get_encoder(model: ModelUnderTest) -> SupportsEncode:
     """Return a model's encoder; raise `EmbeddingError` if it has none."""
     if model.encoder is None:
         raise EmbeddingError(f"{model.name} is a re-ranker, which has no vectors: name an encoder")
@@ -63,7 +63,7 @@ def get_encoder(model: Judged) -> SupportsEncode:
 
 
 def encode_distinct(
-    encoder: SupportsEncode, items: Sequence[Item], normalise: bool | None, max_length: int | None
+    encoder: SupportsEncode, items: Sequence[Any], normalise: bool | None, max_length: int | None
 ) -> Vectors:
     """Return the vectors of items, encoding repeated ones once."""
     rows = {item: row for row, item in enumerate(dict.fromkeys(items))}
@@ -72,7 +72,7 @@ def encode_distinct(
 
 
 def embed(
-    model: Judged,
+    model: ModelUnderTest,
     texts: Texts,
     out: Path,
     *,

@@ -161,8 +161,8 @@ class LanceWriter:
         if changed:
             before = f" (before: --block-rows {stored.get('block_rows')})" if _SETTINGS["block_rows"] in changed else ""
             raise EmbeddingError(
-                f"{self.uri} {state} with another {', '.join(changed)}{before}: repeat the same command, choose another "
-                "path, or remove it"
+                f"{self.uri} {state} with another {', '.join(changed)}{before}: repeat the same command, "
+                "choose another path, or remove it"
             )
         if self.run["model"] is None:
             raise EmbeddingError(

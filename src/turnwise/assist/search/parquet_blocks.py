@@ -1,7 +1,7 @@
 """A corpus in Parquet files as numbered blocks of texts, for workers of a cluster.
 
-The layout is read from the files' footers alone. A block is a fixed range of texts: whoever reads it, and whenever, gets
-the same texts.
+The layout is read from the files' footers alone. A block is a fixed range of texts: whoever reads it, and whenever,
+gets the same texts.
 """
 
 import bisect
@@ -79,6 +79,7 @@ class TableReader:
     batch_rows: int = 4_096
 
     def count(self, batch: pa.RecordBatch) -> int:
+        """Return the number of texts in a batch."""
         return int(batch.num_rows)
 
     def read(self, batch: pa.RecordBatch, first: int, last: int, location: Callable[[int], str]) -> TextBatch:
@@ -101,13 +102,16 @@ class TurnReader:
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of a turn."""
         return TURNS
 
     def count(self, batch: pa.RecordBatch) -> int:
+        """Return the number of turns in a batch."""
         offsets = batch.column("texts").offsets
         return int(offsets[-1].as_py() - offsets[0].as_py())
 
     def read(self, batch: pa.RecordBatch, first: int, last: int, location: Callable[[int], str]) -> TextBatch:
+        """Return the selected turns of the range."""
         items: list[Item] = []
         rows = []
         offsets = []
@@ -210,7 +214,9 @@ def _find_files(source: str) -> tuple[fs.FileSystem, list[str], str]:
             raise EmbeddingError(f"{source} does not exist")
         if info.is_file:
             if not path.lower().endswith(".parquet"):
-                raise EmbeddingError(f"{source} is not a .parquet file: `--engine ray` reads only Parquet files and stores")
+                raise EmbeddingError(
+                    f"{source} is not a .parquet file: `--engine ray` reads only Parquet files and stores"
+                )
             return filesystem, [path], path
         files = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
     except (OSError, pa.ArrowException) as error:
@@ -227,7 +233,7 @@ def _is_data(name: str) -> bool:
 
 
 def _read_footer(filesystem: fs.FileSystem, path: str, leaf: str | None) -> tuple[list[RowGroup], pa.Schema, str]:
-    """Return a file's row groups, schema and digest; texts are the values of the column `leaf`, or the rows if it is None."""
+    """Return a file's row groups, schema and digest; texts are the values of column `leaf`, or the rows if None."""
     try:
         with filesystem.open_input_file(path) as file:
             size = file.size()
@@ -348,4 +354,6 @@ class TextBlocks:
                         return
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
             raise EmbeddingError(f"{group.path}, row group {group.number} cannot be read: {error}") from error
-        raise EmbeddingError(f"{group.path} has changed: row group {group.number} had {group.texts:,} texts. Start again")
+        raise EmbeddingError(
+            f"{group.path} has changed: row group {group.number} had {group.texts:,} texts. Start again"
+        )

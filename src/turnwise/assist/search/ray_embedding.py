@@ -1,7 +1,7 @@
 """Bulk embedding by the workers of a Ray cluster: Parquet files in, a Lance table out, block by block.
 
-Ray Data hands blocks to a pool of actors, each with its own encoder; it replaces a killed actor and repeats its block. What
-a block is and when it is finished does not depend on Ray: see `parquet_blocks` and `lance_writer`.
+Ray Data hands blocks to a pool of actors, each with its own encoder; it replaces a killed actor and repeats its block.
+What a block is and when it is finished does not depend on Ray: see `parquet_blocks` and `lance_writer`.
 """
 
 import logging
@@ -25,12 +25,13 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
 from turnwise.models.loading import load_model
+from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 from turnwise.version import __version__
 
 #: Texts per block: at most so many are encoded again when a worker is lost.
 BLOCK_ROWS = 16_384
 
-#: Environment variables that are set before Ray is imported: no usage statistics, and no messages that we report ourselves.
+#: Environment variables that are set before Ray is imported: no usage statistics, no duplicate messages.
 _RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DATA_LOG_LEVEL": "CRITICAL", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 
 #: Bytes of the object store of a local cluster: only block numbers go through it.
@@ -160,7 +161,7 @@ class _Worker:
         return get_encoder(model)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[int]]:
-        """Encode the block that a batch of one names, unless a worker finished it and was killed before it could report."""
+        """Encode the block in a batch of one, unless a worker finished it and was killed before it could report."""
         (block,) = (int(number) for number in batch["item"])
         if not self._writer.is_finished(block):
             self._writer.write(block, self._encode(block))
@@ -204,8 +205,8 @@ def _encode_blocks(task: EmbeddingTask, blocks: list[int], workers: int | None) 
             if isinstance(error.cause, TurnwiseError):
                 raise EmbeddingError(f"{error.cause}. Finished blocks are kept") from None
             raise EmbeddingError(
-                f"a worker failed ({type(error.cause).__name__}: {error.cause}): finished blocks are kept, so fix the cause and "
-                "repeat the command"
+                f"a worker failed ({type(error.cause).__name__}: {error.cause}): finished blocks are kept, "
+                "so fix the cause and repeat the command"
             ) from error
         except ray.exceptions.RayError as error:
             raise EmbeddingError(
@@ -215,7 +216,7 @@ def _encode_blocks(task: EmbeddingTask, blocks: list[int], workers: int | None) 
 
 @contextmanager
 def _cluster(address: str | None, workers: int | None) -> Iterator[None]:
-    """Connect to the cluster at an address, or start one on this machine; use the one that this process already belongs to."""
+    """Use the cluster that this process belongs to, else connect to the one at an address, else start one."""
     import ray
 
     if ray.is_initialized():

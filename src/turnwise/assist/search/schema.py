@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.types import SupportsEncode
+from turnwise.models.identity import EncoderIdentity
 
 #: The columns that every table has.
 KEY, VECTOR = "key", "vector"
@@ -17,11 +18,7 @@ KEY, VECTOR = "key", "vector"
 #: Schema metadata: the caller's settings, and a vector that identifies the encoder.
 SETTINGS, _PROBE = b"turnwise", b"turnwise-probe"
 
-#: Two encoders are the same if their vectors of this text have this cosine similarity: exporting or rounding changes less.
-_PROBE_TEXT = "The quick brown fox asks whether the 7:30 train to the lazy dog's house is late."
-_SAME = 0.98
-
-#: Values by column, a list for alternatives, None for rows without a value; or an SQL expression, which is used as it is.
+#: Values by column (a list for alternatives, None for rows without a value), or an SQL expression.
 Filter = str | Mapping[str, Any]
 
 _TYPE_NAMES = {str: "a string", int: "an integer", bool: "true or false"}
@@ -38,7 +35,9 @@ class FilterError(TurnwiseError):
     """A filter does not fit a table; the message says why and what to do."""
 
 
-def make_schema(size: int, columns: pa.Schema, settings: Mapping[str, str], encoder: SupportsEncode | None) -> pa.Schema:
+def make_schema(
+    size: int, columns: pa.Schema, settings: Mapping[str, str], encoder: SupportsEncode | None
+) -> pa.Schema:
     """Return the schema of a table.
 
     Args:
@@ -50,12 +49,19 @@ def make_schema(size: int, columns: pa.Schema, settings: Mapping[str, str], enco
     # LanceDB retries one of two concurrent insertions of the same key if it knows the primary key.
     key = pa.field(KEY, pa.string(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"})
     vector = pa.field(VECTOR, pa.list_(pa.float32(), size), nullable=False)
-    probe = [] if encoder is None else encoder.encode([_PROBE_TEXT], normalise=True)[0].tolist()
-    return pa.schema([key, vector, *columns], metadata={SETTINGS: json.dumps(dict(settings)), _PROBE: json.dumps(probe)})
+    probe = [] if encoder is None else EncoderIdentity.of(encoder).to_json()
+    return pa.schema(
+        [key, vector, *columns], metadata={SETTINGS: json.dumps(dict(settings)), _PROBE: json.dumps(probe)}
+    )
 
 
 def check_schema(actual: pa.Schema, expected: pa.Schema, table: str) -> None:
-    """Raise `TableError` if an existing table has other columns, settings or another encoder than expected."""
+    """Check that an existing table has the expected columns, settings and encoder.
+
+    Raises:
+        TableError: if its columns or settings differ.
+        EncoderMismatchError: if its vectors come from another encoder.
+    """
     for field in expected:
         if field.name not in actual.names:
             raise TableError(
@@ -64,20 +70,18 @@ def check_schema(actual: pa.Schema, expected: pa.Schema, table: str) -> None:
         if actual.field(field.name).type != field.type:
             raise TableError(
                 f"{table}: column {field.name!r} has type {actual.field(field.name).type}, expected {field.type}: "
-                "it was written with another model or version; choose another folder, or remove this one and index again"
+                "it was written with another model or version; choose another folder, or remove it and index again"
             )
     stored, requested = (json.loads((schema.metadata or {}).get(SETTINGS, b"{}")) for schema in (actual, expected))
     for name, value in requested.items():
         if stored.get(name) != value:
             raise TableError(
-                f"{table} was written with {name} {stored.get(name)!r}, not {value!r}: use that value, choose another folder, "
-                "or remove this one and index again"
+                f"{table} was written with {name} {stored.get(name)!r}, not {value!r}: use that value, "
+                "choose another folder, or remove it and index again"
             )
     probes = [json.loads((schema.metadata or {}).get(_PROBE, b"[]")) for schema in (actual, expected)]
-    if all(probes) and (len(probes[0]) != len(probes[1]) or np.dot(*probes) < _SAME):
-        raise TableError(
-            f"{table} was written with another encoder: load that one, choose another folder, or remove this one and index again"
-        )
+    if all(probes):
+        EncoderIdentity.from_json(probes[0]).check(EncoderIdentity.from_json(probes[1]), table)
 
 
 def normalise(vectors: Vectors, size: int) -> Vectors:

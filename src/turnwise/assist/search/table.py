@@ -1,8 +1,8 @@
 """A table of vectors with keys and other columns, stored by LanceDB in a folder or on object storage.
 
 A key is in a table once, however often it is added. When `add` returns, its rows are committed and on disk; an addition
-that is killed is there completely or not at all, and can be repeated. Up to `EXACT_UP_TO` rows a search compares the query
-with every vector; above, it uses an index whose recall was measured (see `index`).
+that is killed is there completely or not at all, and can be repeated. Up to `EXACT_UP_TO` rows a search compares the
+query with every vector; above, it uses an index whose recall was measured (see `index`).
 """
 
 import json
@@ -206,7 +206,9 @@ class VectorTable:
         lengths = {name: len(values) for name, values in columns.items()} | {VECTOR: len(vectors)}
         for name, length in lengths.items():
             if length != len(keys):
-                raise TableError(f"there are {len(keys):,} keys, but {length:,} values of {name}: give one for each key")
+                raise TableError(
+                    f"there are {len(keys):,} keys, but {length:,} values of {name}: give one for each key"
+                )
         schema = self._table.schema
         first = list({key: row for row, key in reversed([*enumerate(keys)])}.values())[::-1]
         unit = normalise(vectors, self.size)[first]

@@ -1,0 +1,319 @@
+"""Whole conversations: their vectors, similarity search, clusters, and resumable indexing."""
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers.made_up_dialogues import SIZE, Words, dialogues, topic
+from turnwise.assist.conversations import conversations as module
+from turnwise.assist.conversations import vectors as conversation_vectors
+from turnwise.assist.conversations.conversations import Conversations, ConversationsError
+from turnwise.assist.conversations.vectors import TurnStatistics, TurnStatisticsBuilder, conversation_vector
+from turnwise.assist.search.schema import FilterError
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
+from turnwise.models.identity import EncoderMismatchError
+
+
+@pytest.fixture
+def conversations(tmp_path: Path) -> Conversations:
+    found = Conversations.open(tmp_path / "table", Words())
+    found.index(dialogues(45))
+    return found
+
+
+# ---- the vector
+
+
+SPEAKERS = st.sampled_from([USER, SYSTEM, "speaker_1", "speaker_2"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(SPEAKERS, st.sampled_from("abcdef")), min_size=1, max_size=8),
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(2, 900)),
+)
+def test_vector_matches_a_restatement(pairs: list[tuple[str, str]], counts: dict[str, int]) -> None:
+    turns = [Turn(*each) for each in pairs]
+    vectors = Words().encode([turn.text for turn in turns])
+    centre = np.random.default_rng(0).normal(size=SIZE).astype(np.float32) / 20
+    means = []
+    for role in (USER, SYSTEM):
+        total, weights = np.zeros(SIZE), 0.0
+        for turn, vector in zip(turns, vectors, strict=True):
+            if turn.speaker == role or turn.speaker.startswith("speaker_"):
+                weight = 1 / (1 + np.log10(counts.get(turn.text, 1)))
+                total, weights = total + weight * (vector - centre), weights + weight
+        means.append(total / weights if weights else total)
+    expected = np.concatenate([means[0] + means[1], (means[0] - means[1]) / 2])
+    found = conversation_vector(turns, vectors, TurnStatistics(counts, centre))
+    assert found.dtype == np.float32 and np.linalg.norm(found) == pytest.approx(1, abs=1e-5)
+    np.testing.assert_allclose(found, expected / np.linalg.norm(expected), atol=1e-5)
+
+
+def test_weights_decrease_with_frequency() -> None:
+    weights = TurnStatistics({"b": 2, "c": 10, "d": 1000}).weights(
+        [Turn(USER, text) for text in ("a", " B ", "c", "d")]
+    )
+    assert (np.diff(weights) < 0).all() and weights[[0, 2, 3]] == pytest.approx([1, 1 / 2, 1 / 4])
+
+
+def test_statistics_count_equal_texts_and_compute_the_mean() -> None:
+    builder = TurnStatisticsBuilder()
+    for turns in [[Turn(USER, "Yes "), Turn(SYSTEM, "yes"), Turn(USER, "no")], [Turn(USER, "YES")]]:
+        builder.add(turns)
+    assert [turn.text for turn in builder.sample] == ["Yes ", "yes", "no", "YES"]
+    statistics = builder.build(np.eye(4, dtype=np.float32))
+    assert statistics.counts == {"yes": 3}
+    np.testing.assert_allclose(statistics.mean, np.full(4, 1 / 14), atol=1e-6)  # as if ten turns more were zero
+
+
+def test_sample_covers_a_large_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation_vectors, "SAMPLE", 100)
+    builder = TurnStatisticsBuilder()
+    for number in range(1000):
+        builder.add([Turn(USER, str(number))])
+    drawn = [int(turn.text) for turn in builder.sample]
+    assert len(set(drawn)) == 100 and 400 < np.mean(drawn) < 600
+
+
+def test_content_weighs_more_than_speaker() -> None:
+    encoder = Words()
+
+    def vector(*pairs: tuple[str, str]) -> np.ndarray:
+        return conversation_vector(
+            [Turn(*each) for each in pairs], encoder.encode([text for _, text in pairs]), TurnStatistics()
+        )
+
+    boats, gardens = "mast sail", "rose hedge"
+    asked = vector((USER, boats), (SYSTEM, gardens))
+    swapped = vector((SYSTEM, boats), (USER, gardens))
+    other = vector((USER, "dial chime"), (SYSTEM, "pendulum hour"))
+    assert asked @ other < asked @ swapped < 0.99
+    alone = vector((USER, boats))  # the other side is silent
+    assert asked @ alone > swapped @ alone > other @ alone
+    np.testing.assert_allclose(vector(("speaker_1", boats)), vector((USER, boats), (SYSTEM, boats)), atol=1e-6)
+
+
+# ---- similar conversations
+
+
+def test_nearest_conversations_share_the_topic(conversations: Conversations) -> None:
+    shares = []
+    for each in dialogues(45):
+        found = conversations.similar(each, top=5)
+        assert len(found) == 5 and each.id not in {one.dialogue for one in found}
+        assert [one.similarity for one in found] == sorted((one.similarity for one in found), reverse=True)
+        shares.append(np.mean([topic(one.dialogue) == topic(each.id) for one in found]))
+    assert np.mean(shares) > 0.75  # a third by chance
+
+
+def test_weights_help_with_frequent_texts() -> None:
+    corpus, encoder = dialogues(90, seed=3), Words()
+
+    def share(statistics: TurnStatistics) -> float:
+        vectors = np.stack(
+            [
+                conversation_vector(each.turns, encoder.encode([turn.text for turn in each.turns]), statistics)
+                for each in corpus
+            ]
+        )
+        cosines = vectors @ vectors.T
+        np.fill_diagonal(cosines, -1)
+        near = np.argsort(-cosines, axis=1)[:, :5]
+        return float(
+            np.mean(
+                [
+                    [topic(corpus[row].id) == topic(each.id) for row in rows]
+                    for each, rows in zip(corpus, near, strict=True)
+                ]
+            )
+        )
+
+    builder = TurnStatisticsBuilder()
+    for each in corpus:
+        builder.add(each.turns)
+    statistics = builder.build(encoder.encode([turn.text for turn in builder.sample]))
+    plain, weighted = share(TurnStatistics()), share(TurnStatistics(statistics.counts))
+    assert weighted > plain + 0.05 and share(statistics) > plain + 0.05
+
+
+def test_result_contains_the_whole_conversation(conversations: Conversations) -> None:
+    corpus = {each.id: each for each in dialogues(45)}
+    (found,) = conversations.similar(corpus["boats 0"].turns, top=1)
+    assert found.dialogue == "boats 0" and found.similarity == pytest.approx(1, abs=1e-5)
+    assert (found.turns, found.source, found.split) == (corpus["boats 0"].turns, "made up", "test")
+    assert conversations.dialogue("boats 0") == corpus["boats 0"]
+
+
+def test_filters(conversations: Conversations) -> None:
+    asked = ["about mast rope"]
+    assert {each.split for each in conversations.similar(asked, top=9, where={"split": "train"})} == {"train"}
+    assert conversations.similar(asked, where={"source": "it's; DROP TABLE"}) == []
+    with pytest.raises(FilterError, match="no column 'size'"):
+        conversations.similar(asked, where={"size": 3})
+
+
+def test_precomputed_vectors(conversations: Conversations) -> None:
+    query = [Turn(USER, "mast sail"), Turn(SYSTEM, "deck")]
+    given = conversations.encoder.encode(conversations.inputs(query), normalise=True)
+    vector = conversations.vector(query, vectors=given)
+    np.testing.assert_array_equal(vector, conversations.vector(query))
+    assert conversations.similar(query, vector=vector) == conversations.similar(query)
+
+
+def test_speakers_of_bare_texts_alternate(conversations: Conversations) -> None:
+    turns = [Turn(USER, "hello there"), Turn(SYSTEM, "we have rope"), Turn(USER, "about sail")]
+    np.testing.assert_array_equal(conversations.vector([turn.text for turn in turns]), conversations.vector(turns))
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ([], "a turn at least"),
+        ("hello", r"\[text\]"),
+        (["  "], "at least one word"),
+        ([3], "not int"),
+        ([None, "x"], "not NoneType"),
+    ],
+)
+def test_invalid_conversations(conversations: Conversations, query: Any, message: str) -> None:
+    with pytest.raises(ConversationsError, match=message):
+        conversations.similar(query)
+
+
+def test_invalid_arguments(conversations: Conversations, tmp_path: Path) -> None:
+    with pytest.raises(ConversationsError, match="top must be at least 1"):
+        conversations.similar(["x"], top=0)
+    with pytest.raises(ConversationsError, match="no dialogue 'nobody'"):
+        conversations.dialogue("nobody")
+    conversations.index(dialogues(3, source="elsewhere"))
+    with pytest.raises(ConversationsError, match="sources elsewhere, made up"):
+        conversations.dialogue("boats 0")
+    assert conversations.dialogue("boats 0", "elsewhere").source == "elsewhere"
+    empty = Conversations.open(tmp_path / "empty", Words())
+    for act in (empty.clusters, lambda: empty.similar(["x"])):
+        with pytest.raises(ConversationsError, match="has no conversations"):
+            act()
+
+
+# ---- indexing
+
+
+def test_indexing_again_adds_nothing_and_encodes_nothing(conversations: Conversations, tmp_path: Path) -> None:
+    encoder = Words()
+    again = Conversations.open(tmp_path / "table", encoder)
+    before = encoder.encoded
+    told: list[tuple[str, int, int | None]] = []
+    done = again.index(
+        dialogues(45), total=45, progress=lambda what, done, total=None: told.append((what, done, total))
+    )
+    assert (done.read, done.added, done.dialogues) == (45, 0, 45) and encoder.encoded == before
+    assert ("indexing conversations", 45, 45) in told
+    assert again.index(dialogues(50)).added == 5
+
+
+def test_statistics_come_from_the_first_corpus(conversations: Conversations, tmp_path: Path) -> None:
+    query = [Turn(USER, "hello there"), Turn(USER, "about sail")]
+    before = conversations.vector(query)
+    conversations.index([Dialogue(f"more {number}", (Turn(USER, "about sail"),)) for number in range(20)])
+    np.testing.assert_array_equal(conversations.vector(query), before)
+    np.testing.assert_array_equal(Conversations.open(tmp_path / "table", Words()).vector(query), before)
+    builder = TurnStatisticsBuilder()
+    for each in dialogues(45):
+        builder.add(each.turns)
+    statistics = builder.build(conversations.encoder.encode([turn.text for turn in builder.sample]))
+    expected = conversation_vector(query, conversations.encoder.encode([turn.text for turn in query]), statistics)
+    np.testing.assert_allclose(before, expected, atol=1e-5)
+
+
+def test_single_turn_corpus(tmp_path: Path) -> None:
+    conversations = Conversations.open(tmp_path / "table", Words())
+    conversations.index([Dialogue("only", (Turn(USER, "mast and sail"),))])
+    (found,) = conversations.similar(["mast and sail"])
+    assert found.dialogue == "only" and found.similarity == pytest.approx(1, abs=1e-5)
+
+
+def test_invalid_corpora(tmp_path: Path) -> None:
+    conversations = Conversations.open(tmp_path / "table", Words())
+    with pytest.raises(ConversationsError, match="an iterator"):
+        conversations.index(iter(dialogues(3)))
+    with pytest.raises(ConversationsError, match="no dialogues"):
+        conversations.index([])
+    assert conversations.index(dialogues(3)).added == 3  # neither has left anything behind
+    with pytest.raises(EncoderMismatchError, match="another encoder"):
+        Conversations.open(tmp_path / "table", Words("other"))
+
+
+def test_interrupted_indexing_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH", 10)
+
+    def stops(what: str, done: int, total: int | None = None) -> None:
+        if what == "indexing conversations" and done >= 20:
+            raise KeyboardInterrupt
+
+    conversations = Conversations.open(tmp_path / "table", Words())
+    with pytest.raises(KeyboardInterrupt):
+        conversations.index(dialogues(45), progress=stops)
+    again = Conversations.open(tmp_path / "table", Words())
+    assert len(again) == 20 and again.index(dialogues(45)).added == 25
+    whole = Conversations.open(tmp_path / "whole", Words())
+    whole.index(dialogues(45))
+    assert again.similar(["about sail"], top=45) == whole.similar(["about sail"], top=45)
+
+
+_INDEXES = """
+import sys
+from tests.helpers.made_up_dialogues import Words, dialogues
+from turnwise.assist.conversations import conversations as module
+module.BATCH = 8
+conversations = module.Conversations.open(sys.argv[1], Words())
+print("open", flush=True)
+conversations.index(dialogues(200), progress=lambda what, done, total=None: print(what, done, flush=True))
+"""
+
+
+def test_sigkill_loses_and_duplicates_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _INDEXES, str(tmp_path / "table")]
+    worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert worker.stdout is not None
+    lines = [worker.stdout.readline()]
+    while "indexing conversations 48" not in lines[-1]:
+        lines.append(worker.stdout.readline())
+        assert lines[-1], "it ended by itself"
+    worker.send_signal(signal.SIGKILL)
+    lines += worker.stdout.read().splitlines()
+    worker.wait()
+    told = max(int(line.split()[-1]) for line in lines if "indexing" in line)
+    conversations = Conversations.open(tmp_path / "table", Words())
+    assert told <= len(conversations) < 200
+    conversations.index(dialogues(200))
+    found = conversations.similar(["about sail"], top=1000)
+    assert sorted(each.dialogue for each in found) == sorted(each.id for each in dialogues(200))
+
+
+# ---- clusters
+
+
+def test_clusters_match_topics(tmp_path: Path) -> None:
+    conversations = Conversations.open(tmp_path / "table", Words())
+    conversations.index(dialogues(120))
+    found = conversations.clusters(method="tsne", least=10)
+    assert [each.number for each in found] == list(range(len(found))) and len(found) >= 3
+    assigned = {each.dialogue: each.cluster for each in conversations.cluster_of(method="tsne", least=10)}
+    assert set(assigned) == {each.id for each in dialogues(120)}
+    for each in found:
+        members = [name for name, number in assigned.items() if number == each.number]
+        assert len(members) == each.size and set(each.examples) <= set(members)
+        assert Counter(map(topic, members)).most_common(1)[0][1] > 0.9 * len(members)
+        assert each.name and each.words
+    assert conversations.clusters(method="tsne", least=10) is found  # cached
+    conversations.index(dialogues(123))
+    assert conversations.clusters(method="tsne", least=10) is not found
