@@ -133,15 +133,15 @@ def test_turns_of_a_store(tmp_path: Path) -> None:
 @settings(max_examples=25, deadline=None)
 @given(
     texts=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20), min_size=1, max_size=30),
-    part=st.integers(1, 7),
+    size=st.integers(1, 7),
 )
-def test_order_and_texts_do_not_depend_on_the_parts(
-    texts: list[str], part: int, tmp_path_factory: pytest.TempPathFactory
+def test_order_and_texts_do_not_depend_on_the_chunks(
+    texts: list[str], size: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    place = tmp_path_factory.mktemp("parts")
+    place = tmp_path_factory.mktemp("chunks")
     source = table(place / "in.parquet", texts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turnwise.assist.search.embedding, "PART", part)
+        patch.setattr(turnwise.assist.search.embedding, "CHUNK", size)
         for kind in (".npy", ".parquet", ".jsonl"):
             embed(wrap_model(LetterCounter()), read_texts(source), place / f"out{kind}")
             found, vectors = written(place / f"out{kind}")
@@ -159,8 +159,8 @@ def test_repeated_texts_are_encoded_once(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turnwise.assist.search.embedding, "PART", 4)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turnwise.assist.search.embedding, "CHUNK", 4)
 
 
 def numbered(path: Path, count: int = 18) -> list[str]:
@@ -169,15 +169,15 @@ def numbered(path: Path, count: int = 18) -> list[str]:
     return texts
 
 
-@pytest.mark.usefixtures("small_parts")
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("kind", [".npy", ".parquet", ".jsonl"])
 def test_interrupted_run_is_continued(kind: str, tmp_path: Path) -> None:
     texts, out = numbered(tmp_path / "in.txt"), tmp_path / f"out{kind}"
     with pytest.raises(KeyboardInterrupt):
         embed(wrap_model(LetterCounter(calls=3)), read_texts(tmp_path / "in.txt"), out)
     assert not out.exists()
-    # a part that was incomplete when the power failed
-    (tmp_path / f".out{kind}.parts" / "unfinished.npy").write_bytes(b"half")
+    (folder,) = (tmp_path / f".out{kind}.parts").iterdir()
+    (folder / "incomplete.part").write_bytes(b"half")  # being written when the power failed
     later, seen = LetterCounter(), list[tuple[str, int, int | None]]()
     result = embed(wrap_model(later), read_texts(tmp_path / "in.txt"), out, progress=lambda *each: seen.append(each))
     assert result.resumed == 12
@@ -187,7 +187,7 @@ def test_interrupted_run_is_continued(kind: str, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["in.txt", out.name])
 
 
-@pytest.mark.usefixtures("small_parts")
+@pytest.mark.usefixtures("small_chunks")
 def test_other_model_texts_or_settings_start_again(tmp_path: Path) -> None:
     other = LetterCounter()
     other.fingerprint = "other"
@@ -205,7 +205,7 @@ def test_other_model_texts_or_settings_start_again(tmp_path: Path) -> None:
         again = {"model": other, "unknown": unknown}.get(changed, LetterCounter())
         more: dict[str, Any] = {"normalise": False} if changed == "settings" else {}
         result = embed(wrap_model(again), read_texts(tmp_path / "in.txt"), tmp_path / "out.npy", **more)
-        assert result.resumed == 0
+        assert result.resumed == (8 if changed == "texts" else 0)  # the first two chunks are equal
         np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected(texts))
 
 

@@ -17,7 +17,6 @@ import pyarrow as pa
 from turnwise.assist.conversations.vectors import TurnStatistics, TurnStatisticsBuilder, Vectors, conversation_vector
 from turnwise.assist.map.clustering import cluster, describe
 from turnwise.assist.map.reduction import Method
-from turnwise.assist.search.embedding import encode_distinct
 from turnwise.assist.search.schema import KEY, VECTOR, Filter, as_matrix
 from turnwise.assist.search.table import VectorTable
 from turnwise.core.conversation import Conversation, turns_of
@@ -25,6 +24,7 @@ from turnwise.core.dialogue import USER, Dialogue, Turn
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
+from turnwise.models.vector_cache import encode_distinct
 
 #: Dialogues that are encoded and committed together: at most so many are repeated after an interruption.
 BATCH = 256
@@ -327,7 +327,7 @@ class Conversations:
         if not new:
             return
         turns = [(Turn(turn.speaker, turn.text),) for dialogue in new for turn in dialogue.turns]
-        turn_vectors = encode_distinct(self.encoder, turns, True, self.max_length)
+        turn_vectors = encode_distinct(self.encoder, turns, normalise=True, max_length=self.max_length)
         starts = np.cumsum([len(dialogue.turns) for dialogue in new[:-1]])
         vectors = np.stack(
             [self.vector(each, vectors=own) for each, own in zip(new, np.split(turn_vectors, starts), strict=True)]

@@ -25,13 +25,13 @@ from turnwise.assist.responses.answers import (
     situation_of,
     turn_answers,
 )
-from turnwise.assist.search.embedding import encode_distinct
 from turnwise.assist.search.schema import Filter, filter_sql, normalise
 from turnwise.assist.search.table import SearchHit, VectorTable
 from turnwise.core.conversation import Conversation, Said, reply, turns_of
 from turnwise.core.dialogue import SYSTEM, Dialogue
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, SupportsScore
+from turnwise.models.vector_cache import encode_distinct
 
 #: Turns before an answer that make up its situation.
 TURNS = 3
@@ -251,7 +251,7 @@ class Responder:
         return self.table.add([row.key for row in new], vectors, column_values(new, answers))
 
     def _encode(self, inputs: Sequence[Said]) -> Vectors:
-        return encode_distinct(self.encoder, inputs, True, self.max_length)
+        return encode_distinct(self.encoder, inputs, normalise=True, max_length=self.max_length)
 
     # ---- suggesting
 

@@ -1,13 +1,14 @@
 """Bulk embedding into a file: the vectors of many texts; an interrupted run is continued.
 
-During a run, vectors are stored in parts in a folder `.NAME.parts` beside the file; each part gets its name when it is
-complete. At the end the file is assembled from the parts and renamed into place.
+Vectors are cached in chunks in a folder `.NAME.parts` beside the file, which is removed when the file is complete. The file
+is written under a temporary name and renamed into place.
 """
 
+import hashlib
 import itertools
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,22 +19,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import read_json, sync, write_whole
+from turnwise.core.files import sync
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
-from turnwise.corpus.text_sources import Row, Texts
+from turnwise.corpus.text_sources import Texts
 from turnwise.models.loading import ModelUnderTest
+from turnwise.models.vector_cache import VectorCache
 from turnwise.version import __version__
 
 #: Output formats.
 FORMATS = (".npy", ".parquet", ".jsonl")
 
-#: Texts per part: at most so many are encoded again after an interruption.
-PART = 4_096
+#: Texts per chunk: at most so many are encoded again after an interruption.
+CHUNK = 4_096
 
-_RUN = "run.json"
-
-Vectors = npt.NDArray[np.float32]
+#: The columns of some texts, and their vectors.
+_Chunk = tuple[list[tuple[Any, ...]], npt.NDArray[np.float32]]
 
 
 class EmbeddingError(TurnwiseError):
@@ -60,15 +61,6 @@ def get_encoder(model: ModelUnderTest) -> SupportsEncode:
     if model.encoder is None:
         raise EmbeddingError(f"{model.name} is a re-ranker, which has no vectors: name an encoder")
     return model.encoder
-
-
-def encode_distinct(
-    encoder: SupportsEncode, items: Sequence[Any], normalise: bool | None, max_length: int | None
-) -> Vectors:
-    """Return the vectors of items, encoding repeated ones once."""
-    rows = {item: row for row, item in enumerate(dict.fromkeys(items))}
-    vectors = encoder.encode(list(rows), normalise=normalise, max_length=max_length)
-    return np.asarray(vectors, np.float32)[[rows[item] for item in items]]
 
 
 def embed(
@@ -101,22 +93,33 @@ def embed(
     total = sum(1 for _ in texts.rows())
     if not total:
         raise EmbeddingError("there are no texts to encode")
-    settings = {"turnwise": __version__, "texts": texts.identity, "normalise": normalise, "max_length": max_length}
-    parts = _Parts(out.with_name(f".{out.name}.parts"), {**settings, "model": model.fingerprint})
-    done = resumed = 0
-    for number, rows in enumerate(_batches(texts.rows())):
-        if parts.has(number, len(rows)):
-            resumed += len(rows)
-        else:
-            parts.write(number, encode_distinct(encoder, [item for item, _ in rows], normalise, max_length))
-        done += len(rows)
-        progress("encoding", done, total)
-    size = parts.read(0).shape[1]
+    folder = out.with_name(f".{out.name}.parts")
+    identity = hashlib.sha256(f"{model.fingerprint} {__version__}".encode()).hexdigest()
+    cache = VectorCache(encoder, folder / identity[:16])
+    if model.fingerprint is None:  # a function, which may have changed
+        cache.clear()
+    resumed = 0
+
+    def encode_chunks() -> Iterator[_Chunk]:
+        nonlocal resumed
+        done, rows = 0, texts.rows()
+        while chunk := list(itertools.islice(rows, CHUNK)):
+            items = [item for item, _ in chunk]
+            if cache.holds_chunk(items, normalise=normalise, max_length=max_length):
+                resumed += len(chunk)
+            vectors = cache.encode_chunk(items, normalise=normalise, max_length=max_length)
+            done += len(chunk)
+            progress("encoding", done, total)
+            yield [values for _, values in chunk], vectors
+
+    chunks = encode_chunks()
+    first = next(chunks)
+    size = first[1].shape[1]
     temporary = out.with_name(f".writing-{out.name}")
-    _WRITERS[out.suffix](temporary, texts, parts, total, size)
+    _WRITERS[out.suffix](temporary, texts.schema, total, size, itertools.chain([first], chunks))
     sync(temporary)
     temporary.replace(out)
-    parts.remove()
+    shutil.rmtree(folder)
     return EmbeddingResult(total, size, resumed)
 
 
@@ -129,68 +132,31 @@ def _check_output(out: Path) -> None:
         raise EmbeddingError(f"{out} is a folder: name a file")
 
 
-def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while batch := list(itertools.islice(rows, PART)):
-        yield batch
-
-
-class _Parts:
-    """The vectors of a run in numbered files; those of a run with other settings are removed."""
-
-    def __init__(self, folder: Path, run: dict[str, Any]):
-        self._folder = folder
-        # A function has no fingerprint: it may have changed.
-        if run["model"] is None or not (folder / _RUN).is_file() or read_json(folder / _RUN) != run:
-            self.remove()
-            folder.mkdir()
-            write_whole(folder / _RUN, json.dumps(run))
-
-    def has(self, number: int, rows: int) -> bool:
-        return self._path(number).is_file() and len(self.read(number)) == rows
-
-    def write(self, number: int, vectors: Vectors) -> None:
-        temporary = self._folder / "unfinished.npy"
-        np.save(temporary, vectors)
-        temporary.replace(self._path(number))
-
-    def read(self, number: int) -> Vectors:
-        """Return the vectors of a part, memory-mapped."""
-        vectors: Vectors = np.load(self._path(number), mmap_mode="r")
-        return vectors
-
-    def remove(self) -> None:
-        if self._folder.is_dir():
-            shutil.rmtree(self._folder)
-
-    def _path(self, number: int) -> Path:
-        return self._folder / f"{number:06d}.npy"
-
-
-def _write_array(path: Path, texts: Texts, parts: _Parts, total: int, size: int) -> None:
+def _write_array(path: Path, schema: pa.Schema, total: int, size: int, chunks: Iterator[_Chunk]) -> None:
     array = np.lib.format.open_memmap(path, "w+", np.float32, (total, size))
-    for first in range(0, total, PART):
-        array[first : first + PART] = parts.read(first // PART)
+    first = 0
+    for _, vectors in chunks:
+        array[first : first + len(vectors)] = vectors
+        first += len(vectors)
     array.flush()
 
 
-def _write_parquet(path: Path, texts: Texts, parts: _Parts, total: int, size: int) -> None:
-    schema = texts.schema.append(pa.field("vector", pa.list_(pa.float32(), size)))
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for number, rows in enumerate(_batches(texts.rows())):
-            columns = zip(*(values for _, values in rows), strict=True)
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, texts.schema, strict=True)]
-            flat = pa.array(np.array(parts.read(number)).ravel())
-            vectors = pa.FixedSizeListArray.from_arrays(flat, size)
-            writer.write_table(pa.Table.from_arrays([*arrays, vectors], schema=schema))
+def _write_parquet(path: Path, schema: pa.Schema, total: int, size: int, chunks: Iterator[_Chunk]) -> None:
+    output = schema.append(pa.field("vector", pa.list_(pa.float32(), size)))
+    with pq.ParquetWriter(path, output, compression="zstd") as writer:
+        for rows, vectors in chunks:
+            columns = zip(*rows, strict=True)
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+            column = pa.FixedSizeListArray.from_arrays(pa.array(np.array(vectors).ravel()), size)
+            writer.write_table(pa.Table.from_arrays([*arrays, column], schema=output))
 
 
-def _write_jsonl(path: Path, texts: Texts, parts: _Parts, total: int, size: int) -> None:
+def _write_jsonl(path: Path, schema: pa.Schema, total: int, size: int, chunks: Iterator[_Chunk]) -> None:
     with path.open("w", encoding="utf-8") as file:
-        for number, rows in enumerate(_batches(texts.rows())):
-            for (_, values), vector in zip(rows, parts.read(number), strict=True):
-                keys = json.dumps(dict(zip(texts.schema.names, values, strict=True)), ensure_ascii=False)
-                numbers = ", ".join(f"{value:.9g}" for value in vector.tolist())  # nine digits restore a float32
-                file.write(f'{keys[:-1]}, "vector": [{numbers}]}}\n')
+        for row, vector in ((row, vector) for chunk in chunks for row, vector in zip(*chunk, strict=True)):
+            keys = json.dumps(dict(zip(schema.names, row, strict=True)), ensure_ascii=False)
+            numbers = ", ".join(f"{value:.9g}" for value in vector.tolist())  # nine digits restore a float32
+            file.write(f'{keys[:-1]}, "vector": [{numbers}]}}\n')
 
 
 _WRITERS = {".npy": _write_array, ".parquet": _write_parquet, ".jsonl": _write_jsonl}

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from turnwise.assist.search.embedding import EmbeddingError, EmbeddingResult, encode_distinct, get_encoder
+from turnwise.assist.search.embedding import EmbeddingError, EmbeddingResult, get_encoder
 from turnwise.assist.search.lance_writer import LanceWriter
 from turnwise.assist.search.parquet_blocks import ROW, VECTOR, ParquetCorpus, TextBlocks, open_corpus
 from turnwise.assist.search.table import local_folder
@@ -25,6 +25,7 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
 from turnwise.models.loading import load_model
+from turnwise.models.vector_cache import encode_distinct
 from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 from turnwise.version import __version__
 
@@ -109,7 +110,7 @@ def embed_on_ray(
     if not blocks.texts:
         raise EmbeddingError("there are no texts to encode")
     loaded = load_model(model, compressed=compressed)
-    size = int(encode_distinct(get_encoder(loaded), ["a"], normalise, max_length).shape[1])
+    size = int(encode_distinct(get_encoder(loaded), ["a"], normalise=normalise, max_length=max_length).shape[1])
     run = {
         "turnwise": __version__,
         "input": corpus.identity,
@@ -168,9 +169,10 @@ class _Worker:
         return {"block": [block]}
 
     def _encode(self, block: int) -> Iterator[pa.RecordBatch]:
-        run, size = self._task.run, self._task.schema.field(VECTOR).type.list_size
+        size = self._task.schema.field(VECTOR).type.list_size
+        settings = {name: self._task.run[name] for name in ("normalise", "max_length")}
         for items, table in self._blocks.read(block):
-            vectors = encode_distinct(self._encoder, items, run["normalise"], run["max_length"])
+            vectors = encode_distinct(self._encoder, items, **settings)
             column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), size)
             yield from table.append_column(VECTOR, column).cast(self._task.schema).to_batches()
 
