@@ -89,7 +89,7 @@ def embed_command(
 
         texts = read_texts(Path(source), column, split or (), speaker or ())
         quiet_transformers()
-        from turnwise.assist.search.embedding.local import embed
+        from turnwise.assist.search.embedding import embed
         from turnwise.models.loading import load_model
         from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 
@@ -97,7 +97,7 @@ def embed_command(
             result = embed(load_model(model, compressed=compressed), texts, Path(out), progress=progress, **options)
     else:
         quiet_transformers()
-        from turnwise.assist.search.embedding.cluster import BLOCK_ROWS, embed_on_ray
+        from turnwise.assist.search.ray_embedding import BLOCK_ROWS, embed_on_ray
 
         # Ray reports dead workers on standard output, which is reserved for the result
         with redirect_stdout(sys.stderr), progress_bar() as progress:

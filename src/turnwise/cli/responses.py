@@ -12,7 +12,7 @@ from turnwise.cli.output import facts, lines, progress_bar, quiet_transformers, 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from turnwise.assist.responses.ranking import Suggestion
+    from turnwise.assist.responses.responder import Suggestion
 
 responses_app = typer.Typer(
     help="Suggest responses from the agent turns of a store and canned answers.", no_args_is_help=True
@@ -41,9 +41,10 @@ def index_command(
 
     Example: `turnwise responses index stores/our-logs answers.csv --out responses`
     """
-    from turnwise.assist.responses.answer_files import KINDS, read_answers
+    from turnwise.assist.responses.answers import read_answers
     from turnwise.corpus.intake import CorpusError
     from turnwise.corpus.store import is_store, read_corpus
+    from turnwise.corpus.table_files import KINDS
 
     stores = [source for source in sources if is_store(source)]
     files = [source for source in sources if source not in stores]
@@ -53,7 +54,7 @@ def index_command(
     answers = [answer for file in files for answer in read_answers(file)]
     corpus = read_corpus(*stores, splits=split or None) if stores else None
     quiet_transformers()
-    from turnwise.assist.responses.responder import Ingested, Responder
+    from turnwise.assist.responses.responder import IndexingResult, Responder
     from turnwise.models.encoder import Encoder
 
     with progress_bar() as progress:
@@ -63,7 +64,7 @@ def index_command(
         if corpus is not None:
             indexed = responder.index(corpus, speakers=speaker or ["system"], total=len(corpus), progress=progress)
             sums = zip(asdict(result).values(), asdict(indexed).values(), strict=True)
-            result = Ingested(*(first + second for first, second in sums))
+            result = IndexingResult(*(first + second for first, second in sums))
     index = responder.table.index
     search = "exact" if index is None else f"approximate, with a recall of {index.recall:.1%}"
     rows = [
@@ -102,7 +103,8 @@ def suggest_command(
         condition.setdefault(column, []).append(int(value) if column == "turn" and value.isdecimal() else value)
     if top > k:
         raise typer.BadParameter(f"{top} is more than the {k} retrieved answers", param_hint="--top")
-    from turnwise.assist.responses.responder import TABLE, Responder, ResponderError
+    from turnwise.assist.responses.answers import ResponderError
+    from turnwise.assist.responses.responder import TABLE, Responder
     from turnwise.assist.search.table import VectorTable
 
     if not VectorTable.exists(table, TABLE):
