@@ -10,7 +10,7 @@ from turnwise.cli import app
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS, task_names
 from turnwise.evaluation.suites import SUITES
 from turnwise.objectives.registry import OBJECTIVES
-from turnwise.papers.sweeps.sweep import packaged_sweeps
+from turnwise.papers.sweeps.plan import packaged_sweeps
 from turnwise.training.recipe import Recipe
 
 register_extensions()

@@ -26,14 +26,14 @@ from turnwise.cli.output import facts, lines, message, progress_bar, quiet_trans
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from turnwise.papers.sweeps.points import Point
+    from turnwise.papers.sweeps.points import SweepPoint
 
 
 def _list_sweeps(requested: bool) -> None:
     if requested:
-        from turnwise.papers.sweeps.sweep import load_sweep, packaged_sweeps
+        from turnwise.papers.sweeps.plan import load_sweep, packaged_sweeps
 
-        rows = [(name, load_sweep(name).describes) for name in packaged_sweeps()]
+        rows = [(name, load_sweep(name).description) for name in packaged_sweeps()]
         show(None, facts("Sweeps", rows), as_json=False)
         raise typer.Exit
 
@@ -79,8 +79,8 @@ def sweep_command(
     from turnwise import register_extensions
     from turnwise.corpus.store import read_corpus
     from turnwise.evaluation.evaluation_protocols import Effort
-    from turnwise.papers.sweeps.sweep import SweepError, load_sweep
-    from turnwise.papers.sweeps.sweeping import run_sweep
+    from turnwise.papers.sweeps.plan import SweepError, load_sweep
+    from turnwise.papers.sweeps.run import run_sweep
     from turnwise.training import TrainingInterruptedError
 
     register_extensions()
@@ -144,12 +144,12 @@ def soup_command(
     quiet_transformers()
     from turnwise import register_extensions
     from turnwise.evaluation.evaluation_protocols import Effort
-    from turnwise.papers.sweeps.soup import soup_curve, write_soup, write_soups
+    from turnwise.papers.sweeps.soup import evaluate_soups, write_soup, write_soups
 
     with progress_bar() as progress:
         if data is not None and (suite or task):
             register_extensions()
-            points = soup_curve(
+            points = evaluate_soups(
                 first,
                 second,
                 ratios,
@@ -181,16 +181,16 @@ def _parse_ratios(text: str) -> list[float]:
         raise typer.BadParameter(f"expected numbers from 0 to 1 separated by commas, got {text!r}") from None
 
 
-def _show_points(points: "Sequence[Point]", out: Path, as_json: bool, title: str = "") -> None:
+def _show_points(points: "Sequence[SweepPoint]", out: Path, as_json: bool, title: str = "") -> None:
     show(json.loads((out / "results.json").read_text(encoding="utf-8")), metric_lines(points, title), as_json=as_json)
     message(f"tables and curves: {out / 'report.html'}")
 
 
-def metric_lines(points: "Sequence[Point]", title: str) -> "RenderableType":
+def metric_lines(points: "Sequence[SweepPoint]", title: str) -> "RenderableType":
     """One block per metric with one line per point, which fits any terminal width."""
-    from turnwise.papers.sweeps.report import figure_lines
+    from turnwise.papers.sweeps.report import summary_table
 
-    (_, *metrics), table = figure_lines(points)
+    (_, *metrics), table = summary_table(points)
     width = max(len(name) for name, *_ in table)
     parts = [(title, "bold")] if title else []
     for column, metric in enumerate(metrics, 1):

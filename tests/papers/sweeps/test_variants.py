@@ -1,4 +1,4 @@
-"""Variants: each is the recipe it says, trained once however many points need it, measured apart, and nothing is ignored."""
+"""Variants of a sweep: validation, shared runs and first stages, and end-to-end equality."""
 
 import json
 from collections.abc import Callable
@@ -22,93 +22,95 @@ from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import ModelUnderTest, load_model, postprocess_model, wrap_model
 from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
-from turnwise.papers.sweeps import sweeping
-from turnwise.papers.sweeps.grid import Axis
-from turnwise.papers.sweeps.measures import Measures
-from turnwise.papers.sweeps.points import Point
-from turnwise.papers.sweeps.sweep import Sweep, SweepError, load_sweep, run_name
-from turnwise.papers.sweeps.sweeping import run_sweep
-from turnwise.papers.sweeps.variants import Variant, VariantError
+from turnwise.papers.sweeps import run as sweep_module
+from turnwise.papers.sweeps.plan import Axis, Sweep, SweepError, Variant, load_sweep, run_name
+from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
+from turnwise.papers.sweeps.run import run_sweep
 from turnwise.training import TrainingError, loop
 from turnwise.training.checkpoint import TRAINED
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, load_recipe
 
-#: Two steps of masked language modelling before two of DSE.
-FIRST: dict[str, Any] = {"objectives": {"masked-language": {}}, "steps": 2, "batch_size": 8, "learning_rate": 1e-3}
+#: Two steps of masked language modelling before two steps of DSE.
+FIRST_STAGE: dict[str, Any] = {
+    "objectives": {"masked-language": {}},
+    "steps": 2,
+    "batch_size": 8,
+    "learning_rate": 1e-3,
+}
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of recipes: one.yaml of one stage, two.yaml of two, other.yaml of another objective."""
-    place = tmp_path_factory.mktemp("recipes")
+    """A folder of recipes: one.yaml has one stage, two.yaml two, other.yaml another objective."""
+    folder = tmp_path_factory.mktemp("recipes")
     tree = yaml.safe_load(recipe("dse", "steps=2").to_yaml())
-    (place / "one.yaml").write_text(yaml.safe_dump(tree), encoding="utf-8")
-    (place / "two.yaml").write_text(yaml.safe_dump({**tree, "first": FIRST}), encoding="utf-8")
-    (place / "other.yaml").write_text(recipe("siamese", "steps=2").to_yaml(), encoding="utf-8")
-    return place
+    (folder / "one.yaml").write_text(yaml.safe_dump(tree), encoding="utf-8")
+    (folder / "two.yaml").write_text(yaml.safe_dump({**tree, "first": FIRST_STAGE}), encoding="utf-8")
+    (folder / "other.yaml").write_text(recipe("siamese", "steps=2").to_yaml(), encoding="utf-8")
+    return folder
 
 
 def sweep(
     files: Path, variants: dict[str, Any], base: str = "one", *, given: dict[str, Any] | None = None, **keys: Any
 ) -> Sweep:
-    """A sweep as its file would say it; recipes are named without their folder."""
-    named = {
+    """Load a sweep from a file; recipes are named without their folder."""
+    resolved = {
         name: {**options, "recipe": str(files / f"{options['recipe']}.yaml")}
         if options and "recipe" in options
         else options
         for name, options in variants.items()
     }
-    place = files / "sweep.yaml"
-    place.write_text(
-        yaml.safe_dump({"recipe": str(files / f"{base}.yaml"), "variants": named, **keys}, sort_keys=False)
+    path = files / "sweep.yaml"
+    path.write_text(
+        yaml.safe_dump({"recipe": str(files / f"{base}.yaml"), "variants": resolved, **keys}, sort_keys=False)
     )
-    return load_sweep(place, **(given or {}))
+    return load_sweep(path, **(given or {}))
 
 
-# ---- what a file says
+# ---- definitions
 
 
-def test_the_variant_is_the_last_axis_and_every_point_is_its_own_recipe(files: Path) -> None:
-    wanted = sweep(
+def test_variant_is_the_last_axis(files: Path) -> None:
+    definition = sweep(
         files,
         {"DSE": {}, "siamese, wide": {"recipe": "other", "set": {"context_turns": 2}}},
         grid={"learning_rate": [1e-3, 1e-2], "seed": [1, 2]},
         set={"steps": 3},
     )
-    assert wanted.keys == ["learning_rate", "seed", "variant"]
-    places = [(rate, seed, name) for rate in (1e-3, 1e-2) for seed in (1, 2) for name in ("DSE", "siamese, wide")]
-    plan = wanted.plan()
-    assert [tuple(each.place.values()) for each in plan] == places
+    assert definition.axis_names == ["learning_rate", "seed", "variant"]
+    points = [(rate, seed, name) for rate in (1e-3, 1e-2) for seed in (1, 2) for name in ("DSE", "siamese, wide")]
+    plan = definition.plan()
+    assert [tuple(each.parameters.values()) for each in plan] == points
     assert plan[3].name == "siamese, wide, learning_rate=0.001, seed=2"
     for each in plan:
-        rate, seed, name = each.place.values()
-        same = load_recipe(files / ("one.yaml" if name == "DSE" else "other.yaml"))
+        rate, seed, name = each.parameters.values()
+        expected = load_recipe(files / ("one.yaml" if name == "DSE" else "other.yaml"))
         if name != "DSE":
-            same = replace(same, objectives={"siamese": {**same.objectives["siamese"], "context_turns": 2}})
-        assert each.recipe == replace(same, learning_rate=rate, seed=seed, steps=3)
-    assert len({each.run for each in plan}) == len(plan)
+            expected = replace(expected, objectives={"siamese": {**expected.objectives["siamese"], "context_turns": 2}})
+        assert each.recipe == replace(expected, learning_rate=rate, seed=seed, steps=3)
+    assert len({each.run_folder for each in plan}) == len(plan)
 
 
-def test_without_a_grid_the_variants_alone_are_the_points(files: Path) -> None:
+def test_variants_without_a_grid_are_the_points(files: Path) -> None:
     plan = sweep(files, {"b": {"set": ["seed=2"]}, "a": None}).plan()
-    assert [(each.name, each.place, each.recipe.seed) for each in plan] == [
+    assert [(each.name, each.parameters, each.recipe.seed) for each in plan] == [
         ("b", {"variant": "b"}, 2),
         ("a", {"variant": "a"}, 1),
     ]
 
 
-def test_a_variant_comes_after_the_sweeps_settings_and_the_command_line_after_both(files: Path) -> None:
-    def settled(*given: str) -> list[tuple[int | None, int]]:
-        wanted = sweep(
+def test_settings_are_overridden_by_variants_and_those_by_arguments(files: Path) -> None:
+    def steps_and_batch_sizes(*given: str) -> list[tuple[int | None, int]]:
+        definition = sweep(
             files, {"a": {}, "b": {"set": {"steps": 7}}}, set={"steps": 5, "batch_size": 6}, given={"settings": given}
         )
-        return [(each.recipe.steps, each.recipe.batch_size) for each in wanted.plan()]
+        return [(each.recipe.steps, each.recipe.batch_size) for each in definition.plan()]
 
-    assert settled() == [(5, 6), (7, 6)]
-    with pytest.raises(SweepError, match="b and a are one model"):
-        settled("steps=9")
-    assert settled("batch_size=4") == [(5, 4), (7, 4)]
+    assert steps_and_batch_sizes() == [(5, 6), (7, 6)]
+    with pytest.raises(SweepError, match="b and a are the same model"):
+        steps_and_batch_sizes("steps=9")
+    assert steps_and_batch_sizes("batch_size=4") == [(5, 4), (7, 4)]
 
 
 @pytest.mark.parametrize(
@@ -120,27 +122,27 @@ def test_a_variant_comes_after_the_sweeps_settings_and_the_command_line_after_bo
         ({"postprocess": "flows"}, "x: postprocess='flows': expected 'flow' or 'whitening'"),
         ({"trained": "no"}, "x: trained='no': expected bool"),
         ({"stage": "second"}, "x: stage='second': expected 'first'"),
-        ({"set": 5}, "x: set: expected a list of texts, or keys and values"),
-        ({"word_vectors": True, "pooling": "cls"}, "x: word vectors have no pooling"),
-        ({"word_vectors": True, "trained": False}, "x: word vectors have no trained"),
-        ({"word_vectors": True, "set": {"seed": 2}}, "x: word vectors have no set"),
-        ({"trained": False, "stage": "first"}, "x: stage=first belongs to a training"),
-        ({"trained": False, "set": {"steps": 2}}, "x: steps changes nothing of a model that is not trained"),
-        ({"trained": False, "set": {"corpus_share": 0.5}}, "x: corpus_share changes nothing"),
+        ({"set": 5}, "x: set: expected keys and values, or a list of strings"),
+        ({"word_vectors": True, "pooling": "cls"}, "x: word_vectors and pooling exclude each other"),
+        ({"word_vectors": True, "trained": False}, "x: word_vectors and trained exclude each other"),
+        ({"word_vectors": True, "set": {"seed": 2}}, "x: word_vectors and set exclude each other"),
+        ({"trained": False, "stage": "first"}, "x: stage=first needs training"),
+        ({"trained": False, "set": {"steps": 2}}, "x: steps has no effect without training"),
+        ({"trained": False, "set": {"corpus_share": 0.5}}, "x: corpus_share has no effect"),
     ],
 )
-def test_bad_variants_are_refused(options: Any, message: str, tmp_path: Path) -> None:
+def test_invalid_variants_are_rejected(options: Any, message: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(yaml.safe_dump({"recipe": "dse", "variants": {"x": options}}), encoding="utf-8")
-    with pytest.raises(VariantError, match=message):
+    with pytest.raises(SweepError, match=message):
         load_sweep(file)
 
 
 @pytest.mark.parametrize("variants", [[], {}, ["a"], {1: {}}, {"": {}}, None])
-def test_variants_are_names_with_what_they_are(variants: Any, tmp_path: Path) -> None:
+def test_variants_must_be_a_mapping_of_names(variants: Any, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(yaml.safe_dump({"recipe": "dse", "variants": variants}), encoding="utf-8")
-    with pytest.raises(VariantError, match="variants: expected names"):
+    with pytest.raises(SweepError, match="variants: expected a mapping"):
         load_sweep(file)
 
 
@@ -150,14 +152,14 @@ def test_variants_are_names_with_what_they_are(variants: Any, tmp_path: Path) ->
         (
             {"a": {}, "b": {"trained": False}},
             {"seed": [1]},
-            "b is not trained, and a grid \\(seed\\) needs variants that are",
+            "b is not trained, but a grid \\(seed\\) needs trained variants",
         ),
         (
             {"a": {}, "b": {"word_vectors": True}},
             {"seed": [1]},
-            "b is not trained, and a grid \\(seed\\) needs variants that are",
+            "b is not trained, but a grid \\(seed\\) needs trained variants",
         ),
-        ({"a": {"set": {"seed": 2}}}, {"seed": [1]}, "a: seed is an axis and set by the variant too"),
+        ({"a": {"set": {"seed": 2}}}, {"seed": [1]}, "a: seed is an axis and also set by the variant"),
         (
             {"a": {}, "b": {"recipe": "other"}},
             {"query_turns": [[1]]},
@@ -165,10 +167,10 @@ def test_variants_are_names_with_what_they_are(variants: Any, tmp_path: Path) ->
         ),
         ({"a": {}, "b": {"set": {"warmth": 2}}}, {}, "b: .*have a key 'warmth'"),
         ({"a": {"stage": "first"}}, {}, "a: the recipe .*one.yaml has no first stage"),
-        ({"a": {}, "b": {"recipe": "one"}}, {}, "b and a are one model, judged in one way"),
-        ({"a": {"pooling": "cls"}, "b": {"set": {"seed": 1}, "pooling": "cls"}}, {}, "b and a are one model"),
-        ({"a": {"trained": False}, "b": {"trained": False, "recipe": "other"}}, {}, "b and a are one model"),
-        ({"a": {"word_vectors": True}, "b": {"word_vectors": True}}, {}, "b and a are one model"),
+        ({"a": {}, "b": {"recipe": "one"}}, {}, "b and a are the same model in the same evaluation"),
+        ({"a": {"pooling": "cls"}, "b": {"set": {"seed": 1}, "pooling": "cls"}}, {}, "b and a are the same model"),
+        ({"a": {"trained": False}, "b": {"trained": False, "recipe": "other"}}, {}, "b and a are the same model"),
+        ({"a": {"word_vectors": True}, "b": {"word_vectors": True}}, {}, "b and a are the same model"),
         (
             {"a": {"recipe": "two", "stage": "first"}},
             {"temperature": [0.1, 0.2]},
@@ -176,43 +178,43 @@ def test_variants_are_names_with_what_they_are(variants: Any, tmp_path: Path) ->
         ),
     ],
 )
-def test_what_would_change_nothing_or_be_there_twice_is_refused(
+def test_ineffective_or_duplicate_variants_are_rejected(
     variants: dict[str, Any], grid: dict[str, Any], message: str, files: Path
 ) -> None:
     with pytest.raises(SweepError, match=message):
         sweep(files, variants, grid=grid).plan()
 
 
-def test_two_variants_of_one_name_are_refused() -> None:
+def test_duplicate_variant_names_are_rejected() -> None:
     with pytest.raises(SweepError, match="two variants are called 'a'"):
         Sweep("dse", (Axis("seed", (1,)),), variants=(Variant("a"), Variant("a", pooling="cls")))
 
 
-def test_what_judges_one_model_in_two_ways_is_two_points(files: Path) -> None:
-    ways: dict[str, Any] = {"own": {}, "cls": {"pooling": "cls"}, "white": {"postprocess": "whitening"}}
-    ways |= {f"bare {name}": {**options, "trained": False} for name, options in ways.items()}
+def test_different_evaluations_of_one_model_are_different_points(files: Path) -> None:
+    variants: dict[str, Any] = {"own": {}, "cls": {"pooling": "cls"}, "white": {"postprocess": "whitening"}}
+    variants |= {f"bare {name}": {**options, "trained": False} for name, options in variants.items()}
     share = {"trained": False, "postprocess": "whitening", "set": {"corpus_share": 0.5}}
-    assert len(sweep(files, {**ways, "share": share}).plan()) == 7
+    assert len(sweep(files, {**variants, "share": share}).plan()) == 7
 
 
-def test_some_variants_alone(files: Path) -> None:
+def test_variants_can_be_selected(files: Path) -> None:
     three: dict[str, Any] = {name: {"set": {"seed": seed}} for seed, name in enumerate("abc")}
     assert [each.name for each in sweep(files, three, given={"variants": ["c", "a"]}).plan()] == ["a", "c"]
-    with pytest.raises(VariantError, match="there is no variant 'd', 'e': choose from a, b, c"):
+    with pytest.raises(SweepError, match="there is no variant 'd', 'e': choose from a, b, c"):
         sweep(files, three, given={"variants": ["d", "a", "e"]})
-    with pytest.raises(VariantError, match="there is no variant 'a': this sweep has none"):
+    with pytest.raises(SweepError, match="there is no variant 'a': this sweep has none"):
         load_sweep("wmdc-corpus", variants=["a"])
 
 
-def test_runs_are_named_by_all_that_a_recipe_says(files: Path) -> None:
+def test_run_names_depend_on_the_whole_recipe(files: Path) -> None:
     two = load_recipe(files / "two.yaml")
     assert two.first is not None
-    alike = [
+    equal = [
         two,
         replace(two, describes="other words"),
         replace(two, first=replace(two.first, describes="other words")),
     ]
-    assert len({run_name(each) for each in alike}) == 1
+    assert len({run_name(each) for each in equal}) == 1
     other = [
         replace(two, seed=2),
         replace(two, first=None),
@@ -224,194 +226,192 @@ def test_runs_are_named_by_all_that_a_recipe_says(files: Path) -> None:
     assert run_name(two).startswith("dse~")
 
 
-# ---- what is trained, and where it is measured
+# ---- shared runs
 
 
 @dataclass
-class Followed:
-    """What was trained and measured, without either being done.
+class CallLog:
+    """Records training and evaluation calls instead of executing them.
 
     Attributes:
-        trained: the folders and the recipes, in their order.
-        begun: the first stages that they were given.
-        measured: the names, fingerprints and folders.
-        broken: what goes wrong with a training.
+        trained: folder names and recipes.
+        first_stages: the first stages passed to the trainings.
+        evaluated: names, fingerprints and folders.
+        training_error: returns the error that a training raises.
     """
 
     trained: list[tuple[str, Recipe]] = field(default_factory=list)
-    begun: list[Path | None] = field(default_factory=list)
-    measured: list[tuple[str, str | None, Path]] = field(default_factory=list)
-    broken: Callable[[Recipe], BaseException | None] = lambda _: None
+    first_stages: list[Path | None] = field(default_factory=list)
+    evaluated: list[tuple[str, str | None, Path]] = field(default_factory=list)
+    training_error: Callable[[Recipe], BaseException | None] = lambda _: None
 
 
 @pytest.fixture
-def followed(monkeypatch: pytest.MonkeyPatch) -> Followed:
-    seen = Followed()
+def call_log(monkeypatch: pytest.MonkeyPatch) -> CallLog:
+    log = CallLog()
 
-    def training(wanted: Recipe, learnt: Corpus, out: Path, first: Path | None = None, **_: Any) -> None:
-        seen.trained.append((out.name, wanted))
-        seen.begun.append(first)
-        if (error := seen.broken(wanted)) is not None:
+    def fake_train(recipe: Recipe, corpus: Corpus, out: Path, first: Path | None = None, **_: Any) -> None:
+        log.trained.append((out.name, recipe))
+        log.first_stages.append(first)
+        if (error := log.training_error(recipe)) is not None:
             raise error
-        encoder = Encoder.load(wanted.backbone, device="cpu", pooling=wanted.pooling)
+        encoder = Encoder.load(recipe.backbone, device="cpu", pooling=recipe.pooling)
         encoder.save(out)
         (out / TRAINED).touch()
 
-    def measuring(self: Measures, model: ModelUnderTest, folder: Path, *_: Any) -> tuple[()]:
-        seen.measured.append((model.name, model.fingerprint, folder))
+    def fake_evaluate(self: EvaluationPlan, model: ModelUnderTest, folder: Path, *_: Any) -> tuple[()]:
+        log.evaluated.append((model.name, model.fingerprint, folder))
         return ()
 
-    monkeypatch.setattr(sweeping, "train", training)
-    monkeypatch.setattr(sweeping, "release_memory", lambda: None)
-    monkeypatch.setattr(Measures, "results", measuring)
-    return seen
+    monkeypatch.setattr(sweep_module, "train", fake_train)
+    monkeypatch.setattr(sweep_module, "release_memory", lambda: None)
+    monkeypatch.setattr(EvaluationPlan, "evaluate", fake_evaluate)
+    return log
 
 
-def run(wanted: Sweep, out: Path, **options: Any) -> list[Point]:
-    return run_sweep(wanted, corpus(), out.parent, out, tasks=("nli",), **options)
+def run(sweep: Sweep, out: Path, **options: Any) -> list[SweepPoint]:
+    return run_sweep(sweep, corpus(), out.parent, out, tasks=("nli",), **options)
 
 
-def test_points_of_one_recipe_share_a_run_and_are_measured_apart(
-    files: Path, tmp_path: Path, followed: Followed
-) -> None:
-    ways = {"own": {}, "cls": {"pooling": "cls"}, "other": {"recipe": "other"}, "max": {"pooling": "max"}}
-    wanted = sweep(files, ways, grid={"seed": [1, 2]})
-    points = run(wanted, tmp_path / "out")
-    assert len(followed.trained) == 4  # two recipes, two seeds
+def test_variants_with_equal_recipes_share_a_run(files: Path, tmp_path: Path, call_log: CallLog) -> None:
+    variants = {"own": {}, "cls": {"pooling": "cls"}, "other": {"recipe": "other"}, "max": {"pooling": "max"}}
+    points = run(sweep(files, variants, grid={"seed": [1, 2]}), tmp_path / "out")
+    assert len(call_log.trained) == 4  # two recipes, two seeds
     assert [point.name for point in points[:3]] == ["untrained", "own, seed=1", "cls, seed=1"]
     assert not any(point.failure for point in points)
-    runs = {(point.place["variant"] == "other", point.place["seed"]): point.folder for point in points[1:]}
+    runs = {(point.parameters["variant"] == "other", point.parameters["seed"]): point.folder for point in points[1:]}
     assert [point.folder for point in points[1:]] == [
-        runs[p.place["variant"] == "other", p.place["seed"]] for p in points[1:]
+        runs[p.parameters["variant"] == "other", p.parameters["seed"]] for p in points[1:]
     ]
-    folders = [folder for _, _, folder in followed.measured]
+    folders = [folder for _, _, folder in call_log.evaluated]
     assert len(set(folders)) == 9
     assert {folder.parent.parent for folder in folders[1:]} == {tmp_path / "out" / "points"}
-    # the untouched backbone, pooled as asked
+    # the unchanged backbone with the variant's pooling
     pooled = {way: encoder_fingerprint(Encoder.load(backbone(), pooling=way)) for way in (None, "cls", "max")}  # type: ignore[arg-type]
-    for point, (name, found, _) in zip(points[1:], followed.measured[1:], strict=True):
+    for point, (name, fingerprint, _) in zip(points[1:], call_log.evaluated[1:], strict=True):
         assert point.name == name
-        assert found == pooled[ways[point.place["variant"]].get("pooling")]
+        assert fingerprint == pooled[variants[point.parameters["variant"]].get("pooling")]
     written = yaml.safe_load((tmp_path / "out" / "sweep.yaml").read_text(encoding="utf-8"))
-    assert [each["name"] for each in written["variants"]] == list(ways)
-    followed.trained.clear()
-    again = run(sweep(files, {**ways, "new": {"pooling": "first-last"}}, grid={"seed": [2]}), tmp_path / "out")
-    assert [point.name for point in again[1:]] == [f"{name}, seed=2" for name in (*ways, "new")]
-    assert followed.trained == []
+    assert [each["name"] for each in written["variants"]] == list(variants)
+    call_log.trained.clear()
+    again = run(sweep(files, {**variants, "new": {"pooling": "first-last"}}, grid={"seed": [2]}), tmp_path / "out")
+    assert [point.name for point in again[1:]] == [f"{name}, seed=2" for name in (*variants, "new")]
+    assert call_log.trained == []
 
 
-def test_only_the_variants_that_are_asked_for_are_trained(files: Path, tmp_path: Path, followed: Followed) -> None:
-    ways: dict[str, Any] = {"own": {}, "other": {"recipe": "other"}, "bare": {"trained": False, "pooling": "cls"}}
-    points = run(sweep(files, ways, given={"variants": ["bare"]}), tmp_path / "out", start=False)
-    assert [(point.name, point.folder, point.place) for point in points] == [("bare", None, {"variant": "bare"})]
-    assert followed.trained == []
-    run(sweep(files, ways), tmp_path / "out")
-    assert [set(each.objectives) for _, each in followed.trained] == [{"dse"}, {"siamese"}]
+def test_only_selected_variants_are_trained(files: Path, tmp_path: Path, call_log: CallLog) -> None:
+    variants: dict[str, Any] = {"own": {}, "other": {"recipe": "other"}, "bare": {"trained": False, "pooling": "cls"}}
+    points = run(sweep(files, variants, given={"variants": ["bare"]}), tmp_path / "out", start=False)
+    assert [(point.name, point.folder, point.parameters) for point in points] == [("bare", None, {"variant": "bare"})]
+    assert call_log.trained == []
+    run(sweep(files, variants), tmp_path / "out")
+    assert [set(each.objectives) for _, each in call_log.trained] == [{"dse"}, {"siamese"}]
 
 
-def test_recipes_of_one_first_stage_share_it_and_say_so(files: Path, tmp_path: Path, followed: Followed) -> None:
+def test_recipes_with_equal_first_stages_share_it(files: Path, tmp_path: Path, call_log: CallLog) -> None:
     two = load_recipe(files / "two.yaml")
     assert two.first is not None
     points = run(load_sweep(files / "two.yaml", ["temperature=0.05,0.1,0.2"]), tmp_path / "out")
     first = tmp_path / "out" / "runs" / run_name(two.first)
-    assert followed.trained[0] == (first.name, two.first)
-    assert [(name, each.first, each.backbone) for name, each in followed.trained[1:]] == [
+    assert call_log.trained[0] == (first.name, two.first)
+    assert [(name, each.first, each.backbone) for name, each in call_log.trained[1:]] == [
         (f"temperature={value}", two.first, two.backbone) for value in (0.05, 0.1, 0.2)
     ]
-    assert followed.begun == [None, first, first, first]
+    assert call_log.first_stages == [None, first, first, first]
     assert [point.folder for point in points[1:]] == [
         tmp_path / "out" / "runs" / f"temperature={v}" for v in (0.05, 0.1, 0.2)
     ]
-    # what is measured first is the backbone of both stages
-    assert followed.measured[0][1] == encoder_fingerprint(Encoder.load(backbone()))
+    # the untrained model is the backbone of both stages
+    assert call_log.evaluated[0][1] == encoder_fingerprint(Encoder.load(backbone()))
 
 
-def test_a_first_stage_is_judged_without_the_second(files: Path, tmp_path: Path, followed: Followed) -> None:
+def test_first_stage_is_evaluated_without_training_the_second(files: Path, tmp_path: Path, call_log: CallLog) -> None:
     two = load_recipe(files / "two.yaml")
-    ways = {"adapted": {"stage": "first"}, "adapted, [CLS]": {"stage": "first", "pooling": "cls"}, "both": {}}
-    adapted = run(sweep(files, ways, "two", given={"variants": list(ways)[:2]}), tmp_path / "out")
-    assert [each for _, each in followed.trained] == [two.first]
+    variants = {"adapted": {"stage": "first"}, "adapted, [CLS]": {"stage": "first", "pooling": "cls"}, "both": {}}
+    adapted = run(sweep(files, variants, "two", given={"variants": list(variants)[:2]}), tmp_path / "out")
+    assert [each for _, each in call_log.trained] == [two.first]
     assert two.first is not None
     assert {point.folder for point in adapted[1:]} == {tmp_path / "out" / "runs" / run_name(two.first)}
-    run(sweep(files, ways, "two"), tmp_path / "out")
-    assert [set(each.objectives) for _, each in followed.trained] == [{"masked-language"}, {"dse"}]
-    # by another recipe that is the same as the first stage, nothing is trained
+    run(sweep(files, variants, "two"), tmp_path / "out")
+    assert [set(each.objectives) for _, each in call_log.trained] == [{"masked-language"}, {"dse"}]
+    # a recipe that equals the first stage reuses its run
     first = files / "first.yaml"
     first.write_text(two.first.to_yaml(), encoding="utf-8")
     run(sweep(files, {"alone": {"recipe": "first"}}, "two"), tmp_path / "out")
-    assert len(followed.trained) == 2
+    assert len(call_log.trained) == 2
 
 
 @pytest.mark.parametrize(
     "error", [TrainingError("the loss is nan"), torch.OutOfMemoryError("tried to allocate 20 GiB")]
 )
-def test_what_cannot_be_trained_is_tried_once_and_fails_the_points_that_need_it(
-    error: Exception, files: Path, tmp_path: Path, followed: Followed
+def test_failed_training_is_tried_once_and_fails_all_points_that_need_it(
+    error: Exception, files: Path, tmp_path: Path, call_log: CallLog
 ) -> None:
-    ways: dict[str, Any] = {
+    variants: dict[str, Any] = {
         "adapted": {"stage": "first"},
         "both": {},
         "warm": {"set": {"temperature": 0.5}},
         "one": {"set": {"first": None}},
         "bare": {"trained": False, "pooling": "max"},
     }
-    followed.broken = lambda wanted: error if "masked-language" in wanted.objectives else None
-    points = run(sweep(files, ways, "two"), tmp_path / "out", start=False)
+    call_log.training_error = lambda recipe: error if "masked-language" in recipe.objectives else None
+    points = run(sweep(files, variants, "two"), tmp_path / "out", start=False)
     assert [str(error) in point.failure for point in points] == [True, True, True, False, False]
     assert [point.name for point in points if not point.failure] == ["one", "bare"]
-    assert len(followed.trained) == 2  # the first stage once, and the recipe without one
-    followed.broken = lambda _: None
-    again = run(sweep(files, ways, "two"), tmp_path / "out", start=False)
+    assert len(call_log.trained) == 2  # the first stage once, and the recipe without one
+    call_log.training_error = lambda _: None
+    again = run(sweep(files, variants, "two"), tmp_path / "out", start=False)
     assert not any(point.failure for point in again)
-    assert len(followed.trained) == 2 + 3
+    assert len(call_log.trained) == 2 + 3
 
 
-def test_the_start_is_left_out_where_a_variant_is_it(files: Path, tmp_path: Path, followed: Followed) -> None:
-    def names(bare: dict[str, Any], place: str) -> list[str]:
+def test_untrained_model_is_left_out_if_a_variant_is_the_same(files: Path, tmp_path: Path, call_log: CallLog) -> None:
+    def names(bare: dict[str, Any], folder: str) -> list[str]:
         return [
-            point.name for point in run(sweep(files, {"bare": {"trained": False, **bare}, "own": {}}), tmp_path / place)
+            point.name
+            for point in run(sweep(files, {"bare": {"trained": False, **bare}, "own": {}}), tmp_path / folder)
         ]
 
     assert names({}, "a") == ["bare", "own"]
-    assert names({"pooling": "mean"}, "b") == ["bare", "own"]  # which is the backbone's own
+    assert names({"pooling": "mean"}, "b") == ["bare", "own"]  # the backbone's own pooling
     assert names({"recipe": "other"}, "c") == ["bare", "own"]
     assert names({"pooling": "cls"}, "d") == ["untrained", "bare", "own"]
     assert names({"set": {"layers": 1}}, "e") == ["untrained", "bare", "own"]
     assert names({"postprocess": "whitening"}, "f") == ["untrained", "bare", "own"]
 
 
-def test_word_vectors_are_trained_once_on_the_share_that_is_learnt_from(
-    files: Path, tmp_path: Path, followed: Followed, monkeypatch: pytest.MonkeyPatch
+def test_word_vectors_are_trained_once_on_the_sampled_corpus(
+    files: Path, tmp_path: Path, call_log: CallLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[float, int]] = []
+    calls: list[tuple[float, int]] = []
 
-    def counting(learnt: Corpus, out: Path, *, seed: int, **_: Any) -> None:
-        asked.append((learnt.share, seed))
-        words = sorted({word for dialogue in learnt for turn in dialogue.turns for word in turn.text.lower().split()})
+    def fake_training(corpus: Corpus, out: Path, *, seed: int, **_: Any) -> None:
+        calls.append((corpus.share, seed))
+        words = sorted({word for dialogue in corpus for turn in dialogue.turns for word in turn.text.lower().split()})
         out.write_text(
             "".join(f"{word} {number}.0 {len(word)}.0 1.5\n" for number, word in enumerate(words)), encoding="utf-8"
         )
 
-    monkeypatch.setattr(sweeping, "train_word_vectors", counting)
-    ways: dict[str, Any] = {
+    monkeypatch.setattr(sweep_module, "train_word_vectors", fake_training)
+    variants: dict[str, Any] = {
         "GloVe": {"word_vectors": True},
         "GloVe, white": {"word_vectors": True, "postprocess": "whitening"},
     }
     for _ in range(2):
-        points = run(sweep(files, ways, set={"corpus_share": 0.5, "seed": 4}), tmp_path / "out")
+        points = run(sweep(files, variants, set={"corpus_share": 0.5, "seed": 4}), tmp_path / "out")
         assert [(point.name, point.failure) for point in points] == [
             ("untrained", ""),
             ("GloVe", ""),
             ("GloVe, white", ""),
         ]
-    assert asked == [(0.5, 4)]
-    assert len({found for _, found, _ in followed.measured}) == 3
+    assert calls == [(0.5, 4)]
+    assert len({fingerprint for _, fingerprint, _ in call_log.evaluated}) == 3
 
 
 # ---- end to end
 
 
-#: Both stages, the first alone, the backbone, whitened, and word vectors.
+#: Both stages, only the first, the whitened backbone, and word vectors.
 METHODS: dict[str, Any] = {
     "backbone, whitened": {"trained": False, "postprocess": "whitening"},
     "adapted": {"stage": "first"},
@@ -424,8 +424,8 @@ METHODS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def table(
     files: Path, sample_world: Callable[[int], Path], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, list[Point], Path]:
-    """Real models, measured."""
+) -> tuple[Path, list[SweepPoint], Path]:
+    """A sweep of trained and evaluated models."""
     out = tmp_path_factory.mktemp("table") / "out"
     world = sample_world(30)
     return (
@@ -435,8 +435,8 @@ def table(
     )
 
 
-def test_a_table_of_methods_is_what_train_and_evaluate_give(
-    table: tuple[Path, list[Point], Path], files: Path, tmp_path: Path
+def test_variants_equal_train_and_evaluate(
+    table: tuple[Path, list[SweepPoint], Path], files: Path, tmp_path: Path
 ) -> None:
     out, points, world = table
     assert [point.name for point in points] == ["untrained", *METHODS]
@@ -458,31 +458,31 @@ def test_a_table_of_methods_is_what_train_and_evaluate_give(
         results = evaluate(model, world, tasks=("nli",), effort=Effort(seeds=1))
         assert [row.value for row in results.rows] == [row.value for row in point.results[0].rows]
         assert point.results[0].facts["fingerprint"] == model.fingerprint
-    told = json.loads((out / "results.json").read_text(encoding="utf-8"))
-    assert told["axes"] == ["variant"]
-    assert [point["folder"] for point in told["points"][:2]] == [None, None]
-    assert "adapted, [CLS]: after its first stage, pooled by cls" in told["remarks"]
+    content = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    assert content["axes"] == ["variant"]
+    assert [point["folder"] for point in content["points"][:2]] == [None, None]
+    assert "adapted, [CLS]: after its first stage, cls pooling" in content["remarks"]
 
 
-def test_a_finished_table_run_again_trains_nothing(
-    table: tuple[Path, list[Point], Path], files: Path, monkeypatch: pytest.MonkeyPatch
+def test_finished_variants_are_not_trained_again(
+    table: tuple[Path, list[SweepPoint], Path], files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, points, world = table
     before = (out / "results.json").read_text(encoding="utf-8")
-    monkeypatch.setattr(sweeping, "train", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(sweep_module, "train", lambda *_, **__: pytest.fail("trained again"))
     again = run_sweep(sweep(files, METHODS, "two"), corpus(), world, out, tasks=("nli",), effort=Effort(seeds=1))
     assert [point.name for point in again] == [point.name for point in points]
     assert (out / "results.json").read_text(encoding="utf-8") == before
 
 
-def test_the_command_takes_some_variants_alone(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
+def test_command_selects_variants(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
 
-    def asking(wanted: Sweep, *_: Any, **__: Any) -> list[Point]:
-        asked.append([variant.name for variant in wanted.variants])
-        raise typer.Exit  # nothing is to be trained
+    def record_call(sweep: Sweep, *_: Any, **__: Any) -> list[SweepPoint]:
+        calls.append([variant.name for variant in sweep.variants])
+        raise typer.Exit  # without training
 
-    monkeypatch.setattr(sweeping, "run_sweep", asking)
+    monkeypatch.setattr(sweep_module, "run_sweep", record_call)
     sweep(files, {"a": {}, "b": {"pooling": "cls"}, "c": {"pooling": "max"}})
     app = typer.Typer()
     app.command("sweep")(sweep_command)
@@ -495,6 +495,6 @@ def test_the_command_takes_some_variants_alone(files: Path, tmp_path: Path, monk
         "--out",
         tmp_path / "out",
     ]
-    for chosen in ([], ["--variant", "c", "--variant", "a"]):
-        assert CliRunner().invoke(app, [str(each) for each in (*common, *chosen)]).exit_code == 0
-    assert asked == [["a", "b", "c"], ["a", "c"]]
+    for options in ([], ["--variant", "c", "--variant", "a"]):
+        assert CliRunner().invoke(app, [str(each) for each in (*common, *options)]).exit_code == 0
+    assert calls == [["a", "b", "c"], ["a", "c"]]

@@ -1,1 +1,1 @@
-"""Experiments over many models: what changes between them, what they measure, one report of all."""
+"""Experiments with many models: hyperparameter sweeps, variants of a method, and soups of two models."""

@@ -1,36 +1,109 @@
-"""The points of an experiment: models that differ in known ways, each with what was measured of it."""
+"""The points of an experiment, and how every one of their models is evaluated.
 
-from dataclasses import dataclass
+FOLDER/SUITE/    the results of a suite, as `turnwise evaluate` writes them; those of single tasks are in TASK+TASK
+FOLDER/cache/    outcomes and vectors, shared by all suites
+"""
+
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from turnwise.core.progress import Progress, silent
+from turnwise.evaluation.evaluation_protocols import Effort, task_names
+from turnwise.evaluation.reporting.report import write_report
 from turnwise.evaluation.results import Results
+from turnwise.evaluation.runner import EvaluationError, evaluate
+from turnwise.evaluation.suites import SUITES
 from turnwise.evaluation.summaries import Summarised, summarise
+from turnwise.models.loading import ModelUnderTest
+from turnwise.papers.registration import register
 
-#: The axis along which an experiment's variants lie.
-VARIANT = "variant"
 
-
-@dataclass(frozen=True)  # without slots, which leave no room for the figures
-class Point:
+@dataclass(frozen=True)  # no slots: `summaries` is cached
+class SweepPoint:
     """One model of an experiment.
 
     Attributes:
-        name: how tables call it.
-        place: its value on every axis of the experiment; empty for what all others start from.
-        folder: the model's; None where it has none of its own.
-        results: what was measured of it, one for every suite.
-        failure: why there are no results; empty where nothing failed.
+        name: for tables.
+        parameters: its value on every axis of the experiment; empty for the untrained model.
+        folder: the model's folder; None without one.
+        results: one for every suite, and one for all single tasks.
+        failure: why there are no results; empty if nothing failed.
     """
 
     name: str
-    place: dict[str, Any]
+    parameters: dict[str, Any]
     folder: Path | None
     results: tuple[Results, ...] = ()
     failure: str = ""
 
     @cached_property
-    def figures(self) -> dict[tuple[str, str], Summarised]:
-        """What sums it up, by suite and name; kept, because an experiment is written anew after every point."""
-        return {(found.suite, found.name): found for results in self.results for found in summarise(results)}
+    def summaries(self) -> dict[tuple[str, str], Summarised]:
+        """The summaries of its results, by suite and name; cached, because reports are rewritten after every point."""
+        return {(summary.suite, summary.name): summary for results in self.results for summary in summarise(results)}
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPlan:
+    """The suites and tasks that evaluate every model of an experiment, and their data.
+
+    Attributes:
+        data: a folder of data sets in their authors' layouts, or a sample folder.
+        suites: 'dse', 'diaeval', ….
+        tasks: in addition to the suites, or without any: 'intents', 'responses', ….
+        datasets: only these; empty: all that are available.
+        fine_tuning: also run the protocols that train the encoder.
+        effort: shortens the protocols; results say so.
+    """
+
+    data: Path
+    suites: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    fine_tuning: bool = False
+    effort: Effort = field(default_factory=Effort)
+
+    def __post_init__(self) -> None:
+        register()  # so that the suites are known by name
+
+    def check(self) -> None:
+        """Raise an EvaluationError if no model could be evaluated, before one is trained."""
+        if not self.suites and not self.tasks:
+            raise EvaluationError("there is nothing to evaluate: name a suite (--suite) or a task (--task)")
+        for kind, names, known in (("suite", self.suites, SUITES), ("task", self.tasks, task_names())):
+            for name in names:
+                if name not in known:
+                    raise EvaluationError(f"there is no {kind} {name!r}: choose from {', '.join(known)}")
+        if not self.data.is_dir():
+            raise EvaluationError(
+                f"{self.data} is not a folder: give one with data sets in their authors' layouts, or a sample folder"
+            )
+
+    def evaluate(self, model: ModelUnderTest, folder: Path, progress: Progress = silent) -> tuple[Results, ...]:
+        """Evaluate a model and write the results to a folder: one for every suite, then one for all tasks.
+
+        Protocols that several suites share run once, and existing outcomes are reused.
+
+        Raises:
+            EvaluationError: if there is no data set for a suite or a task.
+        """
+        parts: list[dict[str, Any]] = [{"suite": suite} for suite in self.suites]
+        if self.tasks:
+            parts.append({"tasks": self.tasks})
+        return tuple(self._evaluate_part(part, model, folder, progress) for part in parts)
+
+    def _evaluate_part(self, part: dict[str, Any], model: ModelUnderTest, folder: Path, progress: Progress) -> Results:
+        results = evaluate(
+            model,
+            self.data,
+            **part,
+            datasets=self.datasets,
+            out=folder,
+            fine_tuning=self.fine_tuning,
+            effort=self.effort,
+            pictures=False,
+            progress=progress,
+        )
+        write_report(results, folder / results.suite)
+        return results

@@ -1,4 +1,4 @@
-"""A sweep trains and measures every point once, however often it is stopped, and says early what cannot be."""
+"""Running sweeps: equality with train and evaluate, resuming, failures, memory, packaged sweeps, the command."""
 
 import itertools
 import json
@@ -25,20 +25,18 @@ from turnwise.evaluation.suites import SUITES
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import ModelUnderTest, load_folder
-from turnwise.papers.sweeps import sweeping as sweep_module
-from turnwise.papers.sweeps.grid import GridError, parse_axis
-from turnwise.papers.sweeps.points import Point
-from turnwise.papers.sweeps.sweep import Sweep, SweepError, load_sweep, packaged_sweeps
-from turnwise.papers.sweeps.sweeping import run_sweep
-from turnwise.papers.sweeps.variants import VariantError
+from turnwise.papers.sweeps import run as sweep_module
+from turnwise.papers.sweeps.plan import Sweep, SweepError, load_sweep, packaged_sweeps, parse_axis
+from turnwise.papers.sweeps.points import SweepPoint
+from turnwise.papers.sweeps.run import run_sweep
 from turnwise.training import TrainingInterruptedError
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, RecipeError, load_recipe, packaged_recipes
 
 TASKS = ("nli",)
 
-#: What all models of these tests are measured by.
-MEASURES: dict[str, Any] = {"tasks": TASKS, "effort": Effort(seeds=1)}
+#: How all models of these tests are evaluated.
+EVALUATION: dict[str, Any] = {"tasks": TASKS, "effort": Effort(seeds=1)}
 
 
 @pytest.fixture(scope="module")
@@ -48,37 +46,35 @@ def world(sample_world: Callable[[int], Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("recipe") / "tiny.yaml"
-    place.write_text(recipe("dse", "steps=4", "checkpoint_every=1").to_yaml(), encoding="utf-8")
-    return place
+    path = tmp_path_factory.mktemp("recipe") / "tiny.yaml"
+    path.write_text(recipe("dse", "steps=4", "checkpoint_every=1").to_yaml(), encoding="utf-8")
+    return path
 
 
 @dataclass
-class Counted:
-    """What was trained, and what stops the next training."""
+class TrainingLog:
+    """The folder names of the trained runs, and an error that stops the next training."""
 
     trained: list[str]
-    at: Callable[[int], BaseException | None] = lambda _: None
+    error_at: Callable[[int], BaseException | None] = lambda _: None
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
-    """The names of the runs that are trained, and a way to stop one before it begins."""
-    count = Counted([])
+def training_log(monkeypatch: pytest.MonkeyPatch) -> TrainingLog:
+    log = TrainingLog([])
 
-    def counting(wanted: Any, learnt: Any, out: Path, **options: Any) -> Encoder:
-        stop = count.at(len(count.trained))
-        if stop is not None:
-            raise stop
-        count.trained.append(out.name)
-        return train(wanted, learnt, out, **options)
+    def logged_train(recipe: Any, corpus: Any, out: Path, **options: Any) -> Encoder:
+        if (error := log.error_at(len(log.trained))) is not None:
+            raise error
+        log.trained.append(out.name)
+        return train(recipe, corpus, out, **options)
 
-    monkeypatch.setattr(sweep_module, "train", counting)
-    return count
+    monkeypatch.setattr(sweep_module, "train", logged_train)
+    return log
 
 
 def content(out: Path) -> str:
-    """A sweep's results, wherever it lies."""
+    """Return a sweep's results without its path."""
     return (out / "results.json").read_text(encoding="utf-8").replace(str(out), "OUT")
 
 
@@ -90,7 +86,7 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def values(points: list[Point]) -> list[list[float]]:
+def values(points: list[SweepPoint]) -> list[list[float]]:
     return [[row.value for results in point.results for row in results.rows] for point in points]
 
 
@@ -98,38 +94,38 @@ def values(points: list[Point]) -> list[list[float]]:
 
 
 @pytest.fixture(scope="module")
-def whole(world: Path, tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Point]]:
-    """Two axes, a suite and tasks."""
+def whole(world: Path, tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SweepPoint]]:
+    """A sweep with two axes, a suite and a task."""
     out = tmp_path_factory.mktemp("whole") / "out"
-    wanted = load_sweep(tiny_recipe, ["learning_rate=1e-3,1e-2", "query_turns=[1],[1,2]"], ["seed=3"], ["dialoguecse"])
-    return out, run_sweep(wanted, corpus(), world, out, **MEASURES)
+    sweep = load_sweep(tiny_recipe, ["learning_rate=1e-3,1e-2", "query_turns=[1],[1,2]"], ["seed=3"], ["dialoguecse"])
+    return out, run_sweep(sweep, corpus(), world, out, **EVALUATION)
 
 
 @pytest.fixture(scope="module")
-def pair(world: Path, tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Point]]:
-    """A little sweep that nothing disturbs."""
+def pair(world: Path, tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SweepPoint]]:
+    """A small uninterrupted sweep."""
     out = tmp_path_factory.mktemp("pair") / "out"
-    return out, run_sweep(seeds(tiny_recipe), corpus(), world, out, **MEASURES)
+    return out, run_sweep(seeds(tiny_recipe), corpus(), world, out, **EVALUATION)
 
 
 def seeds(tiny_recipe: Path, values: str = "1,2") -> Sweep:
     return load_sweep(tiny_recipe, [f"seed={values}"])
 
 
-def test_a_re_ranker_is_judged_by_its_best_on_validation_data(
+def test_rerankers_are_evaluated_at_their_best_validation_step(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the recipe keeps is what is measured, and not the last of the run."""
+    """The best model of the run is evaluated, not the last one."""
     loaded: list[Path] = []
 
-    def loading(folder: Path, *options: Any) -> ModelUnderTest:
+    def logged_load(folder: Path, *options: Any) -> ModelUnderTest:
         loaded.append(folder)
         return load_folder(folder, *options)
 
-    monkeypatch.setattr(sweep_module, "load_folder", loading)
-    place = tmp_path / "tiny.yaml"
-    place.write_text(recipe("ums", "steps=2", "batch_size=4", "probe_every=1").to_yaml(), encoding="utf-8")
-    _, point = run_sweep(load_sweep(place, ["seed=1"]), corpus(), world, tmp_path / "out", tasks=("reranking",))
+    monkeypatch.setattr(sweep_module, "load_folder", logged_load)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(recipe("ums", "steps=2", "batch_size=4", "probe_every=1").to_yaml(), encoding="utf-8")
+    _, point = run_sweep(load_sweep(path, ["seed=1"]), corpus(), world, tmp_path / "out", tasks=("reranking",))
     assert not point.failure and point.folder is not None
     assert loaded == [point.folder / "best"]
     probed = [
@@ -139,21 +135,23 @@ def test_a_re_ranker_is_judged_by_its_best_on_validation_data(
     assert all(line["probe.responses adversarial adversary first"] >= 0 for line in probed)
 
 
-def test_every_point_is_trained_and_measured(whole: tuple[Path, list[Point]], tiny_recipe: Path) -> None:
+def test_every_point_is_trained_and_evaluated(whole: tuple[Path, list[SweepPoint]], tiny_recipe: Path) -> None:
     out, points = whole
-    places = [{"learning_rate": rate, "query_turns": turns} for rate in (1e-3, 1e-2) for turns in ([1], [1, 2])]
-    assert [point.place for point in points] == [{}, *places]
+    grid = [{"learning_rate": rate, "query_turns": turns} for rate in (1e-3, 1e-2) for turns in ([1], [1, 2])]
+    assert [point.parameters for point in points] == [{}, *grid]
     assert points[0].name == "untrained"
     assert points[1].name == "learning_rate=0.001, query_turns=[1]"
     assert points[0].folder is None
     assert not any(point.failure for point in points)
-    for point, place in zip(points[1:], places, strict=True):
+    for point, parameters in zip(points[1:], grid, strict=True):
         assert point.folder is not None
         assert load_recipe(point.folder / "recipe.yaml") == replace(
             load_recipe(tiny_recipe),
             seed=3,
-            learning_rate=place["learning_rate"],
-            objectives={"dse": {**load_recipe(tiny_recipe).objectives["dse"], "query_turns": place["query_turns"]}},
+            learning_rate=parameters["learning_rate"],
+            objectives={
+                "dse": {**load_recipe(tiny_recipe).objectives["dse"], "query_turns": parameters["query_turns"]}
+            },
         )
         assert not (point.folder / "checkpoints").exists()
         for name in ("dialoguecse", "nli"):
@@ -165,8 +163,8 @@ def test_every_point_is_trained_and_measured(whole: tuple[Path, list[Point]], ti
     assert len(list((out / "tokens").glob("texts-*"))) == 1
 
 
-def test_the_points_are_those_that_train_and_evaluate_give(
-    whole: tuple[Path, list[Point]], tiny_recipe: Path, world: Path, tmp_path: Path
+def test_points_equal_train_and_evaluate(
+    whole: tuple[Path, list[SweepPoint]], tiny_recipe: Path, world: Path, tmp_path: Path
 ) -> None:
     _, points = whole
     alone = load_recipe(tiny_recipe, ["seed=3", "learning_rate=1e-2", "query_turns=[1, 2]"])
@@ -178,13 +176,13 @@ def test_the_points_are_those_that_train_and_evaluate_give(
         assert [row.value for row in results.rows] == [row.value for row in point.results[1].rows]
 
 
-def test_a_finished_sweep_run_again_does_nothing_new(
-    pair: tuple[Path, list[Point]], tiny_recipe: Path, world: Path, counted: Counted
+def test_finished_sweeps_are_not_repeated(
+    pair: tuple[Path, list[SweepPoint]], tiny_recipe: Path, world: Path, training_log: TrainingLog
 ) -> None:
     out, points = pair
     before = content(out)
-    again = run_sweep(seeds(tiny_recipe), corpus(), world, out, **MEASURES)
-    assert counted.trained == []
+    again = run_sweep(seeds(tiny_recipe), corpus(), world, out, **EVALUATION)
+    assert training_log.trained == []
     assert values(again) == values(points)
     assert content(out) == before
 
@@ -196,117 +194,123 @@ def test_a_finished_sweep_run_again_does_nothing_new(
         TrainingInterruptedError("interrupted at step 2 of 4"),
     ],
 )
-def test_stopped_between_points_and_run_again_gives_the_same(
+def test_resuming_between_points_gives_the_same_results(
     stop: BaseException,
-    pair: tuple[Path, list[Point]],
+    pair: tuple[Path, list[SweepPoint]],
     tiny_recipe: Path,
     world: Path,
     tmp_path: Path,
-    counted: Counted,
+    training_log: TrainingLog,
 ) -> None:
-    counted.at = lambda number: stop if number == 1 else None
-    with pytest.raises(type(stop), match=r"by a key|interrupted at seed=2; all is saved. The same sweep goes on"):
-        run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **MEASURES)
-    kept = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
-    assert [point["place"] for point in kept["points"]] == [{}, {"seed": 1}]
-    counted.at = lambda _: None
-    run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **MEASURES)
+    training_log.error_at = lambda number: stop if number == 1 else None
+    with pytest.raises(
+        type(stop), match=r"by a key|interrupted at seed=2; everything is saved. Run the same sweep again"
+    ):
+        run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **EVALUATION)
+    partial = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert [point["place"] for point in partial["points"]] == [{}, {"seed": 1}]
+    training_log.error_at = lambda _: None
+    run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **EVALUATION)
     assert content(tmp_path) == content(pair[0])
-    assert counted.trained == ["seed=1", "seed=2"]
+    assert training_log.trained == ["seed=1", "seed=2"]
 
 
 @pytest.mark.parametrize("moment", ["training", pytest.param("nli", marks=pytest.mark.full)])
-def test_killed_within_a_point_and_run_again_gives_the_same(
-    moment: str, pair: tuple[Path, list[Point]], tiny_recipe: Path, world: Path, tmp_path: Path
+def test_resuming_within_a_point_gives_the_same_results(
+    moment: str, pair: tuple[Path, list[SweepPoint]], tiny_recipe: Path, world: Path, tmp_path: Path
 ) -> None:
-    """Within a training of four steps after its second, and within an evaluation."""
-    under_way = ""
+    """The sweep is killed in the third of four training steps, or during an evaluation."""
+    current = ""
 
-    def kill(what: str, done: int, total: int | None = None) -> None:
-        nonlocal under_way
-        kind, _, rest = what.partition(":")
-        under_way = rest.strip() if kind == "sweep" else under_way
-        if under_way == "seed=1" and (
-            what.startswith("training") and done == 3 if moment == "training" else "nli" in what
+    def kill(step: str, done: int, total: int | None = None) -> None:
+        nonlocal current
+        kind, _, rest = step.partition(":")
+        current = rest.strip() if kind == "sweep" else current
+        if current == "seed=1" and (
+            step.startswith("training") and done == 3 if moment == "training" else "nli" in step
         ):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, progress=kill, **MEASURES)
+        run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, progress=kill, **EVALUATION)
     run = tmp_path / "runs" / "seed=1"
-    left = sorted(path.name for path in (run / "checkpoints").glob("*"))
-    assert left == (["step-000000001", "step-000000002"] if moment == "training" else [])
-    points = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **MEASURES)
+    checkpoints = sorted(path.name for path in (run / "checkpoints").glob("*"))
+    assert checkpoints == (["step-000000001", "step-000000002"] if moment == "training" else [])
+    points = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **EVALUATION)
     assert content(tmp_path) == content(pair[0])
     assert pair[1][1].folder is not None
     assert same(weights(run), weights(pair[1][1].folder))
     assert values(points) == values(pair[1])
 
 
-def test_a_point_that_fails_is_noted_and_tried_again(
-    tiny_recipe: Path, world: Path, tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
+def test_failed_points_are_reported_and_tried_again(
+    tiny_recipe: Path, world: Path, tmp_path: Path, training_log: TrainingLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A share that leaves no dialogue cannot be learnt from; the others can."""
-    wanted = load_sweep(tiny_recipe, ["corpus_share=1,1e-9,0.5"])
-    points = run_sweep(wanted, corpus(), world, tmp_path, **MEASURES)
+    """A fraction of the corpus without a dialogue cannot be trained on; the others can."""
+    sweep = load_sweep(tiny_recipe, ["corpus_share=1,1e-9,0.5"])
+    points = run_sweep(sweep, corpus(), world, tmp_path, **EVALUATION)
     assert [bool(point.failure) for point in points] == [False, False, True, False]
     assert "take a larger one" in points[2].failure
     assert points[2].results == ()
-    assert len(counted.trained) == 3
-    noted = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["points"]
-    assert [point["failure"] for point in noted] == ["", "", points[2].failure, ""]
-    counted.trained.clear()
+    assert len(training_log.trained) == 3
+    reported = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["points"]
+    assert [point["failure"] for point in reported] == ["", "", points[2].failure, ""]
+    training_log.trained.clear()
     monkeypatch.setattr(Corpus, "sampled", lambda self, share: self)
-    again = run_sweep(wanted, corpus(), world, tmp_path, **MEASURES)
-    assert counted.trained == [points[2].folder.name if points[2].folder else ""]
+    again = run_sweep(sweep, corpus(), world, tmp_path, **EVALUATION)
+    assert training_log.trained == [points[2].folder.name if points[2].folder else ""]
     assert not any(point.failure for point in again)
     assert values([again[1], again[3]]) == values([points[1], points[3]])
 
 
-def test_what_fails_at_the_start_stops_the_sweep_before_anything_is_trained(
-    tiny_recipe: Path, tmp_path: Path, counted: Counted
+def test_failure_of_the_untrained_model_stops_the_sweep(
+    tiny_recipe: Path, tmp_path: Path, training_log: TrainingLog
 ) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(Exception, match="holds no data set"):
-        run_sweep(seeds(tiny_recipe), corpus(), tmp_path / "empty", tmp_path / "out", **MEASURES)
-    assert counted.trained == []
+        run_sweep(seeds(tiny_recipe), corpus(), tmp_path / "empty", tmp_path / "out", **EVALUATION)
+    assert training_log.trained == []
 
 
-def test_the_grid_may_grow(tiny_recipe: Path, world: Path, tmp_path: Path, counted: Counted) -> None:
-    first = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **MEASURES)
-    assert counted.trained == ["seed=1", "seed=2"]
-    second = run_sweep(seeds(tiny_recipe, "5,2,1"), corpus(), world, tmp_path, **MEASURES)
-    assert counted.trained == ["seed=1", "seed=2", "seed=5"]
-    assert [point.place for point in second] == [{}, {"seed": 5}, {"seed": 2}, {"seed": 1}]
+def test_grid_may_change_between_runs(
+    tiny_recipe: Path, world: Path, tmp_path: Path, training_log: TrainingLog
+) -> None:
+    first = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **EVALUATION)
+    assert training_log.trained == ["seed=1", "seed=2"]
+    second = run_sweep(seeds(tiny_recipe, "5,2,1"), corpus(), world, tmp_path, **EVALUATION)
+    assert training_log.trained == ["seed=1", "seed=2", "seed=5"]
+    assert [point.parameters for point in second] == [{}, {"seed": 5}, {"seed": 2}, {"seed": 1}]
     assert values([second[0], second[3], second[2]]) == values(first)
     assert yaml.safe_load((tmp_path / "sweep.yaml").read_text(encoding="utf-8"))["grid"] == {"seed": [5, 2, 1]}
 
 
-def test_another_recipe_or_corpus_is_refused_in_the_same_folder(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
-    def run(learnt: Corpus, *settings: str, name: str | Path = tiny_recipe) -> None:
-        run_sweep(load_sweep(name, ["seed=1"], settings), learnt, world, tmp_path / "out", **MEASURES)
+def test_another_recipe_or_corpus_is_rejected_in_the_same_folder(
+    tiny_recipe: Path, world: Path, tmp_path: Path
+) -> None:
+    def run(corpus: Corpus, *settings: str, name: str | Path = tiny_recipe) -> None:
+        run_sweep(load_sweep(name, ["seed=1"], settings), corpus, world, tmp_path / "out", **EVALUATION)
 
-    learnt = read_corpus(world)
-    run(learnt, "steps=2")
-    with pytest.raises(SweepError, match=r"another recipe \(steps is 2 there and 3 here\): choose another --out"):
-        run(learnt, "steps=3")
-    with pytest.raises(SweepError, match=r"another recipe \(objectives is .* there and .* here"):
+    whole = read_corpus(world)
+    run(whole, "steps=2")
+    with pytest.raises(SweepError, match=r"another recipe \(steps was 2, now 3\): choose another --out"):
+        run(whole, "steps=3")
+    with pytest.raises(SweepError, match=r"another recipe \(objectives was .*, now "):
         run(
-            learnt,
+            whole,
             f"backbone={backbone()}",
             *("batch_size=8", "steps=2", "max_length=24", "log_every=1"),
             name="simcse",
         )
     with pytest.raises(SweepError, match="another corpus or other splits"):
-        run(Corpus(learnt.stores, ["train"]), "steps=2")
+        run(Corpus(whole.stores, ["train"]), "steps=2")
     with pytest.raises(SweepError, match="another corpus or other splits"):
         run(corpus(), "steps=2")
     (tmp_path / "out" / "sweep.yaml").write_text("nonsense", encoding="utf-8")
-    with pytest.raises(SweepError, match="not what a sweep wrote"):
-        run(learnt, "steps=2")
+    with pytest.raises(SweepError, match="is not a sweep definition"):
+        run(whole, "steps=2")
     (tmp_path / "out" / "sweep.yaml").unlink()
-    with pytest.raises(SweepError, match="holds other files"):
-        run(learnt, "steps=2")
+    with pytest.raises(SweepError, match="contains other files"):
+        run(whole, "steps=2")
 
 
 @pytest.mark.parametrize(
@@ -315,133 +319,135 @@ def test_another_recipe_or_corpus_is_refused_in_the_same_folder(tiny_recipe: Pat
         (["seed=1,2", "learning_rate=1e-3,fast"], r"seed=1, learning_rate=fast: learning_rate='fast': expected float"),
         (["seed=1,2", "query_trns=[1]"], r"neither the recipe nor its objectives have a key 'query_trns'"),
         (["batch_size=8,1"], r"batch_size=1: batch_size=1: too small"),
-        (["learning_rate=1,1.0"], r"learning_rate=1.0 and learning_rate=1 are one model, judged in one way"),
+        (["learning_rate=1,1.0"], r"learning_rate=1.0 and learning_rate=1 are the same model in the same evaluation"),
     ],
 )
-def test_what_cannot_be_trained_is_told_before_anything_is(
-    axes: list[str], message: str, tiny_recipe: Path, world: Path, tmp_path: Path, counted: Counted
+def test_invalid_points_are_rejected_before_training(
+    axes: list[str], message: str, tiny_recipe: Path, world: Path, tmp_path: Path, training_log: TrainingLog
 ) -> None:
     with pytest.raises(SweepError, match=message):
-        run_sweep(load_sweep(tiny_recipe, axes), corpus(), world, tmp_path / "out", **MEASURES)
-    assert counted.trained == []
+        run_sweep(load_sweep(tiny_recipe, axes), corpus(), world, tmp_path / "out", **EVALUATION)
+    assert training_log.trained == []
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("tasks", [(), ("intent",)])
-def test_what_cannot_be_measured_is_told_before_anything_is_trained(
-    tasks: tuple[str, ...], tiny_recipe: Path, world: Path, tmp_path: Path, counted: Counted
+def test_invalid_evaluations_are_rejected_before_training(
+    tasks: tuple[str, ...], tiny_recipe: Path, world: Path, tmp_path: Path, training_log: TrainingLog
 ) -> None:
-    with pytest.raises(EvaluationError, match=r"nothing is measured|there is no task 'intent'"):
+    with pytest.raises(EvaluationError, match=r"there is nothing to evaluate|there is no task 'intent'"):
         run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path / "out", tasks=tasks, start=False)
-    assert counted.trained == []
+    assert training_log.trained == []
     assert not (tmp_path / "out").exists()
 
 
-def test_a_sweep_of_several_processes_is_refused(
+def test_several_processes_are_rejected(
     tiny_recipe: Path, tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(SweepError, match="runs in one process"):
-        run_sweep(seeds(tiny_recipe, "1"), corpus(), world, tmp_path / "out", **MEASURES)
+        run_sweep(seeds(tiny_recipe, "1"), corpus(), world, tmp_path / "out", **EVALUATION)
     assert not (tmp_path / "out").exists()
 
 
-# ---- too little memory
+# ---- out of memory
 
 
 @pytest.mark.parametrize("kind", [torch.OutOfMemoryError, pytest.param(MemoryError, marks=pytest.mark.full)])
-def test_a_point_whose_training_runs_out_of_memory_is_noted_and_the_others_go_on(
+def test_out_of_memory_in_training_fails_one_point(
     kind: type[Exception], tiny_recipe: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held: list[weakref.ref[Any]] = []
-    left: list[bool] = []
+    tensors: list[weakref.ref[Any]] = []
+    still_alive: list[bool] = []
 
-    def greedy(wanted: Any, learnt: Any, out: Path, **options: Any) -> Encoder:
-        if out.name == "seed=1" and not held:
+    def failing_train(recipe: Any, corpus: Any, out: Path, **options: Any) -> Encoder:
+        if out.name == "seed=1" and not tensors:
             weights = torch.zeros(8)
-            held.append(weakref.ref(weights))
+            tensors.append(weakref.ref(weights))
             raise kind("tried to allocate 20 GiB")
-        return train(wanted, learnt, out, **options)
+        return train(recipe, corpus, out, **options)
 
-    monkeypatch.setattr(sweep_module, "train", greedy)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: left.append(any(each() is not None for each in held)))
-    points = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **MEASURES)
+    monkeypatch.setattr(sweep_module, "train", failing_train)
+    monkeypatch.setattr(
+        torch.cuda, "empty_cache", lambda: still_alive.append(any(each() is not None for each in tensors))
+    )
+    points = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **EVALUATION)
     assert [bool(point.failure) for point in points] == [False, True, False]
     assert [bool(point.results) for point in points] == [True, False, True]
-    assert "training it ran out of memory (tried to allocate 20 GiB)" in points[1].failure
+    assert "training ran out of memory (tried to allocate 20 GiB)" in points[1].failure
     assert "--set tokens_per_forward=N" in points[1].failure
-    assert left == [False, False]  # before each point, when nothing holds what the last one left
+    assert still_alive == [False, False]  # memory is released before each point, when nothing refers to it
     assert (
         points[1].failure in json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["points"][1]["failure"]
     )
-    again = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **MEASURES)
+    again = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **EVALUATION)
     assert not any(point.failure for point in again)
 
 
-def test_memory_that_runs_out_in_measuring_fails_a_point_and_stops_at_the_start(
+def test_out_of_memory_in_evaluation_fails_one_point_but_stops_at_the_untrained_model(
     tiny_recipe: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encode = Encoder.encode
 
-    def run(greedy: Callable[[int], bool], **options: Any) -> list[Point]:
+    def run(fails: Callable[[int], bool], **options: Any) -> list[SweepPoint]:
         calls: list[None] = []
 
-        def encoding(self: Encoder, *arguments: Any, **keywords: Any) -> Any:
+        def failing_encode(self: Encoder, *arguments: Any, **keywords: Any) -> Any:
             calls.append(None)
-            if greedy(len(calls)):
+            if fails(len(calls)):
                 raise torch.OutOfMemoryError
             return encode(self, *arguments, **keywords)
 
-        monkeypatch.setattr(Encoder, "encode", encoding)
-        return run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **MEASURES, **options)
+        monkeypatch.setattr(Encoder, "encode", failing_encode)
+        return run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **EVALUATION, **options)
 
-    with pytest.raises(SweepError, match=r"untrained: measuring it ran out of memory \(OutOfMemoryError\)"):
+    with pytest.raises(SweepError, match=r"untrained: evaluation ran out of memory \(OutOfMemoryError\)"):
         run(lambda _: True)
     assert not (tmp_path / "runs").exists()
     first, second = run(lambda number: number == 1, start=False)
-    assert "measuring it ran out of memory (OutOfMemoryError)" in first.failure
-    assert "tokens_per_forward" not in first.failure  # which is of training alone
+    assert "evaluation ran out of memory (OutOfMemoryError)" in first.failure
+    assert "tokens_per_forward" not in first.failure  # an option of training only
     assert second.results and not second.failure
 
 
-# ---- the start
+# ---- the untrained model
 
 
 @pytest.mark.parametrize("axis", ["layers=1,2", "pooling=mean,cls"])
-def test_there_is_no_one_start_where_an_axis_changes_it(
+def test_untrained_model_is_left_out_if_an_axis_changes_it(
     axis: str, tiny_recipe: Path, world: Path, tmp_path: Path
 ) -> None:
-    points = run_sweep(load_sweep(tiny_recipe, [axis], ["steps=1"]), corpus(), world, tmp_path, **MEASURES)
-    assert [point.place != {} for point in points] == [True, True]
+    points = run_sweep(load_sweep(tiny_recipe, [axis], ["steps=1"]), corpus(), world, tmp_path, **EVALUATION)
+    assert [point.parameters != {} for point in points] == [True, True]
     assert not any(point.failure for point in points)
     assert not (tmp_path / "start").exists()
 
 
-def test_the_start_may_be_left_out_and_checkpoints_kept(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
-    wanted = load_sweep(tiny_recipe, ["seed=1"], ["steps=2"])
-    points = run_sweep(wanted, corpus(), world, tmp_path, start=False, keep_checkpoints=True, **MEASURES)
-    assert [point.place for point in points] == [{"seed": 1}]
+def test_untrained_model_may_be_skipped_and_checkpoints_kept(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
+    sweep = load_sweep(tiny_recipe, ["seed=1"], ["steps=2"])
+    points = run_sweep(sweep, corpus(), world, tmp_path, start=False, keep_checkpoints=True, **EVALUATION)
+    assert [point.parameters for point in points] == [{"seed": 1}]
     assert not (tmp_path / "start").exists()
     assert list((tmp_path / "runs" / "seed=1" / "checkpoints").iterdir())
 
 
-def test_the_start_is_cut_and_pooled_as_all_points_are(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
-    wanted = load_sweep(tiny_recipe, ["seed=1"], ["layers=1", "pooling=cls", "steps=1"])
-    points = run_sweep(wanted, corpus(), world, tmp_path, **MEASURES)
-    cut = Encoder.load(backbone(), pooling="cls")
-    cut.backbone.keep_layers(1)
-    assert points[0].results[0].facts["fingerprint"] == encoder_fingerprint(cut)
+def test_untrained_model_has_the_common_layers_and_pooling(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
+    sweep = load_sweep(tiny_recipe, ["seed=1"], ["layers=1", "pooling=cls", "steps=1"])
+    points = run_sweep(sweep, corpus(), world, tmp_path, **EVALUATION)
+    encoder = Encoder.load(backbone(), pooling="cls")
+    encoder.backbone.keep_layers(1)
+    assert points[0].results[0].facts["fingerprint"] == encoder_fingerprint(encoder)
 
 
-# ---- names and files
+# ---- definitions
 
 
 @pytest.mark.parametrize("name", packaged_sweeps())
-def test_packaged_sweeps_can_be_run(name: str) -> None:
+def test_packaged_sweeps_are_valid(name: str) -> None:
     sweep = load_sweep(name)
     assert len(sweep.plan()) > 1
-    assert sweep.base().describes
-    assert sweep.describes
+    assert sweep.base_recipe().describes
+    assert sweep.description
     assert sweep.suites
     assert set(sweep.suites) <= set(SUITES)
     assert name not in packaged_recipes()
@@ -451,7 +457,7 @@ def recipes(sweep: str) -> list[Recipe]:
     return [planned.recipe for planned in load_sweep(sweep).plan()]
 
 
-def test_the_packaged_sweeps_are_the_papers() -> None:
+def test_packaged_sweeps_of_dse_and_wmdc() -> None:
     parts = ("baselines", "corpus", "negatives", "temperature", "turns")
     assert packaged_sweeps() == [
         *(f"dialoguecse-{part}" for part in parts),
@@ -474,8 +480,8 @@ def test_the_packaged_sweeps_are_the_papers() -> None:
     assert turns == [[1], [2], [3], [1, 2, 3]]
 
 
-def test_the_sweeps_of_ums_are_its_tables() -> None:
-    """Table 5 has every subset of the three tasks; Table 2 two backbones, post-trained or not, with the tasks and without."""
+def test_packaged_sweeps_of_ums() -> None:
+    """Table 5 has every subset of the tasks; Table 2 two backbones, post-trained or not, with or without tasks."""
     tasks = [set(each.objectives) - {"response-selection"} for each in recipes("ums-tasks")]
     three = ("insertion", "deletion", "search")
     assert [sorted(each) for each in tasks] == [
@@ -501,66 +507,72 @@ def test_the_sweeps_of_ums_are_its_tables() -> None:
         ("negatives", "negatives", [1, 4, 9, 19]),
     ],
 )
-def test_dialoguecses_figures_change_one_thing(name: str, axis: str, values: list[float]) -> None:
-    """Each beside the recipe itself, which has none of the values but its own; two of them beside the siamese network."""
+def test_sweeps_of_dialoguecse_change_one_parameter(name: str, axis: str, values: list[float]) -> None:
+    """Every other option is the recipe's own; two of the sweeps also have the siamese network."""
     plan = load_sweep(f"dialoguecse-{name}").plan()
     kinds = ["dialoguecse", "siamese"] if name in ("turns", "corpus") else ["dialoguecse"]
-    found = [(each.place[axis], kind) for each in plan for kind in each.recipe.objectives]
-    assert found == [(value, kind) for value in values for kind in kinds]
+    points = [(each.parameters[axis], kind) for each in plan for kind in each.recipe.objectives]
+    assert points == [(value, kind) for value in values for kind in kinds]
     for each in plan:
         ((kind, options),) = each.recipe.objectives.items()
         own = load_recipe(kind).objectives[kind]
-        changed = {} if axis == "corpus_share" else {axis: each.place[axis]}
+        changed = {} if axis == "corpus_share" else {axis: each.parameters[axis]}
         assert options == own | changed | ({"in_batch": False} if name == "negatives" else {})
-        share = each.place[axis] if axis == "corpus_share" else 1
+        share = each.parameters[axis] if axis == "corpus_share" else 1
         assert each.recipe == replace(load_recipe(kind), objectives={kind: options}, steps=1500, corpus_share=share)
 
 
-def test_dialoguecses_table_has_its_baselines() -> None:
+def test_dialoguecse_baselines() -> None:
     plan = {each.name: each for each in load_sweep("dialoguecse-baselines").plan()}
-    judged = {"avg": ("mean", None), "CLS": ("cls", None), "flow": ("mean", "flow"), "whitening": ("mean", "whitening")}
-    for way, expected in judged.items():
+    evaluations = {
+        "avg": ("mean", None),
+        "CLS": ("cls", None),
+        "flow": ("mean", "flow"),
+        "whitening": ("mean", "whitening"),
+    }
+    for way, expected in evaluations.items():
         for start in ("backbone", "adapted"):
             each = plan.pop(f"{start}-{way}")
-            assert ((each.pooling, each.postprocess), each.trained) == (expected, start == "adapted")
-            if each.trained:
+            variant = each.variant
+            assert ((variant.pooling, variant.postprocess), variant.trained) == (expected, start == "adapted")
+            if variant.trained:
                 assert (each.recipe.epochs, each.recipe.batch_size, each.recipe.learning_rate) == (0.5, 50, 2e-5)
                 assert (each.recipe.objectives["masked-language"], each.recipe.max_length) == (
                     {"share": 0.15, "most": 10},
                     50,
                 )
                 adapted = each.recipe
-    assert plan.pop("GloVe").word_vectors
-    found = {name: each.recipe.objectives for name, each in plan.items()}
+    assert plan.pop("GloVe").variant.word_vectors
+    objectives = {name: each.recipe.objectives for name, each in plan.items()}
     for ending, first in (("", None), (", the paper's numbers", adapted)):
         siamese, ours = (
             (f"SiameseBERT-s{ending}", f"SiameseBERT-m{ending}"),
             (f"DialogueCSE-I1{ending}", f"DialogueCSE-I2{ending}"),
         )
-        assert [found[name]["siamese"]["context_turns"] for name in siamese] == [1, 3]
-        assert [found[name]["dialoguecse"]["aggregation"] for name in ours] == ["attention", "mean"]
-        assert all(plan[name].recipe.first == first for name in (*siamese, *ours))  # one first stage serves all
-    assert len(found) == 8
+        assert [objectives[name]["siamese"]["context_turns"] for name in siamese] == [1, 3]
+        assert [objectives[name]["dialoguecse"]["aggregation"] for name in ours] == ["attention", "mean"]
+        assert all(plan[name].recipe.first == first for name in (*siamese, *ours))  # all share one first stage
+    assert len(objectives) == 8
     assert {each.recipe.steps for each in plan.values()} == {1500}
 
 
-def test_tadses_losses_are_added_one_after_the_other() -> None:
-    """As its Table 5 has them; t' is the template behind the layer."""
+def test_tadse_losses() -> None:
+    """The rows of Table 5; t' is the template after the layer."""
     plan = {each.name: each for each in load_sweep("tadse-losses").plan()}
-    assert not plan.pop("untrained").trained
+    assert not plan.pop("untrained").variant.trained
     own = load_recipe("tadse")
     for name, each in plan.items():
         options = each.recipe.objectives["tadse"]
-        learnt = ("L^u" in name, "L^t" in name, "L^pair" in name, "L^t'" in name)
+        used = ("L^u" in name, "L^t" in name, "L^pair" in name, "L^t'" in name)
         weights = (options.get(f"{part}_weight", 1.0) for part in ("utterance", "template", "pair"))
-        assert (*(weight > 0 for weight in weights), options.get("template_layer", False)) == learnt
+        assert (*(weight > 0 for weight in weights), options.get("template_layer", False)) == used
         assert replace(each.recipe, objectives=own.objectives) == own
     assert list(plan) == ["L^u", "L^u + L^t", "L^u + L^t + L^pair", "L^u + L^t' + L^pair"]
 
 
-def test_tadses_table_has_its_baselines() -> None:
+def test_tadse_baselines() -> None:
     plan = {each.name: each for each in load_sweep("tadse-baselines").plan()}
-    assert not plan.pop("untrained").trained
+    assert not plan.pop("untrained").variant.trained
     kinds = {name: list(each.recipe.objectives) for name, each in plan.items()}
     assert kinds == {
         "SimCSE-aug": ["simcse"],
@@ -571,14 +583,14 @@ def test_tadses_table_has_its_baselines() -> None:
     }
     assert (
         len({(each.recipe.backbone, each.recipe.steps) for each in plan.values()}) == 1
-    )  # all learn for as long, from one model
+    )  # all start from one model and train for the same number of steps
 
 
-def test_the_command_line_adds_to_a_file_and_replaces(tmp_path: Path) -> None:
+def test_arguments_replace_and_extend_a_sweep_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(
-        "describes: mine\nrecipe: dse\ngrid:\n  learning_rate: [1e-5, 3.0e-5]\n  seed: [1, 2]\nset: [steps=5, batch_size=8]\n"
-        "suites: [dse, diaeval]\n",
+        "describes: mine\nrecipe: dse\ngrid:\n  learning_rate: [1e-5, 3.0e-5]\n  seed: [1, 2]\n"
+        "set: [steps=5, batch_size=8]\nsuites: [dse, diaeval]\n",
         encoding="utf-8",
     )
     plain = load_sweep(file)
@@ -600,30 +612,30 @@ def test_the_command_line_adds_to_a_file_and_replaces(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("recipe: dse\ngrid: {seed: [1]}\nsuite: dse\n", "a sweep has no key 'suite'"),
-        ("grid: {seed: [1]}\n", "a sweep has to name its recipe"),
+        ("recipe: dse\ngrid: {seed: [1]}\nsuite: dse\n", "unknown key 'suite'; a sweep has the keys"),
+        ("grid: {seed: [1]}\n", "no recipe; a sweep has the keys"),
         ("recipe: dse\ngrid: {seed: 1}\n", "each with a list of values"),
         ("recipe: dse\ngrid: [seed]\n", "each with a list of values"),
         ("recipe: dse\ngrid: {seed: []}\n", "the axis 'seed' has no values"),
-        ("recipe: dse\ngrid: {seed: [1]}\nsuites: dse\n", "suites: expected a list of texts"),
-        ("recipe: dse\ngrid: {seed: [1]}\nset: 5\n", "set: expected a list of texts"),
-        ("recipe: dse\ngrid: {seed: [1]}\nset: {seed: 2}\n", "seed is an axis and set for all points too"),
+        ("recipe: dse\ngrid: {seed: [1]}\nsuites: dse\n", "suites: expected a list of strings"),
+        ("recipe: dse\ngrid: {seed: [1]}\nset: 5\n", "set: expected keys and values, or a list of strings"),
+        ("recipe: dse\ngrid: {seed: [1]}\nset: {seed: 2}\n", "seed is an axis and also set for all points"),
         ("recipe: [dse\n", "is not valid YAML"),
     ],
 )
-def test_bad_files_are_refused(text: str, message: str, tmp_path: Path) -> None:
+def test_invalid_files_are_rejected(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises((SweepError, GridError, VariantError), match=message):
+    with pytest.raises(SweepError, match=message):
         load_sweep(file)
 
 
-def test_names_of_nothing_and_grids_of_nothing_are_refused() -> None:
+def test_unknown_recipes_and_empty_grids_are_rejected() -> None:
     with pytest.raises(RecipeError, match="there is no recipe 'nothing'"):
         load_sweep("nothing", ["seed=1"]).plan()
-    with pytest.raises(GridError, match="needs an axis"):
+    with pytest.raises(SweepError, match="needs an axis"):
         load_sweep("dse").plan()
-    with pytest.raises(GridError, match="two axes are called 'seed'"):
+    with pytest.raises(SweepError, match="two axes have the key 'seed'"):
         load_sweep("wmdc-windows", ["seed=1", "seed=2"])
 
 
@@ -638,7 +650,7 @@ def run_command(*arguments: object) -> Any:
     return CliRunner(env={"COLUMNS": "240", "NO_COLOR": "1"}).invoke(app, [str(each) for each in arguments])
 
 
-def test_the_command(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
+def test_command_prints_results_and_json(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
     common = (
         tiny_recipe,
         "--corpus",
@@ -659,9 +671,9 @@ def test_the_command(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
     for name in ("untrained", "seed=1", "seed=2"):
         assert any(line.startswith(f"  {name} ") and " to " in line for line in lines), name
     assert f"{tmp_path / 'out' / 'report.html'} has" in answer.stderr
-    told = run_command(*common, *grid, "--json")
-    assert told.stdout == (tmp_path / "out" / "results.json").read_text(encoding="utf-8")
-    assert [point["place"] for point in json.loads(told.stdout)["points"]] == [{}, {"seed": 1}, {"seed": 2}]
+    printed = run_command(*common, *grid, "--json")
+    assert printed.stdout == (tmp_path / "out" / "results.json").read_text(encoding="utf-8")
+    assert [point["place"] for point in json.loads(printed.stdout)["points"]] == [{}, {"seed": 1}, {"seed": 2}]
 
 
 @pytest.mark.parametrize(
@@ -673,20 +685,20 @@ def test_the_command(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
         (("--suite", "ums", "--task", "nli"), ("ums",), ("nli",)),
     ],
 )
-def test_suites_and_tasks_of_the_command_replace_the_sweeps_own(
+def test_command_options_replace_the_suites_of_a_sweep(
     options: tuple[str, ...],
     suites: tuple[str, ...],
     tasks: tuple[str, ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[Any] = []
+    calls: list[Any] = []
 
-    def asking(wanted: Sweep, *arguments: Any, **keywords: Any) -> list[Point]:
-        asked.append((wanted.suites, tuple(keywords["tasks"]), keywords["effort"]))
-        raise typer.Exit  # nothing is to be trained
+    def record_call(sweep: Sweep, *arguments: Any, **keywords: Any) -> list[SweepPoint]:
+        calls.append((sweep.suites, tuple(keywords["tasks"]), keywords["effort"]))
+        raise typer.Exit  # without training
 
-    monkeypatch.setattr(sweep_module, "run_sweep", asking)
+    monkeypatch.setattr(sweep_module, "run_sweep", record_call)
     file = tmp_path / "mine.yaml"
     file.write_text("recipe: dse\ngrid: {seed: [1]}\nsuites: [dialoguecse]\n", encoding="utf-8")
     common = (
@@ -702,10 +714,10 @@ def test_suites_and_tasks_of_the_command_replace_the_sweeps_own(
         3,
     )
     assert run_command(file, *common, *options).exit_code == 0
-    assert asked == [(suites, tasks, Effort(seeds=2, steps=3))]
+    assert calls == [(suites, tasks, Effort(seeds=2, steps=3))]
 
 
-def test_the_command_names_the_points_that_failed(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
+def test_command_names_failed_points(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
     answer = run_command(
         *(
             tiny_recipe,
@@ -727,10 +739,10 @@ def test_the_command_names_the_points_that_failed(tiny_recipe: Path, world: Path
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), TrainingInterruptedError("interrupted")])
-def test_the_command_says_how_to_go_on(
-    stop: BaseException, tiny_recipe: Path, world: Path, tmp_path: Path, counted: Counted
+def test_interrupted_command_says_how_to_continue(
+    stop: BaseException, tiny_recipe: Path, world: Path, tmp_path: Path, training_log: TrainingLog
 ) -> None:
-    counted.at = lambda _: stop
+    training_log.error_at = lambda _: stop
     answer = run_command(
         *(
             tiny_recipe,
@@ -749,7 +761,7 @@ def test_the_command_says_how_to_go_on(
     assert "Go on with the same command" in answer.stderr
 
 
-def test_the_command_lists_the_packaged_sweeps() -> None:
+def test_command_lists_packaged_sweeps() -> None:
     answer = run_command("--list")
     assert answer.exit_code == 0
     assert [name for name in packaged_sweeps() if name not in answer.stdout] == []

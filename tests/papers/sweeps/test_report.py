@@ -1,4 +1,4 @@
-"""An experiment's files: what they say, that they agree, and that whoever watches sees whole ones."""
+"""The files of an experiment report: contents, agreement with each other, atomic replacement."""
 
 import json
 import re
@@ -11,37 +11,37 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from tests.helpers.pointed import MEMBERS, outcomes, point, results
+from tests.helpers.sweep_points import RESULT_KEYS, outcomes, point, results
 from turnwise.cli.experiments import metric_lines
 from turnwise.cli.output import show
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.results import Results
-from turnwise.papers.sweeps.points import Point
-from turnwise.papers.sweeps.report import figure_lines, write_experiment
+from turnwise.papers.sweeps.points import SweepPoint
+from turnwise.papers.sweeps.report import summary_table, write_experiment
 
 SVG = "{http://www.w3.org/2000/svg}"
 AXES = ("batch_size", "objectives.dse.temperature")
 EVIL = '<img src="https://example.org/x.png" onerror="alert(1)"> | a_b'
 
 
-def place(size: object, temperature: float = 0.05) -> dict[str, Any]:
+def parameters(size: object, temperature: float = 0.05) -> dict[str, Any]:
     return dict(zip(AXES, (size, temperature), strict=True))
 
 
-def points() -> list[Point]:
-    """A start, four models on two lines, and one that failed."""
+def points() -> list[SweepPoint]:
+    """Return the untrained point, four points on two lines, and a failed one."""
     return [
         point("untrained", {}, 0.4),
-        point("a", place(16), 0.42, 1),
-        point("b", place(64), 0.6, 2),
-        point("c", place(16, 0.1), 0.35, 3),
-        point("d", place(64, 0.1), 0.41, 4),
-        point("e", place(256, 0.1), None, failure="the loss is nan; a smaller learning_rate often helps"),
+        point("a", parameters(16), 0.42, 1),
+        point("b", parameters(64), 0.6, 2),
+        point("c", parameters(16, 0.1), 0.35, 3),
+        point("d", parameters(64, 0.1), 0.41, 4),
+        point("e", parameters(256, 0.1), None, failure="the loss is nan; a smaller learning_rate often helps"),
     ]
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """`results.json`, which has no NaN."""
+    """Read `results.json`, which must not contain NaN."""
 
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
@@ -51,10 +51,10 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def table(folder: Path, heading: str) -> dict[str, list[str]]:
-    """The lines of one of the Markdown tables, by their heads."""
+    """Return the rows of a Markdown table by their first cell."""
     text = (folder / "table.md").read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
-    lines = [re.split(r"(?<!\\) *\| *", line.strip("| ")) for line in text.splitlines() if line.startswith("|")]
-    return {head: cells for head, *cells in [lines[0], *lines[2:]]}
+    rows = [re.split(r"(?<!\\) *\| *", line.strip("| ")) for line in text.splitlines() if line.startswith("|")]
+    return {head: cells for head, *cells in [rows[0], *rows[2:]]}
 
 
 def curve(folder: Path, name: str) -> ElementTree.Element:
@@ -68,7 +68,7 @@ def texts(picture: ElementTree.Element) -> list[str | None]:
 # ---- results.json
 
 
-def test_figures_and_paired_differences_are_written_down(tmp_path: Path) -> None:
+def test_json_has_summaries_and_paired_differences(tmp_path: Path) -> None:
     made = points()
     write_experiment(made, AXES, tmp_path, "Sizes", ["one remark"])
     content = read(tmp_path)
@@ -77,28 +77,30 @@ def test_figures_and_paired_differences_are_written_down(tmp_path: Path) -> None
     assert [each["name"] for each in content["points"]] == ["untrained", "a", "b", "c", "d", "e"]
     start, after = content["points"][0], content["points"][2]
     assert (start["place"], after["place"]) == ({}, {"batch_size": 64, "objectives.dse.temperature": 0.05})
-    names = [(figure["suite"], figure["name"], figure["datasets"]) for figure in after["figures"]]
+    names = [(summary["suite"], summary["name"], summary["datasets"]) for summary in after["figures"]]
     assert names == [("diaeval", "actions", ["dstc2", "gsim"]), ("diaeval", "responses", ["irc_ubuntu_100"])]
-    assert [figure["difference"] for figure in start["figures"]] == [None, None]
-    # the same by hand: the mean of the two data sets' accuracies, drawn alike for both models
-    ours, theirs = (outcomes(right, seed)[:2] for right, seed in ((0.6, 2), (0.4, 0)))
+    assert [summary["difference"] for summary in start["figures"]] == [None, None]
+    # recomputed: the mean of the two data sets' accuracies, with the same resamples for both models
+    ours, theirs = (outcomes(accuracy, seed)[:2] for accuracy, seed in ((0.6, 2), (0.4, 0)))
     mean = np.mean([100 * each.evidence.mean() for each in ours])
-    drawings = [np.mean([each.drawings(crc32(each.dataset.encode())) for each in found], 0) for found in (ours, theirs)]
-    figure = after["figures"][0]
-    assert figure["value"] == pytest.approx(mean)
-    assert [figure["low"], figure["high"]] == pytest.approx(np.percentile(drawings[0], [2.5, 97.5]))
-    assert figure["difference"]["value"] == pytest.approx(
+    drawings = [
+        np.mean([each.drawings(crc32(each.dataset.encode())) for each in evaluated], 0) for evaluated in (ours, theirs)
+    ]
+    summary = after["figures"][0]
+    assert summary["value"] == pytest.approx(mean)
+    assert [summary["low"], summary["high"]] == pytest.approx(np.percentile(drawings[0], [2.5, 97.5]))
+    assert summary["difference"]["value"] == pytest.approx(
         mean - np.mean([100 * each.evidence.mean() for each in theirs])
     )
     low, high = np.percentile(drawings[0] - drawings[1], [2.5, 97.5])
-    assert [figure["difference"]["low"], figure["difference"]["high"]] == pytest.approx([low, high])
+    assert [summary["difference"]["low"], summary["difference"]["high"]] == pytest.approx([low, high])
 
 
-def test_a_failed_point_is_told_in_every_file(tmp_path: Path) -> None:
+def test_failed_points_are_reported_in_every_file(tmp_path: Path) -> None:
     write_experiment(points(), AXES, tmp_path, "Sizes")
     failed = read(tmp_path)["points"][-1]
     assert (failed["figures"], failed["failure"]) == ([], "the loss is nan; a smaller learning_rate often helps")
-    assert table(tmp_path, "Figures")["e"] == table(tmp_path, "Differences to untrained")["e"] == ["failed", "failed"]
+    assert table(tmp_path, "Results")["e"] == table(tmp_path, "Differences to untrained")["e"] == ["failed", "failed"]
     assert "- e: the loss is nan; a smaller learning\\_rate often helps\n" in (tmp_path / "table.md").read_text(
         encoding="utf-8"
     )
@@ -108,26 +110,26 @@ def test_a_failed_point_is_told_in_every_file(tmp_path: Path) -> None:
     assert "256" in texts(curve(tmp_path, "diaeval-actions"))
 
 
-def test_folders_within_are_told_from_within(tmp_path: Path) -> None:
+def test_folders_inside_the_experiment_are_relative(tmp_path: Path) -> None:
     folders = [tmp_path / "runs" / "a", Path("/elsewhere/b"), None]
-    made = [Point(str(number), {"x": number}, folder, (results(0.5),)) for number, folder in enumerate(folders)]
+    made = [SweepPoint(str(number), {"x": number}, folder, (results(0.5),)) for number, folder in enumerate(folders)]
     write_experiment(made, ["x"], tmp_path, "Folders")
     assert [each["folder"] for each in read(tmp_path)["points"]] == ["runs/a", "/elsewhere/b", None]
 
 
-def test_what_is_undefined_is_null_and_said(tmp_path: Path) -> None:
-    def correlated(name: str, x: int, scores: np.ndarray) -> Point:
+def test_undefined_results_are_null_in_json_and_named_in_tables(tmp_path: Path) -> None:
+    def correlated(name: str, x: int, scores: np.ndarray) -> SweepPoint:
         evidence = np.stack([scores, np.arange(20.0)], -1)[None]
-        found = Results(name, "dialoguecse")
-        found.add([Outcome("sts", "sample", "cosine", "Spearman", evidence, "spearman")])
-        return Point(name, {"x": x}, None, (found,))
+        evaluated = Results(name, "dialoguecse")
+        evaluated.add([Outcome("sts", "sample", "cosine", "Spearman", evidence, "spearman")])
+        return SweepPoint(name, {"x": x}, None, (evaluated,))
 
     made = [correlated("good", 1, np.arange(20.0)), correlated("flat", 2, np.ones(20))]
     write_experiment(made, ["x"], tmp_path, "Undefined")
-    (figure,) = read(tmp_path)["points"][1]["figures"]
-    assert [figure[key] for key in ("value", "low", "high")] == [None] * 3
-    assert figure["difference"] == {"value": None, "low": None, "high": None}
-    assert table(tmp_path, "Figures")["flat"] == ["undefined (undefined)"]
+    (summary,) = read(tmp_path)["points"][1]["figures"]
+    assert [summary[key] for key in ("value", "low", "high")] == [None] * 3
+    assert summary["difference"] == {"value": None, "low": None, "high": None}
+    assert table(tmp_path, "Results")["flat"] == ["undefined (undefined)"]
     marks = curve(tmp_path, "dialoguecse-similarity").findall(f"{SVG}circle")
     assert len(marks) == 1
 
@@ -135,52 +137,52 @@ def test_what_is_undefined_is_null_and_said(tmp_path: Path) -> None:
 # ---- table.md
 
 
-def test_the_tables_say_what_the_results_do(tmp_path: Path) -> None:
+def test_markdown_tables_agree_with_json(tmp_path: Path) -> None:
     write_experiment(points(), AXES, tmp_path, "Sizes")
-    figures, differences = (table(tmp_path, heading) for heading in ("Figures", "Differences to untrained"))
-    assert figures["model"] == ["diaeval: actions", "diaeval: responses"]
+    values, differences = (table(tmp_path, heading) for heading in ("Results", "Differences to untrained"))
+    assert values["model"] == ["diaeval: actions", "diaeval: responses"]
     assert "untrained" not in differences
     seen = set()
     for each in read(tmp_path)["points"][1:-1]:
-        for place, figure in enumerate(each["figures"]):
-            value, low, high = (figure[key] for key in ("value", "low", "high"))
-            assert figures[each["name"]][place] == f"{value:.2f} ({low:.2f} to {high:.2f})"
-            change = figure["difference"]
+        for column, summary in enumerate(each["figures"]):
+            value, low, high = (summary[key] for key in ("value", "low", "high"))
+            assert values[each["name"]][column] == f"{value:.2f} ({low:.2f} to {high:.2f})"
+            change = summary["difference"]
             clear = change["low"] > 0 or change["high"] < 0
             seen.add(clear)
             numbers = [
-                float(text.replace("−", "-")) for text in re.findall(r"[+−]?[\d.]+", differences[each["name"]][place])
+                float(text.replace("−", "-")) for text in re.findall(r"[+−]?[\d.]+", differences[each["name"]][column])
             ]
             assert numbers == pytest.approx([change[key] for key in ("value", "low", "high")], abs=0.0051)
-            assert differences[each["name"]][place].startswith("**") == clear
+            assert differences[each["name"]][column].startswith("**") == clear
     assert seen == {True, False}
-    heads, lines = figure_lines(points())
-    assert heads == ["model", *figures["model"]]
-    assert lines == [[name, *cells] for name, cells in figures.items() if name != "model"]
+    header, rows = summary_table(points())
+    assert header == ["model", *values["model"]]
+    assert rows == [[name, *cells] for name, cells in values.items() if name != "model"]
 
 
-def test_the_terminal_shows_the_figures_and_takes_no_name_for_markup(
+def test_terminal_output_does_not_interpret_names_as_markup(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    shown = [point("kind=[bold]", {}, 0.4), point("b", place(16), None, failure="the loss is nan")]
-    heads, lines = figure_lines(shown)
+    shown = [point("kind=[bold]", {}, 0.4), point("b", parameters(16), None, failure="the loss is nan")]
+    header, rows = summary_table(shown)
     for title in ("", "a [red] one"):
         show(None, metric_lines(shown, title), as_json=False)
         printed = [re.split(" {2,}", line.strip()) for line in capsys.readouterr().out.splitlines()]
         below = [
             cells
-            for number, head in enumerate(heads[1:], 1)
-            for cells in ([head], *([line[0], line[number]] for line in lines))
+            for number, head in enumerate(header[1:], 1)
+            for cells in ([head], *([row[0], row[number]] for row in rows))
         ]
         assert printed == [*([[title]] if title else []), *below]
 
 
-def test_the_tables_say_what_figures_are_the_means_of(tmp_path: Path) -> None:
+def test_averaged_results_and_datasets_are_named(tmp_path: Path) -> None:
     few = Results("few", "diaeval")
-    few.add(outcomes(0.5, members=MEMBERS[:1]))
-    write_experiment([*points(), Point("few", place(4), None, (few,))], AXES, tmp_path, "Sizes")
-    means = table(tmp_path, "What they are the means of")
+    few.add(outcomes(0.5, keys=RESULT_KEYS[:1]))
+    write_experiment([*points(), SweepPoint("few", parameters(4), None, (few,))], AXES, tmp_path, "Sizes")
+    means = table(tmp_path, "Averaged results")
     assert means["diaeval: actions"] == [
         "actions, frozen encoder, MLP: Micro F1",
         "dstc2, gsim (untrained, a, b, c, d); gsim (few)",
@@ -192,18 +194,18 @@ def test_the_tables_say_what_figures_are_the_means_of(tmp_path: Path) -> None:
     assert read(tmp_path)["points"][-1]["figures"][0]["difference"] is None
 
 
-def test_what_was_cut_short_or_left_out_is_said_once(tmp_path: Path) -> None:
+def test_shortened_and_skipped_protocols_are_mentioned_once(tmp_path: Path) -> None:
     made = points()[:3]
     for each in made:
         each.results[0].facts |= {"effort": {"seeds": 1, "steps": None}, "left out": {"probed inference": "no data"}}
     write_experiment(made, AXES, tmp_path, "Hurried", ["one remark"])
-    said = ["one remark", "diaeval was cut short: seeds 1", "diaeval without probed inference: no data"]
-    assert read(tmp_path)["remarks"] == said
-    assert "\n".join(f"- {remark}" for remark in said) in (tmp_path / "table.md").read_text(encoding="utf-8")
+    remarks = ["one remark", "diaeval was shortened: seeds 1", "diaeval without probed inference: no data"]
+    assert read(tmp_path)["remarks"] == remarks
+    assert "\n".join(f"- {remark}" for remark in remarks) in (tmp_path / "table.md").read_text(encoding="utf-8")
 
 
-def test_differences_are_to_the_first_point_even_if_it_failed(tmp_path: Path) -> None:
-    write_experiment([point("e", place(1), None, failure="broken"), *points()[1:3]], AXES, tmp_path, "Sizes")
+def test_differences_refer_to_the_first_point_even_if_it_failed(tmp_path: Path) -> None:
+    write_experiment([point("e", parameters(1), None, failure="broken"), *points()[1:3]], AXES, tmp_path, "Sizes")
     assert table(tmp_path, "Differences to e")["a"] == ["not comparable", "not comparable"]
     assert read(tmp_path)["points"][1]["figures"][0]["not_comparable"] == "e does not have it"
 
@@ -211,7 +213,7 @@ def test_differences_are_to_the_first_point_even_if_it_failed(tmp_path: Path) ->
 # ---- curves
 
 
-def test_a_line_for_every_combination_of_the_other_axes(tmp_path: Path) -> None:
+def test_curves_have_a_line_for_every_combination_of_the_other_axes(tmp_path: Path) -> None:
     write_experiment(points(), AXES, tmp_path, "Sizes")
     assert {path.name for path in (tmp_path / "curves").iterdir()} == {"diaeval-actions.svg", "diaeval-responses.svg"}
     picture = curve(tmp_path, "diaeval-actions")
@@ -221,7 +223,7 @@ def test_a_line_for_every_combination_of_the_other_axes(tmp_path: Path) -> None:
     assert {"temperature 0.05", "temperature 0.1", "untrained", "16", "64", "256", "batch_size"} <= set(shown)
 
 
-def test_variants_are_lines_by_their_names_and_alone_have_no_curve(tmp_path: Path) -> None:
+def test_variants_are_lines_and_no_axis(tmp_path: Path) -> None:
     names = ("Ours", "a_b | theirs")
     made = [
         point(f"{name}, {x}", {"x": x, "variant": name}, 0.5, seed) for seed, x in enumerate((1, 2)) for name in names
@@ -233,12 +235,12 @@ def test_variants_are_lines_by_their_names_and_alone_have_no_curve(tmp_path: Pat
     alone = [point(name, {"variant": name}, 0.5, seed) for seed, name in enumerate(names)]
     write_experiment(alone, ["variant"], tmp_path, "Alone")
     assert list((tmp_path / "curves").iterdir()) == []
-    assert list(table(tmp_path, "Figures")) == ["model", "Ours", r"a\_b \| theirs"]
+    assert list(table(tmp_path, "Results")) == ["model", "Ours", r"a\_b \| theirs"]
     assert "Curves" not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_start_is_a_dashed_line_at_its_height(tmp_path: Path) -> None:
-    """Between the two lines' points, where its figure is: heights are held against those of the points."""
+def test_untrained_model_is_a_dashed_line_at_its_value(tmp_path: Path) -> None:
+    """Its height is compared with the heights of the points, which are linear in their values."""
     made = points()
     write_experiment(made, AXES, tmp_path, "Sizes")
     picture = curve(tmp_path, "diaeval-responses")
@@ -246,14 +248,14 @@ def test_the_start_is_a_dashed_line_at_its_height(tmp_path: Path) -> None:
     across = [line for line in dashed if line.attrib["x1"] == "52"]
     (level,) = across
     assert level.attrib["y1"] == level.attrib["y2"]
-    values = [each.figures["diaeval", "responses"].value for each in made[:5]]
+    values = [each.summaries["diaeval", "responses"].value for each in made[:5]]
     heights = [float(mark.attrib["cy"]) for mark in picture.iter(f"{SVG}circle")]
     slope, start = np.polyfit(values[1:], heights, 1)
     assert float(level.attrib["y1"]) == pytest.approx(slope * values[0] + start, abs=0.2)
     assert slope < 0
 
 
-def test_names_stand_on_an_axis_in_their_order_and_numbers_at_their_size(tmp_path: Path) -> None:
+def test_axis_orders_names_and_scales_numbers(tmp_path: Path) -> None:
     for axis, values in {
         "pooling": ["mean", "cls", "max"],
         "ratio": [0, 0.25, 1],
@@ -271,27 +273,27 @@ def test_names_stand_on_an_axis_in_their_order_and_numbers_at_their_size(tmp_pat
         assert [text for text in texts(picture) if text in labels] == labels
 
 
-def test_numbers_of_several_magnitudes_stand_at_their_powers_of_ten(tmp_path: Path) -> None:
+def test_axis_over_several_magnitudes_is_logarithmic(tmp_path: Path) -> None:
     made = [point(str(rate), {"learning_rate": rate}, 0.5, seed) for seed, rate in enumerate([1e-6, 1e-5, 1e-4])]
     write_experiment(made, ["learning_rate"], tmp_path, "Rates")
     along = [float(mark.attrib["cx"]) for mark in curve(tmp_path, "diaeval-actions").iter(f"{SVG}circle")]
     assert (along[1] - along[0]) / (along[2] - along[0]) == pytest.approx(0.5, abs=0.01)
 
 
-def test_single_tasks_have_curves_by_their_names(tmp_path: Path) -> None:
-    found = Results("model", "intents+nli")
-    found.add([Outcome("intents", "sample", "1-NN", metric, np.eye(4)[:1]) for metric in ("a/b", "a b")])
-    write_experiment([Point("one", {"x": 1}, None, (found,))], ["x"], tmp_path, "Tasks")
+def test_curves_of_single_tasks_have_distinct_file_names(tmp_path: Path) -> None:
+    evaluated = Results("model", "intents+nli")
+    evaluated.add([Outcome("intents", "sample", "1-NN", metric, np.eye(4)[:1]) for metric in ("a/b", "a b")])
+    write_experiment([SweepPoint("one", {"x": 1}, None, (evaluated,))], ["x"], tmp_path, "Tasks")
     names = {path.name for path in (tmp_path / "curves").iterdir()}
     assert names == {"intents+nli-intents-1-NN-a-b.svg", "intents+nli-intents-1-NN-a-b-1.svg"}
-    assert table(tmp_path, "Figures")["model"] == ["intents, 1-NN, a/b", "intents, 1-NN, a b"]
+    assert table(tmp_path, "Results")["model"] == ["intents, 1-NN, a/b", "intents, 1-NN, a b"]
 
 
 # ---- report.html
 
 
-class Seen(HTMLParser):
-    """Elements of a page with their attributes."""
+class PageElements(HTMLParser):
+    """Collects the elements of a page with their attributes."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -302,57 +304,57 @@ class Seen(HTMLParser):
         self.elements.append((tag, dict(attrs)))
 
 
-def test_the_page_asks_nothing_of_the_network_and_takes_names_for_names(tmp_path: Path) -> None:
+def test_page_is_self_contained_and_escapes_names(tmp_path: Path) -> None:
     made = [point(EVIL, {EVIL: EVIL}, 0.5, 1), point("b", {EVIL: "b"}, None, failure=EVIL)]
     write_experiment(made, [EVIL], tmp_path, EVIL, [EVIL])
-    seen = Seen((tmp_path / "report.html").read_text(encoding="utf-8")).elements
-    images = [attributes for tag, attributes in seen if tag == "img"]
+    elements = PageElements((tmp_path / "report.html").read_text(encoding="utf-8")).elements
+    images = [attributes for tag, attributes in elements if tag == "img"]
     assert len(images) == 2 and all((each["src"] or "").startswith("data:image/svg+xml;base64,") for each in images)
-    assert not any(name.startswith("on") for _, attributes in seen for name in attributes)
-    assert {tag for tag, _ in seen} & {"script", "link", "iframe"} == set()
-    policy = next(attributes["content"] for _, attributes in seen if "http-equiv" in attributes)
+    assert not any(name.startswith("on") for _, attributes in elements for name in attributes)
+    assert {tag for tag, _ in elements} & {"script", "link", "iframe"} == set()
+    policy = next(attributes["content"] for _, attributes in elements if "http-equiv" in attributes)
     assert policy is not None and policy.startswith("default-src 'none'")
     assert EVIL in texts(curve(tmp_path, "diaeval-actions"))
 
 
-def test_the_page_marks_what_is_better_and_what_is_worse(tmp_path: Path) -> None:
-    def measured(name: str, x: int, value: float) -> Point:
-        found = Results(name, "geometry")
-        found.add(
+def test_page_marks_significant_differences(tmp_path: Path) -> None:
+    def constant_point(name: str, x: int, value: float) -> SweepPoint:
+        evaluated = Results(name, "geometry")
+        evaluated.add(
             [
                 Outcome("geometry", "sample", "all", metric, np.full((1, 9), value))
                 for metric in ("accuracy", "alignment")
             ]
         )
-        return Point(name, {"x": x}, None, (found,))
+        return SweepPoint(name, {"x": x}, None, (evaluated,))
 
-    write_experiment([measured("low", 0, 0.1), measured("high", 1, 0.2)], ["x"], tmp_path, "Better")
-    seen = Seen((tmp_path / "report.html").read_text(encoding="utf-8")).elements
-    verdicts = [attributes["title"] for tag, attributes in seen if tag == "td" and "title" in attributes]
+    write_experiment([constant_point("low", 0, 0.1), constant_point("high", 1, 0.2)], ["x"], tmp_path, "Better")
+    elements = PageElements((tmp_path / "report.html").read_text(encoding="utf-8")).elements
+    verdicts = [attributes["title"] for tag, attributes in elements if tag == "td" and "title" in attributes]
     assert verdicts == ["better", "worse"]
 
 
-# ---- watching
+# ---- repeated writing
 
 
-def test_it_is_written_whole_again_and_again(tmp_path: Path) -> None:
+def test_rewriting_gives_the_same_bytes_as_writing_once(tmp_path: Path) -> None:
     made = points()
     for count in range(len(made) + 1):
-        write_experiment(made[:count], AXES, tmp_path / "watched", "Sizes")
+        write_experiment(made[:count], AXES, tmp_path / "repeated", "Sizes")
     write_experiment(points(), AXES, tmp_path / "at once", "Sizes")
-    watched, at_once = (
+    repeated, at_once = (
         {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        for folder in (tmp_path / "watched", tmp_path / "at once")
+        for folder in (tmp_path / "repeated", tmp_path / "at once")
     )
-    assert watched == at_once
-    assert {str(path) for path in watched} == {
+    assert repeated == at_once
+    assert {str(path) for path in repeated} == {
         *("results.json", "table.md", "report.html", "curves/diaeval-actions.svg", "curves/diaeval-responses.svg")
     }
 
 
-def test_curves_of_what_is_not_measured_any_more_go(tmp_path: Path) -> None:
+def test_curves_of_removed_summaries_are_deleted(tmp_path: Path) -> None:
     write_experiment(points(), AXES, tmp_path, "Sizes")
     few = Results("few", "diaeval")
-    few.add(outcomes(0.5, members=MEMBERS[:1]))
-    write_experiment([Point("few", place(4), None, (few,))], AXES, tmp_path, "Sizes")
+    few.add(outcomes(0.5, keys=RESULT_KEYS[:1]))
+    write_experiment([SweepPoint("few", parameters(4), None, (few,))], AXES, tmp_path, "Sizes")
     assert [path.name for path in (tmp_path / "curves").iterdir()] == ["diaeval-actions.svg"]

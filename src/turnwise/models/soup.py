@@ -1,0 +1,117 @@
+"""Weight averaging ("model soups"): the encoders between two others of the same architecture.
+
+Training gains on some tasks and loses on others. Between the weights before and after training, the gains may be kept
+and the losses regained (Wortsman et al., 2022, 'Robust fine-tuning of zero-shot models' and 'Model soups').
+"""
+
+import copy
+
+import torch
+
+from turnwise.core.errors import TurnwiseError
+from turnwise.models.encoder import Encoder
+from turnwise.models.identity import tokenizer_definition
+
+#: Keys of a configuration that do not change the vectors of given weights.
+_KEYS_WITHOUT_EFFECT = {
+    *("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "initializer_range"),
+    *("use_cache", "id2label", "label2id", "problem_type", "finetuning_task", "gradient_checkpointing"),
+}
+
+
+class SoupError(TurnwiseError):
+    """Two models cannot be averaged, or the result cannot be written."""
+
+
+def average_weights(first: Encoder, second: Encoder, ratio: float) -> Encoder:
+    """Return the encoder whose weights are (1 - ratio) · first + ratio · second, computed in float32.
+
+    The two encoders stay unchanged. The maximum length of the result is the smaller one of the two.
+
+    Args:
+        first: the result at ratio 0, bit for bit.
+        second: the result at ratio 1, bit for bit.
+        ratio: from 0 to 1.
+
+    Raises:
+        SoupError: if the ratio is out of range, or the two differ in more than their weights.
+    """
+    check_ratio(ratio)
+    check_same_architecture(first, second)
+    average = copy.deepcopy(second if ratio == 1 else first)
+    if 0 < ratio < 1:
+        average.float()
+        first_weights, second_weights = first.state_dict(), second.state_dict()
+        with torch.no_grad():
+            for name, value in average.state_dict().items():
+                if value.is_floating_point():
+                    # from the two sources, not in place: a weight with two names is written twice
+                    value.copy_(
+                        (1 - ratio) * first_weights[name].float()
+                        + ratio * second_weights[name].float().to(value.device)
+                    )
+    average.max_length = min(first.max_length, second.max_length)
+    return average.eval()
+
+
+def check_ratio(ratio: float) -> None:
+    """Raise a SoupError unless the ratio is from 0 to 1 (NaN is not)."""
+    if not 0 <= ratio <= 1:
+        raise SoupError(f"the ratio must be between 0 (the first model) and 1 (the second model), got {ratio:g}")
+
+
+def check_same_architecture(first: Encoder, second: Encoder) -> None:
+    """Raise a SoupError if two encoders differ in more than their weights and their maximum length."""
+    differences = [
+        f"{name} {ours!r} and {theirs!r}"
+        for name, ours, theirs in (
+            ("pooling", first.pooling, second.pooling),
+            ("joining turns by", first.style, second.style),
+            ("normalised vectors", first.normalise, second.normalise),
+            ("special tokens", *(encoder.backbone.tokenizer.special_tokens_map for encoder in (first, second))),
+        )
+        if ours != theirs
+    ]
+    added = [set(encoder.backbone.tokenizer.get_added_vocab()) for encoder in (first, second)]
+    if tokens := sorted(added[0] ^ added[1]):
+        differences.append(f"added tokens of only one ({', '.join(tokens[:3])}{', …' if len(tokens) > 3 else ''})")
+    if parts := _differing_tokenizer_parts(first, second):
+        differences.append(f"tokenizers ({', '.join(parts)})")
+    if weights := _differing_weights(first, second):
+        differences.append(f"{len(weights)} weights, such as {weights[0]}")
+    else:
+        differences += _differing_config_keys(first, second)
+    if differences:
+        raise SoupError(
+            f"the two models cannot be averaged; they differ in more than their weights: {'; '.join(differences)}"
+        )
+
+
+def _differing_tokenizer_parts(first: Encoder, second: Encoder) -> list[str]:
+    ours, theirs = (tokenizer_definition(encoder.backbone.tokenizer) for encoder in (first, second))
+    parts = [name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)]
+    return list(dict.fromkeys("vocabulary" if name in ("model", "added_tokens") else name for name in parts))
+
+
+def _differing_weights(first: Encoder, second: Encoder) -> list[str]:
+    """Return the weights that only one model has, that differ in shape, and integer buffers that differ in value."""
+    ours, theirs = first.state_dict(), second.state_dict()
+    differences = [f"{name}, which only one has" for name in sorted(ours.keys() ^ theirs.keys())]
+    for name in sorted(ours.keys() & theirs.keys()):
+        one, other = ours[name], theirs[name]
+        if one.shape != other.shape:
+            differences.append(f"{name} of {tuple(one.shape)} and {tuple(other.shape)}")
+        elif not one.is_floating_point() and not torch.equal(one.cpu(), other.cpu()):
+            differences.append(f"{name} of different integers")
+    return differences
+
+
+def _differing_config_keys(first: Encoder, second: Encoder) -> list[str]:
+    """Return the configuration keys that change what equal weights compute, such as the number of attention heads."""
+    ours, theirs = (encoder.backbone.model.config.to_dict() for encoder in (first, second))
+    keys = [
+        key
+        for key in sorted(ours.keys() | theirs.keys())
+        if key not in _KEYS_WITHOUT_EFFECT and "drop" not in key and ours.get(key) != theirs.get(key)
+    ]
+    return [f"{key} {ours.get(key)!r} and {theirs.get(key)!r}" for key in keys]

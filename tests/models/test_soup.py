@@ -1,0 +1,193 @@
+"""Weight averaging: exact at both ends, linear between, rejection of incompatible models."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnwise.models.encoder import Encoder
+from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.soup import SoupError, average_weights
+
+
+def perturbed(encoder: Encoder, seed: int = 1) -> Encoder:
+    """Return the same model with other weights."""
+    other = copy.deepcopy(encoder)
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=random))
+    return other
+
+
+@pytest.fixture(scope="module")
+def first(tiny_folder: Callable[[str], Path]) -> Encoder:
+    return Encoder.load(tiny_folder("bert"), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def second(first: Encoder) -> Encoder:
+    return perturbed(first)
+
+
+def weights(encoder: Encoder) -> dict[str, np.ndarray]:
+    return {name: value.numpy().copy() for name, value in encoder.state_dict().items()}
+
+
+def same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> bool:
+    return ours.keys() == theirs.keys() and all(ours[name].tobytes() == theirs[name].tobytes() for name in ours)
+
+
+# ---- weights
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "t5"])
+def test_ratios_0_and_1_are_the_two_models_bit_for_bit(family: str, tiny_folder: Callable[[str], Path]) -> None:
+    first = Encoder.load(tiny_folder(family), device="cpu")
+    second = perturbed(first)
+    for ratio, end in ((0, first), (1, second)):
+        made = average_weights(first, second, ratio)
+        assert same(weights(made), weights(end))
+        assert encoder_fingerprint(made) == encoder_fingerprint(end)
+        assert made is not end and made.backbone is not end.backbone
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.floats(0, 1))
+def test_weights_are_linear_in_the_ratio(first: Encoder, second: Encoder, ratio: float) -> None:
+    ours, theirs, average = weights(first), weights(second), weights(average_weights(first, second, ratio))
+    for name, value in average.items():
+        expected = (1 - ratio) * ours[name].astype(np.float64) + ratio * theirs[name].astype(np.float64)
+        assert value.dtype == np.float32
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["roberta", "modernbert", "t5"])
+def test_shared_weights_are_averaged_once(family: str, tiny_folder: Callable[[str], Path]) -> None:
+    first = Encoder.load(tiny_folder(family), device="cpu")
+    second = perturbed(first)
+    ours, theirs, average = weights(first), weights(second), weights(average_weights(first, second, 0.25))
+    for name, value in average.items():
+        np.testing.assert_allclose(value, 0.75 * ours[name] + 0.25 * theirs[name], rtol=1e-5, atol=1e-6)
+
+
+def test_both_models_stay_unchanged(first: Encoder, second: Encoder) -> None:
+    before = weights(first), weights(second)
+    made = average_weights(first, second, 0.5)
+    with torch.no_grad():
+        for ends in (made, average_weights(first, second, 0), average_weights(first, second, 1)):
+            for parameter in ends.parameters():
+                parameter.zero_()
+    assert same(weights(first), before[0]) and same(weights(second), before[1])
+
+
+def test_maximum_length_is_the_smaller_one(first: Encoder, second: Encoder) -> None:
+    short = copy.deepcopy(second)
+    short.max_length = 7
+    for ratio in (0, 0.5, 1):
+        assert average_weights(first, short, ratio).max_length == average_weights(short, first, ratio).max_length == 7
+    assert short.max_length == 7 and first.max_length > 7
+
+
+def test_different_dropout_is_ignored(first: Encoder, second: Encoder) -> None:
+    dropped = copy.deepcopy(second)
+    dropped.backbone.set_dropout(0.3, 0.2)
+    assert same(weights(average_weights(first, dropped, 0.5)), weights(average_weights(first, second, 0.5)))
+
+
+# ---- incompatible models
+
+
+@pytest.mark.parametrize("ratio", [-0.001, 1.001, float("nan"), float("inf")])
+def test_ratio_out_of_range_is_rejected(first: Encoder, second: Encoder, ratio: float) -> None:
+    with pytest.raises(SoupError, match=r"must be between 0 .* and 1"):
+        average_weights(first, second, ratio)
+
+
+def changed(encoder: Encoder, **attributes: Any) -> Encoder:
+    other = copy.deepcopy(encoder)
+    for name, value in attributes.items():
+        setattr(other, name, value)
+    return other
+
+
+def without_a_layer(encoder: Encoder) -> Encoder:
+    other = copy.deepcopy(encoder)
+    del other.backbone.layer_list()[-1]
+    return other
+
+
+def with_roles(encoder: Encoder) -> Encoder:
+    other = copy.deepcopy(encoder)
+    other.backbone.add_tokens(("[SYS]", "[USR]"))
+    return other
+
+
+def with_heads(encoder: Encoder) -> Encoder:
+    other = copy.deepcopy(encoder)
+    other.backbone.model.config.num_attention_heads = 2
+    return other
+
+
+def with_other_separator(encoder: Encoder) -> Encoder:
+    other = copy.deepcopy(encoder)
+    other.backbone.tokenizer.sep_token = "hotel"
+    return other
+
+
+def with_other_normalizer(encoder: Encoder) -> Encoder:
+    from tokenizers import normalizers
+
+    other = copy.deepcopy(encoder)
+    other.backbone.tokenizer.backend_tokenizer.normalizer = normalizers.NFC()
+    return other
+
+
+def with_other_word(encoder: Encoder) -> Encoder:
+    """Replace a word, so that all weights keep their shapes."""
+    from tokenizers import Tokenizer
+
+    other = copy.deepcopy(encoder)
+    backend = json.loads(other.backbone.tokenizer.backend_tokenizer.to_str())
+    backend["model"]["vocab"] = {
+        word if word != "hotel" else "inn": number for word, number in backend["model"]["vocab"].items()
+    }
+    other.backbone.tokenizer._tokenizer = Tokenizer.from_str(json.dumps(backend))
+    return other
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda encoder: changed(encoder, pooling="cls"), "pooling 'mean' and 'cls'"),
+        (lambda encoder: changed(encoder, style="roles"), "joining turns by 'separator' and 'roles'"),
+        (lambda encoder: changed(encoder, normalise=True), "normalised vectors False and True"),
+        (without_a_layer, r"16 weights, such as backbone\.model\.encoder\.layer\.1\.\S+, which only one has"),
+        (
+            with_roles,
+            r"tokenizers \(vocabulary\S*.*1 weights, such as \S+word_embeddings\.weight of \(\d+, 32\) and \(\d+, 32\)",
+        ),
+        (with_heads, "num_attention_heads 4 and 2"),
+        (with_other_separator, "special tokens {.*} and {.*'sep_token': 'hotel'"),
+        (with_other_normalizer, r"weights: tokenizers \(normalizer\)$"),
+        (with_other_word, r"weights: tokenizers \(vocabulary\)$"),
+    ],
+)
+def test_models_that_differ_in_more_than_weights_are_rejected(
+    first: Encoder, second: Encoder, change: Callable[[Encoder], Encoder], message: str
+) -> None:
+    for ratio in (0, 0.5, 1):
+        with pytest.raises(SoupError, match=message):
+            average_weights(first, change(second), ratio)
+
+
+def test_other_architectures_are_rejected(first: Encoder, tiny_folder: Callable[[str], Path]) -> None:
+    with pytest.raises(SoupError, match="which only one has"):
+        average_weights(first, Encoder.load(tiny_folder("distilbert"), device="cpu"), 0.5)
