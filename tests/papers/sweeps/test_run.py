@@ -670,9 +670,9 @@ def test_command_prints_results_and_json(tiny_recipe: Path, world: Path, tmp_pat
     lines = answer.stdout.splitlines()
     for name in ("untrained", "seed=1", "seed=2"):
         assert any(line.startswith(f"  {name} ") and " to " in line for line in lines), name
-    assert f"{tmp_path / 'out' / 'report.html'} has" in answer.stderr
+    assert f"tables and curves: {tmp_path / 'out' / 'report.html'}" in answer.stderr
     printed = run_command(*common, *grid, "--json")
-    assert printed.stdout == (tmp_path / "out" / "results.json").read_text(encoding="utf-8")
+    assert json.loads(printed.stdout) == json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert [point["place"] for point in json.loads(printed.stdout)["points"]] == [{}, {"seed": 1}, {"seed": 2}]
 
 
@@ -758,7 +758,7 @@ def test_interrupted_command_says_how_to_continue(
         *("--grid", "seed=1"),
     )
     assert answer.exit_code == 130
-    assert "Go on with the same command" in answer.stderr
+    assert "Run the same command to continue" in answer.stderr
 
 
 def test_command_lists_packaged_sweeps() -> None:

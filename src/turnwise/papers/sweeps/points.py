@@ -19,6 +19,8 @@ from turnwise.evaluation.summaries import Summarised, summarise
 from turnwise.models.loading import ModelUnderTest
 from turnwise.papers.registration import register
 
+register()  # plans and summaries refer to suites by name
+
 
 @dataclass(frozen=True)  # no slots: `summaries` is cached
 class SweepPoint:
@@ -63,9 +65,6 @@ class EvaluationPlan:
     datasets: tuple[str, ...] = ()
     fine_tuning: bool = False
     effort: Effort = field(default_factory=Effort)
-
-    def __post_init__(self) -> None:
-        register()  # so that the suites are known by name
 
     def check(self) -> None:
         """Raise an EvaluationError if no model could be evaluated, before one is trained."""
