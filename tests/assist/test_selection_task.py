@@ -24,7 +24,7 @@ from turnwise import evaluate
 from turnwise.assist.evaluation_tasks import add_selection_plots, evaluate_selection
 from turnwise.cli import main
 from turnwise.core.dialogue import Turn
-from turnwise.corpus.responses import Candidates
+from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import CandidateData
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import COUNTS, MILLISECONDS, Outcome

@@ -1,4 +1,4 @@
-"""Fingerprints against Python's own sets and dictionaries, buckets against a sort of everything, and the bytes that they take."""
+"""Fingerprint sets against Python's own sets and dictionaries, buckets against a sort of everything, and the bytes that they take."""
 
 from pathlib import Path
 
@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.corpus import fingerprints as fingerprints_module
-from turnwise.corpus.buckets import Buckets
-from turnwise.corpus.fingerprints import Fingerprints, NumberedFingerprints, fingerprint
+from turnwise.corpus.fingerprints import FingerprintBuckets, FingerprintIndex, FingerprintSet, text_fingerprint
 
 #: Few places and short stretches, so that tables grow and runs of taken places cross stretches.
-SMALL = {"_FIRST_BITS": 4, "_MOVED": 64}
+SMALL = {"_INITIAL_BITS": 4, "_MOVE_SIZE": 64}
 
 #: Neighbours as well as numbers from everywhere: leading bits alike, 0 and the largest.
 NUMBERS = st.one_of(st.integers(0, 40), st.integers(2**64 - 40, 2**64 - 1), st.integers(0, 2**64 - 1))
@@ -24,40 +23,40 @@ def test_they_are_remembered_and_numbered_as_a_dictionary_would(numbers: list[in
     with pytest.MonkeyPatch.context() as patched:
         for name, value in SMALL.items():
             patched.setattr(fingerprints_module, name, value)
-        seen, numbered = Fingerprints(), NumberedFingerprints()
+        seen, numbered = FingerprintSet(), FingerprintIndex()
         known: dict[int, int] = {}
         for number in numbers:
             new = (number or 1) not in known  # 0 marks a free place, so 0 and 1 are one
             expected = known.setdefault(number or 1, len(known))
             assert seen.add(number) == new
-            assert numbered.number(number) == expected
+            assert numbered.index(number) == expected
             assert len(seen) == len(numbered) == len(known)
 
 
 def test_many_are_remembered_in_few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprints_module, "_MOVED", 1 << 14)
+    monkeypatch.setattr(fingerprints_module, "_MOVE_SIZE", 1 << 14)
     numbers = np.random.default_rng(3).integers(1, 2**64 - 1, 150_000, np.uint64, endpoint=True).tolist()
-    seen, numbered = Fingerprints(), NumberedFingerprints()
+    seen, numbered = FingerprintSet(), FingerprintIndex()
     assert all(seen.add(number) for number in numbers)
     assert not any(seen.add(number) for number in numbers[::-1])
-    assert [numbered.number(number) for number in numbers] == list(range(len(numbers)))
-    assert [numbered.number(number) for number in numbers] == list(range(len(numbers)))
-    tail = fingerprints_module._TAIL
+    assert [numbered.index(number) for number in numbers] == list(range(len(numbers)))
+    assert [numbered.index(number) for number in numbers] == list(range(len(numbers)))
+    tail = fingerprints_module._OVERFLOW
     for table, most in ((seen, 22), (numbered, 32)):
         assert sum(column.nbytes - tail * column.itemsize for column in table._columns) <= most * len(table)
 
 
 def test_texts_are_told_apart() -> None:
     texts = [f"text {number}" for number in range(2_000)]
-    assert len({fingerprint(text) for text in texts}) == len(texts)
-    assert all(0 <= fingerprint(text) < 2**64 for text in texts)
+    assert len({text_fingerprint(text) for text in texts}) == len(texts)
+    assert all(0 <= text_fingerprint(text) < 2**64 for text in texts)
 
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 3)), max_size=30), max_size=4))
 def test_buckets_hold_everything_once_and_equal_numbers_together(parts: list[list[int]]) -> None:
     everything = [number for part in parts for number in part]
-    with Buckets() as buckets:
+    with FingerprintBuckets() as buckets:
         for part in parts:
             buckets.add(np.array(part, np.int64))
         assert len(buckets) == len(everything)
@@ -73,7 +72,7 @@ def test_buckets_hold_everything_once_and_equal_numbers_together(parts: list[lis
 
 
 def test_buckets_leave_nothing_behind(tmp_path: Path) -> None:
-    with Buckets(tmp_path) as buckets:
+    with FingerprintBuckets(tmp_path) as buckets:
         buckets.add(np.arange(-500, 500))
         assert not any(tmp_path.iterdir())  # nobody sees them, so nobody has to remove them
     assert not any(tmp_path.iterdir())

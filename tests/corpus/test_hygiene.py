@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.helpers.strategies import dialogues
 from turnwise import Dialogue, Slot, Turn
 from turnwise.corpus.hygiene import STEPS, Mask, NearDuplicates, make_step
-from turnwise.corpus.intake import CorpusError
+from turnwise.corpus.source import CorpusError
 
 VALUES = {"minimum-turns": "=2", "maximum-turns": "=3", "maximum-words": "=2"}
 EVERY_STEP = [name + VALUES.get(name, "") for name in STEPS]

@@ -29,8 +29,8 @@ print(sum(len(dialogue.turns) for dialogue in read_corpus(sys.argv[1])), peak())
 """
 STATS = """
 from turnwise import read_corpus
-from turnwise.corpus.stats import corpus_statistics
-print(corpus_statistics(read_corpus(sys.argv[1])).utterances, peak())
+from turnwise.corpus.stats import compute_corpus_stats
+print(compute_corpus_stats(read_corpus(sys.argv[1])).utterances, peak())
 """
 
 

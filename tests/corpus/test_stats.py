@@ -10,8 +10,8 @@ from hypothesis import given, settings
 
 from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Turn, read_corpus
-from turnwise.corpus.intake import CorpusError
-from turnwise.corpus.stats import LENGTHS, corpus_statistics, curve_svg, response_statistics
+from turnwise.corpus.source import CorpusError
+from turnwise.corpus.stats import LENGTHS, compute_corpus_stats, compute_response_stats, frequency_curve_svg
 from turnwise.corpus.store import StoreWriter
 
 
@@ -26,7 +26,7 @@ def store(folder: Path, dialogues: list[Dialogue]) -> Path:
 @settings(deadline=None, max_examples=60)
 @given(corpora())
 def test_equals_a_plain_count(tmp_path_factory: pytest.TempPathFactory, dialogues: list[Dialogue]) -> None:
-    found = corpus_statistics(read_corpus(store(tmp_path_factory.mktemp("stats") / "store", dialogues)))
+    found = compute_corpus_stats(read_corpus(store(tmp_path_factory.mktemp("stats") / "store", dialogues)))
     turns = [turn for dialogue in dialogues for turn in dialogue.turns]
     texts = Counter(turn.text.strip().lower() for turn in turns)
     assert found.dialogues == len(dialogues)
@@ -60,19 +60,19 @@ def test_pairs_do_not_cross_dialogues_or_skip_short_turns(tmp_path: Path) -> Non
         Dialogue("b", tuple(Turn("user", text) for text in (long, long, long))),
         Dialogue("c", (Turn("user", long),)),
     ]
-    assert corpus_statistics(read_corpus(store(tmp_path / "store", dialogues))).dse_pairs == 3
+    assert compute_corpus_stats(read_corpus(store(tmp_path / "store", dialogues))).dse_pairs == 3
 
 
 def test_case_and_surrounding_space_do_not_count(tmp_path: Path) -> None:
     dialogues = [Dialogue(str(i), (Turn("user", text),)) for i, text in enumerate(["Yes.", "yes.", "YES. ", "no"])]
-    found = corpus_statistics(read_corpus(store(tmp_path / "store", dialogues)))
+    found = compute_corpus_stats(read_corpus(store(tmp_path / "store", dialogues)))
     assert found.common == [("yes.", 3), ("no", 1)]
     assert found.top_1_percent_share == 0.75
 
 
 def test_the_curve_is_a_picture(tmp_path: Path) -> None:
     dialogues = [Dialogue(str(i), (Turn("user", f"text {i % 50}"),)) for i in range(500)]
-    svg = curve_svg(corpus_statistics(read_corpus(store(tmp_path / "store", dialogues))))
+    svg = frequency_curve_svg(compute_corpus_stats(read_corpus(store(tmp_path / "store", dialogues))))
     root = ElementTree.fromstring(svg)
     line = root.find("{http://www.w3.org/2000/svg}polyline")
     assert line is not None
@@ -85,7 +85,7 @@ def test_response_files(tmp_path: Path) -> None:
     rows = ["1\ta b\tc\td e f", "0\ta b\tc\tx", "1\ta b\tc\ty", "0\tother\tp", "0\tother\tq", "broken"]
     path = tmp_path / "test.txt"
     path.write_text("\n".join(rows))
-    assert response_statistics(path).as_dict() == {
+    assert compute_response_stats(path).as_dict() == {
         "contexts": 2,
         "pairs": 5,
         "candidates_per_context": 2.5,
@@ -97,16 +97,16 @@ def test_response_files(tmp_path: Path) -> None:
     }
     path.write_text("hello\n")
     with pytest.raises(CorpusError, match="neither a store nor a response-selection file"):
-        response_statistics(path)
+        compute_response_stats(path)
 
 
 @pytest.mark.skipif("TURNWISE_DATA" not in os.environ, reason="TURNWISE_DATA is not set: real data needed")
 def test_real_response_files_agree_with_what_is_known_of_them() -> None:
     """Douban: 200 contexts of 10 with 253 positives, 67 without; E-commerce's test turns equal UMS's Table 1."""
     data = Path(os.environ["TURNWISE_DATA"])
-    douban = response_statistics(data / "douban" / "douban.txt")
+    douban = compute_response_stats(data / "douban" / "douban.txt")
     assert (douban.contexts, douban.candidates_per_context, douban.contexts_without_positive) == (200, 10, 67)
     assert round(douban.positives_per_context * 200) == 253
-    ecommerce = response_statistics(data / "ecommerce_ecd_sample" / "ECD_sample" / "test")
+    ecommerce = compute_response_stats(data / "ecommerce_ecd_sample" / "ECD_sample" / "test")
     assert (ecommerce.contexts, ecommerce.positives_per_context) == (100, 1)
     assert round(ecommerce.turns_per_context, 2) == 5.64

@@ -18,8 +18,8 @@ from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Turn, import_corpus, read_corpus
 from turnwise.corpus import rows as rows_module
 from turnwise.corpus import store as store_module
-from turnwise.corpus.intake import CorpusError, Rejection
 from turnwise.corpus.readers.jsonl import to_json
+from turnwise.corpus.source import CorpusError, Rejection
 from turnwise.corpus.store import Corpus, Store, StoreWriter
 
 
@@ -108,7 +108,7 @@ def test_without_a_commit_a_new_folder_goes(tmp_path: Path) -> None:
 
 def test_a_cut_between_the_commit_and_the_rejections_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(store_module, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(store_module, "_finish_commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt), StoreWriter(tmp_path / "store") as writer:
             writer.write(some(1)[0])
             writer.reject(Rejection("file", 3, "turn", "the text is empty"))
@@ -220,7 +220,7 @@ def test_strict_stops_at_the_first_fault_and_keeps_the_old_store(tmp_path: Path)
 def test_nothing_to_keep_is_an_error_and_keeps_the_old_store(tmp_path: Path) -> None:
     write(tmp_path / "store", some(3))
     (tmp_path / "log.jsonl").write_text("{}\n")
-    with pytest.raises(CorpusError, match=r"no dialogue of .* can be kept .*'id' is missing"):
+    with pytest.raises(CorpusError, match=r"no dialogue of .* was accepted .*'id' is missing"):
         import_corpus("jsonl", tmp_path / "log.jsonl", tmp_path / "store")
     assert list(Store(tmp_path / "store")) == some(3)
 
@@ -245,9 +245,9 @@ def identities(corpus: Corpus) -> list[str]:
 def sampled(corpus: Corpus, share: float) -> list[str]:
     """The ids of a share, which may be none."""
     try:
-        return identities(corpus.sampled(share))
+        return identities(corpus.sample(share))
     except CorpusError as error:
-        assert f"a share of {share:g} of {len(corpus)} dialogues is none: take a larger one" in str(error)
+        assert f"a fraction of {share:g} of {len(corpus)} dialogues is none: use a larger one" in str(error)
         return []
 
 
@@ -271,7 +271,7 @@ def test_a_smaller_share_is_part_of_a_larger_one(
         assert smaller == [identity for identity in larger if identity in set(smaller)]
         for share, found in ((min(one, other), smaller), (max(one, other), larger)):
             if found:
-                assert len(corpus.sampled(share)) == len(found)
+                assert len(corpus.sample(share)) == len(found)
         # what is drawn does not depend on what lies beside it
         if splits is not None:
             everything = set(sampled(Corpus([store]), one))
@@ -280,15 +280,15 @@ def test_a_smaller_share_is_part_of_a_larger_one(
 
 def test_the_whole_share_is_the_corpus_itself(tmp_path: Path) -> None:
     corpus = Corpus([write(tmp_path / "store", some(20))])
-    assert corpus.sampled(1) is corpus
-    assert corpus.sampled(1.0) is corpus
-    half = corpus.sampled(0.5)
-    assert half.sampled(1.0) is half
+    assert corpus.sample(1) is corpus
+    assert corpus.sample(1.0) is corpus
+    half = corpus.sample(0.5)
+    assert half.sample(1.0) is half
 
 
 def test_a_share_of_a_share_multiplies(tmp_path: Path) -> None:
     corpus = Corpus([write(tmp_path / "store", some(300))])
-    assert identities(corpus.sampled(0.5).sampled(0.5)) == identities(corpus.sampled(0.25))
+    assert identities(corpus.sample(0.5).sample(0.5)) == identities(corpus.sample(0.25))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -296,15 +296,15 @@ def test_a_share_is_about_as_large_as_it_says(share: float, tmp_path: Path) -> N
     """Ids are hashed, so that the size is binomial: within five deviations of its mean."""
     stores = [write(tmp_path / word, some(2000, word)) for word in ("first", "second")]
     for corpus in (Corpus(stores[:1]), Corpus(stores)):
-        found = len(corpus.sampled(share))
+        found = len(corpus.sample(share))
         assert abs(found - share * len(corpus)) < 5 * (share * (1 - share) * len(corpus)) ** 0.5
-    both = [identity for store in stores for identity in identities(Corpus([store]).sampled(share))]
-    assert identities(Corpus(stores).sampled(share)) == both
+    both = [identity for store in stores for identity in identities(Corpus([store]).sample(share))]
+    assert identities(Corpus(stores).sample(share)) == both
 
 
 @pytest.mark.parametrize("splits", [None, ["train"]])
 def test_a_share_that_leaves_nothing_is_refused_as_such(splits: list[str] | None, tmp_path: Path) -> None:
     dialogues = [Dialogue(f"d{number}", (Turn("user", "hello"),), None, "train") for number in range(5)]
     corpus = Corpus([write(tmp_path / "store", dialogues)], splits)
-    with pytest.raises(CorpusError, match=r"a share of 1e-09 of 5 dialogues is none: take a larger one"):
-        corpus.sampled(1e-9)
+    with pytest.raises(CorpusError, match=r"a fraction of 1e-09 of 5 dialogues is none: use a larger one"):
+        corpus.sample(1e-9)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.corpus.table_files import KINDS, TABLES, TableFileError, check_kind, read_rows
+from turnwise.corpus.table_files import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, TableFileError, check_suffix, read_rows
 
 #: Texts that each kind can hold, line ends and delimiters among them.
 some_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -32,8 +32,8 @@ def table(path: Path, rows: Sequence[Sequence[str]], columns: Sequence[str], enc
     return path
 
 
-def texts(path: Path, column: str = "text", kinds: Sequence[str] = KINDS) -> list[str]:
-    return [row.text(column) for row in read_rows(path, [column], kinds=kinds)]
+def texts(path: Path, column: str = "text", suffixes: Sequence[str] = TEXT_FILE_SUFFIXES) -> list[str]:
+    return [row.text(column) for row in read_rows(path, [column], suffixes=suffixes)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -42,9 +42,9 @@ def test_every_kind_gives_back_what_was_written(
     rows: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     place = tmp_path_factory.mktemp("kinds")
-    for kind in TABLES:
+    for kind in TABLE_SUFFIXES:
         read = list(read_rows(table(place / f"in{kind}", rows, ["text", "intent"]), ["text", "intent"]))
-        assert [(row.text("text"), row.text_if_any("intent")) for row in read] == rows
+        assert [(row.text("text"), row.optional_text("intent")) for row in read] == rows
 
 
 @pytest.mark.parametrize("kind", [".csv", ".TSV", ".jsonl"])
@@ -55,7 +55,7 @@ def test_a_byte_order_mark_and_capitals_of_an_ending_are_passed_over(kind: str, 
 def test_lines_end_where_editors_end_them(tmp_path: Path) -> None:
     # not at U+2028 or a form feed, which str.splitlines takes for ends as well
     (tmp_path / "in.txt").write_bytes("\ufeffone\u2028still one\r\n\ntwo\f2\nthree".encode())
-    rows = list(read_rows(tmp_path / "in.txt", ["text"], kinds=KINDS))
+    rows = list(read_rows(tmp_path / "in.txt", ["text"], suffixes=TEXT_FILE_SUFFIXES))
     assert [(row.line, row.text("text")) for row in rows] == [
         (1, "one\u2028still one"),
         (2, ""),
@@ -84,11 +84,11 @@ def test_rows_are_numbered_through_the_parts_of_a_parquet_file(tmp_path: Path) -
     ]
 
 
-@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("kind", TABLE_SUFFIXES)
 def test_columns_that_may_be_missing(kind: str, tmp_path: Path) -> None:
     path = table(tmp_path / f"in{kind}", [["a", "b"]], ["text", "after"])
     (row,) = read_rows(path, ["text"], ["after", "source"])
-    assert (row.values["after"], row.values.get("source"), row.text_if_any("source")) == ("b", None, "")
+    assert (row.values["after"], row.values.get("source"), row.optional_text("source")) == ("b", None, "")
 
 
 def test_rows_come_one_at_a_time(tmp_path: Path) -> None:
@@ -107,31 +107,31 @@ def test_fields_past_the_last_column_may_be_empty(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("in.jsonl", b'{"text": "a"}\n{"text": 5}\n', "line 2: 'text' holds no text but 5: write a text"),
-        ("in.jsonl", b'{"text": "a"}\n{"text": null}\n', "line 2: 'text' holds no text but nothing"),
+        ("in.jsonl", b'{"text": "a"}\n{"text": 5}\n', "line 2: 'text' must be a text, got 5: add one"),
+        ("in.jsonl", b'{"text": "a"}\n{"text": null}\n', "line 2: 'text' must be a text, got nothing"),
         ("in.jsonl", b'{"text": "a"}\n{"text": \n', "line 2 is not JSON"),
         ("in.jsonl", b'{"body": "a"}\n', "line 1 has no column 'text'; it has 'body'. Give the right one that name"),
         ("in.jsonl", b"{}\n", "line 1 has no column 'text'; it has none"),
-        ("in.jsonl", b"[1]\n", 'line 1 is not an object such as {"text": …}, nor a text'),
-        ("in.jsonl", b'"\\ud83d"\n', "line 1: 'text' holds half a character"),
+        ("in.jsonl", b"[1]\n", 'line 1 is neither an object such as {"text": …} nor a string'),
+        ("in.jsonl", b'"\\ud83d"\n', "line 1: 'text' contains a lone surrogate"),
         ("in.jsonl", b"[" * 100_000, "line 1 is not JSON"),
         ("in.jsonl", b'"a"\n' * 50_000 + b'"\xe4"\n', "line 50,001 is not UTF-8: save the file as UTF-8"),
-        ("in.csv", b"id,text\n1,a\n2\n", "line 3: 'text' holds no text but nothing"),
+        ("in.csv", b"id,text\n1,a\n2\n", "line 3: 'text' must be a text, got nothing"),
         ("in.csv", b"", "in.csv has no column 'text'; it has none"),
         ("in.csv", b"id,body\n", "in.csv has no column 'text'; it has 'id', 'body'."),
-        ("in.csv", b"text,id,text\na,1,b\n", "has 2 columns 'text': leave one that name"),
+        ("in.csv", b"text,id,text\na,1,b\n", "has 2 columns 'text': rename all but one"),
         (
             "in.csv",
             b"text\nwell, well\n",
-            "line 2 has more fields than the 1 that the first line names: put quotation marks",
+            "line 2 has more fields than the 1 of the header: put quotation marks",
         ),
-        ("in.csv", b'text\na\n"b\n\nc\n', "line 3 is no table: unexpected end of data"),
-        ("in.tsv", b'text\n"so" he said\n', "line 2 is no table"),
+        ("in.csv", b'text\na\n"b\n\nc\n', "line 3 is not a valid row: unexpected end of data"),
+        ("in.tsv", b'text\n"so" he said\n', "line 2 is not a valid row"),
         ("in.csv", b"text\na\n\xff\n", "line 3 is not UTF-8"),
         ("in.txt", "größe\n".encode("utf-16"), "line 1 is not UTF-8"),
         ("in.parquet", b"no parquet", "in.parquet cannot be read"),
-        ("in.docx", b"", "in.docx is none of .txt, .csv, .tsv, .jsonl, .parquet: give a file"),
-        ("in", b"", "in is none of .txt"),
+        ("in.docx", b"", "in.docx has none of the suffixes .txt, .csv, .tsv, .jsonl, .parquet: use a file"),
+        ("in", b"", "in has none of the suffixes .txt"),
     ],
 )
 def test_what_cannot_be_read_is_told_with_its_place(name: str, content: bytes, message: str, tmp_path: Path) -> None:
@@ -146,9 +146,9 @@ def test_what_cannot_be_read_is_told_with_its_place(name: str, content: bytes, m
     ("columns", "message"),
     [
         ({"id": pa.array([1]), "body": pa.array(["a"])}, "has no column 'text'; it has 'id', 'body'."),
-        ({"text": pa.array(["a", None])}, "row 2: 'text' holds no text but nothing"),
-        ({"text": pa.array([7])}, "row 1: 'text' holds no text but 7"),
-        ({"text": pa.array([b"\xff"]).view(pa.string())}, "holds a text that is not UTF-8, after row 0"),
+        ({"text": pa.array(["a", None])}, "row 2: 'text' must be a text, got nothing"),
+        ({"text": pa.array([7])}, "row 1: 'text' must be a text, got 7"),
+        ({"text": pa.array([b"\xff"]).view(pa.string())}, "has a text that is not UTF-8, after row 0"),
     ],
 )
 def test_parquet_that_holds_no_texts(columns: dict[str, pa.Array], message: str, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_parquet_that_holds_no_texts(columns: dict[str, pa.Array], message: str,
     assert message in str(told.value)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TEXT_FILE_SUFFIXES)
 def test_files_that_are_not_there(kind: str, tmp_path: Path) -> None:
     with pytest.raises(TableFileError, match=r"cannot be read: .*No such file"):
         texts(tmp_path / f"missing{kind}")
@@ -169,21 +169,21 @@ def test_files_that_are_not_there(kind: str, tmp_path: Path) -> None:
 
 def test_plain_lines_are_read_only_where_they_are_wanted(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a\n")
-    with pytest.raises(TableFileError, match=r"none of \.csv, \.tsv, \.jsonl, \.parquet"):
-        texts(tmp_path / "in.txt", kinds=TABLES)
-    check_kind(tmp_path / "in.txt", KINDS)
+    with pytest.raises(TableFileError, match=r"none of the suffixes \.csv, \.tsv, \.jsonl, \.parquet"):
+        texts(tmp_path / "in.txt", suffixes=TABLE_SUFFIXES)
+    check_suffix(tmp_path / "in.txt", TEXT_FILE_SUFFIXES)
 
 
 def test_what_need_not_be_there_must_be_a_text_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "a", "intent": ["x"]}\n')
     (row,) = read_rows(tmp_path / "in.jsonl", ["text", "intent"])
-    with pytest.raises(TableFileError, match="'intent' holds no text but"):
-        row.text_if_any("intent")
+    with pytest.raises(TableFileError, match="'intent' must be a text, got"):
+        row.optional_text("intent")
 
 
 def test_the_callers_advice_is_given(tmp_path: Path) -> None:
     with pytest.raises(TableFileError, match=r"it has 'body'\. Name it by --column$"):
-        list(read_rows(table(tmp_path / "in.csv", [], ["body"]), ["text"], advice="Name it by --column"))
+        list(read_rows(table(tmp_path / "in.csv", [], ["body"]), ["text"], hint="Name it by --column"))
 
 
 def test_a_text_may_be_long(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Slot, Turn
 from turnwise.corpus import rows as rows_module
-from turnwise.corpus.intake import CorpusError
+from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Corpus, Store, StoreWriter
 
 
@@ -39,7 +39,7 @@ def test_a_view_is_what_it_says(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         try:
-            before = Corpus(stored(Path(folder) / "store", dialogues).stores, splits).sampled(share)
+            before = Corpus(stored(Path(folder) / "store", dialogues).stores, splits).sample(share)
         except CorpusError:
             return
         expected = [
@@ -47,13 +47,13 @@ def test_a_view_is_what_it_says(
         ]
         expected = [(dialogue, turns) for dialogue, turns in expected if len(turns) >= least]
         try:
-            view = before.prepared(combine, least)
+            view = before.prepare(combine, least)
         except CorpusError:
             assert not expected
             return
         found = list(view)
         assert len(view) == len(found) == len(expected)
-        assert list(view.prepared(combine, least)) == found
+        assert list(view.prepare(combine, least)) == found
         for read, (dialogue, joined) in zip(found, expected, strict=True):
             assert (read.id, read.source, read.split) == (dialogue.id, dialogue.source, dialogue.split)
             assert [turn.speaker for turn in read.turns] == [turns[0].speaker for turns in joined]
@@ -72,11 +72,11 @@ def test_a_view_is_what_it_says(
 def test_combining_is_done_once_and_for_all(dialogues: list[Dialogue]) -> None:
     """No two neighbours are of one speaker, and a store of what was read has nothing left to combine."""
     with tempfile.TemporaryDirectory() as folder:
-        combined = list(stored(Path(folder) / "store", dialogues).prepared(combine_turns=True))
+        combined = list(stored(Path(folder) / "store", dialogues).prepare(combine_turns=True))
         for dialogue in combined:
             assert all(turn.speaker != after.speaker for turn, after in itertools.pairwise(dialogue.turns))
         again = stored(Path(folder) / "again", combined)
-        assert list(again.prepared(combine_turns=True)) == combined
+        assert list(again.prepare(combine_turns=True)) == combined
         words = [word for dialogue in dialogues for turn in dialogue.turns for word in turn.text.split()]
         assert [word for dialogue in combined for turn in dialogue.turns for word in turn.text.split()] == words
 
@@ -87,7 +87,7 @@ def test_slots_point_at_their_values_in_whichever_place_they_lie(tmp_path: Path)
     acts = [("inform", "greet"), ("inform",), ("ask",)]
     intents = [None, "book", "change"]
     turns = tuple(Turn("user", *parts) for parts in zip(texts, intents, acts, slots, strict=True))
-    (read,) = stored(tmp_path / "store", [Dialogue("d", turns)]).prepared(combine_turns=True)
+    (read,) = stored(tmp_path / "store", [Dialogue("d", turns)]).prepare(combine_turns=True)
     (turn,) = read.turns
     assert (turn.text, turn.intent, turn.acts) == ("to Rome from Oslo at nine", "book", ("inform", "greet", "ask"))
     assert [turn.text[slot.start : slot.end] for slot in turn.slots] == ["Rome", "Oslo", "nine"]
@@ -96,15 +96,15 @@ def test_slots_point_at_their_values_in_whichever_place_they_lie(tmp_path: Path)
 def test_views_of_views(tmp_path: Path) -> None:
     """Splits, shares and preparing go together in any order; turns are counted after they are combined."""
     whole = stored(tmp_path / "store", [said("usus" if number % 2 else "uuss", f"d{number}") for number in range(60)])
-    assert whole.prepared() is whole
-    assert whole.prepared(False, 1) is whole
-    half = list(whole.sampled(0.5).prepared(True, 4))
+    assert whole.prepare() is whole
+    assert whole.prepare(False, 1) is whole
+    half = list(whole.sample(0.5).prepare(True, 4))
     assert 0 < len(half) < 30
-    assert list(whole.prepared(True, 4).sampled(0.5)) == half
-    assert list(whole.prepared(False, 4).prepared(True).sampled(0.5)) == half
-    assert list(whole.prepared(True, 4).prepared(False, 2).sampled(0.5)) == half
-    assert len(whole.prepared(least_turns=4)) == 60
-    assert len(whole.prepared(True, 3)) == 30
+    assert list(whole.prepare(True, 4).sample(0.5)) == half
+    assert list(whole.prepare(False, 4).prepare(True).sample(0.5)) == half
+    assert list(whole.prepare(True, 4).prepare(False, 2).sample(0.5)) == half
+    assert len(whole.prepare(min_turns=4)) == 60
+    assert len(whole.prepare(True, 3)) == 30
 
 
 def test_counting_goes_over_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,15 +116,15 @@ def test_counting_goes_over_row_groups(tmp_path: Path, monkeypatch: pytest.Monke
     )
     assert sum(1 for store in whole.stores for _ in store.batches()) > 3
     for least, expected in ((1, 20), (2, 15), (3, 5)):
-        assert len(whole.prepared(True, least)) == expected
-        assert sum(1 for _ in whole.prepared(True, least)) == expected
+        assert len(whole.prepare(True, least)) == expected
+        assert sum(1 for _ in whole.prepare(True, least)) == expected
 
 
 def test_a_view_of_nothing_is_refused(tmp_path: Path) -> None:
     whole = stored(tmp_path / "store", [said("uuss", f"d{number}", "train") for number in range(5)])
-    with pytest.raises(CorpusError, match=r"none of 5 dialogues has 5 turns or more: ask for fewer"):
-        whole.prepared(least_turns=5)
-    with pytest.raises(CorpusError, match=r"has 3 turns or more, once those of one speaker in a row are combined"):
-        Corpus(whole.stores, ["train"]).prepared(True, 3)
-    with pytest.raises(CorpusError, match="a share of 1e-09 of 5 dialogues is none"):
-        whole.prepared(True, 2).sampled(1e-9)
+    with pytest.raises(CorpusError, match=r"none of 5 dialogues has 5 turns or more: require fewer"):
+        whole.prepare(min_turns=5)
+    with pytest.raises(CorpusError, match=r"has 3 turns or more, once consecutive turns of one speaker are combined"):
+        Corpus(whole.stores, ["train"]).prepare(True, 3)
+    with pytest.raises(CorpusError, match="a fraction of 1e-09 of 5 dialogues is none"):
+        whole.prepare(True, 2).sample(1e-9)

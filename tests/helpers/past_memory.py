@@ -119,9 +119,9 @@ def _training_corpus(folder: Path):  # type: ignore[no-untyped-def]
 
 
 def stage_stats(folder: Path) -> str:
-    from turnwise.corpus.stats import corpus_statistics
+    from turnwise.corpus.stats import compute_corpus_stats
 
-    found = corpus_statistics(_corpus(folder))
+    found = compute_corpus_stats(_corpus(folder))
     return f"{found.distinct_utterances:,} distinct, the top 1% make up {found.top_1_percent_share:.0%}"
 
 
@@ -183,7 +183,7 @@ def stage_augment(folder: Path) -> str:
         for dialogue in augment(corpus, EntityBook.of(corpus, "user"), top=3, most=5):
             writer.write(dialogue)
         writer.commit({})
-    return f"{writer.kept.utterances:,} utterances written"
+    return f"{writer.counts.utterances:,} utterances written"
 
 
 def stage_train(folder: Path) -> str:

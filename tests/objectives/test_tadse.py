@@ -16,8 +16,8 @@ from tests.helpers.tiny import folder, recipe
 from turnwise import Dialogue, Encoder, Turn, train
 from turnwise.core.dialogue import USER, Slot
 from turnwise.core.errors import TurnwiseError
-from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.slots.template import SlotMarks, Template
+from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.models.backbone.pooling import PoolerLayer
 from turnwise.models.compression import Compression

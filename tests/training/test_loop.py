@@ -450,7 +450,7 @@ def test_streams_of_one_sequence(tmp_path: Path) -> None:
 
 def test_a_run_goes_on_with_the_corpus_it_began_with(tmp_path: Path) -> None:
     train(recipe("dse", "steps=2"), corpus(), tmp_path / "run")
-    other = corpus().sampled(0.5)
+    other = corpus().sample(0.5)
     with pytest.raises(TrainingError, match="another corpus"):
         train(recipe("dse", "steps=2"), other, tmp_path / "run", resume=True)
 

@@ -175,7 +175,7 @@ def test_what_was_found_is_read_from_disk(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(AssertionError, match="a second time"):
         mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(0.2))
     with pytest.raises(AssertionError, match="a second time"):
-        mine_hard_negatives(TrainingCorpus.of(corpus().sampled(0.5), tmp_path), texts(), backbone())
+        mine_hard_negatives(TrainingCorpus.of(corpus().sample(0.5), tmp_path), texts(), backbone())
     assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ["rivals"]
 
 

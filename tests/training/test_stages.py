@@ -145,7 +145,7 @@ def test_a_finished_first_stage_is_neither_trained_nor_written_again(tmp_path: P
         train(stages(), corpus(), tmp_path / "run", progress=Told("training", 1, cut))
     shutil.rmtree(tmp_path / "run" / "first" / "checkpoints")
     with pytest.raises(TrainingError, match=r"first learnt from another corpus"):
-        train(stages(), corpus().sampled(0.5), tmp_path / "run", resume=True)
+        train(stages(), corpus().sample(0.5), tmp_path / "run", resume=True)
     with pytest.raises(TrainingError, match="another recipe"):
         train(stages(seed=2), corpus(), tmp_path / "run", resume=True)
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "first").rglob("*")}
@@ -296,11 +296,11 @@ def test_a_run_reads_what_its_recipe_says(tmp_path: Path) -> None:
     assert all(turn.speaker != after.speaker for talk in corpus() for turn, after in itertools.pairwise(talk.turns))
     split = halved(tmp_path / "store")
     assert (
-        corpus_identity(split.prepared())
+        corpus_identity(split.prepare())
         == corpus_identity(split)
         == [split.stores[0].manifest["generation"], "all splits"]
     )
-    views = [split, split.prepared(True), split.prepared(False, 3), split.prepared(True, 3), split.prepared(True, 4)]
+    views = [split, split.prepare(True), split.prepare(False, 3), split.prepare(True, 3), split.prepare(True, 4)]
     assert len({tuple(corpus_identity(view)) for view in views}) == len(views)
     train(stages(), corpus(), tmp_path / "plain")
     combined = stages(combine_turns=True, least_turns=3)

@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerBase
 from tests.helpers.tiny import backbone, corpus, divided, recipe
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import TurnwiseError
-from turnwise.corpus.intake import CorpusError
-from turnwise.corpus.stats import corpus_statistics
+from turnwise.corpus.source import CorpusError
+from turnwise.corpus.stats import compute_corpus_stats
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.registry import make_objective
@@ -133,7 +133,7 @@ def test_shares_and_splits_of_one_store_do_not_mix(tmp_path: Path) -> None:
     """In one folder, each share's texts and examples are those of a store that holds nothing else."""
     whole = divided()
     train_only = Corpus(whole.stores, ["train"])
-    readings = [whole, whole.sampled(0.6), whole.sampled(0.3), train_only, train_only.sampled(0.6)]
+    readings = [whole, whole.sample(0.6), whole.sample(0.3), train_only, train_only.sample(0.6)]
     assert len({tuple(dialogue.id for dialogue in reading) for reading in readings}) == len(readings)
     mine = tokenizer()
     for number, reading in enumerate(readings):
@@ -148,7 +148,7 @@ def test_shares_and_splits_of_one_store_do_not_mix(tmp_path: Path) -> None:
         }
     assert len(list((tmp_path / "cache").iterdir())) == 2 * len(readings)
     # the whole corpus again, however it is asked for, is no new reading
-    tokenise_corpus(TrainingCorpus.of(whole.sampled(1.0), tmp_path / "cache"), mine)
+    tokenise_corpus(TrainingCorpus.of(whole.sample(1.0), tmp_path / "cache"), mine)
     assert len(list((tmp_path / "cache").iterdir())) == 2 * len(readings)
 
 
@@ -156,7 +156,7 @@ def test_shares_and_splits_of_one_store_do_not_mix(tmp_path: Path) -> None:
 def test_a_recipe_learns_from_its_share(share: float, tmp_path: Path) -> None:
     wanted = recipe("wmdc", f"corpus_share={share}", "windows=[1]")
     run = _Run(wanted, corpus(), tmp_path / "run", False, lambda *_: None, False, tmp_path / "cache")
-    read = list(corpus().sampled(share))
+    read = list(corpus().sample(share))
     assert len(run.feeds[0].examples) == sum(len(dialogue.turns) - 1 for dialogue in read)
     said = [turn.text.strip().lower() for dialogue in read for turn in dialogue.turns]
     answers = Counter(turn.text.strip().lower() for dialogue in read for turn in dialogue.turns[1:])
@@ -168,7 +168,7 @@ def test_shares_that_cannot_be_are_refused(tmp_path: Path) -> None:
     for share in (0, -0.5, 1.5):
         with pytest.raises(RecipeError, match=f"corpus_share={float(share)}: a share from above 0 to 1"):
             recipe("dse", f"corpus_share={share}")
-    with pytest.raises(CorpusError, match="a share of 1e-09 of 40 dialogues is none"):
+    with pytest.raises(CorpusError, match="a fraction of 1e-09 of 40 dialogues is none"):
         train(recipe("dse", "corpus_share=1e-9"), corpus(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -182,7 +182,7 @@ def test_texts_are_told_apart_as_statistics_count_them(tmp_path: Path) -> None:
     texts = tokenise_corpus(TrainingCorpus.of(source, tmp_path / "cache"), tokenizer())
     numbers = [texts.identity(turn) for turn in range(len(said))]
     assert [numbers.index(number) for number in numbers] == [0, 0, 2, 0, 4, 5, 4]
-    counted = corpus_statistics(source)
+    counted = compute_corpus_stats(source)
     assert counted.distinct_utterances == len(set(numbers)) == 4
     assert sorted(count for _, count in counted.common) == sorted(Counter(numbers).values())
 

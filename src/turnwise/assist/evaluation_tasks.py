@@ -18,7 +18,7 @@ from turnwise.assist.responses.selector import Selector
 from turnwise.core.progress import Progress, silent
 from turnwise.core.svg import line_chart
 from turnwise.core.types import SupportsEncode, SupportsScore
-from turnwise.corpus.responses import Candidates
+from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import candidate_datasets
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData

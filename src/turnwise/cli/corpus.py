@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from turnwise.corpus.registry import Reader
-    from turnwise.corpus.stats import Statistics
+    from turnwise.corpus.stats import CorpusStats
     from turnwise.corpus.store import Store
 
 corpus_app = typer.Typer(
@@ -75,7 +75,7 @@ def _reader_blocks(reader: "Reader") -> list[Any]:
     title = f"{reader.name}: {reader.title}"
     return [
         facts(title, [row for row in rows if row[1]]),
-        lines((reader.help.replace("    intake: where to read.\n", ""), "")),
+        lines((reader.help, "")),
     ]
 
 
@@ -108,7 +108,7 @@ def import_command(
     from turnwise.corpus.importing import import_corpus
     from turnwise.corpus.registry import get_reader
 
-    options = get_reader(reader).parse(dict(parse_key_values(settings)))
+    options = get_reader(reader).parse_options(dict(parse_key_values(settings)))
     with progress_bar() as progress:
         store = import_corpus(
             reader, path, out, steps=step or (), strict=strict, encoding=encoding, progress=progress, **options
@@ -151,11 +151,11 @@ def stats_command(
     as_json: AsJson = False,
 ) -> None:
     """Count dialogues, turns, words and labels, and the proportion of the most frequent utterances."""
-    from turnwise.corpus.stats import corpus_statistics, curve_svg, response_statistics
+    from turnwise.corpus.stats import compute_corpus_stats, compute_response_stats, frequency_curve_svg
     from turnwise.corpus.store import read_corpus
 
     if len(paths) == 1 and paths[0].is_file():
-        data = response_statistics(paths[0]).as_dict()
+        data = compute_response_stats(paths[0]).as_dict()
         rows = [
             (name.replace("_", " "), f"{value:,.2f}" if isinstance(value, float) else f"{value:,}")
             for name, value in data.items()
@@ -163,15 +163,15 @@ def stats_command(
         show(data, facts(paths[0], rows), as_json=as_json)
         return
     with progress_bar() as progress:
-        statistics = corpus_statistics(read_corpus(*paths), progress)
+        statistics = compute_corpus_stats(read_corpus(*paths), progress)
     blocks: list[Any] = _statistics_blocks(", ".join(map(str, paths)), statistics)
     if curve:
-        curve.write_text(curve_svg(statistics), encoding="utf-8")
+        curve.write_text(frequency_curve_svg(statistics), encoding="utf-8")
         blocks.append(f"The frequency curve is in {curve}")
     show(statistics.as_dict(), *blocks, as_json=as_json)
 
 
-def _statistics_blocks(title: str, statistics: "Statistics") -> "list[Table]":
+def _statistics_blocks(title: str, statistics: "CorpusStats") -> "list[Table]":
     def most_common(counts: dict[str, int]) -> str:
         if not counts:
             return "none"

@@ -85,9 +85,9 @@ def embed_command(
             raise typer.BadParameter("needs --engine ray", param_hint=name)
     options: dict[str, Any] = {"normalise": normalise, "max_length": max_length}
     if engine == "local":
-        from turnwise.corpus.text_sources import read_texts
+        from turnwise.corpus.text_sources import open_text_source
 
-        texts = read_texts(Path(source), column, split or (), speaker or ())
+        texts = open_text_source(Path(source), column, split or (), speaker or ())
         quiet_transformers()
         from turnwise.assist.search.embedding import embed
         from turnwise.models.loading import load_model

@@ -42,15 +42,15 @@ def index_command(
     Example: `turnwise responses index stores/our-logs answers.csv --out responses`
     """
     from turnwise.assist.responses.answers import read_answers
-    from turnwise.corpus.intake import CorpusError
+    from turnwise.corpus.source import CorpusError
     from turnwise.corpus.store import is_store, read_corpus
-    from turnwise.corpus.table_files import KINDS
+    from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES
 
     stores = [source for source in sources if is_store(source)]
     files = [source for source in sources if source not in stores]
     for file in files:
         if not file.is_file():
-            raise CorpusError(f"{file} is neither a store nor a file of answers ({', '.join(KINDS)})")
+            raise CorpusError(f"{file} is neither a store nor a file of answers ({', '.join(TEXT_FILE_SUFFIXES)})")
     answers = [answer for file in files for answer in read_answers(file)]
     corpus = read_corpus(*stores, splits=split or None) if stores else None
     quiet_transformers()

@@ -1,130 +1,184 @@
-"""What was there before, remembered by 64-bit fingerprints: texts are never held.
+"""64-bit fingerprints of texts, in memory and on disk, for finding duplicates without holding the texts.
 
 Two of a million different texts share a fingerprint with probability 3·10⁻⁸, two of 37 million with 4·10⁻⁵.
 """
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryFile
 
 import numpy as np
 import numpy.typing as npt
 
-#: A table begins with so many places (in powers of two) and doubles when three of four are taken.
-_FIRST_BITS = 16
+#: The initial number of places in a table, as a power of two; it doubles when three quarters are taken.
+_INITIAL_BITS = 16
 
-#: Places behind the last one, for what finds its own taken there: runs of taken places are far shorter.
-_TAIL = 1 << 14
+#: Places behind the last home place, for fingerprints whose home is taken: runs of taken places are far shorter.
+_OVERFLOW = 1 << 14
 
 #: Places that are moved at a time when a table grows.
-_MOVED = 1 << 20
+_MOVE_SIZE = 1 << 20
+
+#: Leading bits that select a bucket file. With 64 files, a bucket of a billion fingerprints takes 250 MB of memory.
+_BUCKET_BITS = 6
+
+_BUCKET_ROW = np.dtype([("fingerprint", np.int64), ("position", np.int64)])
 
 
-def fingerprint(text: str) -> int:
-    """The 64-bit number that stands for a text."""
+def text_fingerprint(text: str) -> int:
+    """Return the 64-bit fingerprint of a text."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-class Fingerprints:
-    """A set of fingerprints in 11 to 22 bytes each; a Python set of them takes 75.
+class FingerprintSet:
+    """A set of fingerprints in 11 to 22 bytes each; a Python set takes 75.
 
-    A fingerprint's own place in the table is given by its leading bits; where that is taken it has the next free one. So the table
-    is in order but for short runs, and grows by moving one stretch after the other. 0 marks a free place.
+    The leading bits of a fingerprint are its home place in the table; if that is taken, it gets the next free one (linear
+    probing). So the table is sorted except for short runs, and grows by moving one slice after the other. 0 marks a free
+    place.
 
     Example:
-        >>> seen = Fingerprints()
-        >>> [seen.add(fingerprint(text)) for text in ("yes", "no", "yes")]
+        >>> seen = FingerprintSet()
+        >>> [seen.add(text_fingerprint(text)) for text in ("yes", "no", "yes")]
         [True, True, False]
     """
 
     def __init__(self) -> None:
         self._size = 0
-        self._columns = self._empty(_FIRST_BITS)
-        self._open(_FIRST_BITS)
+        self._columns = self._allocate(_INITIAL_BITS)
+        self._use_columns(_INITIAL_BITS)
 
     def __len__(self) -> int:
         return self._size
 
-    def add(self, number: int) -> bool:
-        """Notes a fingerprint; false if it was there before."""
-        number = number or 1
-        place = self._find(number)
+    def add(self, fingerprint: int) -> bool:
+        """Add a fingerprint; return False if it was in the set."""
+        fingerprint = fingerprint or 1
+        place = self._find(fingerprint)
         if self._table[place]:
             return False
-        self._put(place, number)
+        self._insert(place, fingerprint)
         return True
 
-    def _find(self, number: int) -> int:
-        """The place of a fingerprint, or the free one that it would take."""
-        table, place = self._table, number >> self._shift
-        while (there := table[place]) and there != number:
+    def _find(self, fingerprint: int) -> int:
+        """Return the place of a fingerprint, or the free one where it belongs."""
+        table, place = self._table, fingerprint >> self._shift
+        while (current := table[place]) and current != fingerprint:
             place += 1
         return place
 
-    def _put(self, place: int, number: int) -> None:
-        self._table[place] = number
+    def _insert(self, place: int, fingerprint: int) -> None:
+        self._table[place] = fingerprint
         self._size += 1
-        if self._size >= self._most:
+        if self._size >= self._capacity:
             self._grow()
 
-    def _empty(self, bits: int) -> list[npt.NDArray[np.generic]]:
-        """The columns of a table with so many places, the fingerprints first."""
-        return [np.zeros((1 << bits) + _TAIL, np.uint64)]
+    def _allocate(self, bits: int) -> list[npt.NDArray[np.generic]]:
+        """Return the columns of an empty table, the fingerprints first."""
+        return [np.zeros((1 << bits) + _OVERFLOW, np.uint64)]
 
-    def _open(self, bits: int) -> None:
-        # plain numbers come out of a memoryview several times faster than out of an array
+    def _use_columns(self, bits: int) -> None:
+        # reading single numbers from a memoryview is several times faster than from an array
         self._table = memoryview(self._columns[0])  # type: ignore[arg-type]
         self._shift = 64 - bits
-        self._most = 3 << (bits - 2)
+        self._capacity = 3 << (bits - 2)
 
     def _grow(self) -> None:
         bits = 65 - self._shift
-        old, new = self._columns, self._empty(bits)
-        behind = 0  # the first free place behind those that were moved
-        for first, last in _stretches(old[0]):
-            taken = first + np.flatnonzero(old[0][first:last])
+        old, new = self._columns, self._allocate(bits)
+        first_free = 0  # behind the places that were filled
+        for start, end in _independent_slices(old[0]):
+            taken = start + np.flatnonzero(old[0][start:end])
             taken = taken[np.argsort(old[0][taken])]
             homes = (old[0][taken] >> np.uint64(64 - bits)).astype(np.int64)  # type: ignore[operator]
             steps = np.arange(len(taken))
-            # each has its own place or the one behind the place before it, whichever is further
-            places = np.maximum(np.maximum.accumulate(homes - steps), behind) + steps
-            for column, moved in zip(new, old, strict=True):
-                column[places] = moved[taken]
-            behind = int(places[-1]) + 1 if len(places) else behind
+            # each gets its home or the place behind its predecessor, whichever is further
+            places = np.maximum(np.maximum.accumulate(homes - steps), first_free) + steps
+            for new_column, old_column in zip(new, old, strict=True):
+                new_column[places] = old_column[taken]
+            first_free = int(places[-1]) + 1 if len(places) else first_free
         self._columns = new
-        self._open(bits)
+        self._use_columns(bits)
 
 
-class NumberedFingerprints(Fingerprints):
-    """Fingerprints, numbered from 0 in the order in which they first appear; 16 to 32 bytes each.
+class FingerprintIndex(FingerprintSet):
+    """Fingerprints numbered from 0 in the order of their first appearance, in 16 to 32 bytes each.
 
     Example:
-        >>> numbers = NumberedFingerprints()
-        >>> [numbers.number(fingerprint(text)) for text in ("yes", "no", "yes")]
+        >>> numbers = FingerprintIndex()
+        >>> [numbers.index(text_fingerprint(text)) for text in ("yes", "no", "yes")]
         [0, 1, 0]
     """
 
-    def number(self, number: int) -> int:
-        """The number of a fingerprint; a new one has the number that was this object's length."""
-        number = number or 1
-        place = self._find(number)
+    def index(self, fingerprint: int) -> int:
+        """Return the number of a fingerprint, which is added if it is new."""
+        fingerprint = fingerprint or 1
+        place = self._find(fingerprint)
         if self._table[place]:
             return int(self._numbers[place])
         self._numbers[place] = self._size
-        self._put(place, number)
+        self._insert(place, fingerprint)
         return self._size - 1
 
-    def _empty(self, bits: int) -> list[npt.NDArray[np.generic]]:
-        return [*super()._empty(bits), np.zeros((1 << bits) + _TAIL, np.uint32)]
+    def _allocate(self, bits: int) -> list[npt.NDArray[np.generic]]:
+        return [*super()._allocate(bits), np.zeros((1 << bits) + _OVERFLOW, np.uint32)]
 
-    def _open(self, bits: int) -> None:
-        super()._open(bits)
+    def _use_columns(self, bits: int) -> None:
+        super()._use_columns(bits)
         self._numbers = memoryview(self._columns[1])  # type: ignore[arg-type]
 
 
-def _stretches(table: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
-    """Parts of a table, one behind the other, none of which is left by a fingerprint that has not its own place."""
+def _independent_slices(table: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
+    """Split a table after free places, so that no fingerprint was pushed from its home across a boundary."""
     starts = [0]
-    while starts[-1] + _MOVED < len(table):
-        # whatever stands behind a free place belongs there
-        free = np.flatnonzero(table[starts[-1] : starts[-1] + _MOVED] == 0)
+    while starts[-1] + _MOVE_SIZE < len(table):
+        free = np.flatnonzero(table[starts[-1] : starts[-1] + _MOVE_SIZE] == 0)
         starts.append(starts[-1] + int(free[-1]))
     return list(zip(starts, [*starts[1:], len(table)], strict=True))
+
+
+class FingerprintBuckets:
+    """Fingerprints on disk, grouped by their leading bits, each with its position in the order of addition.
+
+    Memory holds one batch while adding and one bucket while iterating. The temporary files take 16 bytes per fingerprint and
+    disappear with the process, even if it is killed. Use it as a context manager.
+
+    Args:
+        folder: where the files are; None: the system's folder for temporary files.
+    """
+
+    def __init__(self, folder: Path | None = None):
+        self._size = 0
+        with ExitStack() as stack:
+            self._files = [stack.enter_context(TemporaryFile(dir=folder)) for _ in range(1 << _BUCKET_BITS)]
+            self._stack = stack.pop_all()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, fingerprints: npt.NDArray[np.int64]) -> None:
+        """Append fingerprints; they should be spread over 64 bits, as hashes are."""
+        rows = np.empty(len(fingerprints), _BUCKET_ROW)
+        rows["fingerprint"] = fingerprints
+        rows["position"] = np.arange(self._size, self._size + len(rows))
+        bucket = np.ascontiguousarray(fingerprints).view(np.uint64) >> np.uint64(64 - _BUCKET_BITS)
+        order = np.argsort(bucket, kind="stable")
+        ends = np.searchsorted(bucket[order], np.arange(1, len(self._files)))
+        for file, part in zip(self._files, np.split(rows[order], ends), strict=True):
+            file.write(part.tobytes())
+        self._size += len(rows)
+
+    def __iter__(self) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """Yield the fingerprints and ascending positions of each bucket; equal fingerprints share a bucket."""
+        for file in self._files:
+            file.seek(0)
+            rows = np.frombuffer(file.read(), _BUCKET_ROW)
+            yield np.ascontiguousarray(rows["fingerprint"]), np.ascontiguousarray(rows["position"])
+
+    def __enter__(self) -> "FingerprintBuckets":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()

@@ -1,45 +1,72 @@
-"""Hygiene: named steps that clean dialogues on their way into a store, each with a report of what it changed.
+"""Cleaning steps for dialogues on their way into a store, each with a report of its changes.
 
-A step takes a dialogue and gives it back, changed or not, or drops it whole. It never drops a turn from the middle of a
-dialogue, for then two turns would look consecutive that never were: limits on words filter training pairs, later, not turns.
-Slots move with the text around them.
+A step returns a dialogue, changed or not, or drops it. It never drops a turn from the middle of a dialogue: two turns would
+look consecutive that were not. Limits on the words of a turn are for filtering training pairs, later. Slots move with the
+text around them.
 """
 
 import hashlib
 import re
 import sqlite3
 import unicodedata
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import Dialogue, Slot, Turn
-from turnwise.corpus.fingerprints import Fingerprints, fingerprint
-from turnwise.corpus.intake import CorpusError
+from turnwise.corpus.fingerprints import FingerprintSet, text_fingerprint
+from turnwise.corpus.source import CorpusError
 
-#: (start, end, replacement), not overlapping, in order.
+#: (start, end, replacement); edits do not overlap and are sorted.
 Edit = tuple[int, int, str]
 
 
-class Step(Protocol):
-    """One way to clean."""
+class CleaningStep(ABC):
+    """A cleaning step.
 
-    changes: Counter[str]
-    """What the step did so far, in words a report can print."""
+    Attributes:
+        changes: what the step has done so far, as counts for a report.
+    """
 
+    def __init__(self) -> None:
+        self.changes: Counter[str] = Counter()
+
+    @abstractmethod
     def __call__(self, dialogue: Dialogue) -> Dialogue | None:
-        """The dialogue as it is to be stored; None to drop it."""
+        """Return the cleaned dialogue, or None to drop it."""
+
+    def _drop(self, dialogue: Dialogue) -> Dialogue | None:
+        self.changes["dialogues dropped"] += 1
+        self.changes["turns dropped with them"] += len(dialogue.turns)
+        return None
 
 
-def rewrite(turn: Turn, edits: Sequence[Edit], changes: Counter[str]) -> Turn:
-    """A turn with parts of its text replaced and its slots moved along.
+class _TextStep(CleaningStep):
+    """A step that edits the text of each turn by itself."""
 
-    A slot that an edit cuts into is lost and counted; one that an edit lies within goes with its new value. A turn of which
-    nothing would remain is left as it was, and counted.
+    @abstractmethod
+    def edits(self, text: str) -> list[Edit]:
+        """Return the changes to a text."""
+
+    def __call__(self, dialogue: Dialogue) -> Dialogue:
+        turns = tuple(_edit_turn(turn, self.edits(turn.text), self.changes) for turn in dialogue.turns)
+        changed = sum(new is not old for new, old in zip(turns, dialogue.turns, strict=True))
+        if not changed:
+            return dialogue
+        self.changes["turns changed"] += changed
+        return replace(dialogue, turns=turns)
+
+
+def _edit_turn(turn: Turn, edits: Sequence[Edit], changes: Counter[str]) -> Turn:
+    """Apply edits to a turn's text and shift its slots.
+
+    A slot that contains an edit gets the new value; one that an edit only overlaps is dropped and counted. A turn whose text
+    would become empty stays as it is, and is counted.
     """
     if not edits:
         return turn
@@ -53,10 +80,10 @@ def rewrite(turn: Turn, edits: Sequence[Edit], changes: Counter[str]) -> Turn:
         return turn
     slots = []
     for slot in turn.slots:
-        before = sum(len(new) - (end - start) for start, end, new in edits if end <= slot.start)
+        shift = sum(len(new) - (end - start) for start, end, new in edits if end <= slot.start)
         inside = [edit for edit in edits if edit[0] < slot.end and edit[1] > slot.start]
-        grown = sum(len(new) - (end - start) for start, end, new in inside)
-        first, last = slot.start + before, slot.end + before + grown
+        growth = sum(len(new) - (end - start) for start, end, new in inside)
+        first, last = slot.start + shift, slot.end + shift + growth
         if all(slot.start <= start and end <= slot.end for start, end, _ in inside) and first < last:
             slots.append(Slot.of(text, slot.name, first, last))
         else:
@@ -64,43 +91,26 @@ def rewrite(turn: Turn, edits: Sequence[Edit], changes: Counter[str]) -> Turn:
     return replace(turn, text=text, slots=tuple(slots))
 
 
-class _TextStep:
-    """A step that looks at each turn's text by itself."""
-
-    def __init__(self) -> None:
-        self.changes: Counter[str] = Counter()
-
-    def edits(self, text: str) -> list[Edit]:
-        raise NotImplementedError
-
-    def __call__(self, dialogue: Dialogue) -> Dialogue | None:
-        turns = tuple(rewrite(turn, self.edits(turn.text), self.changes) for turn in dialogue.turns)
-        changed = sum(new is not old for new, old in zip(turns, dialogue.turns, strict=True))
-        if not changed:
-            return dialogue
-        self.changes["turns changed"] += changed
-        return replace(dialogue, turns=turns)
-
-
 class UnicodeNormalisation(_TextStep):
-    """Composed characters (NFC), so that two ways of writing 'é' are one text."""
+    """Composes characters (NFC), so that two encodings of 'é' are the same text."""
 
-    # A base character with what combines onto it; normalising these alone keeps every offset around them known.
+    # a base character with its combining characters; normalising only these keeps all other offsets known
     _CLUSTER = re.compile(r"[^\x00-\x7f]+|[\x00-\x7f](?=[^\x00-\x7f])[^\x00-\x7f]+")
 
     def edits(self, text: str) -> list[Edit]:  # noqa: D102
         if text.isascii() or unicodedata.is_normalized("NFC", text):
             return []
-        found = ((match, unicodedata.normalize("NFC", match[0])) for match in self._CLUSTER.finditer(text))
-        return [(match.start(), match.end(), normal) for match, normal in found if normal != match[0]]
+        clusters = ((match, unicodedata.normalize("NFC", match[0])) for match in self._CLUSTER.finditer(text))
+        return [(match.start(), match.end(), normal) for match, normal in clusters if normal != match[0]]
 
 
 class ControlCharacters(_TextStep):
-    """Control, zero-width and direction characters go; line ends and tabs become a space."""
+    """Removes control, zero-width and direction characters; line ends and tabs become a space."""
 
-    # \u200d joins emoji and letters of Indic scripts: it carries meaning and stays.
+    # \u200d, which joins emoji and letters of Indic scripts, carries meaning and stays
     _RUNS = re.compile(
-        "[\\s]*[\t\n\r\x0b\x0c\x85\u2028\u2029]+[\\s]*|[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]+"
+        "[\\s]*[\t\n\r\x0b\x0c\x85\u2028\u2029]+[\\s]*"
+        "|[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]+"
     )
 
     def edits(self, text: str) -> list[Edit]:  # noqa: D102
@@ -108,22 +118,22 @@ class ControlCharacters(_TextStep):
 
 
 class MaximumWords(_TextStep):
-    """Turns of more than `words` words are cut after that many."""
+    """Truncates turns after a number of words."""
 
     def __init__(self, words: int):
         super().__init__()
-        self._longer = re.compile(rf"(?:\S+\s+){{{words - 1}}}\S+(?=\s+\S)")
+        self._too_long = re.compile(rf"(?:\S+\s+){{{words - 1}}}\S+(?=\s+\S)")
 
     def edits(self, text: str) -> list[Edit]:  # noqa: D102
-        match = self._longer.match(text) or self._longer.match(text, len(text) - len(text.lstrip()))
+        match = self._too_long.match(text) or self._too_long.match(text, len(text) - len(text.lstrip()))
         return [(match.end(), len(text), "")] if match else []
 
 
 class Mask(_TextStep):
-    """Web addresses, e-mail addresses, card and phone numbers become `[URL]`, `[EMAIL]`, `[CARD]`, `[PHONE]`.
+    """Replaces web addresses, e-mail addresses, card and phone numbers by `[URL]`, `[EMAIL]`, `[CARD]`, `[PHONE]`.
 
-    Cards are told by their check digit. A phone number is a run of 10 to 15 digits, or 7 to 15 digits in groups that do not
-    read as a date: order numbers of that length are masked too, which is the safer mistake.
+    Cards are recognised by their check digit. A phone number is a run of 10 to 15 digits, or 7 to 15 digits in groups that
+    are not a date; order numbers of that length are masked too, which is the safer mistake.
     """
 
     KINDS = ("url", "email", "card", "phone")
@@ -147,34 +157,30 @@ class Mask(_TextStep):
     def edits(self, text: str) -> list[Edit]:  # noqa: D102
         if not any(character in text for character in "@./0123456789"):
             return []
-        taken: list[Edit] = []
+        edits: list[Edit] = []
         for kind in self._kinds:
             for match in self._PATTERNS[kind].finditer(text):
-                free = all(match.end() <= start or match.start() >= end for start, end, _ in taken)
-                if free and self._is(kind, match[0]):
-                    taken.append((match.start(), match.end(), f"[{kind.upper()}]"))
+                free = all(match.end() <= start or match.start() >= end for start, end, _ in edits)
+                if free and self._is_valid(kind, match[0]):
+                    edits.append((match.start(), match.end(), f"[{kind.upper()}]"))
                     self.changes[f"{kind} masked"] += 1
-        return sorted(taken)
+        return sorted(edits)
 
-    def _is(self, kind: str, found: str) -> bool:
-        digits = [int(character) for character in found if character.isdigit()]
+    def _is_valid(self, kind: str, match: str) -> bool:
+        digits = [int(character) for character in match if character.isdigit()]
         if kind == "card":
             doubled = [digit * 2 - 9 * (digit > 4) for digit in digits[-2::-2]]
             return (sum(digits[::-2]) + sum(doubled)) % 10 == 0
         if kind == "phone":
-            grouped = not found.isdigit()
-            return (7 if grouped else 10) <= len(digits) <= 15 and not self._DATE.fullmatch(found)
+            return (10 if match.isdigit() else 7) <= len(digits) <= 15 and not self._DATE.fullmatch(match)
         return True
 
 
-class MergeSpeakers:
-    """Consecutive turns of one speaker become one, its labels joined."""
+class MergeSpeakers(CleaningStep):
+    """Merges consecutive turns of one speaker, and their labels."""
 
-    def __init__(self) -> None:
-        self.changes: Counter[str] = Counter()
-
-    def __call__(self, dialogue: Dialogue) -> Dialogue | None:
-        """Merges the runs of one speaker."""
+    def __call__(self, dialogue: Dialogue) -> Dialogue:
+        """Return the dialogue with merged turns."""
         merged: list[Turn] = []
         for turn in dialogue.turns:
             if merged and merged[-1].speaker == turn.speaker:
@@ -195,31 +201,27 @@ class MergeSpeakers:
         return Turn(first.speaker, text, first.intent or second.intent, acts, (*first.slots, *moved))
 
 
-class MinimumTurns:
-    """Dialogues of fewer turns are dropped."""
+class MinimumTurns(CleaningStep):
+    """Drops dialogues of fewer turns."""
 
     def __init__(self, turns: int):
-        self.changes: Counter[str] = Counter()
+        super().__init__()
         self._turns = turns
 
     def __call__(self, dialogue: Dialogue) -> Dialogue | None:
-        """Drops the dialogue if it is too short."""
-        if len(dialogue.turns) >= self._turns:
-            return dialogue
-        self.changes["dialogues dropped"] += 1
-        self.changes["turns dropped with them"] += len(dialogue.turns)
-        return None
+        """Return the dialogue, or None if it is too short."""
+        return dialogue if len(dialogue.turns) >= self._turns else self._drop(dialogue)
 
 
-class MaximumTurns:
-    """Dialogues of more turns end after that many."""
+class MaximumTurns(CleaningStep):
+    """Truncates dialogues after a number of turns."""
 
     def __init__(self, turns: int):
-        self.changes: Counter[str] = Counter()
+        super().__init__()
         self._turns = turns
 
-    def __call__(self, dialogue: Dialogue) -> Dialogue | None:
-        """Cuts the dialogue's end off if it is too long."""
+    def __call__(self, dialogue: Dialogue) -> Dialogue:
+        """Return the dialogue, truncated if it is too long."""
         if len(dialogue.turns) <= self._turns:
             return dialogue
         self.changes["dialogues cut"] += 1
@@ -227,114 +229,107 @@ class MaximumTurns:
         return replace(dialogue, turns=dialogue.turns[: self._turns])
 
 
-class ExactDuplicates:
-    """Of dialogues with the same speakers and texts, the first is kept. Remembers a fingerprint of each, in 22 bytes at most."""
+class ExactDuplicates(CleaningStep):
+    """Keeps the first of dialogues with the same speakers and texts; memory holds at most 22 bytes per dialogue."""
 
     def __init__(self) -> None:
-        self.changes: Counter[str] = Counter()
-        self._seen = Fingerprints()
+        super().__init__()
+        self._seen = FingerprintSet()
 
     def __call__(self, dialogue: Dialogue) -> Dialogue | None:
-        """Drops the dialogue if the same was there before."""
+        """Return the dialogue, or None if it is a duplicate."""
         content = "\0".join(f"{turn.speaker}\0{turn.text}" for turn in dialogue.turns)
-        if self._seen.add(fingerprint(content)):
-            return dialogue
-        self.changes["dialogues dropped"] += 1
-        self.changes["turns dropped with them"] += len(dialogue.turns)
-        return None
+        return dialogue if self._seen.add(text_fingerprint(content)) else self._drop(dialogue)
 
 
-class NearDuplicates:
-    """Of dialogues that share most of their wording, the first is kept.
+class NearDuplicates(CleaningStep):
+    """Keeps the first of dialogues that share most of their wording.
 
-    Dialogues are compared by the Jaccard similarity of their three-word shingles, lower-cased, estimated from 128 minimum
+    Dialogues are compared by the Jaccard similarity of their lower-cased three-word shingles, estimated from 128 minimum
     hashes (standard error at most 0.045). Candidates come from 32 bands of 4 hashes, which miss two dialogues with a
-    similarity of 0.8 with probability 10⁻⁷. What was seen lies in a temporary SQLite database, about 1.4 kilobytes a dialogue, so
-    memory stays flat.
+    similarity of 0.8 with probability 10⁻⁷. The signatures are in a temporary SQLite database, about 1.4 kilobytes per
+    dialogue, so memory stays constant.
     """
 
     _HASHES, _BANDS = 128, 32
     _PRIME = np.uint64((1 << 61) - 1)
 
     def __init__(self, similarity: float = 0.8):
+        super().__init__()
         if not 0.5 <= similarity < 1:
-            raise CorpusError(f"near-duplicates={similarity}: a similarity from 0.5 to below 1 is needed")
-        self.changes: Counter[str] = Counter()
+            raise CorpusError(f"near-duplicates must be a similarity from 0.5 to below 1, got {similarity}")
         self._similarity = similarity
         generator = np.random.default_rng(20)
-        # 32-bit shingles and 29-bit multipliers: the products stay exact in 64 bits
+        # 32-bit shingles and 29-bit multipliers: the products are exact in 64 bits
         self._factors = generator.integers(1, 1 << 29, self._HASHES, dtype=np.uint64)
         self._offsets = generator.integers(0, 1 << 60, self._HASHES, dtype=np.uint64)
-        self._seen = sqlite3.connect("")  # an empty name: a private file that SQLite deletes by itself
-        self._seen.execute("CREATE TABLE signature (number INTEGER PRIMARY KEY, hashes BLOB)")
-        self._seen.execute("CREATE TABLE band (key BLOB PRIMARY KEY, number INTEGER) WITHOUT ROWID")
+        self._database = sqlite3.connect("")  # an empty name: a private file that SQLite deletes by itself
+        self._database.execute("CREATE TABLE signature (number INTEGER PRIMARY KEY, hashes BLOB)")
+        self._database.execute("CREATE TABLE band (key BLOB PRIMARY KEY, number INTEGER) WITHOUT ROWID")
 
     def __call__(self, dialogue: Dialogue) -> Dialogue | None:
-        """Drops the dialogue if one much like it was there before."""
+        """Return the dialogue, or None if it is similar to an earlier one."""
         signature = self._signature(dialogue)
         bands = signature.reshape(self._BANDS, -1)
         keys = [bytes([number]) + band.tobytes() for number, band in enumerate(bands)]
-        marks = ",".join("?" * len(keys))
-        alike = f"SELECT number FROM band WHERE key IN ({marks})"
-        for (other,) in self._seen.execute(f"SELECT hashes FROM signature WHERE number IN ({alike})", keys):
+        candidates = f"SELECT number FROM band WHERE key IN ({','.join('?' * len(keys))})"
+        for (other,) in self._database.execute(f"SELECT hashes FROM signature WHERE number IN ({candidates})", keys):
             if np.mean(signature == np.frombuffer(other, signature.dtype)) >= self._similarity:
-                self.changes["dialogues dropped"] += 1
-                self.changes["turns dropped with them"] += len(dialogue.turns)
-                return None
-        number = self._seen.execute("INSERT INTO signature (hashes) VALUES (?)", (signature.tobytes(),)).lastrowid
-        self._seen.executemany("INSERT OR IGNORE INTO band VALUES (?, ?)", [(key, number) for key in keys])
+                return self._drop(dialogue)
+        number = self._database.execute("INSERT INTO signature (hashes) VALUES (?)", (signature.tobytes(),)).lastrowid
+        self._database.executemany("INSERT OR IGNORE INTO band VALUES (?, ?)", [(key, number) for key in keys])
         return dialogue
 
     def _signature(self, dialogue: Dialogue) -> npt.NDArray[np.uint32]:
         words = " ".join(turn.text for turn in dialogue.turns).lower().split()
         shingles = {" ".join(words[start : start + 3]) for start in range(max(1, len(words) - 2))}
-        hashed = np.array(
+        hashes = np.array(
             [int.from_bytes(hashlib.blake2b(shingle.encode(), digest_size=4).digest(), "big") for shingle in shingles],
             dtype=np.uint64,
         )
-        permuted: npt.NDArray[np.uint64] = (hashed[:, None] * self._factors + self._offsets) % self._PRIME
+        permuted: npt.NDArray[np.uint64] = (hashes[:, None] * self._factors + self._offsets) % self._PRIME
         signature: npt.NDArray[np.uint32] = permuted.min(axis=0).astype(np.uint32)
         return signature
 
 
-def _number(name: str, value: str | None) -> int:
+def _parse_count(name: str, value: str | None) -> int:
     if value is None or not value.isdigit() or int(value) < 1:
         raise CorpusError(f"step {name} needs a number, as in {name}=4; got {value!r}")
     return int(value)
 
 
-def _plain(make: Callable[[], Step]) -> Callable[[str, str | None], Step]:
-    def build(name: str, value: str | None) -> Step:
+def _without_value(step: Callable[[], CleaningStep]) -> Callable[[str, str | None], CleaningStep]:
+    def make(name: str, value: str | None) -> CleaningStep:
         if value is not None:
             raise CorpusError(f"step {name} takes no value; got {value!r}")
-        return make()
+        return step()
 
-    return build
+    return make
 
 
-def _similarity(name: str, value: str | None) -> Step:
+def _make_near_duplicates(name: str, value: str | None) -> CleaningStep:
     try:
         return NearDuplicates() if value is None else NearDuplicates(float(value))
     except ValueError:
         raise CorpusError(f"step {name} needs a similarity, as in {name}=0.8; got {value!r}") from None
 
 
-#: The steps by the names that `--step` and manifests know.
-STEPS: dict[str, Callable[[str, str | None], Step]] = {
-    "unicode": _plain(UnicodeNormalisation),
-    "control-characters": _plain(ControlCharacters),
-    "merge-speakers": _plain(MergeSpeakers),
-    "minimum-turns": lambda name, value: MinimumTurns(_number(name, value)),
-    "maximum-turns": lambda name, value: MaximumTurns(_number(name, value)),
-    "maximum-words": lambda name, value: MaximumWords(_number(name, value)),
-    "exact-duplicates": _plain(ExactDuplicates),
-    "near-duplicates": _similarity,
+#: The steps by their names in `--step` and manifests.
+STEPS: dict[str, Callable[[str, str | None], CleaningStep]] = {
+    "unicode": _without_value(UnicodeNormalisation),
+    "control-characters": _without_value(ControlCharacters),
+    "merge-speakers": _without_value(MergeSpeakers),
+    "minimum-turns": lambda name, value: MinimumTurns(_parse_count(name, value)),
+    "maximum-turns": lambda name, value: MaximumTurns(_parse_count(name, value)),
+    "maximum-words": lambda name, value: MaximumWords(_parse_count(name, value)),
+    "exact-duplicates": _without_value(ExactDuplicates),
+    "near-duplicates": _make_near_duplicates,
     "mask": lambda name, value: Mask() if value is None else Mask(value.split(",")),
 }
 
 
-def make_step(description: str) -> Step:
-    """A step from its name, and its value where it takes one: 'unicode', 'minimum-turns=4', 'mask=email,phone'."""
+def make_step(description: str) -> CleaningStep:
+    """Return a step by its name, with its value if it takes one: 'unicode', 'minimum-turns=4', 'mask=email,phone'."""
     name, equals, value = description.partition("=")
     if name not in STEPS:
         raise CorpusError(f"there is no step {name!r}: choose from {', '.join(STEPS)}")

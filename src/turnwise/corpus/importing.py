@@ -1,4 +1,4 @@
-"""Import: a reader at one end, the steps of hygiene between, a store at the other."""
+"""Importing a corpus: a reader, cleaning steps, and a store."""
 
 import codecs
 from collections import Counter
@@ -9,14 +9,14 @@ from typing import Any
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.hygiene import Step, make_step
-from turnwise.corpus.intake import CorpusError, Intake, Rejection
+from turnwise.corpus.hygiene import CleaningStep, make_step
 from turnwise.corpus.registry import get_reader
+from turnwise.corpus.source import CorpusError, CorpusSource, Rejection
 from turnwise.corpus.store import Store, StoreWriter
 from turnwise.version import __version__
 
-#: Distinct reasons that a manifest counts by name; all are in `rejected.jsonl`.
-REASONS = 50
+#: Distinct rejection reasons that a manifest counts; `rejected.jsonl` has all of them.
+MAX_REASONS = 50
 
 
 def import_corpus(
@@ -30,69 +30,72 @@ def import_corpus(
     progress: Progress = silent,
     **options: Any,
 ) -> Store:
-    """Reads a corpus, cleans it and writes it as a store; what was at `out` before is replaced only when all is done.
+    """Read a corpus, clean it and write it as a store; a previous store at `out` is replaced at the very end.
 
     Args:
-        reader: the layout: a name of `turnwise corpus list`.
+        reader: a name of `turnwise corpus list`.
         path: the file or folder to read.
         out: the store's folder.
-        steps: hygiene, in order: 'unicode', 'merge-speakers', 'minimum-turns=4', ….
-        strict: stop at the first thing that is refused, instead of listing it in `rejected.jsonl`.
-        encoding: of the texts, where it is not the corpus' own.
-        progress: told how many bytes were read.
-        options: what the reader can be told, as `turnwise corpus list NAME` explains.
+        steps: cleaning steps, in order: 'unicode', 'merge-speakers', 'minimum-turns=4', ….
+        strict: stop at the first rejection, instead of listing it in `rejected.jsonl`.
+        encoding: the encoding of the texts, if it is not the corpus' usual one.
+        progress: called with the number of bytes read.
+        options: options of the reader, as explained by `turnwise corpus list NAME`.
 
     Raises:
-        CorpusError: if there is nothing to read, nothing to keep, or, with `strict`, something is refused.
+        CorpusError: if there is nothing to read, no dialogue is accepted, or, with `strict`, something is rejected.
     """
     path, out = Path(path), Path(out)
     if not path.exists():
         raise CorpusError(f"{path} does not exist")
-    known = get_reader(reader)
+    spec = get_reader(reader)
     try:
-        codecs.lookup(encoding or known.encoding)
+        codecs.lookup(encoding or spec.encoding)
     except LookupError:
-        raise CorpusError(f"there is no encoding {encoding!r}: say it as Python does, as in utf-8 or latin-1") from None
-    applied = [(description, make_step(description)) for description in steps]
+        raise CorpusError(
+            f"unknown encoding {encoding!r}: use a name that Python knows, such as utf-8 or latin-1"
+        ) from None
+    cleaning = [(description, make_step(description)) for description in steps]
     with StoreWriter(out) as writer:
         reasons: Counter[str] = Counter()
 
-        def refuse(rejection: Rejection) -> None:
+        def on_rejection(rejection: Rejection) -> None:
             if strict:
                 where = rejection.file + (f", line {rejection.line}" if rejection.line else "")
-                raise CorpusError(f"{where}: {rejection.reason} (strict: stopped here, {out} is as it was)")
+                raise CorpusError(f"{where}: {rejection.reason} (strict: stopped here, {out} is unchanged)")
             writer.reject(rejection)
-            name = f"{rejection.kind}: {rejection.reason}"
-            if len(reasons) < REASONS or name in reasons:
-                reasons[name] += 1
+            reason = f"{rejection.kind}: {rejection.reason}"
+            if len(reasons) < MAX_REASONS or reason in reasons:
+                reasons[reason] += 1
 
-        intake = Intake(path, known.name, refuse, encoding or known.encoding, not_read=out)
-        total = _size(path)
-        intake.on_bytes = lambda done: progress(f"importing {known.name}", done, total)
-        for dialogue in _clean(known.read(intake, **options), [step for _, step in applied]):
+        source = CorpusSource(path, spec.name, on_rejection, encoding or spec.encoding, excluded=out)
+        files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+        total = sum(file.stat().st_size for file in files)
+        source.on_bytes = lambda done: progress(f"importing {spec.name}", done, total)
+        for dialogue in _clean(spec.read(source, **options), [step for _, step in cleaning]):
             writer.write(dialogue)
-        if not writer.kept.dialogues:
-            first = next(iter(reasons), "the input holds none")
-            raise CorpusError(f"no dialogue of {path} can be kept ({first}); {out} is as it was")
+        if not writer.counts.dialogues:
+            reason = next(iter(reasons), "the input contains none")
+            raise CorpusError(f"no dialogue of {path} was accepted ({reason}); {out} is unchanged")
         writer.commit(
             {
                 "turnwise": __version__,
-                "reader": known.name,
+                "reader": spec.name,
                 "options": options,
-                "licence": known.licence,
-                "home": known.home,
-                "read": asdict(intake.read),
-                "left_out": {name: count for name, count in intake.left_out.items() if count},
+                "licence": spec.licence,
+                "home": spec.home,
+                "read": asdict(source.counts),
+                "left_out": {name: count for name, count in source.skipped.items() if count},
                 "reasons": dict(reasons.most_common()),
-                "facts": intake.facts,
-                "steps": [{"step": description, "changes": dict(step.changes)} for description, step in applied],
-                "inputs": [asdict(file) for file in intake.inputs],
+                "facts": source.facts,
+                "steps": [{"step": description, "changes": dict(step.changes)} for description, step in cleaning],
+                "inputs": [asdict(file) for file in source.inputs],
             }
         )
     return Store(out)
 
 
-def _clean(dialogues: Iterator[Dialogue], steps: Sequence[Step]) -> Iterator[Dialogue]:
+def _clean(dialogues: Iterator[Dialogue], steps: Sequence[CleaningStep]) -> Iterator[Dialogue]:
     for dialogue in dialogues:
         cleaned: Dialogue | None = dialogue
         for step in steps:
@@ -100,9 +103,3 @@ def _clean(dialogues: Iterator[Dialogue], steps: Sequence[Step]) -> Iterator[Dia
                 cleaned = step(cleaned)
         if cleaned is not None:
             yield cleaned
-
-
-def _size(path: Path) -> int:
-    if path.is_file():
-        return path.stat().st_size
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

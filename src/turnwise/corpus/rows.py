@@ -1,4 +1,4 @@
-"""The rows of a store: dialogues as Arrow columns, and back."""
+"""Conversion between dialogues and the Arrow columns of a store."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from turnwise.core.dialogue import Dialogue, Slot, Turn
 
-#: A row group is closed at so many turns or characters, whichever comes first: what a writer or reader holds at once.
+#: A row group is closed at this many turns or characters: what a writer or reader holds in memory.
 GROUP_TURNS = 32_768
 GROUP_CHARACTERS = 8_000_000
 
@@ -33,13 +33,13 @@ SCHEMA = pa.schema(
 
 _Value = TypeVar("_Value")
 
-# Setting the fields one by one goes around the checks that a turn or slot makes of itself.
+# Setting the fields one by one bypasses the validation of turns and slots.
 _set_speaker, _set_text, _set_intent, _set_acts, _set_slots = (vars(Turn)[field.name].__set__ for field in fields(Turn))
 _set_name, _set_value, _set_start, _set_end = (vars(Slot)[field.name].__set__ for field in fields(Slot))
 
 
-class RowGroup:
-    """Dialogues on their way into a row group, as flat columns with offsets: what Arrow takes fastest."""
+class RowGroupBuilder:
+    """Collects the dialogues of a row group as flat columns with offsets, which Arrow converts fastest."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -57,11 +57,11 @@ class RowGroup:
 
     @property
     def full(self) -> bool:
-        """Whether it is to be written, and another one begun."""
+        """Whether the row group is large enough to be written."""
         return len(self.texts) >= GROUP_TURNS or self.characters >= GROUP_CHARACTERS
 
     def add(self, dialogue: Dialogue) -> None:
-        """Puts a dialogue behind the others."""
+        """Append a dialogue."""
         self.ids.append(dialogue.id)
         self.sources.append(dialogue.source)
         self.splits.append(dialogue.split)
@@ -77,7 +77,7 @@ class RowGroup:
         self.turn_ends.append(len(self.texts))
 
     def table(self) -> pa.Table:
-        """The rows, for a Parquet file."""
+        """Return the rows, for a Parquet file."""
         slots = pa.StructArray.from_arrays(
             [
                 pa.array([slot.name for slot in self.slots], _LABEL),
@@ -106,52 +106,53 @@ class RowGroup:
         )
 
 
-def dialogues_of(batch: pa.RecordBatch) -> Iterator[Dialogue]:
-    """The dialogues of a record batch, made column by column, each when it is asked for.
+def dialogues_from_batch(batch: pa.RecordBatch) -> Iterator[Dialogue]:
+    """Yield the dialogues of a record batch, converted column by column.
 
-    What a store holds was checked when it was written; it is not checked a second time, which would take half of the time.
+    They were validated when the store was written and are not validated again, which would take half of the time.
     """
     columns = {name: batch.column(name) for name in batch.schema.names}
     texts = columns["texts"].values.to_pylist()
     acts, slots = columns["acts"].values, columns["slots"].values
-    # no more than one dialogue's turns are there at a time: Python would look through all of them again and again for garbage
+    # lazily, one dialogue at a time: with all turns in memory, the garbage collector would scan them again and again
     turns = map(
-        _turn,
-        _words(columns["speakers"].values),
+        _make_turn,
+        _decode(columns["speakers"].values),
         texts,
-        _words(columns["intents"].values),
-        _parts(acts.offsets, iter(_words(acts.values))),
-        _parts(slots.offsets, _slots(slots, texts)),
+        _decode(columns["intents"].values),
+        _split(acts.offsets, iter(_decode(acts.values))),
+        _split(slots.offsets, _slots(slots, texts)),
     )
-    labels = zip(columns["id"].to_pylist(), _words(columns["source"]), _words(columns["split"]), strict=True)
-    for (identity, source, split), said in zip(labels, _parts(columns["texts"].offsets, turns), strict=True):
-        yield Dialogue(identity, said, source, split)
+    labels = zip(columns["id"].to_pylist(), _decode(columns["source"]), _decode(columns["split"]), strict=True)
+    for (dialogue_id, source, split), dialogue_turns in zip(
+        labels, _split(columns["texts"].offsets, turns), strict=True
+    ):
+        yield Dialogue(dialogue_id, dialogue_turns, source, split)
 
 
-def _words(values: pa.DictionaryArray) -> list[str | None]:
-    """The words of a column of labels; equal ones are one object, which Arrow's own conversion would make anew every time."""
-    words: list[str | None] = [*values.dictionary.to_pylist(), None]
-    return [words[index] for index in values.indices.fill_null(len(words) - 1).to_pylist()]
+def _decode(values: pa.DictionaryArray) -> list[str | None]:
+    """Decode a dictionary array; equal values share one object, unlike in Arrow's own conversion."""
+    labels: list[str | None] = [*values.dictionary.to_pylist(), None]
+    return [labels[index] for index in values.indices.fill_null(len(labels) - 1).to_pylist()]
 
 
-def _parts(offsets: pa.Array, values: Iterator[_Value]) -> Iterator[tuple[_Value, ...]]:
-    """The lists of a column of lists as tuples, from where they begin and end and what they hold."""
+def _split(offsets: pa.Array, values: Iterator[_Value]) -> Iterator[tuple[_Value, ...]]:
+    """Yield the lists of a list column as tuples, given its offsets and flat values."""
     for size in np.diff(offsets.to_numpy()).tolist():
         yield tuple(islice(values, size)) if size else ()
 
 
 def _slots(slots: pa.ListArray, texts: list[str]) -> Iterator[Slot]:
-    """The slots of all turns; their values are what the texts hold between their offsets."""
-    names = _words(slots.values.field("name"))
+    """Yield the slots of all turns; a value is the text between the offsets."""
+    names = _decode(slots.values.field("name"))
     starts, ends = (slots.values.field(name).to_pylist() for name in ("start", "end"))
     for name, turn, start, end in zip(names, slots.value_parent_indices().to_pylist(), starts, ends, strict=True):
-        yield _slot(name, texts[turn][start:end], start, end)
+        yield _make_slot(name, texts[turn][start:end], start, end)
 
 
-def _turn(
+def _make_turn(
     speaker: str | None, text: str, intent: str | None, acts: tuple[str | None, ...], slots: tuple[Slot, ...]
 ) -> Turn:
-    """A turn, unchecked."""
     turn = object.__new__(Turn)
     _set_speaker(turn, speaker)
     _set_text(turn, text)
@@ -161,8 +162,7 @@ def _turn(
     return turn
 
 
-def _slot(name: str | None, value: str, start: int, end: int) -> Slot:
-    """A slot, unchecked."""
+def _make_slot(name: str | None, value: str, start: int, end: int) -> Slot:
     slot = object.__new__(Slot)
     _set_name(slot, name)
     _set_value(slot, value)

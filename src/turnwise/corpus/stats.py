@@ -1,12 +1,12 @@
-"""What a corpus is made of: counts, labels, lengths, and how much of it a few utterances make up.
+"""Corpus statistics: counts, labels, lengths, and how much of a corpus its most frequent utterances make up.
 
-Everything is counted in one stream over the store's columns, in memory that does not grow with the texts: an utterance is
-remembered by a 64-bit hash alone, on disk.
+Everything is counted in one pass over the store's columns, in memory that does not grow with the texts: utterances are
+represented by 64-bit hashes, on disk.
 """
 
 from bisect import insort
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,30 +17,30 @@ import numpy.typing as npt
 from turnwise.core.dialogue import same_text
 from turnwise.core.progress import Progress, silent
 from turnwise.core.svg import line_chart
-from turnwise.corpus.buckets import Buckets
-from turnwise.corpus.intake import CorpusError, Intake, Rejection
-from turnwise.corpus.responses import read_candidates
+from turnwise.corpus.fingerprints import FingerprintBuckets
+from turnwise.corpus.readers.responses import read_candidates
+from turnwise.corpus.source import CorpusError, CorpusSource, Rejection
 from turnwise.corpus.store import Corpus
 
-#: DSE takes a pair of consecutive turns where both have more words than this.
+#: DSE takes a pair of consecutive turns if both have more words than this.
 DSE_WORDS = 3
 
-#: Upper ends of the turn-length histogram's bins, in words; the last bin is open.
+#: Upper ends of the bins of the turn-length histogram, in words; the last bin is open.
 LENGTHS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 100)
 
-COMMON = 10
+MOST_COMMON = 10
 
-#: Points of the frequency curve: shares of the distinct utterances, most frequent first, in percent.
+#: Points of the frequency curve: percent of the distinct utterances, most frequent first.
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
-    """The statistics of a corpus; `as_dict` is what `corpus stats --json` prints.
+class CorpusStats:
+    """The statistics of a corpus; `as_dict` is the output of `corpus stats --json`.
 
     Attributes:
-        dialogues: how many conversations.
-        utterances: how many turns.
+        dialogues: number of conversations.
+        utterances: number of turns.
         words: white-space words of all turns.
         speakers: turns by speaker.
         splits: dialogues by split; those without one under 'none'.
@@ -48,12 +48,12 @@ class Statistics:
         intents: turns by intent.
         acts: turns by act.
         slots: slot values by slot name.
-        turn_lengths: turns by their number of words, in bins named by their ends.
-        distinct_utterances: different texts; here and below, case and surrounding space do not count.
-        top_1_percent_share: share of all turns that the most frequent 1% of the distinct texts make up (WMDC, Fig. 1).
+        turn_lengths: turns by number of words, in bins.
+        distinct_utterances: distinct texts; here and below, case and surrounding space are ignored.
+        top_1_percent_share: the fraction of all turns that the most frequent 1% of the texts make up (WMDC, Fig. 1).
         frequency_curve: (percent of the distinct texts, most frequent first; percent of all turns).
         common: the ten most common texts and their counts (WMDC, Table 5).
-        dse_pairs: consecutive turns that are both longer than three words, which DSE trains on.
+        dse_pairs: pairs of consecutive turns that are both longer than three words, which DSE trains on.
     """
 
     dialogues: int
@@ -73,150 +73,151 @@ class Statistics:
     dse_pairs: int
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for programs."""
-        values = {name: getattr(self, name) for name in self.__slots__}
+        """Return the values and the averages derived from them."""
         turns = self.utterances / self.dialogues if self.dialogues else 0.0
-        return values | {"turns_per_dialogue": turns, "words_per_turn": self.words / max(1, self.utterances)}
+        return asdict(self) | {"turns_per_dialogue": turns, "words_per_turn": self.words / max(1, self.utterances)}
 
 
-def corpus_statistics(corpus: Corpus, progress: Progress = silent) -> Statistics:
-    """Counts a corpus in one pass, and a second over its texts to name the most common ones."""
-    with Buckets() as hashes:
-        return _statistics(corpus, hashes, progress)
-
-
-def _statistics(corpus: Corpus, hashes: Buckets, progress: Progress) -> Statistics:
-    counts = {name: Counter[str]() for name in ("speakers", "splits", "sources", "intents", "acts", "slots")}
+def compute_corpus_stats(corpus: Corpus, progress: Progress = silent) -> CorpusStats:
+    """Compute the statistics in one pass, and the most common texts in a second one."""
+    counters = {name: Counter[str]() for name in ("speakers", "splits", "sources", "intents", "acts", "slots")}
     lengths = np.zeros(len(LENGTHS) + 1, dtype=np.int64)
     dialogues = words = pairs = 0
-    for store in corpus.stores:
-        for batch in store.batches():
-            dialogues += batch.num_rows
-            progress("counting", dialogues, len(corpus))
-            for name, column in (("splits", "split"), ("sources", "source")):
-                _count(counts[name], batch.column(column))
-            for name in ("speakers", "intents"):
-                _count(counts[name], batch.column(name).values)
-            _count(counts["acts"], batch.column("acts").values.values)
-            _count(counts["slots"], batch.column("slots").values.values.field("name"))
-            texts = batch.column("texts").values.to_pylist()
-            hashes.add(np.fromiter((hash(same_text(text)) for text in texts), np.int64, len(texts)))
-            sizes = np.fromiter((len(text.split()) for text in texts), np.int64, len(texts))
-            words += int(sizes.sum())
-            lengths += np.bincount(np.searchsorted(LENGTHS, sizes), minlength=len(lengths))
-            pairs += _pairs(sizes, batch.column("texts").offsets.to_numpy())
-    counts["splits"]["none"] = dialogues - counts["splits"].total()
-    frequencies = _frequencies(hashes)
-    curve = _curve(frequencies)
-    bins = ["1", *(f"{low + 1}-{high}" if low + 1 < high else str(high) for low, high in pairwise(LENGTHS))]
-    return Statistics(
-        dialogues=dialogues,
-        utterances=len(hashes),
-        words=words,
-        turn_lengths=dict(zip([*bins, f"over {LENGTHS[-1]}"], lengths.tolist(), strict=True)),
-        distinct_utterances=int(frequencies.texts.sum()),
-        top_1_percent_share=dict(curve)[1] / 100,
-        frequency_curve=curve,
-        common=_common(corpus, hashes, frequencies),
-        dse_pairs=pairs,
-        **{name: dict(counter.most_common()) for name, counter in ((n, +c) for n, c in counts.items())},
-    )
+    with FingerprintBuckets() as hashes:
+        for store in corpus.stores:
+            for batch in store.batches():
+                dialogues += batch.num_rows
+                progress("counting", dialogues, len(corpus))
+                columns = {
+                    "splits": batch.column("split"),
+                    "sources": batch.column("source"),
+                    "speakers": batch.column("speakers").values,
+                    "intents": batch.column("intents").values,
+                    "acts": batch.column("acts").values.values,
+                    "slots": batch.column("slots").values.values.field("name"),
+                }
+                for name, column in columns.items():
+                    _update_counter(counters[name], column)
+                texts = batch.column("texts").values.to_pylist()
+                hashes.add(_hash_texts(texts))
+                sizes = np.fromiter((len(text.split()) for text in texts), np.int64, len(texts))
+                words += int(sizes.sum())
+                lengths += np.bincount(np.searchsorted(LENGTHS, sizes), minlength=len(lengths))
+                pairs += _count_dse_pairs(sizes, batch.column("texts").offsets.to_numpy())
+        counters["splits"]["none"] = dialogues - counters["splits"].total()
+        frequencies = _TextFrequencies.from_hashes(hashes)
+        curve = frequencies.curve()
+        bins = ["1", *(f"{low + 1}-{high}" if low + 1 < high else str(high) for low, high in pairwise(LENGTHS))]
+        return CorpusStats(
+            dialogues=dialogues,
+            utterances=len(hashes),
+            words=words,
+            turn_lengths=dict(zip([*bins, f"over {LENGTHS[-1]}"], lengths.tolist(), strict=True)),
+            distinct_utterances=int(frequencies.texts.sum()),
+            top_1_percent_share=dict(curve)[1] / 100,
+            frequency_curve=curve,
+            common=_most_common(corpus, hashes, frequencies),
+            dse_pairs=pairs,
+            **{name: dict((+counter).most_common()) for name, counter in counters.items()},
+        )
 
 
-def _count(counter: Counter[str], values: Any) -> None:
+def _update_counter(counter: Counter[str], values: Any) -> None:
     for row in values.value_counts():
         if row["values"].is_valid:
             counter[row["values"].as_py()] += row["counts"].as_py()
 
 
-def _pairs(sizes: npt.NDArray[np.int64], offsets: npt.NDArray[np.int32]) -> int:
-    """Consecutive turns of one dialogue that are both long enough for DSE."""
+def _hash_texts(texts: list[str]) -> npt.NDArray[np.int64]:
+    """Hash texts within this process: two of a million distinct ones collide with probability 3·10⁻⁸."""
+    return np.fromiter((hash(same_text(text)) for text in texts), np.int64, len(texts))
+
+
+def _count_dse_pairs(sizes: npt.NDArray[np.int64], offsets: npt.NDArray[np.int32]) -> int:
     long = sizes > DSE_WORDS
-    both = long[:-1] & long[1:]
-    # a pair may not straddle two dialogues: its second turn is no dialogue's first
+    both_long = long[:-1] & long[1:]
+    # not across dialogues: the second turn of a pair is not a dialogue's first
     firsts = offsets[1:-1] - offsets[0]
-    both[firsts[firsts > 0] - 1] = False
-    return int(both.sum())
+    both_long[firsts[firsts > 0] - 1] = False
+    return int(both_long.sum())
 
 
 @dataclass(frozen=True, slots=True)
-class _Frequencies:
-    """How many distinct texts there are of each frequency.
+class _TextFrequencies:
+    """The number of distinct texts of each frequency.
 
     Attributes:
-        times: how often a text is said, greatest first.
-        texts: how many are said so often.
+        times: frequencies in descending order.
+        texts: the number of texts of each.
     """
 
     times: npt.NDArray[np.int64]
     texts: npt.NDArray[np.int64]
 
-    def covered(self, most: int) -> int:
-        """How many turns the `most` most frequent texts make up."""
-        taken = np.minimum(self.texts, np.maximum(0, most - (np.cumsum(self.texts) - self.texts)))
+    @classmethod
+    def from_hashes(cls, hashes: FingerprintBuckets) -> "_TextFrequencies":
+        texts: Counter[int] = Counter()
+        for bucket, _ in hashes:
+            times, numbers = np.unique(np.unique(bucket, return_counts=True)[1], return_counts=True)
+            texts.update(dict(zip(times.tolist(), numbers.tolist(), strict=True)))
+        order = sorted(texts, reverse=True)
+        return cls(np.array(order, np.int64), np.array([texts[times] for times in order], np.int64))
+
+    def covered_turns(self, count: int) -> int:
+        """Return the number of turns that the `count` most frequent texts make up."""
+        taken = np.minimum(self.texts, np.maximum(0, count - (np.cumsum(self.texts) - self.texts)))
         return int(taken @ self.times)
 
-
-def _frequencies(hashes: Buckets) -> _Frequencies:
-    """Counts texts by their hashes within this process: two of a million share one with probability 3·10⁻⁸."""
-    texts: Counter[int] = Counter()
-    for bucket, _ in hashes:
-        times, many = np.unique(np.unique(bucket, return_counts=True)[1], return_counts=True)
-        texts.update(dict(zip(times.tolist(), many.tolist(), strict=True)))
-    ordered = sorted(texts, reverse=True)
-    return _Frequencies(np.array(ordered, np.int64), np.array([texts[times] for times in ordered], np.int64))
-
-
-def _curve(frequencies: _Frequencies) -> list[tuple[float, float]]:
-    """(percent of distinct texts, percent of turns); at least one text is always taken."""
-    distinct = int(frequencies.texts.sum())
-    total = max(1, frequencies.covered(distinct))
-    taken = (max(1, round(distinct * percent / 100)) for percent in CURVE)
-    return [
-        (float(percent), frequencies.covered(most) / total * 100) for percent, most in zip(CURVE, taken, strict=True)
-    ]
+    def curve(self) -> list[tuple[float, float]]:
+        """Return (percent of distinct texts, percent of turns) points; each takes at least one text."""
+        distinct = int(self.texts.sum())
+        total = max(1, self.covered_turns(distinct))
+        counts = [max(1, round(distinct * percent / 100)) for percent in CURVE]
+        return [
+            (float(percent), self.covered_turns(count) / total * 100)
+            for percent, count in zip(CURVE, counts, strict=True)
+        ]
 
 
-def _common(corpus: Corpus, hashes: Buckets, frequencies: _Frequencies) -> list[tuple[str, int]]:
-    """The most common texts by name; among equally common ones, the first in the alphabet."""
+def _most_common(corpus: Corpus, hashes: FingerprintBuckets, frequencies: _TextFrequencies) -> list[tuple[str, int]]:
+    """Return the most common texts and their counts; equally common ones in alphabetical order."""
     if not len(hashes):
         return []
-    reached = int(np.searchsorted(np.cumsum(frequencies.texts), COMMON))
-    least = int(frequencies.times[min(reached, len(frequencies.times) - 1)])
-    known, times = _as_frequent(hashes, max(2, least))
-    best: list[
-        tuple[int, str]
-    ] = []  # (-count, text), at most ten: every text as common as the tenth competes by its name
+    last = int(np.searchsorted(np.cumsum(frequencies.texts), MOST_COMMON))
+    threshold = int(frequencies.times[min(last, len(frequencies.times) - 1)])
+    frequent, times = _frequent_hashes(hashes, max(2, threshold))
+    best: list[tuple[int, str]] = []  # (-count, text), at most ten
     for store in corpus.stores:
         for batch in store.batches(["texts"]):
-            texts = [same_text(text) for text in batch.column("texts").values.to_pylist()]
-            found = np.fromiter(map(hash, texts), np.int64, len(texts))
-            places = np.minimum(np.searchsorted(known, found), len(known) - 1)
-            counts = np.where(known[places] == found, times[places], 1) if len(known) else np.ones(len(texts), np.int64)
-            for place in np.flatnonzero(counts >= least).tolist():
-                candidate = (-int(counts[place]), texts[place])
-                if (len(best) < COMMON or candidate < best[-1]) and candidate not in best:
+            texts = batch.column("texts").values.to_pylist()
+            text_hashes = _hash_texts(texts)
+            counts = np.ones(len(texts), np.int64)
+            if len(frequent):
+                places = np.minimum(np.searchsorted(frequent, text_hashes), len(frequent) - 1)
+                counts = np.where(frequent[places] == text_hashes, times[places], 1)
+            for place in np.flatnonzero(counts >= threshold).tolist():
+                candidate = (-int(counts[place]), same_text(texts[place]))
+                if (len(best) < MOST_COMMON or candidate < best[-1]) and candidate not in best:
                     insort(best, candidate)
-                    del best[COMMON:]
+                    del best[MOST_COMMON:]
     return [(text, -count) for count, text in best]
 
 
-def _as_frequent(hashes: Buckets, least: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The hashes that occur `least` times or more, in ascending order, and how often they do."""
-    kept = []
+def _frequent_hashes(hashes: FingerprintBuckets, threshold: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the hashes that occur at least `threshold` times, sorted, and their counts."""
+    parts = []
     for bucket, _ in hashes:
         distinct, times = np.unique(bucket, return_counts=True)
-        kept.append((distinct[times >= least], times[times >= least]))
-    known, times = (np.concatenate(parts) for parts in zip(*kept, strict=True))
-    order = np.argsort(known)
-    return known[order], times[order]
+        parts.append((distinct[times >= threshold], times[times >= threshold]))
+    frequent, times = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    order = np.argsort(frequent)
+    return frequent[order], times[order]
 
 
-def curve_svg(statistics: Statistics) -> str:
-    """The frequency curve (WMDC, Fig. 1) as an SVG picture; a logarithmic axis, for what matters is in the first percent."""
-    name = f"the top 1% make up {statistics.top_1_percent_share:.1%}"
+def frequency_curve_svg(stats: CorpusStats) -> str:
+    """Draw the frequency curve (WMDC, Fig. 1), with a logarithmic axis, since the first percent matters most."""
     return line_chart(
-        {name: statistics.frequency_curve},
+        {f"the top 1% make up {stats.top_1_percent_share:.1%}": stats.frequency_curve},
         "Share of all turns that the most frequent utterances make up",
         "distinct utterances, most frequent first",
         logarithmic=True,
@@ -225,15 +226,15 @@ def curve_svg(statistics: Statistics) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseStatistics:
+class ResponseStats:
     """The statistics of a response-selection file, as in UMS's Table 1.
 
     Attributes:
-        contexts: distinct contexts in a row of the file.
+        contexts: number of contexts.
         pairs: context-response pairs.
-        candidates_per_context: responses to choose from.
+        candidates_per_context: candidate responses.
         positives_per_context: right ones among them.
-        contexts_without_positive: contexts that no candidate answers.
+        contexts_without_positive: contexts without a right response.
         turns_per_context: turns before the response.
         words_per_utterance: white-space words of turns and responses.
         rejected: lines that could not be read.
@@ -249,16 +250,16 @@ class ResponseStatistics:
     rejected: int
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for programs."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        """Return the values by name."""
+        return asdict(self)
 
 
-def response_statistics(path: Path) -> ResponseStatistics:
-    """Counts a response-selection file."""
+def compute_response_stats(path: Path) -> ResponseStats:
+    """Compute the statistics of a response-selection file."""
     rejections: list[Rejection] = []
-    intake = Intake(path, path.stem, rejections.append)
+    source = CorpusSource(path, path.stem, rejections.append)
     contexts = pairs = positives = without = turns = words = utterances = 0
-    for _, candidates in read_candidates(intake, path):
+    for _, candidates in read_candidates(source, path):
         contexts += 1
         pairs += len(candidates.responses)
         positives += len(candidates.positives)
@@ -270,13 +271,13 @@ def response_statistics(path: Path) -> ResponseStatistics:
     if not contexts:
         reason = f" (line {rejections[0].line}: {rejections[0].reason})" if rejections else ""
         raise CorpusError(f"{path} is neither a store nor a response-selection file{reason}")
-    return ResponseStatistics(
+    return ResponseStats(
         contexts,
         pairs,
-        pairs / contexts,
-        positives / contexts,
-        without,
-        turns / contexts,
-        words / utterances,
-        len(rejections),
+        candidates_per_context=pairs / contexts,
+        positives_per_context=positives / contexts,
+        contexts_without_positive=without,
+        turns_per_context=turns / contexts,
+        words_per_utterance=words / utterances,
+        rejected=len(rejections),
     )

@@ -1,20 +1,17 @@
-"""The store: dialogues in Parquet, written in a stream, read memory-mapped, replaced as a whole or not at all.
+"""The store: dialogues in Parquet, written as a stream, read memory-mapped, and replaced completely or not at all.
 
 A store is a folder:
 
-- `manifest.json` says what the store is made of and which files belong to it. It is the commit: it takes its name by one
-  atomic rename, after everything it names is on disk. Files that it does not name are leftovers of a cut-off import and do
-  not exist for a reader.
-- `dialogues-GENERATION-NNNNN.parquet`: a row a dialogue, its turns in parallel lists. Slot values are not stored: they are
-  what the text holds between their offsets. The generation is a hash of the contents: equal dialogues make equal stores.
+- `manifest.json` says where the store comes from and which files belong to it. Its atomic rename is the commit: everything
+  it lists is on disk by then. Files that it does not list are left over from an interrupted import and are ignored.
+- `dialogues-GENERATION-NNNNN.parquet`: a row per dialogue, its turns in parallel lists. Slot values are not stored; they are
+  the text between the slot's offsets. The generation is a hash of the contents: equal dialogues make equal stores.
 - `rejected.jsonl`: what the import left out, with file, line and reason.
 """
 
-import fcntl
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,56 +19,64 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.files import sha256, sync
 from turnwise.corpus.hygiene import MergeSpeakers
-from turnwise.corpus.intake import CorpusError, Counts, Rejection
-from turnwise.corpus.rows import SCHEMA, RowGroup, dialogues_of
+from turnwise.corpus.rows import SCHEMA, RowGroupBuilder, dialogues_from_batch
+from turnwise.corpus.source import CorpusCounts, CorpusError, InputFile, Rejection
+from turnwise.version import __version__
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 REJECTED = "rejected.jsonl"
+_LOCK = ".lock"
 _WRITING = ".writing-"
 
-#: A file is closed at so many row groups.
+#: Row groups per file.
 FILE_GROUPS = 64
 
 
 class StoreWriter:
-    """Writes a store in a stream; nothing of it can be seen before `commit`.
+    """Writes a store as a stream; nothing of it is visible before `commit`.
 
-    Use it as a context manager: without a commit, what was there before stays untouched.
+    Use it as a context manager: without a commit, the previous store stays as it was.
     """
 
     def __init__(self, folder: Path):
         if folder.exists() and not folder.is_dir():
             raise CorpusError(f"{folder} is a file: a store is a folder, choose another --out")
-        if folder.is_dir() and not is_store(folder) and not all(_ours(path.name) for path in folder.iterdir()):
+        if folder.is_dir() and not is_store(folder) and not all(_is_store_file(path.name) for path in folder.iterdir()):
             raise CorpusError(f"{folder} holds other files: choose an empty or new folder, or a store to be replaced")
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._lock = _lock(folder)
-        for leftover in folder.glob(f"{_WRITING}*"):
-            leftover.unlink()
-        self._group = RowGroup()
+        self._lock = FileLock(
+            folder / _LOCK, thread_local=False
+        )  # the system releases it even if this process is killed
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise CorpusError(f"another import is writing to {folder}: wait for it, or choose another --out") from None
+        self._remove_unfinished()
+        self._group = RowGroupBuilder()
         self._writer: pq.ParquetWriter | None = None
         self._groups = 0
         self._parts: list[tuple[Path, int]] = []
         self._rejected = (folder / f"{_WRITING}{REJECTED}").open("w", encoding="utf-8")
-        self.kept = Counts()
+        self.counts = CorpusCounts()
         self.rejections = 0
 
     def write(self, dialogue: Dialogue) -> None:
-        """Adds a dialogue."""
+        """Append a dialogue."""
         self._group.add(dialogue)
-        self.kept.dialogues += 1
-        self.kept.utterances += len(dialogue.turns)
+        self.counts.dialogues += 1
+        self.counts.utterances += len(dialogue.turns)
         if self._group.full:
             self._flush()
 
     def reject(self, rejection: Rejection) -> None:
-        """Adds a line to `rejected.jsonl`."""
+        """Append a line to `rejected.jsonl`."""
         self._rejected.write(json.dumps(asdict(rejection), ensure_ascii=False) + "\n")
         self.rejections += 1
 
@@ -86,7 +91,7 @@ class StoreWriter:
         path, dialogues = self._parts[-1]
         self._parts[-1] = (path, dialogues + len(self._group.ids))
         self._groups += 1
-        self._group = RowGroup()
+        self._group = RowGroupBuilder()
         if self._groups % FILE_GROUPS == 0:
             self._close_part()
 
@@ -95,38 +100,42 @@ class StoreWriter:
             self._writer.close()
             self._writer = None
 
-    def commit(self, provenance: dict[str, Any]) -> None:
-        """Makes the store visible, with `provenance` in its manifest, and removes the one it replaces."""
+    def commit(self, provenance: Mapping[str, Any]) -> None:
+        """Publish the store, with `provenance` in its manifest, and remove the one it replaces."""
         self._flush()
         self._close_part()
         self._rejected.close()
-        sums = [sha256(path) for path, _ in self._parts]
-        generation = hashlib.sha256("".join(sums).encode()).hexdigest()[:12]
+        digests = [sha256(path) for path, _ in self._parts]
+        generation = hashlib.sha256("".join(digests).encode()).hexdigest()[:12]
         files = []
-        for number, ((path, dialogues), digest) in enumerate(zip(self._parts, sums, strict=True)):
+        for number, ((path, dialogues), digest) in enumerate(zip(self._parts, digests, strict=True)):
             name = f"dialogues-{generation}-{number:05d}.parquet"
-            _rename(path, self._folder / name)
+            _sync_and_rename(path, self._folder / name)
             files.append({"name": name, "dialogues": dialogues, "sha256": digest})
-        _rename(self._folder / f"{_WRITING}{REJECTED}", self._folder / f"{REJECTED}.{generation}")
+        _sync_and_rename(self._folder / f"{_WRITING}{REJECTED}", self._folder / f"{REJECTED}.{generation}")
         manifest = {
             "format": FORMAT,
             "generation": generation,
-            "dialogues": self.kept.dialogues,
-            "utterances": self.kept.utterances,
+            "dialogues": self.counts.dialogues,
+            "utterances": self.counts.utterances,
             "rejected": self.rejections,
             **provenance,
             "files": files,
         }
-        fresh = self._folder / f"{_WRITING}{MANIFEST}"
-        fresh.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        new_manifest = self._folder / f"{_WRITING}{MANIFEST}"
+        new_manifest.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         sync(self._folder)
-        _rename(fresh, self._folder / MANIFEST)
-        _finish(self._folder, generation)
+        _sync_and_rename(new_manifest, self._folder / MANIFEST)
+        _finish_commit(self._folder, generation)
         sync(self._folder)
-        named = {MANIFEST, REJECTED, *(file["name"] for file in files)}
+        current = {MANIFEST, REJECTED, _LOCK, *(file["name"] for file in files)}
         for path in self._folder.iterdir():
-            if path.name not in named and _ours(path.name):
+            if path.name not in current and _is_store_file(path.name):
                 path.unlink()
+
+    def _remove_unfinished(self) -> None:
+        for path in self._folder.glob(f"{_WRITING}*"):
+            path.unlink()
 
     def __enter__(self) -> "StoreWriter":
         return self
@@ -134,18 +143,15 @@ class StoreWriter:
     def __exit__(self, *_: object) -> None:
         self._close_part()
         self._rejected.close()
-        for leftover in self._folder.glob(f"{_WRITING}*"):
-            leftover.unlink()
-        os.close(self._lock)
+        self._remove_unfinished()
+        (self._folder / _LOCK).unlink(missing_ok=True)
+        self._lock.release()
         if not any(self._folder.iterdir()):
             self._folder.rmdir()
 
 
 class Store:
-    """A store that is there, to be read.
-
-    Iterating gives its dialogues in order, one row group in memory at a time.
-    """
+    """A store on disk; iterating yields its dialogues in order, with one row group in memory at a time."""
 
     def __init__(self, folder: Path | str):
         self.folder = Path(folder)
@@ -157,139 +163,135 @@ class Store:
         if self.manifest["format"] != FORMAT:
             raise CorpusError(
                 f"{self.folder} has store format {self.manifest['format']}, this turnwise reads format {FORMAT}:"
-                " import the corpus anew"
+                " import the corpus again"
             )
-        _finish(self.folder, self.manifest["generation"])
+        _finish_commit(self.folder, self.manifest["generation"])
 
     def __len__(self) -> int:
         return int(self.manifest["dialogues"])
 
     def __iter__(self) -> Iterator[Dialogue]:
         for batch in self.batches():
-            yield from dialogues_of(batch)
+            yield from dialogues_from_batch(batch)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows as Arrow record batches, of all columns or those named: for counting without making objects."""
+        """Yield the rows as Arrow record batches, with all columns or some: for counting without creating objects."""
         for file in self.manifest["files"]:
             path = self.folder / file["name"]
             try:
-                # pre_buffer would hold every row group that was read until the file is closed
+                # pre_buffer would keep all row groups in memory until the file is closed
                 with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as parquet:
                     for group in range(parquet.num_row_groups):
                         yield from parquet.read_row_group(group, columns=columns).to_batches()
             except FileNotFoundError:
-                raise CorpusError(f"{path} is missing, though the manifest names it: import the corpus anew") from None
+                raise CorpusError(f"{path} is missing, though the manifest lists it: import the corpus again") from None
             except pa.ArrowInvalid as error:
-                raise CorpusError(f"{path} is damaged ({error}): import the corpus anew") from None
+                raise CorpusError(f"{path} is damaged ({error}): import the corpus again") from None
 
 
 class Corpus:
-    """One or several stores, read as one, in the order given; an id is unique within its store.
+    """One or several stores, read as one, in the given order; ids are unique within a store.
 
     Attributes:
         stores: the stores.
-        splits: the splits whose dialogues are read; None: all dialogues.
-        share: of those, how many are read, by a hash of their ids: a smaller share is part of a larger one.
+        splits: the splits to read; None: all dialogues.
+        fraction: the fraction of those dialogues to read, selected by a hash of their ids: a smaller one is a subset of a
+            larger one.
         combine_turns: whether consecutive turns of one speaker are read as one turn.
-        least_turns: dialogues of fewer turns are not read; counted after turns are combined.
+        min_turns: dialogues of fewer turns are left out; counted after turns are combined.
     """
 
     def __init__(
         self,
         stores: Sequence[Store],
         splits: Sequence[str] | None = None,
-        share: float = 1.0,
+        fraction: float = 1.0,
         combine_turns: bool = False,
-        least_turns: int = 1,
+        min_turns: int = 1,
     ):
         if not stores:
             raise CorpusError("name at least one store")
         self.stores = tuple(stores)
         self.splits = None if splits is None else tuple(splits)
-        self.share = share
+        self.fraction = fraction
         self.combine_turns = combine_turns
-        self.least_turns = least_turns
-        if splits is not None and share == 1 and least_turns == 1 and not len(self):
+        self.min_turns = min_turns
+        if splits is not None and fraction == 1 and min_turns == 1 and not len(self):
             raise CorpusError(f"no dialogue is in split {' or '.join(splits)}: leave the split out, or name another")
 
     def __len__(self) -> int:
-        if self.splits is None and self.share == 1 and self.least_turns == 1:
+        if self.splits is None and self.fraction == 1 and self.min_turns == 1:
             return sum(len(store) for store in self.stores)
-        columns = ["id", "split"] if self.least_turns == 1 else ["id", "split", "speakers"]
+        columns = ["id", "split"] if self.min_turns == 1 else ["id", "split", "speakers"]
         return sum(self._count(batch) for store in self.stores for batch in store.batches(columns))
 
     def _count(self, batch: pa.RecordBatch) -> int:
-        """How many dialogues of a batch are read."""
-        chosen = map(self._reads, *(batch.column(name).to_pylist() for name in ("id", "split")))
-        if self.least_turns == 1:
-            return sum(chosen)
+        """Return how many dialogues of a batch are read."""
+        selected = map(self._selects, *(batch.column(name).to_pylist() for name in ("id", "split")))
+        if self.min_turns == 1:
+            return sum(selected)
         speakers = batch.column("speakers")
         starts = speakers.offsets.to_numpy()[:-1]
-        opens = np.ones(len(speakers.values), np.int64)  # 1 for a turn that is counted
+        counted = np.ones(len(speakers.values), np.int64)  # 0 for a turn that is combined with the one before
         if self.combine_turns:
-            said_by = speakers.values.indices.to_numpy()
-            opens[1:] = said_by[1:] != said_by[:-1]
-            opens[starts] = 1
-        enough = np.add.reduceat(opens, starts) >= self.least_turns
-        return sum(long and wanted for long, wanted in zip(enough.tolist(), chosen, strict=True))
+            codes = speakers.values.indices.to_numpy()
+            counted[1:] = codes[1:] != codes[:-1]
+            counted[starts] = 1
+        long_enough = np.add.reduceat(counted, starts) >= self.min_turns
+        return sum(is_long and is_selected for is_long, is_selected in zip(long_enough.tolist(), selected, strict=True))
 
     def __iter__(self) -> Iterator[Dialogue]:
-        combine = MergeSpeakers()
+        merge_speakers = MergeSpeakers()
         for store in self.stores:
             for dialogue in store:
-                if not self._reads(dialogue.id, dialogue.split):
-                    continue
-                found = combine(dialogue) if self.combine_turns else dialogue
-                if found is not None and len(found.turns) >= self.least_turns:
-                    yield found
+                if self._selects(dialogue.id, dialogue.split):
+                    combined = merge_speakers(dialogue) if self.combine_turns else dialogue
+                    if len(combined.turns) >= self.min_turns:
+                        yield combined
 
-    def _reads(self, identity: str, split: str | None) -> bool:
+    def _selects(self, dialogue_id: str, split: str | None) -> bool:
         if self.splits is not None and split not in self.splits:
             return False
-        if self.share == 1:
+        if self.fraction == 1:
             return True
-        return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=8).digest()) < self.share * (1 << 64)
+        return int.from_bytes(hashlib.blake2b(dialogue_id.encode(), digest_size=8).digest()) < self.fraction * (1 << 64)
 
-    def sampled(self, share: float) -> "Corpus":
-        """The same with a share of the dialogues that this one reads.
+    def sample(self, fraction: float) -> "Corpus":
+        """Return a view of a fraction of the dialogues.
 
         Raises:
             CorpusError: if none is left.
         """
-        if share == 1:
+        if fraction == 1:
             return self
-        found = Corpus(self.stores, self.splits, self.share * share, self.combine_turns, self.least_turns)
-        if not len(found):
-            raise CorpusError(f"a share of {share:g} of {len(self)} dialogues is none: take a larger one")
-        return found
+        view = Corpus(self.stores, self.splits, self.fraction * fraction, self.combine_turns, self.min_turns)
+        if not len(view):
+            raise CorpusError(f"a fraction of {fraction:g} of {len(self)} dialogues is none: use a larger one")
+        return view
 
-    def prepared(self, combine_turns: bool = False, least_turns: int = 1) -> "Corpus":
-        """The same with consecutive turns of one speaker combined, and without dialogues of few turns.
+    def prepare(self, combine_turns: bool = False, min_turns: int = 1) -> "Corpus":
+        """Return a view with consecutive turns of one speaker combined, and without dialogues of few turns.
 
-        Texts are joined by a space, slots move with them, acts are kept without doubles, and the first intent stays. What this
-        corpus leaves out or combines already stays so; turns are counted after they are combined, whichever was asked first.
-
-        Args:
-            combine_turns: whether to combine.
-            least_turns: dialogues of fewer turns are left out.
+        Texts are joined by a space, slots move with them, acts are kept without duplicates, and the first intent stays. The
+        conditions of this corpus still hold; turns are counted after they are combined, whichever was requested first.
 
         Raises:
             CorpusError: if no dialogue is left.
         """
-        wanted = (self.combine_turns or combine_turns, max(self.least_turns, least_turns))
-        if wanted == (self.combine_turns, self.least_turns):
+        conditions = (self.combine_turns or combine_turns, max(self.min_turns, min_turns))
+        if conditions == (self.combine_turns, self.min_turns):
             return self
-        found = Corpus(self.stores, self.splits, self.share, *wanted)
-        if not len(found):
-            combined = ", once those of one speaker in a row are combined" if found.combine_turns else ""
+        view = Corpus(self.stores, self.splits, self.fraction, *conditions)
+        if not len(view):
+            combined = ", once consecutive turns of one speaker are combined" if view.combine_turns else ""
             raise CorpusError(
-                f"none of {len(self)} dialogues has {found.least_turns} turns or more{combined}: ask for fewer"
+                f"none of {len(self)} dialogues has {view.min_turns} turns or more{combined}: require fewer"
             )
-        return found
+        return view
 
 
 def read_corpus(*stores: Path | str, splits: Sequence[str] | None = None) -> Corpus:
-    """Opens one or several stores as one corpus of dialogues, all of them or those of some splits.
+    """Open one or several stores as one corpus of dialogues, all of them or those of some splits.
 
     Example:
         >>> corpus = read_corpus("stores/multiwoz", "stores/our-logs")  # doctest: +SKIP
@@ -300,8 +302,40 @@ def read_corpus(*stores: Path | str, splits: Sequence[str] | None = None) -> Cor
 
 
 def is_store(folder: Path) -> bool:
-    """Whether a folder holds a store."""
+    """Return whether a folder is a store."""
     return (folder / MANIFEST).is_file()
+
+
+def derived_manifest(
+    store: Store, command: str, options: Mapping[str, Any], read: Mapping[str, int], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the provenance of a store made from another one: its licence, and its files as inputs.
+
+    Args:
+        store: the original store.
+        command: the command that made the new one.
+        options: the settings of the command.
+        read: the numbers of dialogues and utterances that were read.
+        facts: the results of the command.
+    """
+    original = store.manifest
+    name = f"{store.folder.name} ({original.get('reader', 'unknown')}, generation {original['generation']})"
+    return {
+        "turnwise": __version__,
+        "reader": command,
+        "options": dict(options),
+        "licence": original.get("licence", ""),
+        "home": original.get("home", ""),
+        "read": dict(read),
+        "left_out": {},
+        "reasons": {},
+        "facts": {**facts, "made_of": name},
+        "steps": [],
+        "inputs": [
+            asdict(InputFile(file["name"], (store.folder / file["name"]).stat().st_size, file["sha256"]))
+            for file in original["files"]
+        ],
+    }
 
 
 def _load_manifest(folder: Path) -> dict[str, Any]:
@@ -312,34 +346,21 @@ def _load_manifest(folder: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         manifest["format"], manifest["generation"], manifest["files"]
     except (ValueError, KeyError, TypeError) as error:
-        raise CorpusError(f"{path} is damaged ({error!r}): import the corpus anew into another folder") from None
+        raise CorpusError(f"{path} is damaged ({error!r}): import the corpus again into another folder") from None
     return manifest
 
 
-def _finish(folder: Path, generation: str) -> None:
-    """Gives the rejections of the committed import their name, even if it was cut off right after its commit."""
+def _finish_commit(folder: Path, generation: str) -> None:
+    """Give the rejections of the committed import their name, in case it was killed right after the commit."""
     pending = folder / f"{REJECTED}.{generation}"
     if pending.exists():
         pending.replace(folder / REJECTED)
 
 
-def _ours(name: str) -> bool:
-    """Whether a file is one that the writer makes: all others are somebody else's and stay."""
-    return name.startswith((_WRITING, "dialogues-", f"{REJECTED}."))
+def _is_store_file(name: str) -> bool:
+    return name == _LOCK or name.startswith((_WRITING, "dialogues-", f"{REJECTED}."))
 
 
-def _lock(folder: Path) -> int:
-    """Holds the folder against a second import; the system lets go of it even when this process is killed."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise CorpusError(f"another import is writing to {folder}: wait for it, or choose another --out") from None
-    return handle
-
-
-def _rename(path: Path, name: Path) -> None:
-    """Gives a finished file its name once its contents are on disk."""
+def _sync_and_rename(path: Path, name: Path) -> None:
     sync(path)
     path.replace(name)

@@ -1,40 +1,38 @@
-"""Rows of the files that people keep texts in: CSV, TSV, JSON Lines, Parquet, plain lines; read one after another."""
+"""Reading the rows of CSV, TSV, JSON Lines, Parquet and plain text files, one at a time."""
 
 import csv
 import json
 import re
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import TurnwiseError
+from turnwise.corpus.source import CSV_DELIMITERS, allow_long_csv_cells
 
-#: Files with columns, by their endings.
-TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+#: Suffixes of files with columns.
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 
-#: The same, and files of plain lines.
-KINDS = (".txt", *TABLES)
+#: The same, and plain text with a text per line.
+TEXT_FILE_SUFFIXES = (".txt", *TABLE_SUFFIXES)
 
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
-
-#: Halves of characters, which JSON can spell and UTF-8 cannot.
-_BROKEN = re.compile("[\ud800-\udfff]")
+#: Lone surrogates, which JSON can represent and UTF-8 cannot.
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class TableFileError(TurnwiseError):
-    """A file of rows cannot be read; the message says where, why and what to do."""
+    """A table cannot be read; the message says where, why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """A row of a file.
 
     Attributes:
         path: the file.
-        line: its line, counted from 1, the last of several; of a Parquet file, which has none, the number of the row.
-        values: what its columns hold; None, or no such key: nothing.
+        line: its (last) line, counted from 1; in a Parquet file the number of the row.
+        values: the values by column; a missing value is None or absent.
     """
 
     path: Path
@@ -43,94 +41,89 @@ class Row:
 
     @property
     def where(self) -> str:
-        """The file and the place in it, for messages."""
-        return f"{self.path}, {'row' if _kind(self.path) == '.parquet' else 'line'} {self.line:,}"
+        """The file and line, for messages."""
+        return f"{self.path}, {'row' if _suffix(self.path) == '.parquet' else 'line'} {self.line:,}"
 
     def text(self, column: str) -> str:
-        """The text of a column.
+        """Return the text in a column.
 
         Raises:
-            TableFileError: if it holds nothing, something else, or half a character.
+            TableFileError: if it is missing, not a string, or contains a lone surrogate.
         """
         value = self.values.get(column)
         if not isinstance(value, str):
-            short = "nothing" if value is None else f"{value!r:.40}"
-            raise TableFileError(
-                f"{self.where}: {column!r} holds no text but {short}: write a text there, or leave the row out"
-            )
-        if _BROKEN.search(value):
-            raise TableFileError(f"{self.where}: {column!r} holds half a character (a lone surrogate): write it whole")
+            found = "nothing" if value is None else f"{value!r:.40}"
+            raise TableFileError(f"{self.where}: {column!r} must be a text, got {found}: add one, or remove the row")
+        if _LONE_SURROGATE.search(value):
+            raise TableFileError(f"{self.where}: {column!r} contains a lone surrogate (half a character): correct it")
         return value
 
-    def text_if_any(self, column: str) -> str:
-        """The text of a column; empty, if it holds nothing.
+    def optional_text(self, column: str) -> str:
+        """Return the text in a column, or '' if it is missing.
 
         Raises:
-            TableFileError: if it holds something else, or half a character.
+            TableFileError: if it is not a string, or contains a lone surrogate.
         """
         return "" if self.values.get(column) is None else self.text(column)
 
 
-def check_kind(path: Path, kinds: Sequence[str]) -> None:
-    """Refuses a file that is not of these kinds.
-
-    Raises:
-        TableFileError: if its name has none of these endings.
-    """
-    if _kind(path) not in kinds:
-        raise TableFileError(f"{path} is none of {', '.join(kinds)}: give a file of one of these kinds")
+def check_suffix(path: Path, suffixes: Sequence[str]) -> None:
+    """Raise a TableFileError if a file has none of these suffixes."""
+    if _suffix(path) not in suffixes:
+        raise TableFileError(f"{path} has none of the suffixes {', '.join(suffixes)}: use a file of one of these types")
 
 
 def read_rows(
     path: Path,
     columns: Sequence[str],
     optional: Sequence[str] = (),
-    kinds: Sequence[str] = TABLES,
-    advice: str = "Give the right one that name",
-) -> Iterator[Row]:
-    """The rows of a file, in their order, one at a time.
+    suffixes: Sequence[str] = TABLE_SUFFIXES,
+    hint: str = "Give the right one that name",
+) -> Iterator[TableRow]:
+    """Yield the rows of a file in order, one at a time.
 
-    Blank lines are rows of a .txt file alone. A line of JSON that is a text, and a line of a .txt file, is what the first column
-    holds. An object of JSON may leave out all columns but the first.
+    A line of a .txt file, and a JSON line that is a string, is the value of the first column. A JSON object may lack all
+    columns but the first. Blank lines are rows only in a .txt file.
 
     Args:
-        path: the file, in UTF-8 unless it is Parquet; a byte order mark is passed over.
-        columns: those that must be there.
-        optional: those that are read if they are there.
-        kinds: the endings that are read, of `KINDS`.
-        advice: what to do if a column is not there, for the message.
+        path: the file, in UTF-8 (with or without a byte order mark) unless it is Parquet.
+        columns: required columns.
+        optional: columns that are read if present.
+        suffixes: accepted suffixes, of `TEXT_FILE_SUFFIXES`.
+        hint: what to do if a column is missing, for the message.
 
     Raises:
-        TableFileError: if it cannot be read; what is wrong with a row is told when its turn comes.
+        TableFileError: if the file cannot be read; an invalid row raises when it is reached.
     """
-    check_kind(path, kinds)
+    check_suffix(path, suffixes)
     try:
-        match _kind(path):
+        match _suffix(path):
             case ".txt":
-                yield from _of_lines(path, columns[0])
+                yield from _read_lines(path, columns[0])
             case ".jsonl":
-                yield from _of_json_lines(path, columns[0], advice)
+                yield from _read_json_lines(path, columns[0], hint)
             case ".parquet":
-                yield from _of_parquet(path, columns, optional, advice)
-            case kind:
-                yield from _of_delimited(path, _DELIMITERS[kind], columns, optional, advice)
+                yield from _read_parquet(path, columns, optional, hint)
+            case suffix:
+                yield from _read_csv(path, CSV_DELIMITERS[suffix], columns, optional, hint)
     except UnicodeDecodeError:
-        raise TableFileError(f"{path}, line {_undecodable(path):,} is not UTF-8: save the file as UTF-8") from None
+        line = _first_undecodable_line(path)
+        raise TableFileError(f"{path}, line {line:,} is not UTF-8: save the file as UTF-8") from None
     except OSError as error:
         raise TableFileError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _kind(path: Path) -> str:
+def _suffix(path: Path) -> str:
     return path.suffix.lower()
 
 
-def _of_lines(path: Path, column: str) -> Iterator[Row]:
+def _read_lines(path: Path, column: str) -> Iterator[TableRow]:
     with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
-            yield Row(path, number, {column: line.removesuffix("\n")})
+            yield TableRow(path, number, {column: line.removesuffix("\n")})
 
 
-def _of_json_lines(path: Path, column: str, advice: str) -> Iterator[Row]:
+def _read_json_lines(path: Path, column: str, hint: str) -> Iterator[TableRow]:
     with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -143,74 +136,73 @@ def _of_json_lines(path: Path, column: str, advice: str) -> Iterator[Row]:
             if isinstance(value, str):
                 value = {column: value}
             if not isinstance(value, dict):
-                raise TableFileError(f'{where} is not an object such as {{"{column}": …}}, nor a text')
-            _expect(where, value, [column], advice)
-            yield Row(path, number, value)
+                raise TableFileError(f'{where} is neither an object such as {{"{column}": …}} nor a string')
+            _check_columns(where, value, [column], hint)
+            yield TableRow(path, number, value)
 
 
-def _of_parquet(path: Path, columns: Sequence[str], optional: Sequence[str], advice: str) -> Iterator[Row]:
+def _read_parquet(path: Path, columns: Sequence[str], optional: Sequence[str], hint: str) -> Iterator[TableRow]:
     import pyarrow.parquet as pq
     from pyarrow import ArrowException
 
     number = 0
     try:
         with pq.ParquetFile(path) as file:
-            known = file.schema_arrow.names
-            _expect(str(path), known, columns, advice)
-            read = [column for column in dict.fromkeys((*columns, *optional)) if column in known]
-            _expect_once(path, known, read)
-            for batch in file.iter_batches(columns=read):
+            present = file.schema_arrow.names
+            _check_columns(str(path), present, columns, hint)
+            selected = [column for column in dict.fromkeys((*columns, *optional)) if column in present]
+            _check_unique(path, present, selected)
+            for batch in file.iter_batches(columns=selected):
                 for values in batch.to_pylist():
                     number += 1
-                    yield Row(path, number, values)
+                    yield TableRow(path, number, values)
     except ArrowException as error:
         raise TableFileError(f"{path} cannot be read: {error}") from error
     except UnicodeDecodeError:
-        raise TableFileError(f"{path} holds a text that is not UTF-8, after row {number:,}: write it anew") from None
+        raise TableFileError(f"{path} has a text that is not UTF-8, after row {number:,}: write it again") from None
 
 
-def _of_delimited(
-    path: Path, delimiter: str, columns: Sequence[str], optional: Sequence[str], advice: str
-) -> Iterator[Row]:
+def _read_csv(
+    path: Path, delimiter: str, columns: Sequence[str], optional: Sequence[str], hint: str
+) -> Iterator[TableRow]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        csv.field_size_limit(sys.maxsize)  # a text is as long as it is
+        allow_long_csv_cells()
         rows = csv.DictReader(file, delimiter=delimiter, strict=True)
         try:
-            known = rows.fieldnames or []
-            _expect(str(path), known, columns, advice)
-            _expect_once(path, known, (*columns, *optional))
+            present = rows.fieldnames or []
+            _check_columns(str(path), present, columns, hint)
+            _check_unique(path, present, (*columns, *optional))
             for values in rows:
-                # a text with a delimiter in it and no quotation marks around it would lose its end
-                if any(values.pop(None, ())):
+                if any(values.pop(None, ())):  # an unquoted delimiter would cut off the end of a text
                     raise TableFileError(
-                        f"{path}, line {rows.line_num:,} has more fields than the {len(known)} that the first line names: "
-                        f"put quotation marks around texts that hold {delimiter!r}"
+                        f"{path}, line {rows.line_num:,} has more fields than the {len(present)} of the header: "
+                        f"put quotation marks around texts that contain {delimiter!r}"
                     )
-                yield Row(path, rows.line_num, values)
+                yield TableRow(path, rows.line_num, values)
         except csv.Error as error:
-            # the line on which the row begins: without its last quotation mark it would end with the file
+            # line_num is the line before the row, which without a closing quotation mark extends to the end of the file
             raise TableFileError(
-                f"{path}, line {rows.line_num + 1:,} is no table: {error}; "
-                "quotation marks go around a whole field, and those in it are doubled"
+                f"{path}, line {rows.line_num + 1:,} is not a valid row: {error}; "
+                "put quotation marks around a whole field, and double those inside it"
             ) from None
 
 
-def _expect(where: str, known: Collection[str], columns: Sequence[str], advice: str) -> None:
+def _check_columns(where: str, present: Collection[str], columns: Sequence[str], hint: str) -> None:
     for column in columns:
-        if column not in known:
+        if column not in present:
             raise TableFileError(
-                f"{where} has no column {column!r}; it has {', '.join(map(repr, known)) or 'none'}. {advice}"
+                f"{where} has no column {column!r}; it has {', '.join(map(repr, present)) or 'none'}. {hint}"
             )
 
 
-def _expect_once(path: Path, known: Sequence[str], columns: Sequence[str]) -> None:
+def _check_unique(path: Path, present: Sequence[str], columns: Sequence[str]) -> None:
     for column in columns:
-        if known.count(column) > 1:
-            raise TableFileError(f"{path} has {known.count(column)} columns {column!r}: leave one that name")
+        if present.count(column) > 1:
+            raise TableFileError(f"{path} has {present.count(column)} columns {column!r}: rename all but one")
 
 
-def _undecodable(path: Path) -> int:
-    """The first line that is not UTF-8: the error in a stream knows its place in a block alone."""
+def _first_undecodable_line(path: Path) -> int:
+    # the error of a stream knows its position only within a block
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:

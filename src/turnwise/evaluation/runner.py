@@ -9,8 +9,8 @@ from typing import Any
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.slots.detector import DetectorError
+from turnwise.corpus.source import CorpusError
 from turnwise.evaluation.datasets.construction import ConstructionError
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS, Effort, Protocol, task_names

@@ -185,7 +185,7 @@ def claim(out: Path, recipe: Recipe, resume: bool) -> None:
 
 def reading(recipe: Recipe, corpus: Corpus) -> Corpus:
     """The corpus as the recipe reads it."""
-    return corpus.sampled(recipe.corpus_share).prepared(recipe.combine_turns, recipe.least_turns)
+    return corpus.sample(recipe.corpus_share).prepare(recipe.combine_turns, recipe.least_turns)
 
 
 def expect_trained(place: Path, recipe: Recipe, corpus: Corpus) -> None:

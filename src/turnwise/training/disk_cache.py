@@ -20,9 +20,9 @@ from turnwise.corpus.store import Corpus
 
 def corpus_identity(corpus: Corpus) -> list[str]:
     """Return what distinguishes a corpus from others: its stores' contents, and which dialogues and turns are read, and how."""
-    fraction = () if corpus.share == 1 else (f"share {corpus.share!r}",)
+    fraction = () if corpus.fraction == 1 else (f"share {corpus.fraction!r}",)
     combined = ("combined turns",) if corpus.combine_turns else ()
-    minimum = () if corpus.least_turns == 1 else (f"least turns {corpus.least_turns}",)
+    minimum = () if corpus.min_turns == 1 else (f"least turns {corpus.min_turns}",)
     generations = (store.manifest["generation"] for store in corpus.stores)
     return [*generations, *(corpus.splits or ("all splits",)), *fraction, *combined, *minimum]
 

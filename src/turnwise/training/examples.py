@@ -12,7 +12,7 @@ import numpy.typing as npt
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.buckets import Buckets
+from turnwise.corpus.fingerprints import FingerprintBuckets
 from turnwise.objectives.objective import Objective
 from turnwise.training.disk_cache import ArrayWriter, TrainingCorpus, read_ahead, release
 from turnwise.training.tokens import TokenTable
@@ -94,7 +94,7 @@ class _ExampleWriter:
         self._objective = objective
         self._texts = texts
         self._stack = stack.enter_context(contextlib.ExitStack())
-        self._first_texts = self._stack.enter_context(Buckets(folder)) if objective.unique else None
+        self._first_texts = self._stack.enter_context(FingerprintBuckets(folder)) if objective.unique else None
         self._window_writer = self._stack.enter_context(ArrayWriter(folder / f"{name}.windows.npy", np.int32))
         self._label_writer = self._stack.enter_context(ArrayWriter(folder / f"{name}.labels.npy", np.int8))
         self._windows, self._labels = array("i"), array("b")
@@ -135,7 +135,7 @@ class _ExampleWriter:
             _filter_rows(self._folder / f"{self._name}.labels.npy", kept)
 
 
-def _first_occurrences(buckets: Buckets) -> npt.NDArray[np.bool_]:
+def _first_occurrences(buckets: FingerprintBuckets) -> npt.NDArray[np.bool_]:
     """Return, for each fingerprint in the order of addition, whether it is the first of its kind."""
     first = np.zeros(len(buckets), np.bool_)
     for fingerprints, places in buckets:

@@ -18,8 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from turnwise.core.dialogue import Dialogue, same_text
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.buckets import Buckets
-from turnwise.corpus.fingerprints import NumberedFingerprints, fingerprint
+from turnwise.corpus.fingerprints import FingerprintBuckets, FingerprintIndex, text_fingerprint
 from turnwise.corpus.slots.template import SlotMarks, Template
 from turnwise.models.backbone.compose import tokenise
 from turnwise.models.backbone.ragged import Ragged, Tokens, spans
@@ -147,7 +146,7 @@ def tokenise_corpus(
 
     def write(folder: Path) -> None:
         total = len(corpus.dialogues)
-        with Buckets(folder) as buckets:
+        with FingerprintBuckets(folder) as buckets:
             with contextlib.ExitStack() as stack:
                 writer = _TurnWriter(folder, tokenizer, stack, buckets)
                 for number, dialogue in enumerate(corpus.dialogues, 1):
@@ -185,7 +184,7 @@ class _TextWriter:
             self._ends.extend(ends)
             self._length = int(ends[-1])
         # signed, because prepared batches contain the numbers as int64
-        unsigned = np.fromiter((fingerprint(same_text(text)) for text in texts), np.uint64, len(texts))
+        unsigned = np.fromiter((text_fingerprint(same_text(text)) for text in texts), np.uint64, len(texts))
         self._identities.extend(unsigned.view(np.int64))
         return unsigned.view(np.int64)
 
@@ -193,7 +192,9 @@ class _TextWriter:
 class _TurnWriter:
     """Writes the turns of a corpus; holds those since the last flush."""
 
-    def __init__(self, folder: Path, tokenizer: PreTrainedTokenizerBase, stack: contextlib.ExitStack, buckets: Buckets):
+    def __init__(
+        self, folder: Path, tokenizer: PreTrainedTokenizerBase, stack: contextlib.ExitStack, buckets: FingerprintBuckets
+    ):
         self.speaker_numbers: dict[str, int] = {}
         self._writer = _TextWriter(folder, tokenizer, stack)
         self._buckets = buckets
@@ -220,7 +221,7 @@ class _TurnWriter:
             pending.clear()
 
 
-def _write_frequencies(folder: Path, buckets: Buckets) -> None:
+def _write_frequencies(folder: Path, buckets: FingerprintBuckets) -> None:
     """Write, for each turn, how many responses have its text."""
     starts = np.load(folder / "dialogues.npy", mmap_mode="r")
     frequencies = np.lib.format.open_memmap(folder / "frequencies.npy", "w+", np.int32, (len(buckets),))
@@ -239,7 +240,7 @@ def _tokenise_templates(
 
     def write(folder: Path) -> None:
         total = len(corpus.dialogues)
-        fingerprints = NumberedFingerprints()
+        fingerprints = FingerprintIndex()
         pending, new_texts = array("i"), list[str]()  # since the last flush: template numbers, and new templates
         with contextlib.ExitStack() as stack:
             writer = _TextWriter(folder, tokenizer, stack)
@@ -247,7 +248,7 @@ def _tokenise_templates(
 
             def template_number(text: str) -> int:
                 before = len(fingerprints)
-                number = fingerprints.number(fingerprint(text))
+                number = fingerprints.number(text_fingerprint(text))
                 if number == before:
                     new_texts.append(text)
                 return number

@@ -281,7 +281,7 @@ def test_read_answers(tmp_path: Path) -> None:
         ("a.jsonl", b'{"text": "x", "after": 3}\n', "'after' must be a text or a list"),
         ("a.jsonl", b'{"text": "x", "after": [3]}\n', "not a string"),
         ("a.jsonl", b'{"text": "x", "source": ["s"]}\n', "the source is a list"),
-        ("a.jsonl", b'{"text": "x", "after": "\\ud800"}\n', "half a character"),
+        ("a.jsonl", b'{"text": "x", "after": "\\ud800"}\n', "lone surrogate"),
     ],
 )
 def test_invalid_answer_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:

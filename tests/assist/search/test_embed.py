@@ -20,7 +20,7 @@ from turnwise.assist.search.embedding import EmbeddingError, embed
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import StoreWriter
 from turnwise.corpus.table_files import TableFileError
-from turnwise.corpus.text_sources import TextsError, read_texts
+from turnwise.corpus.text_sources import TextSourceError, open_text_source
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import wrap_model
 
@@ -84,7 +84,7 @@ def written(path: Path) -> tuple[list[str] | None, np.ndarray]:
 @pytest.mark.parametrize("given", [".txt", ".csv", ".tsv", ".jsonl", ".parquet"])
 def test_input_and_output_formats(given: str, output: str, tmp_path: Path) -> None:
     source, out = table(tmp_path / f"in{given}", TEXTS), tmp_path / f"out{output}"
-    result = embed(wrap_model(LetterCounter()), read_texts(source), out)
+    result = embed(wrap_model(LetterCounter()), open_text_source(source), out)
     assert (result.texts, result.size, result.resumed) == (6, 3, 0)
     texts, vectors = written(out)
     assert texts in (None, TEXTS)
@@ -96,15 +96,15 @@ def test_input_and_output_formats(given: str, output: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet"])
 def test_text_column(kind: str, tmp_path: Path) -> None:
     source = table(tmp_path / f"in{kind}", TEXTS, "body")
-    embed(wrap_model(LetterCounter()), read_texts(source, "body"), tmp_path / "out.npy")
+    embed(wrap_model(LetterCounter()), open_text_source(source, "body"), tmp_path / "out.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected(TEXTS))
     with pytest.raises(TableFileError, match=r"has no column 'text'; it has 'id', 'body'.*--column"):
-        list(read_texts(source).rows())
+        list(open_text_source(source).rows())
 
 
 def test_json_lines_of_strings(tmp_path: Path) -> None:
     source = lines(tmp_path / "in.jsonl", [json.dumps(text) for text in TEXTS])
-    assert [text for text, _ in read_texts(source).rows()] == TEXTS
+    assert [text for text, _ in open_text_source(source).rows()] == TEXTS
 
 
 def test_turns_of_a_store(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_turns_of_a_store(tmp_path: Path) -> None:
         for dialogue in dialogues:
             writer.write(dialogue)
         writer.commit({})
-    embed(wrap_model(LetterCounter()), read_texts(tmp_path / "store"), tmp_path / "all.parquet")
+    embed(wrap_model(LetterCounter()), open_text_source(tmp_path / "store"), tmp_path / "all.parquet")
     rows = pq.read_table(tmp_path / "all.parquet").to_pylist()
     assert [(row["dialogue"], row["turn"], row["speaker"], row["text"]) for row in rows] == [
         (dialogue.id, number, turn.speaker, turn.text)
@@ -126,7 +126,7 @@ def test_turns_of_a_store(tmp_path: Path) -> None:
         for number, turn in enumerate(dialogue.turns)
     ]
     np.testing.assert_array_equal([row["vector"] for row in rows], expected([row["text"] for row in rows]))
-    users = read_texts(tmp_path / "store", splits=["test"], speakers=["user"])
+    users = open_text_source(tmp_path / "store", splits=["test"], speakers=["user"])
     assert [result[-1] for _, result in users.rows()] == ["a taxi", "now please"]
 
 
@@ -143,7 +143,7 @@ def test_order_and_texts_do_not_depend_on_the_chunks(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(turnwise.assist.search.embedding, "CHUNK", size)
         for kind in (".npy", ".parquet", ".jsonl"):
-            embed(wrap_model(LetterCounter()), read_texts(source), place / f"out{kind}")
+            embed(wrap_model(LetterCounter()), open_text_source(source), place / f"out{kind}")
             found, vectors = written(place / f"out{kind}")
             assert found in (None, texts)
             np.testing.assert_array_equal(vectors, expected(texts))
@@ -151,7 +151,11 @@ def test_order_and_texts_do_not_depend_on_the_chunks(
 
 def test_repeated_texts_are_encoded_once(tmp_path: Path) -> None:
     letters = LetterCounter()
-    embed(wrap_model(letters), read_texts(lines(tmp_path / "in.txt", ["yes"] * 50 + ["no"] * 20)), tmp_path / "out.npy")
+    embed(
+        wrap_model(letters),
+        open_text_source(lines(tmp_path / "in.txt", ["yes"] * 50 + ["no"] * 20)),
+        tmp_path / "out.npy",
+    )
     assert letters.inputs == [["yes", "no"]]
 
 
@@ -174,12 +178,14 @@ def numbered(path: Path, count: int = 18) -> list[str]:
 def test_interrupted_run_is_continued(kind: str, tmp_path: Path) -> None:
     texts, out = numbered(tmp_path / "in.txt"), tmp_path / f"out{kind}"
     with pytest.raises(KeyboardInterrupt):
-        embed(wrap_model(LetterCounter(calls=3)), read_texts(tmp_path / "in.txt"), out)
+        embed(wrap_model(LetterCounter(calls=3)), open_text_source(tmp_path / "in.txt"), out)
     assert not out.exists()
     (folder,) = (tmp_path / f".out{kind}.parts").iterdir()
     (folder / "incomplete.part").write_bytes(b"half")  # being written when the power failed
     later, seen = LetterCounter(), list[tuple[str, int, int | None]]()
-    result = embed(wrap_model(later), read_texts(tmp_path / "in.txt"), out, progress=lambda *each: seen.append(each))
+    result = embed(
+        wrap_model(later), open_text_source(tmp_path / "in.txt"), out, progress=lambda *each: seen.append(each)
+    )
     assert result.resumed == 12
     assert later.inputs == [texts[12:16], texts[16:]]
     assert seen[-1] == ("encoding", 18, 18)
@@ -198,13 +204,13 @@ def test_other_model_texts_or_settings_start_again(tmp_path: Path) -> None:
         first = wrap_model(LetterCounter(calls=2)) if changed != "unknown" else wrap_model(unknown)
         unknown.calls = 2
         with pytest.raises(KeyboardInterrupt):
-            embed(first, read_texts(tmp_path / "in.txt"), tmp_path / "out.npy")
+            embed(first, open_text_source(tmp_path / "in.txt"), tmp_path / "out.npy")
         if changed == "texts":
             texts = numbered(tmp_path / "in.txt", 15)
         unknown.calls = None
         again = {"model": other, "unknown": unknown}.get(changed, LetterCounter())
         more: dict[str, Any] = {"normalise": False} if changed == "settings" else {}
-        result = embed(wrap_model(again), read_texts(tmp_path / "in.txt"), tmp_path / "out.npy", **more)
+        result = embed(wrap_model(again), open_text_source(tmp_path / "in.txt"), tmp_path / "out.npy", **more)
         assert result.resumed == (8 if changed == "texts" else 0)  # the first two chunks are equal
         np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected(texts))
 
@@ -215,23 +221,23 @@ def test_other_model_texts_or_settings_start_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("in.jsonl", b'{"text": "a"}\n{"text": 5}\n', "line 2: 'text' holds no text but 5"),
-        ("in.csv", b"id,text\n1,a\n2\n", "line 3: 'text' holds no text but nothing"),
-        ("in.docx", b"", "is none of .txt"),
+        ("in.jsonl", b'{"text": "a"}\n{"text": 5}\n', "line 2: 'text' must be a text, got 5"),
+        ("in.csv", b"id,text\n1,a\n2\n", "line 3: 'text' must be a text, got nothing"),
+        ("in.docx", b"", "has none of the suffixes .txt"),
     ],
 )
 def test_invalid_rows_are_reported_before_any_work(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     letters = LetterCounter()
     with pytest.raises(TableFileError, match=message):
-        embed(wrap_model(letters), read_texts(tmp_path / name), tmp_path / "out.npy")
+        embed(wrap_model(letters), open_text_source(tmp_path / name), tmp_path / "out.npy")
     assert letters.inputs == []
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_invalid_paths_and_texts(tmp_path: Path) -> None:
     source = lines(tmp_path / "in.txt", ["a"])
-    texts = read_texts(source)
+    texts = open_text_source(source)
     (tmp_path / "folder.npy").mkdir()
     for out, message in (
         ("out.csv", "none of .npy"),
@@ -241,13 +247,13 @@ def test_invalid_paths_and_texts(tmp_path: Path) -> None:
         with pytest.raises(EmbeddingError, match=message):
             embed(wrap_model(LetterCounter()), texts, tmp_path / out)
     with pytest.raises(EmbeddingError, match="no texts"):
-        embed(wrap_model(LetterCounter()), read_texts(lines(tmp_path / "empty.txt", [])), tmp_path / "out.npy")
-    with pytest.raises(TextsError, match="no splits and no speakers"):
-        read_texts(source, speakers=["user"])
-    with pytest.raises(TextsError, match="is a folder but not a store"):
-        read_texts(tmp_path)
-    with pytest.raises(TextsError, match="does not exist"):
-        read_texts(tmp_path / "missing.txt")
+        embed(wrap_model(LetterCounter()), open_text_source(lines(tmp_path / "empty.txt", [])), tmp_path / "out.npy")
+    with pytest.raises(TextSourceError, match="no splits and no speakers"):
+        open_text_source(source, speakers=["user"])
+    with pytest.raises(TextSourceError, match="is a folder but not a store"):
+        open_text_source(tmp_path)
+    with pytest.raises(TextSourceError, match="does not exist"):
+        open_text_source(tmp_path / "missing.txt")
 
 
 # ---- the command

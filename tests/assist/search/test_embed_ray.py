@@ -29,7 +29,7 @@ from turnwise.assist.search.parquet_blocks import ParquetCorpus, RowGroup, Table
 from turnwise.assist.search.ray_embedding import embed_on_ray
 from turnwise.core.dialogue import Dialogue, Slot, Turn
 from turnwise.corpus.store import CorpusError, StoreWriter
-from turnwise.corpus.text_sources import read_texts
+from turnwise.corpus.text_sources import open_text_source
 from turnwise.models.loading import load_model
 
 # ---- blocks
@@ -110,14 +110,14 @@ def test_store_is_read_as_by_the_local_engine(
     corpus = open_corpus(str(folder), splits=splits, speakers=speakers)
     assert len(corpus.groups) > 5
     items, table = read_all(TextBlocks(corpus, size))
-    expected_rows = list(read_texts(folder, splits=splits, speakers=speakers).rows())
+    expected_rows = list(open_text_source(folder, splits=splits, speakers=speakers).rows())
     assert items == [item for item, _ in expected_rows]  # complete turns, with their slots
     columns = ("dialogue", "turn", "speaker", "text")
     assert [tuple(row[name] for name in columns) for row in table.to_pylist()] == [
         result for _, result in expected_rows
     ]
     # `row` counts all turns, selected or not
-    every = [result for _, result in read_texts(folder).rows()]
+    every = [result for _, result in open_text_source(folder).rows()]
     assert [every[row] for row in table["row"].to_pylist()] == [result for _, result in expected_rows]
 
 
@@ -437,7 +437,7 @@ def test_real_model_matches_the_local_engine(
     result = embed_on_ray(
         model, str(source), str(tmp_path / "out.lance"), speakers=["user"], workers=2, block_rows=100, **options
     )
-    embed(load_model(model), read_texts(source, speakers=["user"]), tmp_path / "out.parquet", **options)
+    embed(load_model(model), open_text_source(source, speakers=["user"]), tmp_path / "out.parquet", **options)
     expected_rows = pq.read_table(tmp_path / "out.parquet")
     found = lancedb.connect(tmp_path).open_table("out")
     assert found.count_rows() == result.texts == len(expected_rows)

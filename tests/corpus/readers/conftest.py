@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.outcomes import Outcome, outcome_of
 from turnwise.corpus.importing import import_corpus
-from turnwise.corpus.intake import CorpusError
+from turnwise.corpus.source import CorpusError
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 from tests.helpers.layouts import BASES, LAYOUTS, Layout
 from turnwise.corpus.importing import import_corpus
-from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.registry import READERS
+from turnwise.corpus.source import CorpusError
 
 
 def _name(layout: Layout) -> str:
@@ -128,7 +128,7 @@ def test_every_option_is_explained(reader: str):
     ],
 )
 def test_a_wrong_value_of_an_option_is_refused(reader: str, options: dict, tmp_path: Path):
-    with pytest.raises(CorpusError, match=r"choose|map to"):
+    with pytest.raises(CorpusError, match=r"must be|map to"):
         import_corpus(reader, BASES[reader].write(tmp_path / "in"), tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 

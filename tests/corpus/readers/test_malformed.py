@@ -20,8 +20,8 @@ import pytest
 
 from tests.helpers.layouts import BASES, LAYOUTS, Layout, csv_bytes, jsonl_bytes, lay_out, parquet_bytes
 from turnwise.corpus.importing import import_corpus
-from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.registry import READERS
+from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Store
 
 MEGABYTE = 1_000_000
@@ -205,7 +205,7 @@ def test_a_parquet_file_broken_anywhere_gives_an_error_or_a_store(tmp_path: Path
     size = len(layout.content)
     for cut in (0, 3, 4, 12, size // 2, size - 8, size - 1):
         outcome = attempt("table", layout.write(tmp_path / f"cut-{cut}", layout.content[:cut]), **layout.options)
-        assert "log.parquet" in outcome.error or "not a whole Parquet file" in outcome.error
+        assert "log.parquet" in outcome.error or "not a complete Parquet file" in outcome.error
     for position in range(4, size, 31):
         damaged = bytearray(layout.content)
         damaged[position] ^= 0x55
@@ -564,9 +564,9 @@ def _massive(**changes: Any) -> bytes:
         ("msr_e2e", b"1\t2\n", "expected at least 5 cells, got 2"),
         ("msr_e2e", b"3\t1\tt\tghost\tBoo\n", "unknown speaker 'ghost'"),
         ("personachat", b"no number\n", "expected a number, a space and a text"),
-        ("responses", b"2\ta\tb\n", "expected 0 or 1, a turn or more, and a response, by tabs"),
-        ("responses", b"1\tonly a turn\n", "expected 0 or 1, a turn or more, and a response, by tabs"),
-        ("labelled_responses", b"2\ta\tb\n", "expected 0 or 1, a turn or more, and a response, by tabs"),
+        ("responses", b"2\ta\tb\n", "expected 0 or 1, at least one turn, and a response, separated by tabs"),
+        ("responses", b"1\tonly a turn\n", "expected 0 or 1, at least one turn, and a response, separated by tabs"),
+        ("labelled_responses", b"2\ta\tb\n", "expected 0 or 1, at least one turn, and a response, separated by tabs"),
         ("labelled_responses", b"1\ta\t \n", "a context and a response with words are expected"),
         ("labelled_responses", b"1\ta\tb\0\n", "a context and a response with words are expected"),
         ("labelled_responses", b"1\t \t \tb\n", "a context and a response with words are expected"),
@@ -588,24 +588,24 @@ def _massive(**changes: Any) -> bytes:
         ("massive", b'{"id": "9", "locale": "en-US"}\n', "'partition' is missing"),
         ("massive", b'{"id": "9", "locale": "fr-FR"}\n', "say locale=fr-FR to read it"),
         ("massive", _massive(id="1"), "the id 'en-US/1' was there before"),
-        ("massive", _massive(id=9), "'id' must be a text that is not blank"),
-        ("massive", _massive(intent=" "), "'intent' must be a text that is not blank"),
-        ("massive", _massive(partition="extra"), "the partition 'extra' is none of train, dev, test"),
+        ("massive", _massive(id=9), "'id' must be a non-blank string"),
+        ("massive", _massive(intent=" "), "'intent' must be a non-blank string"),
+        ("massive", _massive(partition="extra"), "the partition must be train, dev or test, got 'extra'"),
         (
             "massive",
             _massive(annot_utt="feed [pet : cats]"),
-            "the annotation has other words than the text 'feed cows'",
+            "the annotation and the text 'feed cows' have different words",
         ),
-        ("massive", _massive(annot_utt="feed [pet cows]"), "a slot is marked as '[name : value]'"),
+        ("massive", _massive(annot_utt="feed [pet cows]"), "slots must be marked as '[name : value]'"),
         ("massive", _massive(annot_utt="feed [ : cows]"), "a slot has no name"),
         ("massive", _massive(annot_utt="feed [pet : ] cows"), "the slot 'pet' has no value"),
         (
             "hwu64_kfold",
             b"9;pets;feed;feed [pet : cows];feed cats;\n",
-            "the annotation has other words than the text 'feed cats'",
+            "the annotation and the text 'feed cats' have different words",
         ),
-        ("hwu64_kfold", b"9;;feed;feed cows;feed cows;\n", "'scenario' must be a text that is not blank"),
-        ("hwu64_kfold", b"9;pets;feed\n", "'answer_annotation' must be a text that is not blank"),
+        ("hwu64_kfold", b"9;;feed;feed cows;feed cows;\n", "'scenario' must be a non-blank string"),
+        ("hwu64_kfold", b"9;pets;feed\n", "'answer_annotation' must be a non-blank string"),
     ],
 )
 def test_a_fault_is_listed_with_its_line_and_reason(
@@ -644,7 +644,7 @@ def test_multiwoz_lists_that_are_broken_are_listed(tmp_path: Path, attempt: Call
     [
         ("seq.in", "feed the goat\nis it fed\n", 1, "3 words have 6 slot tags"),
         ("seq.in", "\nis it fed\n", 1, "an utterance and, in the same line of label, its intent are expected"),
-        ("seq.out", "O O X-pet O O O\nO O O\n", 1, "the slot tag 'X-pet' is none of O, B-NAME, I-NAME"),
+        ("seq.out", "O O X-pet O O O\nO O O\n", 1, "the slot tag must be O, B-NAME or I-NAME, got 'X-pet'"),
         ("seq.out", "O O B-pet I-pet O I-time\n\n", 2, "3 words have 0 slot tags"),
         ("label", "Feed\n \n", 2, "an utterance and, in the same line of label, its intent are expected"),
     ],

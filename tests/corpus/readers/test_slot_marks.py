@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.corpus.readers.slot_marks import marked_pieces, slot_spans, tagged_pieces
+from turnwise.corpus.readers.annotations import parse_inline_slots, parse_slot_tags, slot_spans
 
 WORD = st.text("abcdé五点", min_size=1, max_size=4)
 NAME = st.sampled_from(["time", "pet.name", "list_name"])
@@ -32,7 +32,7 @@ def utterances(draw: st.DrawFn) -> tuple[str, str, list[tuple[str, str, int]]]:
 @given(utterances())
 def test_marked_values_are_found_whatever_the_white_space(made: tuple):
     text, annotation, slots = made
-    spans = slot_spans(marked_pieces(annotation), text)
+    spans = slot_spans(parse_inline_slots(annotation), text)
     assert [(name, text[start:end], start) for name, start, end in spans] == slots
 
 
@@ -41,7 +41,7 @@ def test_tagged_words_are_found_word_by_word(tagged: list, space: str):
     """A word has the slot of its tag; a slot starts at B, or where the name changes."""
     words = [word for word, _ in tagged]
     text = space.join(words)
-    spans = slot_spans(tagged_pieces(words, [tag for _, tag in tagged]), text)
+    spans = slot_spans(parse_slot_tags(words, [tag for _, tag in tagged]), text)
     position, names = 0, []
     for word in words:
         names.append(next((name for name, start, end in spans if start <= position < end), ""))
@@ -56,21 +56,21 @@ def test_tagged_words_are_found_word_by_word(tagged: list, space: str):
 @pytest.mark.parametrize(
     ("annotation", "text", "reason"),
     [
-        ("feed [pet : cats]", "feed cows", "other words than the text"),
-        ("feed", "feed cows", "other words than the text"),
+        ("feed [pet : cats]", "feed cows", "different words"),
+        ("feed", "feed cows", "different words"),
         ("feed [pet : ] cows", "feed cows", "the slot 'pet' has no value"),
         ("feed [ : cows]", "feed cows", "a slot has no name"),
-        ("feed [pet cows]", "feed cows", "which is not so"),
-        ("feed [pet : cows", "feed cows", "which is not so"),
-        ("feed [pet : [kind : cows]]", "feed cows", "which is not so"),
+        ("feed [pet cows]", "feed cows", "slots must be marked as"),
+        ("feed [pet : cows", "feed cows", "slots must be marked as"),
+        ("feed [pet : [kind : cows]]", "feed cows", "slots must be marked as"),
     ],
 )
 def test_a_mark_that_does_not_fit_is_refused(annotation: str, text: str, reason: str):
     with pytest.raises(ValueError, match=reason):
-        slot_spans(marked_pieces(annotation), text)
+        slot_spans(parse_inline_slots(annotation), text)
 
 
 def test_a_mark_that_never_ends_is_refused_at_once():
     """A pattern that backtracks over the white space would need hours."""
-    with pytest.raises(ValueError, match="which is not so"):
-        marked_pieces("[" + " " * 200_000 + "!")
+    with pytest.raises(ValueError, match="slots must be marked as"):
+        parse_inline_slots("[" + " " * 200_000 + "!")

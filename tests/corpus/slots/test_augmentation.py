@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Slot, Turn, read_corpus
 from turnwise.cli import app
-from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.slots.augmentation import augment, chosen, combinations, write_augmented
 from turnwise.corpus.slots.entity_book import EntityBook
 from turnwise.corpus.slots.template import Template
+from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Store, StoreWriter
 
 

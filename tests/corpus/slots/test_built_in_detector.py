@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from tests.helpers.made_up import ANYTHING, PHRASES, alone, annotated_corpora, said, store
 from turnwise import Slot, Turn
-from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.slots.built_in import BuiltInDetector
 from turnwise.corpus.slots.detector import DetectorError
 from turnwise.corpus.slots.gazetteer import Gazetteer
 from turnwise.corpus.slots.kinds import detector_from
 from turnwise.corpus.slots.template import slots_in_place
 from turnwise.corpus.slots.word_boundaries import forms_of
+from turnwise.corpus.source import CorpusError
 
 
 def found(detector: BuiltInDetector, text: str) -> list[tuple[str, str]]:

@@ -13,12 +13,12 @@ from tests.helpers.made_up import alone, annotated_corpora, said, store
 from turnwise import Dialogue, Turn, read_corpus
 from turnwise.cli import app
 from turnwise.corpus.importing import import_corpus
-from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.slots.built_in import BuiltInDetector
 from turnwise.corpus.slots.detecting import detect_slots, detect_store
 from turnwise.corpus.slots.gazetteer import Gazetteer
 from turnwise.corpus.slots.kinds import detector_from
 from turnwise.corpus.slots.scoring import score_detector, view_for_scores
+from turnwise.corpus.source import CorpusError
 
 DETECTOR = BuiltInDetector(
     Gazetteer({"oslo": "city", "pizza": "food"}), ("cities (made-up, generation 0), split train",)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.helpers.strategies import NAMES, TEXTS, corpora, turns
 from turnwise import Dialogue, Slot, Turn
-from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.slots.entity_book import EntityBook
 from turnwise.corpus.slots.template import Template, slots_in_place, template_of
 from turnwise.corpus.slots.templates import TemplateTable, view_for_templates
+from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import StoreWriter
 
 

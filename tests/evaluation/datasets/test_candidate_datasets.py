@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
-from turnwise.corpus.responses import Candidates
+from turnwise.corpus.readers.responses import Candidates
 from turnwise.corpus.store import StoreWriter
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, CandidateData, candidate_datasets, from_store

@@ -510,23 +510,28 @@ SLOT = {"name": "x", "value": "ab", "start": 0, "end": 2}
     [
         ("banking77", BANKING, "a,b\n1,2\n", "line 2: .*'text' is missing"),
         ("banking77", BANKING, "", "there is no utterance in its test split"),
-        ("banking77", BANKING, "text,category\na,b\nc\n", "line 3: .*'category' must be a text that is not blank"),
+        ("banking77", BANKING, "text,category\na,b\nc\n", "line 3: .*'category' must be a non-blank string"),
         ("banking77", BANKING, "text,category\na,b,c\n", "line 2: 3 cells under 2 columns"),
         ("banking77", BANKING, 'text,category\na,b\n"c\n', "line 3: .*unexpected end of data"),
-        ("banking77", BANKING, "text,category\n ,b\n", "line 2: .*'text' must be a text that is not blank"),
-        ("banking77", BANKING, "text,category\na,\n", "line 2: .*'category' must be a text that is not blank"),
+        ("banking77", BANKING, "text,category\n ,b\n", "line 2: .*'text' must be a non-blank string"),
+        ("banking77", BANKING, "text,category\na,\n", "line 2: .*'category' must be a non-blank string"),
         ("banking77", BANKING, "text,category\n\ud83c,b\n", "line 2: byte 0xed is not utf-8"),
         ("clinc150", CLINC_FILE, "{", "line 1: not valid JSON from here on"),
         ("clinc150", CLINC_FILE, "[]", r"line 1: .*expected a JSON object"),
         ("clinc150", CLINC_FILE, '{"train": [["a", "b"], ["c"]]}', r"line 1: train/2: .*\[text, intent\] is expected"),
         ("clinc150", CLINC_FILE, '{"train": [["a", 1]]}', "line 1: train/1: "),
         ("clinc150", CLINC_FILE, '{"train": [["a", "b"]]}', "there is no out-of-scope utterance in its train split"),
-        ("hwu64_kfold", f"{FOLD}/trainset/b.csv", FOLD_HEADER + "1;a;b;x [y;x y;\n", r"line 2: .*a slot is marked as"),
+        (
+            "hwu64_kfold",
+            f"{FOLD}/trainset/b.csv",
+            FOLD_HEADER + "1;a;b;x [y;x y;\n",
+            r"line 2: .*slots must be marked as",
+        ),
         (
             "hwu64_kfold",
             f"{FOLD}/trainset/b.csv",
             FOLD_HEADER + "1;a;b;x [d : y];x z;\n",
-            "line 2: .*other words than the text",
+            "line 2: .*different words",
         ),
         (
             "hwu64_kfold",
@@ -543,7 +548,12 @@ SLOT = {"name": "x", "value": "ab", "start": 0, "end": 2}
         ("atis", f"{ATIS}/label", "fly\n", "line 2: seq.in, seq.out and label end in lines 2, 2, 1"),
         ("atis", f"{ATIS}/label", "fly\n\n", "line 2: .*an utterance and, in the same line of label, its intent"),
         ("atis", f"{ATIS}/seq.out", "O O B-city I-city B-date \nO O\n", "line 2: .*1 words have 2 slot tags"),
-        ("atis", f"{ATIS}/seq.out", "O O B-city I-city city\nO\n", "line 1: .*the slot tag 'city' is none of"),
+        (
+            "atis",
+            f"{ATIS}/seq.out",
+            "O O B-city I-city city\nO\n",
+            "line 1: .*the slot tag must be O, B-NAME or I-NAME, got 'city'",
+        ),
         (
             "snips_original",
             PLAY,
@@ -566,7 +576,7 @@ SLOT = {"name": "x", "value": "ab", "start": 0, "end": 2}
             "massive",
             LOCALE,
             lines(massive("weekend", "a", "a")),
-            "line 1: .*the partition 'weekend' is none of train, dev, test",
+            "line 1: .*the partition must be train, dev or test, got 'weekend'",
         ),
         ("massive", LOCALE, lines(massive("train", "a", "a", intent=None)), "line 1: .*'intent'"),
         ("massive", LOCALE, lines(massive("train", "a b", "a")), "line 1: .*the annotation has other words"),
@@ -595,7 +605,7 @@ def test_a_template_column_is_to_be_filled_in(tmp_path: Path) -> None:
         tmp_path,
         {f"intents_csv/mine/{split}.csv": "text,intent,template\na,b,a\nc,d,\n" for split in ("train", "test")},
     )
-    with pytest.raises(DatasetError, match=r"train\.csv, line 3: .*'template' must be a text that is not blank"):
+    with pytest.raises(DatasetError, match=r"train\.csv, line 3: .*'template' must be a non-blank string"):
         load_intents("mine", tmp_path)
 
 

@@ -17,7 +17,7 @@ from torch import nn
 from turnwise import evaluate
 from turnwise.core.dialogue import same_text
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.responses import Candidates
+from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS
 from turnwise.evaluation.outcomes import Outcome

@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from tests.helpers.drawn import Constant
 from turnwise.core.conversation import conversation, reply
 from turnwise.core.dialogue import Turn
-from turnwise.corpus.responses import Candidates
+from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import Outcome

@@ -734,7 +734,7 @@ def test_command_names_failed_points(tiny_recipe: Path, world: Path, tmp_path: P
     )
     assert isinstance(answer.exception, SweepError)  # which the command line turns into exit code 1
     assert "1 of 2 points failed" in str(answer.exception)
-    assert "corpus_share=1.0e-09: a share of 1e-09" in str(answer.exception)
+    assert "corpus_share=1.0e-09: a fraction of 1e-09" in str(answer.exception)
     assert "failed" in answer.stdout
 
 

@@ -386,7 +386,7 @@ def test_word_vectors_are_trained_once_on_the_sampled_corpus(
     calls: list[tuple[float, int]] = []
 
     def fake_training(corpus: Corpus, out: Path, *, seed: int, **_: Any) -> None:
-        calls.append((corpus.share, seed))
+        calls.append((corpus.fraction, seed))
         words = sorted({word for dialogue in corpus for turn in dialogue.turns for word in turn.text.lower().split()})
         out.write_text(
             "".join(f"{word} {number}.0 {len(word)}.0 1.5\n" for number, word in enumerate(words)), encoding="utf-8"

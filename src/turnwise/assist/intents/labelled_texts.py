@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from turnwise.assist.intents.examples import IntentError, Pair
-from turnwise.corpus.table_files import KINDS, TABLES, read_rows
+from turnwise.corpus.table_files import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, read_rows
 
 
 def read_labelled(
@@ -25,8 +25,8 @@ def read_labelled(
     if path.is_dir():
         found = _of_store(path, speakers)
     else:
-        rows = read_rows(path, (text, intent), advice="Say which one it is by --text and --intent")
-        pairs = ((row.text_if_any(text), row.text_if_any(intent)) for row in rows)
+        rows = read_rows(path, (text, intent), hint="Say which one it is by --text and --intent")
+        pairs = ((row.optional_text(text), row.optional_text(intent)) for row in rows)
         found = [(said, asked) for said, asked in pairs if said.strip() and asked.strip()]
     if not found:
         raise IntentError(f"{path} has no text with an intent: there is nothing to learn from")
@@ -40,7 +40,8 @@ def read_texts(path: Path, text: str = "text") -> list[str]:
         TableFileError: if it cannot be read.
     """
     texts = (
-        row.text_if_any(text) for row in read_rows(path, [text], kinds=KINDS, advice="Say which one it is by --text")
+        row.optional_text(text)
+        for row in read_rows(path, [text], suffixes=TEXT_FILE_SUFFIXES, hint="Say which one it is by --text")
     )
     return [said for said in texts if said.strip()]
 
@@ -49,6 +50,6 @@ def _of_store(path: Path, speakers: Sequence[str]) -> list[Pair]:
     from turnwise.corpus.store import is_store, read_corpus
 
     if not is_store(path):
-        raise IntentError(f"{path} is a folder, and not a store: name a file ({', '.join(TABLES)}) or a store")
+        raise IntentError(f"{path} is a folder, and not a store: name a file ({', '.join(TABLE_SUFFIXES)}) or a store")
     turns = (turn for dialogue in read_corpus(path) for turn in dialogue.turns if turn.speaker in speakers)
     return [(turn.text, turn.intent) for turn in turns if turn.intent]

@@ -14,7 +14,7 @@ import pyarrow as pa
 from turnwise.core.conversation import Said, conversation, reply
 from turnwise.core.dialogue import SYSTEM, Dialogue, Turn, same_text
 from turnwise.core.errors import TurnwiseError
-from turnwise.corpus.table_files import KINDS, read_rows
+from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES, read_rows
 
 #: The columns that answers can be filtered by.
 FILTER_TYPES: dict[str, type] = {
@@ -70,7 +70,7 @@ def read_answers(path: Path) -> list[Answer]:
     """
     plain_text = path.suffix.lower() == ".txt"
     answers = []
-    for row in read_rows(path, ["text"], ["after", "source", "split", "intent"], KINDS):
+    for row in read_rows(path, ["text"], ["after", "source", "split", "intent"], TEXT_FILE_SUFFIXES):
         text = row.text("text").strip() if plain_text else row.text("text")
         if plain_text and not text:
             continue

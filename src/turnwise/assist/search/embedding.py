@@ -22,7 +22,7 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import sync
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
-from turnwise.corpus.text_sources import Texts
+from turnwise.corpus.text_sources import TextSource
 from turnwise.models.loading import ModelUnderTest
 from turnwise.models.vector_cache import VectorCache
 from turnwise.version import __version__
@@ -65,7 +65,7 @@ def get_encoder(model: ModelUnderTest) -> SupportsEncode:
 
 def embed(
     model: ModelUnderTest,
-    texts: Texts,
+    texts: TextSource,
     out: Path,
     *,
     normalise: bool | None = None,

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from turnwise.assist.search.embedding import EmbeddingError
-from turnwise.corpus.rows import dialogues_of
+from turnwise.corpus.rows import dialogues_from_batch
 from turnwise.corpus.store import Store, is_store, read_corpus
-from turnwise.corpus.text_sources import TURNS, Item, turn_rows
+from turnwise.corpus.text_sources import TURN_SCHEMA, EncoderInput, turn_rows
 
 #: Columns that are added to those of the input.
 ROW, VECTOR = "row", "vector"
@@ -47,7 +47,7 @@ class TextBatch:
         offsets: the position of each in the range.
     """
 
-    items: list[Item]
+    items: list[EncoderInput]
     table: pa.Table
     offsets: npt.NDArray[np.int64]
 
@@ -103,7 +103,7 @@ class TurnReader:
     @property
     def schema(self) -> pa.Schema:
         """The columns of a turn."""
-        return TURNS
+        return TURN_SCHEMA
 
     def count(self, batch: pa.RecordBatch) -> int:
         """Return the number of turns in a batch."""
@@ -112,11 +112,11 @@ class TurnReader:
 
     def read(self, batch: pa.RecordBatch, first: int, last: int, location: Callable[[int], str]) -> TextBatch:
         """Return the selected turns of the range."""
-        items: list[Item] = []
+        items: list[EncoderInput] = []
         rows = []
         offsets = []
         position = 0
-        for dialogue in dialogues_of(batch):
+        for dialogue in dialogues_from_batch(batch):
             selected = not self.splits or dialogue.split in self.splits
             for item, row in turn_rows([dialogue]):
                 if selected and first <= position < last and (not self.speakers or item[0].speaker in self.speakers):
@@ -124,9 +124,9 @@ class TurnReader:
                     rows.append(row)
                     offsets.append(position - first)
                 position += 1
-        columns = zip(*rows, strict=True) if rows else ([] for _ in TURNS)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, TURNS, strict=True)]
-        return TextBatch(items, pa.Table.from_arrays(arrays, schema=TURNS), np.array(offsets, np.int64))
+        columns = zip(*rows, strict=True) if rows else ([] for _ in TURN_SCHEMA)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, TURN_SCHEMA, strict=True)]
+        return TextBatch(items, pa.Table.from_arrays(arrays, schema=TURN_SCHEMA), np.array(offsets, np.int64))
 
 
 # ---- row groups
@@ -317,7 +317,7 @@ class TextBlocks:
                 first = min(end, last)
             number += 1
 
-    def read(self, block: int) -> Iterator[tuple[list[Item], pa.Table]]:
+    def read(self, block: int) -> Iterator[tuple[list[EncoderInput], pa.Table]]:
         """Yield the selected texts of a block in batches, with their columns and their number among all texts (`row`).
 
         Raises:

@@ -12,8 +12,8 @@ from turnwise.cli.benchmarks.shared import NO_PEER, best_seconds, schema_guided
 from turnwise.core.environment import environment
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.intake import Intake
 from turnwise.corpus.registry import get_reader
+from turnwise.corpus.source import CorpusSource
 from turnwise.corpus.synthetic.sample import sample_dialogues
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _said(data: Path | None, count: int) -> tuple[str, list[str]]:
     else:
         folder = schema_guided(data)
         name, reader = folder.name, get_reader(folder.name)
-        dialogues = reader.read(Intake(folder, name, lambda _: None, reader.encoding))
+        dialogues = reader.read(CorpusSource(folder, name, lambda _: None, reader.encoding))
     return name, list(
         islice(chain.from_iterable((turn.text for turn in dialogue.turns) for dialogue in dialogues), count)
     )

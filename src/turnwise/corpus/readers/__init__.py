@@ -1,1 +1,1 @@
-"""Readers: a file per source layout, and the registry that names them."""
+"""Readers, a file per source format; `turnwise.corpus.registry` finds them by name. May import `core` and `corpus.source`."""

@@ -3,28 +3,28 @@
 from collections.abc import Iterator
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.intake import Intake
-from turnwise.corpus.readers.labels import split_of
+from turnwise.corpus.readers.annotations import split_of
+from turnwise.corpus.source import CorpusSource
 
 _SPEAKERS = {"customer": USER, "agent": SYSTEM}
 
 
-def read(intake: Intake) -> Iterator[Dialogue]:
-    """Reads the file; a customer's turn has the conversation's subflow as intent.
+def read(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read the file; a customer's turn has the conversation's subflow as intent.
 
-    What the agent does in other systems ('action' rows) is no utterance.
+    What the agent does in other systems ('action' rows) is not an utterance.
     """
-    for path in intake.files("abcd_v*.json", "abcd_v*.json.gz"):
-        for line, split, records in intake.json_object(path):
-            with intake.record(path, line):
-                for record in records:
-                    with intake.dialogue(path, line, split_of(split)) as draft:
-                        draft.id = str(record["convo_id"])
-                        targets = [turn["targets"] for turn in record.get("delexed", ())]
-                        for position, (speaker, text) in enumerate(record["original"]):
-                            if speaker == "action":
-                                intake.left_out["action rows"] += 1
-                                continue
-                            labelled = speaker == "customer" and position < len(targets)
-                            draft.say(_SPEAKERS.get(speaker, speaker), text, targets[position][0] if labelled else None)
-                    yield from draft.done()
+    for path, line, (split, records) in source.records(source.json_object, "abcd_v*.json", "abcd_v*.json.gz"):
+        with source.guard(path, line):
+            for record in records:
+                with source.dialogue(path, line, split_of(split)) as builder:
+                    builder.id = str(record["convo_id"])
+                    targets = [turn["targets"] for turn in record.get("delexed", ())]
+                    for position, (speaker, text) in enumerate(record["original"]):
+                        if speaker == "action":
+                            source.skipped["action rows"] += 1
+                            continue
+                        labelled = speaker == "customer" and position < len(targets)
+                        intent = targets[position][0] if labelled else None
+                        builder.add_turn(_SPEAKERS.get(speaker, speaker), text, intent)
+                yield from builder.result()

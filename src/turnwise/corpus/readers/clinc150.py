@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from turnwise.core.dialogue import USER, Dialogue
-from turnwise.corpus.intake import CorpusError, Intake
+from turnwise.corpus.source import CorpusError, CorpusSource
 
 _FORMS = ("full", "small", "imbalanced", "oos_plus")
 _SPLITS = {
@@ -13,33 +13,28 @@ _SPLITS = {
 }
 
 
-def read(intake: Intake, *, form: str = "full") -> Iterator[Dialogue]:
-    """Reads one form; each utterance is a dialogue of one turn, and out-of-scope ones have the intent 'oos'.
+def read(source: CorpusSource, *, form: str = "full") -> Iterator[Dialogue]:
+    """Read one form; each utterance is a dialogue of one turn, and out-of-scope ones have the intent 'oos'.
 
-    The line of a rejection is its list's, and its dialogue is the list's key and the utterance's number in it.
+    A rejection has the line of its list; its dialogue is named by the list's key and the utterance's number in it.
 
     Args:
-        intake: where to read.
+        source: the files to read.
         form: 'full', 'small', 'imbalanced' or 'oos_plus'; they share utterances.
     """
     if form not in _FORMS:
-        raise CorpusError(f"form={form!r}: choose {', '.join(map(repr, _FORMS))}")
-    for path in intake.files(f"data_{form}.json"):
-        for line, key, rows in intake.json_object(path):
-            if key not in _SPLITS or not isinstance(rows, list):
-                intake.reject(
-                    path,
-                    line,
-                    "file",
-                    f"a list of utterances under one of {', '.join(_SPLITS)} is expected, not {key!r}",
-                )
-                continue
-            for number, row in enumerate(rows, 1):
-                with intake.dialogue(path, line, _SPLITS[key]) as draft:
-                    draft.id = f"{key}/{number}"
-                    match row:
-                        case [str(text), str(intent)] if text.strip() and intent.strip():
-                            draft.say(USER, text, intent)
-                        case _:
-                            raise ValueError("[text, intent] is expected, both of them texts that are not blank")
-                yield from draft.done()
+        raise CorpusError(f"form must be one of {', '.join(map(repr, _FORMS))}, got {form!r}")
+    for path, line, (key, rows) in source.records(source.json_object, f"data_{form}.json"):
+        if key not in _SPLITS or not isinstance(rows, list):
+            reason = f"expected a list of utterances under one of {', '.join(_SPLITS)}, got {key!r}"
+            source.reject(path, line, "file", reason)
+            continue
+        for number, row in enumerate(rows, 1):
+            with source.dialogue(path, line, _SPLITS[key]) as builder:
+                builder.id = f"{key}/{number}"
+                match row:
+                    case [str(text), str(intent)] if text.strip() and intent.strip():
+                        builder.add_turn(USER, text, intent)
+                    case _:
+                        raise ValueError("[text, intent] is expected, both non-blank strings")
+            yield from builder.result()

@@ -4,28 +4,26 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.intake import Intake
-from turnwise.corpus.readers.labels import act, spans_of
+from turnwise.corpus.readers.annotations import act, find_spans
+from turnwise.corpus.source import CorpusSource
 
 _SPEAKERS = {"user": USER, "wizard": SYSTEM}
 
 
-def read(intake: Intake) -> Iterator[Dialogue]:
-    """Reads the file; argument values that stand in the text become slots."""
-    for path in intake.files("frames.json"):
-        for line, record in intake.json_array(path):
-            with intake.dialogue(path, line) as draft:
-                draft.id = record["id"]
-                for turn in record["turns"]:
-                    acts, values = _labels(turn.get("labels", {}).get("acts", ()))
-                    text = turn["text"]
-                    draft.say(
-                        _SPEAKERS.get(turn["author"], turn["author"]), text, acts=acts, spans=spans_of(text, values)
-                    )
-            yield from draft.done()
+def read(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read the file; argument values that occur in the text become slots."""
+    for path, line, record in source.records(source.json_array, "frames.json"):
+        with source.dialogue(path, line) as builder:
+            builder.id = record["id"]
+            for turn in record["turns"]:
+                acts, values = _parse_labels(turn.get("labels", {}).get("acts", ()))
+                text = turn["text"]
+                speaker = _SPEAKERS.get(turn["author"], turn["author"])
+                builder.add_turn(speaker, text, acts=acts, spans=find_spans(text, values))
+        yield from builder.result()
 
 
-def _labels(items: Any) -> tuple[list[str], list[tuple[str, str]]]:
+def _parse_labels(items: Any) -> tuple[list[str], list[tuple[str, str]]]:
     acts, values = [], []
     for item in items:
         pairs = [(argument["key"], argument.get("val")) for argument in item.get("args", ())]

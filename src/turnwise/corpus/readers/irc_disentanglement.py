@@ -1,13 +1,13 @@
-"""Threads of the Ubuntu channel, followed along the reply links of the IRC disentanglement corpus (Kummerfeld et al., 2019).
+"""Threads of the Ubuntu channel, along the reply links of the IRC disentanglement corpus (Kummerfeld et al., 2019).
 
-The corpus has logs (`{train,dev,test}/*.ascii.txt`, a message a line) and links (`*.annotation.txt`: `earlier later -`, lines
-counted from 0; a message linked to itself starts a conversation). A thread is what links connect, as in the authors' own clusters.
-Here:
+The corpus has logs (`{train,dev,test}/*.ascii.txt`, a message per line) and links (`*.annotation.txt`: `earlier later -`,
+with line numbers from 0; a message linked to itself starts a conversation). A thread is a connected component of the links,
+as in the authors' own clusters:
 
-- messages are what people say or do (`* name does something`); what the channel says (`=== name has joined`) and notices are none;
-- messages of one person in a row are one turn;
-- the name of a participant that a message begins with ("name: …") is taken off: it would tell which thread a reply belongs to;
-- a thread ends with its last turn of more than three words, and has three turns or more; others are passed over.
+- messages are what people say or do (`* name does something`), not notices of the channel (`=== name has joined`);
+- consecutive messages of one person are one turn;
+- a participant's name at the start of a message ("name: …") is removed: it would reveal the thread of a reply;
+- a thread ends with its last turn of more than three words; threads of fewer than three turns are left out.
 """
 
 import re
@@ -21,75 +21,78 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from turnwise.core.dialogue import SYSTEM, Dialogue
-from turnwise.corpus.intake import Intake
-from turnwise.corpus.readers.labels import split_of
+from turnwise.corpus.readers.annotations import split_of
+from turnwise.corpus.source import CorpusSource
 
-#: Turns that a thread has at least: a reply and two before it.
-TURNS = 3
+#: Minimum number of turns of a thread: a reply and two before it.
+MIN_TURNS = 3
 
-_LINKS = tuple(f"{folder}/*.annotation.txt" for folder in ("train", "dev", "test"))
+_LINK_FILES = tuple(f"{folder}/*.annotation.txt" for folder in ("train", "dev", "test"))
 _MESSAGE = re.compile(r"\[\d\d:\d\d\] (?:<([^>]+)>| \* (\S+))(.*)")
-_ADDRESS = re.compile(r"\s*([^\s:,;>]+)\s*[:,;>]+\s+")
+_ADDRESSEE = re.compile(r"\s*([^\s:,;>]+)\s*[:,;>]+\s+")
 
 
-def read(intake: Intake) -> Iterator[Dialogue]:
-    """Reads the folders `train`, `dev` and `test`, in the order of files and first messages; other channels are not read.
+def read(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read the folders `train`, `dev` and `test`, in the order of files and first messages; other channels are ignored.
 
-    A thread's last turn is the reply to be found and said by 'system'; the others are said by 'speaker_1', 'speaker_2', ….
+    The speaker of a thread's last turn, the reply to be selected, is 'system'; the others are 'speaker_1', 'speaker_2', ….
     """
-    for links in intake.files(*_LINKS):
-        if links == intake.root:
-            intake.reject(
-                links, None, "file", "a log and its links are two files: import a folder that holds train, dev or test"
-            )
+    for path in source.files(*_LINK_FILES):
+        if path == source.root:
+            reason = "a log and its links are two files: import a folder that contains train, dev or test"
+            source.reject(path, None, "file", reason)
             continue
-        linked = list(intake.lines(links))
-        log = links.with_name(links.name.replace(".annotation.", ".ascii."))
+        link_lines = list(source.lines(path))
+        log = path.with_name(path.name.replace(".annotation.", ".ascii."))
         if not log.is_file():
-            intake.reject(links, None, "file", f"its log {log.name} is missing")
+            source.reject(path, None, "file", f"its log {log.name} is missing")
             continue
-        messages, length = _messages(intake, log)
-        for lines in _connected(_links(intake, links, linked, length), length):
-            yield from _thread(intake, log, lines[0], _turns(messages[line] for line in lines if line in messages))
+        messages, length = _read_messages(source, log)
+        for lines in _connected_lines(_parse_links(source, path, link_lines, length), length):
+            by_name = groupby((messages[line] for line in lines if line in messages), key=lambda message: message[0])
+            turns = [(name, " ".join(text for _, text in group)) for name, group in by_name]
+            yield from _build_thread(source, log, lines[0], turns)
 
 
-def _messages(intake: Intake, log: Path) -> tuple[dict[int, tuple[str, str]], int]:
-    """Who says what, by line from 0, where a line is a message with words; and how many lines there are."""
-    said: dict[int, tuple[str, str]] = {}
+def _read_messages(source: CorpusSource, log: Path) -> tuple[dict[int, tuple[str, str]], int]:
+    """Return name and text of the messages that have a text, by line from 0, and the number of lines."""
+    messages: dict[int, tuple[str, str]] = {}
     number = 0
-    for number, line in intake.lines(log):
-        if "\0" in line:  # here and not when the turn is made, so that the thread goes on without this message
-            intake.reject(log, number, "turn", "the text holds a NUL character, as binary data does", text=line)
+    for number, line in source.lines(log):
+        if "\0" in line:  # rejected here and not as a turn, so that the thread continues without this message
+            source.reject(log, number, "turn", "the text holds a NUL character, as binary data does", text=line)
         elif match := _MESSAGE.fullmatch(line):
-            said[number - 1] = match[1] or match[2], match[3]
-    names = {name.casefold() for name, _ in said.values()}
+            messages[number - 1] = match[1] or match[2], match[3]
+    names = {name.casefold() for name, _ in messages.values()}
 
-    def unaddressed(text: str) -> str:
-        match = _ADDRESS.match(text)
+    def strip_addressee(text: str) -> str:
+        match = _ADDRESSEE.match(text)
         return (text[match.end() :] if match and match[1].casefold() in names else text).strip()
 
-    worded = ((line, (name, unaddressed(text))) for line, (name, text) in said.items())
-    return {line: message for line, message in worded if message[1]}, number
+    stripped = ((line, (name, strip_addressee(text))) for line, (name, text) in messages.items())
+    return {line: message for line, message in stripped if message[1]}, number
 
 
-def _links(intake: Intake, path: Path, linked: Iterable[tuple[int, str]], lines: int) -> list[tuple[int, int]]:
+def _parse_links(
+    source: CorpusSource, path: Path, link_lines: Iterable[tuple[int, str]], length: int
+) -> list[tuple[int, int]]:
     links = []
-    for number, line in linked:
-        with intake.record(path, number):
+    for number, line in link_lines:
+        with source.guard(path, number):
             earlier, later, _ = line.split()
             link = int(earlier), int(later)
-            if not all(0 <= end < lines for end in link):
-                raise ValueError(f"the log has {lines} lines, there is none to link from {link[0]} to {link[1]}")
+            if not all(0 <= end < length for end in link):
+                raise ValueError(f"the log has {length} lines, cannot link {link[0]} to {link[1]}")
             links.append(link)
     return links
 
 
-def _connected(links: list[tuple[int, int]], lines: int) -> Iterator[list[int]]:
-    """The lines of each thread; lines without a link, which nobody annotated, are in none."""
+def _connected_lines(links: list[tuple[int, int]], length: int) -> Iterator[list[int]]:
+    """Yield the lines of each thread; lines without a link were not annotated and are in none."""
     if not links:
         return
     earlier, later = np.array(links).T
-    graph = coo_array((np.ones(len(links)), (earlier, later)), shape=(lines, lines))
+    graph = coo_array((np.ones(len(links)), (earlier, later)), shape=(length, length))
     threads: dict[int, list[int]] = defaultdict(list)
     labels = connected_components(graph, directed=False)[1]
     for line in np.unique([earlier, later]).tolist():
@@ -97,23 +100,17 @@ def _connected(links: list[tuple[int, int]], lines: int) -> Iterator[list[int]]:
     yield from threads.values()
 
 
-def _turns(messages: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
-    spoken = groupby(messages, key=lambda message: message[0])
-    return [(name, " ".join(text for _, text in group)) for name, group in spoken]
-
-
-def _thread(intake: Intake, log: Path, first: int, turns: list[tuple[str, str]]) -> Iterator[Dialogue]:
-    spoken = len(turns)
+def _build_thread(source: CorpusSource, log: Path, first: int, turns: list[tuple[str, str]]) -> Iterator[Dialogue]:
+    count = len(turns)
     while turns and len(turns[-1][1].split()) <= 3:
         turns.pop()
-    if len(turns) < TURNS:
-        # most threads are a line of the channel's own, which nobody said
-        intake.left_out["threads of fewer than three turns"] += spoken > 0
+    if len(turns) < MIN_TURNS:
+        source.skipped["threads of fewer than three turns"] += count > 0  # most threads are a single notice
         return
-    intake.left_out["turns of three words or fewer at a thread's end"] += spoken - len(turns)
-    with intake.dialogue(log, first + 1, split_of(log.parent.name)) as draft:
-        draft.id = f"{log.parent.name}/{log.name.removesuffix('.ascii.txt')}/{first}"
+    source.skipped["turns of three words or fewer at a thread's end"] += count - len(turns)
+    with source.dialogue(log, first + 1, split_of(log.parent.name)) as builder:
+        builder.id = f"{log.parent.name}/{log.name.removesuffix('.ascii.txt')}/{first}"
         for name, text in turns[:-1]:
-            draft.say(draft.peer(name), text)
-        draft.say(SYSTEM, turns[-1][1])
-    yield from draft.done()
+            builder.add_turn(builder.peer(name), text)
+        builder.add_turn(SYSTEM, turns[-1][1])
+    yield from builder.result()

@@ -1,37 +1,35 @@
-"""MASSIVE: `LOCALE.jsonl`, a labelled utterance a line, its slots marked as in 'wake me up at [time : five am]'."""
+"""MASSIVE: `LOCALE.jsonl`, a labelled utterance per line, its slots marked as in 'wake me up at [time : five am]'."""
 
 import re
 from collections.abc import Iterator
 
 from turnwise.core.dialogue import USER, Dialogue
-from turnwise.corpus.intake import CorpusError, Intake
-from turnwise.corpus.readers.labels import required, split_of
-from turnwise.corpus.readers.slot_marks import marked_pieces, slot_spans
+from turnwise.corpus.readers.annotations import parse_inline_slots, require_text, slot_spans, split_of
+from turnwise.corpus.source import CorpusError, CorpusSource
 
-_EVERY = "all"
+_ALL_LOCALES = "all"
 
 
-def read(intake: Intake, *, locale: str = "en-US") -> Iterator[Dialogue]:
-    """Reads one locale or all; each utterance is a dialogue of one turn.
+def read(source: CorpusSource, *, locale: str = "en-US") -> Iterator[Dialogue]:
+    """Read one locale or all; each utterance is a dialogue of one turn.
 
     Args:
-        intake: where to read.
+        source: the files to read.
         locale: the locale to read, such as 'de-DE', or 'all'.
     """
-    if locale != _EVERY and not re.fullmatch("[a-z]{2}-[A-Z]{2}", locale):
-        raise CorpusError(f"locale={locale!r}: choose one such as 'de-DE', or {_EVERY!r}")
-    for path in intake.files("[a-z][a-z]-[A-Z][A-Z].jsonl" if locale == _EVERY else f"{locale}.jsonl"):
-        for line, record in intake.json_lines(path):
-            with intake.dialogue(path, line) as draft:
-                spoken = required(record, "locale")
-                draft.id = f"{spoken}/{required(record, 'id')}"
-                if locale not in (_EVERY, spoken):
-                    raise ValueError(f"the locale is {spoken!r}, not {locale!r}: say locale={spoken} to read it")
-                partition, intent, text, annotation = (
-                    required(record, key) for key in ("partition", "intent", "utt", "annot_utt")
-                )
-                draft.split = split_of(partition)
-                if draft.split is None:
-                    raise ValueError(f"the partition {partition!r} is none of train, dev, test")
-                draft.say(USER, text, intent, spans=slot_spans(marked_pieces(annotation), text))
-            yield from draft.done()
+    if locale != _ALL_LOCALES and not re.fullmatch("[a-z]{2}-[A-Z]{2}", locale):
+        raise CorpusError(f"locale must be one such as 'de-DE', or {_ALL_LOCALES!r}, got {locale!r}")
+    pattern = "[a-z][a-z]-[A-Z][A-Z].jsonl" if locale == _ALL_LOCALES else f"{locale}.jsonl"
+    for path, line, record in source.records(source.json_lines, pattern):
+        with source.dialogue(path, line) as builder:
+            record_locale = require_text(record, "locale")
+            builder.id = f"{record_locale}/{require_text(record, 'id')}"
+            if locale not in (_ALL_LOCALES, record_locale):
+                raise ValueError(f"the locale is {record_locale!r}: set locale={record_locale} to read it")
+            keys = ("partition", "intent", "utt", "annot_utt")
+            partition, intent, text, annotation = (require_text(record, key) for key in keys)
+            builder.split = split_of(partition)
+            if builder.split is None:
+                raise ValueError(f"the partition must be train, dev or test, got {partition!r}")
+            builder.add_turn(USER, text, intent, spans=slot_spans(parse_inline_slots(annotation), text))
+        yield from builder.result()

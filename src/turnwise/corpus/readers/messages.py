@@ -1,40 +1,43 @@
-"""Chat-completion logs: JSON Lines `{"messages": [{"role", "content"}]}`, content as text or as parts."""
+"""Chat-completion logs: JSON Lines `{"messages": [{"role", "content"}]}`, with content as text or as parts."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.intake import Intake
+from turnwise.corpus.source import CorpusSource
 
 _ROLES = {"user": USER, "assistant": SYSTEM}
-#: Instructions to the model and what tools returned are not said by anybody in the conversation.
-_NOT_SAID = ("system", "developer", "tool", "function")
+#: Instructions to the model and tool results are not utterances.
+_SKIPPED_ROLES = ("system", "developer", "tool", "function")
 
 
-def read(intake: Intake) -> Iterator[Dialogue]:
-    """Reads the files; a conversation's id is its `id` or `conversation_id`, else its file and line.
+def read(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read the files; a conversation's id is its `id` or `conversation_id`, else its file and line.
 
     Images and other parts that are not text are left out, and so are messages that only call a tool.
     """
-    for path in intake.files("*.jsonl", "*.jsonl.gz", "*.json"):
-        for line, record in intake.json_records(path):
-            with intake.dialogue(path, line) as draft:
-                named = (record.get("id"), record.get("conversation_id"))  # 0 is an id, nothing and '' are none
-                identity = next((name for name in named if name not in (None, "")), f"{intake.name(path)}/{line}")
-                draft.id = str(identity)
-                for message in record["messages"]:
-                    role = message["role"]
-                    if role in _NOT_SAID:
-                        intake.left_out[f"{role} messages"] += 1
-                    elif not message.get("content") and (message.get("tool_calls") or message.get("function_call")):
-                        intake.left_out["messages that only call a tool"] += 1
-                    else:
-                        draft.say(_ROLES.get(role, role), _text(intake, message["content"]))
-            yield from draft.done()
+
+    def read_records(path: Path) -> Iterator[tuple[int, Any]]:
+        return source.json_array(path) if ".json" in path.suffixes else source.json_lines(path)
+
+    for path, line, record in source.records(read_records, "*.jsonl", "*.jsonl.gz", "*.json"):
+        with source.dialogue(path, line) as builder:
+            ids = (record.get("id"), record.get("conversation_id"), f"{source.relative_name(path)}/{line}")
+            builder.id = str(next(value for value in ids if value not in (None, "")))  # 0 is a valid id
+            for message in record["messages"]:
+                role = message["role"]
+                if role in _SKIPPED_ROLES:
+                    source.skipped[f"{role} messages"] += 1
+                elif not message.get("content") and (message.get("tool_calls") or message.get("function_call")):
+                    source.skipped["messages that only call a tool"] += 1
+                else:
+                    builder.add_turn(_ROLES.get(role, role), _text(source, message["content"]))
+        yield from builder.result()
 
 
-def _text(intake: Intake, content: Any) -> Any:
-    """The text of a message; whatever is neither text nor parts comes back as it is, to be refused."""
+def _text(source: CorpusSource, content: Any) -> Any:
+    """Return the text of a message; what is neither text nor parts is returned as it is, to be rejected."""
     if not isinstance(content, list):
         return content
     texts = []
@@ -44,5 +47,5 @@ def _text(intake: Intake, content: Any) -> Any:
         elif "text" in part:
             texts.append(part["text"])
         else:
-            intake.left_out[f"{part.get('type', 'unknown')} parts"] += 1
+            source.skipped[f"{part.get('type', 'unknown')} parts"] += 1
     return "\n".join(texts)

@@ -3,17 +3,16 @@
 from collections.abc import Iterator
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.intake import Intake
+from turnwise.corpus.source import CorpusSource
 
 
-def read(intake: Intake) -> Iterator[Dialogue]:
-    """Reads the files."""
-    for path in intake.files("dialogues/*.txt"):
-        for line, record in intake.json_lines(path):
-            with intake.dialogue(path, line) as draft:
-                draft.id = record["id"]
-                if not isinstance(record["turns"], list):  # the letters of a string are no turns
-                    raise TypeError("'turns' is not a list")
-                for position, text in enumerate(record["turns"]):
-                    draft.say((SYSTEM, USER)[position % 2], text)
-            yield from draft.done()
+def read(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read the files."""
+    for path, line, record in source.records(source.json_lines, "dialogues/*.txt"):
+        with source.dialogue(path, line) as builder:
+            builder.id = record["id"]
+            if not isinstance(record["turns"], list):  # not the letters of a string
+                raise TypeError("'turns' is not a list")
+            for position, text in enumerate(record["turns"]):
+                builder.add_turn((SYSTEM, USER)[position % 2], text)
+        yield from builder.result()

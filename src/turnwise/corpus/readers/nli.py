@@ -1,7 +1,8 @@
-"""Natural language inference as dialogues: a pair is two turns, its relation the second one's intent; a triplet is three turns.
+"""Natural language inference as dialogues: a pair is two turns, its relation the intent of the second; a triplet is three.
 
-Reads SNLI's and MNLI's JSON Lines (`sentence1, sentence2, gold_label`), CSV or TSV with `premise, hypothesis, label` (0 entailment,
-1 neutral, 2 contradiction, or the words), SimCSE's triplets (`sent0, sent1, hard_neg`) and the sample world's `pairs/`.
+Reads SNLI's and MNLI's JSON Lines (`sentence1, sentence2, gold_label`), CSV or TSV with `premise, hypothesis, label` (0
+entailment, 1 neutral, 2 contradiction, or the words), SimCSE's triplets (`sent0, sent1, hard_neg`) and the `pairs/` of the
+synthetic sample.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.dialogue import Dialogue, peer
-from turnwise.corpus.intake import CorpusError, Intake
-from turnwise.corpus.readers.labels import split_of
+from turnwise.corpus.readers.annotations import split_of
+from turnwise.corpus.source import CSV_DELIMITERS, CorpusError, CorpusSource
 
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _RELATIONS = {"0": "entailment", "1": "neutral", "2": "contradiction"}
 _FIELDS = (
     ("sentence1", "sentence2", "gold_label"),
@@ -21,69 +21,70 @@ _FIELDS = (
     ("first", "second", "relation"),
 )
 
+#: Line, premise, hypothesis, relation.
 _Pair = tuple[int, str, str, str]
 
 
-def read(intake: Intake, *, form: str = "pairs") -> Iterator[Dialogue]:
-    """Reads the files; pairs without a gold label ('-') are left out.
+def read(source: CorpusSource, *, form: str = "pairs") -> Iterator[Dialogue]:
+    """Read the files; pairs without a gold label ('-') are left out.
 
     Args:
-        intake: where to read.
-        form: 'pairs'; or 'triplets' of premise, entailment and contradiction, made of neighbouring pairs with one premise.
+        source: the files to read.
+        form: 'pairs'; or 'triplets' of premise, entailment and contradiction, made of adjacent pairs with one premise.
     """
     if form not in ("pairs", "triplets"):
-        raise CorpusError(f"form={form!r}: choose 'pairs' or 'triplets'")
-    for path in intake.files("*.jsonl", "*.tsv", "*.csv", "*.jsonl.gz"):
+        raise CorpusError(f"form must be 'pairs' or 'triplets', got {form!r}")
+    for path in source.files("*.jsonl", "*.tsv", "*.csv", "*.jsonl.gz"):
         pairs: list[_Pair] = []
-        for line, record in _records(intake, path):
-            with intake.record(path, line):
+        is_table = path.suffix in CSV_DELIMITERS
+        records: Iterator[tuple[int, Mapping[str, Any]]] = (
+            source.csv_rows(path) if is_table else source.json_lines(path)
+        )
+        for line, record in records:
+            with source.guard(path, line):
                 if "sent0" in record:
-                    if form == "triplets":
-                        texts = [record[name] for name in ("sent0", "sent1", "hard_neg")]
-                        yield from _dialogue(intake, path, line, texts, None)
-                    else:
-                        yield from _dialogue(intake, path, line, [record["sent0"], record["sent1"]], "entailment")
+                    keys = ("sent0", "sent1", "hard_neg") if form == "triplets" else ("sent0", "sent1")
+                    relation = None if form == "triplets" else "entailment"
+                    yield from _dialogue(source, path, line, [record[key] for key in keys], relation)
                     continue
-                pair = _pair(line, record)
+                pair = _parse_pair(line, record)
                 if pair is None:
-                    intake.left_out["pairs without a gold label"] += 1
+                    source.skipped["pairs without a gold label"] += 1
                 elif form == "pairs":
-                    yield from _dialogue(intake, path, line, list(pair[1:3]), pair[3])
+                    yield from _dialogue(source, path, line, list(pair[1:3]), pair[3])
                 elif pairs and pairs[0][1] != pair[1]:
-                    yield from _triplets(intake, path, pairs)
+                    yield from _triplets(source, path, pairs)
                     pairs = [pair]
                 else:
                     pairs.append(pair)
-        yield from _triplets(intake, path, pairs)
+        yield from _triplets(source, path, pairs)
 
 
-def _records(intake: Intake, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    return intake.table(path, _DELIMITERS[path.suffix]) if path.suffix in _DELIMITERS else intake.json_lines(path)
-
-
-def _pair(line: int, record: Mapping[str, Any]) -> _Pair | None:
-    for first, second, label in _FIELDS:
-        if first in record:
+def _parse_pair(line: int, record: Mapping[str, Any]) -> _Pair | None:
+    for premise, hypothesis, label in _FIELDS:
+        if premise in record:
             relation = _RELATIONS.get(str(record[label]), str(record[label]))
-            return (line, record[first], record[second], relation) if relation in _RELATIONS.values() else None
+            return (line, record[premise], record[hypothesis], relation) if relation in _RELATIONS.values() else None
     raise KeyError("premise")
 
 
-def _triplets(intake: Intake, path: Path, pairs: list[_Pair]) -> Iterator[Dialogue]:
-    """As many triplets as a premise has both an entailment and a contradiction for."""
+def _triplets(source: CorpusSource, path: Path, pairs: list[_Pair]) -> Iterator[Dialogue]:
+    """Yield as many triplets as the premise has entailments and contradictions for."""
     by_relation = {
         relation: list(group)
         for relation, group in groupby(sorted(pairs, key=lambda pair: (pair[3], pair[0])), key=lambda pair: pair[3])
     }
-    both = list(zip(by_relation.get("entailment", ()), by_relation.get("contradiction", ()), strict=False))
-    intake.left_out["pairs without a counterpart"] += len(pairs) - 2 * len(both)
-    for entailed, contradicted in both:
-        yield from _dialogue(intake, path, entailed[0], [entailed[1], entailed[2], contradicted[2]], None)
+    matched = list(zip(by_relation.get("entailment", ()), by_relation.get("contradiction", ()), strict=False))
+    source.skipped["pairs without a counterpart"] += len(pairs) - 2 * len(matched)
+    for (line, premise, entailment, _), (_, _, contradiction, _) in matched:
+        yield from _dialogue(source, path, line, [premise, entailment, contradiction], None)
 
 
-def _dialogue(intake: Intake, path: Path, line: int, texts: list[str], relation: str | None) -> Iterator[Dialogue]:
-    with intake.dialogue(path, line, split_of(path.stem)) as draft:
-        draft.id = f"{intake.name(path)}/{line}"
+def _dialogue(
+    source: CorpusSource, path: Path, line: int, texts: list[str], relation: str | None
+) -> Iterator[Dialogue]:
+    with source.dialogue(path, line, split_of(path.stem)) as builder:
+        builder.id = f"{source.relative_name(path)}/{line}"
         for number, text in enumerate(texts, 1):
-            draft.say(peer(number), text, relation if number == len(texts) else None)
-    yield from draft.done()
+            builder.add_turn(peer(number), text, relation if number == len(texts) else None)
+    yield from builder.result()

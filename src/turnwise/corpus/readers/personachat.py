@@ -1,51 +1,51 @@
-"""PersonaChat in its release's text layout: lines `N said<TAB>answered<TAB><TAB>candidates`; 1 starts a dialogue."""
+"""PersonaChat in its release's text layout: lines `N utterance<TAB>reply<TAB><TAB>candidates`; 1 starts a dialogue."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from turnwise.core.dialogue import Dialogue, peer
-from turnwise.corpus.intake import Intake
-from turnwise.corpus.readers.labels import split_of
+from turnwise.corpus.readers.annotations import split_of
+from turnwise.corpus.source import CorpusSource
 
 _LINE = re.compile(r"(\d+) (.*)", re.DOTALL)
 _PERSONA = ("your persona:", "partner's persona:")
 
 
-def read(intake: Intake, *, variant: str = "none_original") -> Iterator[Dialogue]:
-    """Reads `{train,valid,test}_VARIANT.txt`.
+def read(source: CorpusSource, *, variant: str = "none_original") -> Iterator[Dialogue]:
+    """Read `{train,valid,test}_VARIANT.txt`.
 
     Args:
-        intake: where to read.
-        variant: which of the release's files; they hold the same dialogues beside different personas, which are no turns.
+        source: the files to read.
+        variant: which of the release's files; they contain the same dialogues with different personas, which are not turns.
     """
-    for path in intake.files(f"*_{variant}.txt"):
-        count = 0
-        block: list[tuple[int, str]] = []
-        for number, line in intake.lines(path):
-            match = _LINE.fullmatch(line)
-            if not match:
-                if line.strip():
-                    intake.reject(path, number, "turn", "expected a number, a space and a text", text=line)
-                continue
-            if match[1] == "1" and block:
-                yield from _dialogue(intake, path, f"{path.stem}/{count}", block)
-                count, block = count + 1, []
-            block.append((number, match[2]))
-        if block:
-            yield from _dialogue(intake, path, f"{path.stem}/{count}", block)
+    for path in source.files(f"*_{variant}.txt"):
+        for number, block in enumerate(_read_blocks(source, path)):
+            with source.dialogue(path, block[0][0], split_of(path.stem)) as builder:
+                builder.id = f"{path.stem}/{number}"
+                for line, text in block:
+                    if text.startswith(_PERSONA):
+                        source.skipped["persona lines"] += 1
+                        continue
+                    utterance, _, rest = text.partition("\t")
+                    reply, _, _candidates = rest.partition("\t")
+                    if utterance != "__SILENCE__":  # the other speaker begins
+                        builder.add_turn(peer(1), utterance, line=line)
+                    builder.add_turn(peer(2), reply, line=line)
+            yield from builder.result()
 
 
-def _dialogue(intake: Intake, path: Path, identity: str, block: list[tuple[int, str]]) -> Iterator[Dialogue]:
-    with intake.dialogue(path, block[0][0], split_of(path.stem)) as draft:
-        draft.id = identity
-        for number, text in block:
-            if text.startswith(_PERSONA):
-                intake.left_out["persona lines"] += 1
-                continue
-            said, _, rest = text.partition("\t")
-            answered, _, _candidates = rest.partition("\t")
-            if said != "__SILENCE__":  # whoever answers speaks first
-                draft.say(peer(1), said, line=number)
-            draft.say(peer(2), answered, line=number)
-    yield from draft.done()
+def _read_blocks(source: CorpusSource, path: Path) -> Iterator[list[tuple[int, str]]]:
+    block: list[tuple[int, str]] = []
+    for number, line in source.lines(path):
+        match = _LINE.fullmatch(line)
+        if not match:
+            if line.strip():
+                source.reject(path, number, "turn", "expected a number, a space and a text", text=line)
+            continue
+        if match[1] == "1" and block:
+            yield block
+            block = []
+        block.append((number, match[2]))
+    if block:
+        yield block

@@ -6,48 +6,48 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.intake import Intake
+from turnwise.corpus.source import CSV_DELIMITERS, CorpusSource
 
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz", "*.csv", "*.tsv")
 
 
-def read(intake: Intake, *, question: str = "question", answer: str = "answer") -> Iterator[Dialogue]:
-    """Reads the files.
+def read(source: CorpusSource, *, question: str = "question", answer: str = "answer") -> Iterator[Dialogue]:
+    """Read the files.
 
     Args:
-        intake: where to read.
+        source: the files to read.
         question: the field of the question.
         answer: the field of the answer.
     """
-    for path in intake.files("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz", "*.csv", "*.tsv"):
-        for line, record in _records(intake, path):
-            with intake.dialogue(path, line) as draft:
-                draft.id = f"{intake.name(path)}/{line}"
-                draft.say(USER, record[question])
-                draft.say(SYSTEM, record[answer])
-            yield from draft.done()
+    for path in source.files(*_PATTERNS):
+        for line, record in _read_records(source, path):
+            with source.dialogue(path, line) as builder:
+                builder.id = f"{source.relative_name(path)}/{line}"
+                builder.add_turn(USER, record[question])
+                builder.add_turn(SYSTEM, record[answer])
+            yield from builder.result()
 
 
-def _records(intake: Intake, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    if path.suffix in _DELIMITERS:
-        yield from intake.table(path, _DELIMITERS[path.suffix])
+def _read_records(source: CorpusSource, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    if path.suffix in CSV_DELIMITERS:
+        yield from source.csv_rows(path)
         return
-    for number, line in intake.lines(path):
+    for number, line in source.lines(path):
         if not line.strip():
             continue
         try:
-            record = _record(intake, line)
+            record = _parse_record(source, line)
         except ValueError as error:
-            intake.reject(path, number, "dialogue", str(error), text=line)
+            source.reject(path, number, "dialogue", str(error), text=line)
         else:
             yield number, record
 
 
-def _record(intake: Intake, line: str) -> Any:
+def _parse_record(source: CorpusSource, line: str) -> Any:
     try:
-        return intake.json(line)
+        return source.parse_json(line)
     except ValueError as error:
-        # AmazonQA writes Python's dict literals, which JSON is not; a literal is data and runs nothing
+        # AmazonQA has Python dict literals instead of JSON; evaluating a literal runs no code
         try:
             return ast.literal_eval(line.strip())
         except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -1,23 +1,22 @@
 """Reddit (and anything like it) as context and response: JSON Lines `{context, response, "context/0", "context/1", …}`.
 
-`context` is what the response answers; `context/0` came before it, `context/1` before that.
+`context` is what the response replies to; `context/0` precedes it, `context/1` precedes that.
 """
 
 from collections.abc import Iterator
 
 from turnwise.core.dialogue import Dialogue, peer
-from turnwise.corpus.intake import Intake
+from turnwise.corpus.source import CorpusSource
 
 
-def read(intake: Intake) -> Iterator[Dialogue]:
-    """Reads the files. Authors of earlier contexts are not in the source: two people are taken to alternate."""
-    for path in intake.files("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz"):
-        for line, record in intake.json_lines(path):
-            with intake.dialogue(path, line) as draft:
-                # a thread has many responses: its id alone would not be unique
-                draft.id = f"{intake.name(path)}/{line}"
-                count = sum(key.startswith("context/") for key in record)
-                earlier = [record[f"context/{number}"] for number in reversed(range(count))]
-                for position, text in enumerate([*earlier, record["context"], record["response"]]):
-                    draft.say(peer(1 + position % 2), text)
-            yield from draft.done()
+def read(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read the files; the source does not name the authors, so two speakers are assumed to alternate."""
+    for path, line, record in source.records(source.json_lines, "*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz"):
+        with source.dialogue(path, line) as builder:
+            # a thread has many responses: its id alone would not be unique
+            builder.id = f"{source.relative_name(path)}/{line}"
+            count = sum(key.startswith("context/") for key in record)
+            earlier = [record[f"context/{number}"] for number in reversed(range(count))]
+            for position, text in enumerate([*earlier, record["context"], record["response"]]):
+                builder.add_turn(peer(1 + position % 2), text)
+        yield from builder.result()

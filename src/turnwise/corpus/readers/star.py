@@ -3,25 +3,25 @@
 from collections.abc import Iterator
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.intake import Intake
+from turnwise.corpus.source import CorpusSource
 
 _UTTERANCES = {("User", "utter"): USER, ("Wizard", "pick_suggestion"): SYSTEM, ("Wizard", "utter"): SYSTEM}
 
 
-def read(intake: Intake) -> Iterator[Dialogue]:
-    """Reads the files; what the wizard picks carries its action label as act. Queries and instructions are no utterances."""
-    for path in intake.files("dialogues/*.json"):
-        text = intake.text(path)
+def read(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read the files; a turn that the wizard picks has its action label as act. Other events are not utterances."""
+    for path in source.files("dialogues/*.json"):
+        text = source.read_text(path)
         if text is None:
             continue
-        with intake.dialogue(path, None) as draft:
-            record = intake.json(text)
-            draft.id = str(record["DialogueID"])
+        with source.dialogue(path, None) as builder:
+            record = source.parse_json(text)
+            builder.id = str(record["DialogueID"])
             for event in record["Events"]:
                 speaker = _UTTERANCES.get((event["Agent"], event["Action"]))
                 if speaker is None:
-                    intake.left_out["events that are no utterances"] += 1
+                    source.skipped["events that are no utterances"] += 1
                     continue
                 label = event.get("ActionLabel")
-                draft.say(speaker, event["Text"], acts=[label] if label else ())
-        yield from draft.done()
+                builder.add_turn(speaker, event["Text"], acts=[label] if label else ())
+        yield from builder.result()

@@ -1,31 +1,117 @@
-"""Taskmaster-1, -2 and -4, and the full release of -3: `[{conversation_id, utterances: [{speaker, text, segments}]}]`."""
+"""Google's crowd-sourced dialogues: Taskmaster-1 to -4, and CCPE-M, whose layout is nearly the same.
 
+Released files are `[{conversation_id, utterances: [{speaker, text, segments}]}]`. Of Taskmaster-3 there are also training
+rows and reward files. A row (`splits/*/*.tsv`) is one moment of a conversation: `newest event <C> earlier events`, the next
+event, and the conversation's id. Events are `<U>` user, `<A>` assistant, and API calls and responses under other tags. A
+reward record (`reward/*.json`) has a conversation so far as a JSON string.
+"""
+
+import csv
+import io
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.intake import Intake
-from turnwise.corpus.readers.labels import Span
+from turnwise.corpus.readers.annotations import split_of
+from turnwise.corpus.source import CorpusSource, allow_long_csv_cells
 
 _SPEAKERS = {"user": USER, "assistant": SYSTEM}
+_CCPE_SPEAKERS = {"USER": USER, "ASSISTANT": SYSTEM}
+_REWARD_SPEAKERS = {"user": USER, "agent": SYSTEM}
+_EVENT = re.compile(r"<(U|A|PN|PR|PAN|PAV|PRAN|PRAV|S)>")
+_EVENT_SPEAKERS = {"U": USER, "A": SYSTEM}
 
 
-def read(intake: Intake) -> Iterator[Dialogue]:
-    """Reads the data files, not samples, ontologies or rewards; segments become slots under their annotation's name."""
-    for path in intake.files("data/*.json", "self-dialogs.json", "woz-dialogs.json"):
-        for line, record in intake.json_array(path):
-            with intake.dialogue(path, line) as draft:
-                draft.id = record["conversation_id"]
-                for utterance in record["utterances"]:
-                    speaker = utterance["speaker"].lower()
-                    spans: list[Span] = [
-                        (annotation["name"], _offset(segment["start_index"]), _offset(segment["end_index"]))
-                        for segment in utterance.get("segments", ())
-                        for annotation in segment["annotations"]
-                    ]
-                    draft.say(_SPEAKERS.get(speaker, speaker), utterance["text"], spans=spans)
-            yield from draft.done()
+def read(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read the data files, not samples, ontologies or rewards; segments become slots named after their annotation."""
+    for path, line, record in source.records(source.json_array, "data/*.json", "self-dialogs.json", "woz-dialogs.json"):
+        with source.dialogue(path, line) as builder:
+            builder.id = record["conversation_id"]
+            for utterance in record["utterances"]:
+                speaker = utterance["speaker"].lower()
+                spans = [
+                    (annotation["name"], _offset(segment["start_index"]), _offset(segment["end_index"]))
+                    for segment in utterance.get("segments", ())
+                    for annotation in segment["annotations"]
+                ]
+                builder.add_turn(_SPEAKERS.get(speaker, speaker), utterance["text"], spans=spans)
+        yield from builder.result()
 
 
 def _offset(value: int | str) -> int:
-    """Releases write offsets as numbers or as strings of digits."""
-    return int(value) if isinstance(value, str) else value
+    return int(value) if isinstance(value, str) else value  # some releases write digits as strings
+
+
+def read_ccpe_m(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read `data.json`; annotated segments become slots named after their entity type."""
+    for path, line, record in source.records(source.json_array, "data.json"):
+        with source.dialogue(path, line) as builder:
+            builder.id = record["conversationId"]
+            for utterance in record["utterances"]:
+                spans = [
+                    (annotation["entityType"], segment["startIndex"], segment["endIndex"])
+                    for segment in utterance.get("segments", ())
+                    for annotation in segment["annotations"]
+                ]
+                speaker = _CCPE_SPEAKERS.get(utterance["speaker"], utterance["speaker"])
+                builder.add_turn(speaker, utterance["text"], spans=spans)
+        yield from builder.result()
+
+
+def read_taskmaster3_partial(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read Taskmaster-3's training rows and reward files, where the full release (reader `taskmaster`) is not at hand.
+
+    Of several moments of a conversation the longest is kept; the turns of the others are counted as left out. So are next
+    events that are API calls, and a model's generations in the reward files.
+    """
+    for path in source.files("splits/*.tsv", "splits/**/*.tsv", "reward/*.json"):
+        yield from _read_rewards(source, path) if path.suffix == ".json" else _read_rows(source, path)
+
+
+def _read_rows(source: CorpusSource, path: Path) -> Iterator[Dialogue]:
+    longest: dict[str, tuple[int, list[tuple[str, str]]]] = {}
+    allow_long_csv_cells()
+    for number, line in source.lines(path):
+        cells = next(csv.reader(io.StringIO(line), delimiter="\t"), [])
+        if len(cells) != 3:
+            reason = f"expected context, target and id; got {len(cells)} cells"
+            source.reject(path, number, "dialogue", reason, text=line)
+            continue
+        context, target, dialogue_id = cells
+        newest, _, earlier = context.partition("<C>")
+        utterances = [*_parse_events(earlier), *_parse_events(newest)]
+        source.counts.utterances += len(utterances) + 1
+        if target.startswith("[A]"):
+            utterances.append((SYSTEM, target.removeprefix("[A]")))
+        else:
+            source.skipped["API calls as targets"] += 1
+        _, previous = longest.get(dialogue_id, (0, []))
+        source.skipped["turns of a shorter moment of the same conversation"] += min(len(utterances), len(previous))
+        if len(utterances) > len(previous) or dialogue_id not in longest:
+            longest[dialogue_id] = number, utterances
+    for dialogue_id, (number, utterances) in longest.items():
+        with source.dialogue(path, number, split_of(path.parent.name)) as builder:
+            builder.id = dialogue_id
+            source.counts.utterances -= len(utterances)  # counted above, and again by `add_turn`
+            for speaker, text in utterances:
+                builder.add_turn(speaker, text)
+        yield from builder.result()
+
+
+def _parse_events(events: str) -> Iterator[tuple[str, str]]:
+    pieces = _EVENT.split(events)
+    for tag, text in zip(pieces[1::2], pieces[2::2], strict=True):
+        if tag in _EVENT_SPEAKERS:
+            yield _EVENT_SPEAKERS[tag], text
+
+
+def _read_rewards(source: CorpusSource, path: Path) -> Iterator[Dialogue]:
+    for line, record in source.json_array(path):
+        with source.dialogue(path, line) as builder:
+            builder.id = record["conversation_id"]
+            for message in source.parse_json(record["context"]):
+                if "text" in message:
+                    builder.add_turn(_REWARD_SPEAKERS.get(message["role"], message["role"]), message["text"])
+            source.skipped["generations of a model"] += "generation" in record
+        yield from builder.result()

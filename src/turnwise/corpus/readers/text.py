@@ -1,52 +1,39 @@
-"""Plain text: `Speaker: what they said` a line, a blank line between dialogues."""
+"""Plain text: `Speaker: text` lines, a blank line between dialogues."""
 
 import re
 from collections.abc import Iterator, Mapping
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.intake import Intake
-from turnwise.corpus.readers.roles import Roles
+from turnwise.corpus.readers.message_logs import SpeakerMapper
+from turnwise.corpus.source import CorpusSource
 
-#: A name of up to 40 characters, a colon, and a space or nothing: '10:30' and 'http://' start no turn.
+#: A name of up to 40 characters, a colon, and a space or nothing: '10:30' and 'http://' do not start a turn.
 _TURN = re.compile(r"([^:\t]{1,40}?)\s*:(?:\s+(.*))?")
 
 
-def read(intake: Intake, *, speakers: Mapping[str, str] | None = None) -> Iterator[Dialogue]:
-    """Reads the files; a line that names no speaker goes on with the turn before it.
+def read(source: CorpusSource, *, speakers: Mapping[str, str] | None = None) -> Iterator[Dialogue]:
+    """Read the files; a line without a speaker continues the turn before it.
 
     Args:
-        intake: where to read.
-        speakers: names and who they are: 'bob=system,*=user'; role words are known, others are numbered.
+        source: the files to read.
+        speakers: names and their roles: 'bob=system,*=user'; role words are known, others are numbered.
     """
-    roles = Roles(intake, speakers or {})
-    for path in intake.files("*.txt"):
-        for number, block in _blocks(intake.lines(path)):
-            with intake.dialogue(path, number) as draft:
-                draft.id = f"{intake.name(path)}/{number}"
-                said: list[tuple[int, str, list[str]]] = []
-                for line, text in block:
-                    match = _TURN.fullmatch(text.strip())
-                    if match:
-                        said.append((line, match[1], [match[2] or ""]))
-                    elif said:
-                        said[-1][2].append(text.strip())
-                        intake.left_out["line ends inside a turn (the lines are kept)"] += 1
-                    else:
-                        intake.read.utterances += 1
-                        reason = "the dialogue's first line names no speaker; 'Speaker: text' is expected"
-                        intake.reject(path, line, "turn", reason, text=text)
-                for line, name, texts in said:
-                    draft.say(roles.speaker(draft, name), "\n".join(texts), line=line)
-            yield from draft.done()
-
-
-def _blocks(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[tuple[int, str]]]]:
-    block: list[tuple[int, str]] = []
-    for number, line in lines:
-        if line.strip():
-            block.append((number, line))
-        elif block:
-            yield block[0][0], block
-            block = []
-    if block:
-        yield block[0][0], block
+    mapper = SpeakerMapper(source, speakers or {})
+    for path, number, block in source.records(source.blocks, "*.txt"):
+        with source.dialogue(path, number) as builder:
+            builder.id = f"{source.relative_name(path)}/{number}"
+            turns: list[tuple[int, str, list[str]]] = []
+            for line, text in block:
+                match = _TURN.fullmatch(text.strip())
+                if match:
+                    turns.append((line, match[1], [match[2] or ""]))
+                elif turns:
+                    turns[-1][2].append(text.strip())
+                    source.skipped["line ends inside a turn (the lines are kept)"] += 1
+                else:
+                    source.counts.utterances += 1
+                    reason = "the dialogue's first line has no speaker; 'Speaker: text' is expected"
+                    source.reject(path, line, "turn", reason, text=text)
+            for line, name, texts in turns:
+                builder.add_turn(mapper.speaker(builder, name), "\n".join(texts), line=line)
+        yield from builder.result()

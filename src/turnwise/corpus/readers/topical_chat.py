@@ -3,16 +3,15 @@
 from collections.abc import Iterator
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.intake import Intake
-from turnwise.corpus.readers.labels import split_of
+from turnwise.corpus.readers.annotations import split_of
+from turnwise.corpus.source import CorpusSource
 
 
-def read(intake: Intake) -> Iterator[Dialogue]:
-    """Reads the files; the two agents are equals."""
-    for path in intake.files("conversations/*.json"):
-        for line, key, record in intake.json_object(path):
-            with intake.dialogue(path, line, split_of(path.stem)) as draft:
-                draft.id = key
-                for message in record["content"]:
-                    draft.say(draft.peer(message["agent"]), message["message"])
-            yield from draft.done()
+def read(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read the files; the two agents have no roles."""
+    for path, line, (key, record) in source.records(source.json_object, "conversations/*.json"):
+        with source.dialogue(path, line, split_of(path.stem)) as builder:
+            builder.id = key
+            for message in record["content"]:
+                builder.add_turn(builder.peer(message["agent"]), message["message"])
+        yield from builder.result()

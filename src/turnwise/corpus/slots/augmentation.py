@@ -13,13 +13,12 @@ from typing import Any
 
 from turnwise.core.dialogue import USER, Dialogue, Turn, same_text
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.derived import derived_manifest
-from turnwise.corpus.fingerprints import Fingerprints, fingerprint
-from turnwise.corpus.intake import CorpusError
+from turnwise.corpus.fingerprints import FingerprintSet, text_fingerprint
 from turnwise.corpus.slots.entity_book import EntityBook, need_slots
 from turnwise.corpus.slots.template import Template
 from turnwise.corpus.slots.templates import TemplateTable, TemplateUse, turns_of, view_for_templates
-from turnwise.corpus.store import Store, StoreWriter
+from turnwise.corpus.source import CorpusError
+from turnwise.corpus.store import Store, StoreWriter, derived_manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ def _augmented(
         raise CorpusError(
             f"an augmentation needs a value a slot and a combination a template at least: top {top}, most {most}"
         )
-    given = Fingerprints()
+    given = FingerprintSet()
     for dialogue, turn in turns_of(corpus, speaker):
         number, times = table.add(turn, dialogue.source)
         if _is_new(turn, given):
@@ -107,7 +106,7 @@ def _filled(
     choices: Sequence[Sequence[str]],
     most: int,
     seed: int,
-    given: Fingerprints,
+    given: FingerprintSet,
 ) -> Iterator[Dialogue]:
     # a generator a template: what is drawn for one does not hang on how many values the others have
     generator = random.Random(f"{seed}/{use.number}")
@@ -142,9 +141,9 @@ def chosen(combination: int, choices: Sequence[Sequence[str]]) -> list[str]:
     return values[::-1]
 
 
-def _is_new(turn: Turn, given: Fingerprints) -> bool:
+def _is_new(turn: Turn, given: FingerprintSet) -> bool:
     """Whether no turn of this text and intent was given out; notes it."""
-    return given.add(fingerprint(f"{turn.intent!r}\0{same_text(turn.text)}"))
+    return given.add(text_fingerprint(f"{turn.intent!r}\0{same_text(turn.text)}"))
 
 
 def write_augmented(
@@ -186,10 +185,10 @@ def write_augmented(
         for dialogue in _augmented(corpus, table, book, top, most, seed, speaker):
             writer.write(dialogue)
             originals += "-original-" in dialogue.id
-            if writer.kept.dialogues % 1000 == 0:
-                progress("writing utterances", writer.kept.dialogues)
+            if writer.counts.dialogues % 1000 == 0:
+                progress("writing utterances", writer.counts.dialogues)
         statistics = AugmentationStatistics(
-            len(book.counts), book.values, len(table), table.utterances, originals, writer.kept.utterances
+            len(book.counts), book.values, len(table), table.utterances, originals, writer.counts.utterances
         )
         options = {"top": top, "most": most, "seed": seed, "splits": corpus.splits, "speaker": speaker}
         read = {"dialogues": len(corpus), "utterances": table.utterances}

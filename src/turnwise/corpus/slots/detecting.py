@@ -9,10 +9,9 @@ from typing import Any
 
 from turnwise.core.dialogue import USER, Dialogue, Turn
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.derived import derived_manifest
-from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.slots.detector import Detector
-from turnwise.corpus.store import Store, StoreWriter
+from turnwise.corpus.source import CorpusError
+from turnwise.corpus.store import Store, StoreWriter, derived_manifest
 
 #: Dialogues that are held at once, so that a detector can read many texts together.
 _TOGETHER = 512
@@ -106,13 +105,13 @@ def detect_store(
         for dialogue in detect_slots(opened, detector, speaker=speaker, replace_slots=replace_slots):
             writer.write(dialogue)
             _count(counts, dialogue.turns, speaker)
-            if writer.kept.dialogues % _TOGETHER == 0:
-                progress("detecting slots", writer.kept.dialogues, len(opened))
+            if writer.counts.dialogues % _TOGETHER == 0:
+                progress("detecting slots", writer.counts.dialogues, len(opened))
         detection = Detection(counts["utterances"], counts["with_slots"], counts["slots"])
         if not detection.utterances:
             raise CorpusError(f"{store}: no turn is spoken by {speaker}: name another --speaker")
         options = {"speaker": speaker, "replace": replace_slots}
-        read = {"dialogues": writer.kept.dialogues, "utterances": writer.kept.utterances}
+        read = {"dialogues": writer.counts.dialogues, "utterances": writer.counts.utterances}
         manifest = derived_manifest(opened, "detect", options, read, detection.as_dict())
         writer.commit(manifest | {"detector": detector.to_json()})
     return Store(out), detection

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from turnwise.core.dialogue import Dialogue, same_text
-from turnwise.corpus.intake import CorpusError
 from turnwise.corpus.slots.template import slots_in_place
 from turnwise.corpus.slots.templates import turns_of
+from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Corpus
 
 #: Forms of values that are counted in memory before they go to disk.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnwise.core.dialogue import Dialogue, Turn
-from turnwise.corpus.fingerprints import Fingerprints, NumberedFingerprints, fingerprint
-from turnwise.corpus.intake import CorpusError
+from turnwise.corpus.fingerprints import FingerprintIndex, FingerprintSet, text_fingerprint
 from turnwise.corpus.slots.template import Template
+from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Corpus, Store
 
 
@@ -64,9 +64,9 @@ class TemplateTable:
 
     def __init__(self) -> None:
         self.utterances = 0
-        self._numbers = NumberedFingerprints()
+        self._numbers = FingerprintIndex()
         self._times = array("I")
-        self._distinct = Fingerprints()
+        self._distinct = FingerprintSet()
         self._database = sqlite3.connect("")  # an empty name: a private file that SQLite deletes by itself
         self._database.executescript(_TABLES)
         self._held: list[tuple[int, str, str, str, str | None, str, str | None]] = []
@@ -84,10 +84,10 @@ class TemplateTable:
         template = Template.of(turn) if turn.slots else None
         # no text holds a NUL, and of a template's parts half are names, but for one
         content = turn.text if template is None else "\0".join((*template.words, *map(repr, template.names)))
-        number = self._numbers.number(fingerprint(f"{turn.intent!r}\0{content}"))
+        number = self._numbers.index(text_fingerprint(f"{turn.intent!r}\0{content}"))
         if number == len(self._times):
             self._times.append(0)
-            self._distinct.add(fingerprint(content))
+            self._distinct.add(text_fingerprint(content))
             if template is not None:
                 self._keep(number, template, turn, source)
         self._times[number] += 1

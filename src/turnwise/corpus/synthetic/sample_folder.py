@@ -49,7 +49,7 @@ def write_sample(out: Path, dialogues: int, seed: int, progress: Progress = sile
                 "options": {"dialogues": dialogues, "seed": seed},
                 "licence": "Apache-2.0",
                 "home": "",
-                "read": asdict(writer.kept),
+                "read": asdict(writer.counts),
                 "left_out": {},
                 "reasons": {},
                 "facts": {},

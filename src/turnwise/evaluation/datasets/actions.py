@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnwise.core.dialogue import SYSTEM, Dialogue, Turn
-from turnwise.corpus.readers.dstc2 import read as read_dstc2
-from turnwise.corpus.readers.gsim_m2m import read as read_gsim
+from turnwise.corpus.readers.convlab import read_dstc2, read_gsim_m2m
 from turnwise.corpus.store import read_corpus
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.datasets.reading import SAMPLE_HOME, SAMPLE_LICENCE, SPLITS, STORE_FILES, dataset, strict
@@ -70,7 +69,7 @@ def _dstc2(folder: Path) -> list[_Examples]:
 
 
 def _gsim(folder: Path) -> list[_Examples]:
-    return _examples(read_gsim(strict(folder), form="unified"))
+    return _examples(read_gsim_m2m(strict(folder), form="unified"))
 
 
 def _sample(folder: Path) -> list[_Examples]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers import irc_disentanglement
-from turnwise.corpus.responses import Candidates, read_candidates
+from turnwise.corpus.readers.responses import Candidates, read_candidates
 from turnwise.corpus.store import is_store, read_corpus
 from turnwise.corpus.synthetic.sample_sets import response_examples
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
@@ -166,13 +166,13 @@ def _dstc7(folder: Path) -> _Splits:
     answers: dict[str, list[str]] = {}
     responses = folder / "ubuntu_responses_subtask_1.tsv"
     for number, (example, _, text, *_) in tab_separated(intake, responses, 3):
-        with intake.record(responses, number):
+        with intake.guard(responses, number):
             answers[example] = [text_of(text)]
     examples = []
     for split in ("dev", "test"):
         path = folder / f"ubuntu_{split}_subtask_1.json"
         for line, record in intake.json_array(path):
-            with intake.record(path, line):
+            with intake.guard(path, line):
                 truths = (
                     _said(record["options-for-correct-answers"])
                     if split == "dev"
@@ -213,7 +213,7 @@ def _dailydialog_plusplus(folder: Path, negatives: str) -> _Splits:
     def read(path: Path) -> _Examples:
         examples = []
         for line, record in intake.json_lines(path):
-            with intake.record(path, line):
+            with intake.guard(path, line):
                 right = texts_of(record["positive_responses"])
                 wrong = tuple(text for text in texts_of(record[negatives]) if text not in right)
                 labels = (True,) * len(right) + (False,) * len(wrong)

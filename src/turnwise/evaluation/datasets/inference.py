@@ -55,7 +55,7 @@ def _ci_tod(folder: Path, train: Iterable[str]) -> tuple[_Examples, ...]:
         for domain in domains[split]:
             path = folder / f"{domain}_{split}.json"
             for line, record in intake.json_array(path):
-                with intake.record(path, line):
+                with intake.guard(path, line):
                     wrong = [among(record["scenario"][kind], "0", "1") == "1" for kind in ("qi", "hi")]
                     turns = tuple(
                         Turn(_SPEAKERS[turn["turn"]], text_of(turn["utterance"])) for turn in record["dialogue"]
@@ -77,7 +77,7 @@ def _decode(folder: Path) -> tuple[_Examples, ...]:
 
     def read(path: Path) -> Iterator[InferenceExample]:
         for line, record in intake.json_lines(path):
-            with intake.record(path, line):
+            with intake.guard(path, line):
                 contradiction = record["is_contradiction"]
                 if not isinstance(contradiction, bool):
                     raise ValueError(f"expected true or false, not {contradiction!r}")
@@ -100,8 +100,8 @@ def _decode_pairs(folder: Path) -> tuple[_Examples, ...]:
     splits: dict[str, list[InferenceExample]] = {split: [] for split in SPLITS}
     intake = strict(folder)
     path = folder / _PAIRS
-    for line, row in intake.table(path, "\t"):
-        with intake.record(path, line):
+    for line, row in intake.csv_rows(path, "\t"):
+        with intake.guard(path, line):
             first, second = text_of(row["seg1"]), text_of(row["seg2"])
             example = InferenceExample(
                 (Turn(peer(1), first), Turn(peer(1), second)), _PAIR_LABELS[among(row["label"], "0", "1")]
@@ -120,7 +120,7 @@ def _sample(folder: Path) -> tuple[_Examples, ...]:
 
     def read(path: Path) -> Iterator[InferenceExample]:
         for line, record in intake.json_lines(path):
-            with intake.record(path, line):
+            with intake.guard(path, line):
                 yield _example(
                     tuple(map(_turn, record["turns"])), "consistent" if record["consistent"] else "inconsistent"
                 )

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.dialogue import USER, Slot, Turn
-from turnwise.corpus.intake import Intake
-from turnwise.corpus.readers.labels import required
+from turnwise.corpus.readers.annotations import require_text
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.slots.template import Template
+from turnwise.corpus.source import CorpusSource
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.datasets.reading import SAMPLE_HOME, SAMPLE_LICENCE, SPLITS, dataset, strict
 from turnwise.evaluation.datasets.slots import slots_of, template_pieces
@@ -171,7 +171,7 @@ def _from_corpus(reader: str, folder: Path, **options: str) -> list[_Split]:
     return _read(reader, strict(folder), **options)
 
 
-def _read(reader: str, intake: Intake, **options: str) -> list[_Split]:
+def _read(reader: str, intake: CorpusSource, **options: str) -> list[_Split]:
     splits: dict[str | None, _Split] = {split: [] for split in SPLITS}
     for dialogue in get_reader(reader).read(intake, **options):
         (turn,) = dialogue.turns
@@ -207,12 +207,12 @@ def _tables(label: str, files: Sequence[str], folder: Path) -> list[_Split]:
     return [list(_table(intake, folder / file, label)) if file else [] for file in files]
 
 
-def _table(intake: Intake, path: Path, label: str) -> Iterator[Utterance]:
+def _table(intake: CorpusSource, path: Path, label: str) -> Iterator[Utterance]:
     """A CSV file with the columns text and whatever the label is called, perhaps a template."""
-    for line, row in intake.table(path):
-        with intake.record(path, line):
-            text, intent = required(row, "text"), required(row, label)
-            slots = slots_of(template_pieces(required(row, "template"), text), text) if "template" in row else None
+    for line, row in intake.csv_rows(path):
+        with intake.guard(path, line):
+            text, intent = require_text(row, "text"), require_text(row, label)
+            slots = slots_of(template_pieces(require_text(row, "template"), text), text) if "template" in row else None
             yield Utterance(text, intent, slots)
 
 
@@ -221,11 +221,11 @@ def _sample(folder: Path) -> list[_Split]:
     return [list(_sample_rows(intake, folder / f"{split}.jsonl")) for split in SPLITS]
 
 
-def _sample_rows(intake: Intake, path: Path) -> Iterator[Utterance]:
+def _sample_rows(intake: CorpusSource, path: Path) -> Iterator[Utterance]:
     for line, record in intake.json_lines(path):
-        with intake.record(path, line):
+        with intake.guard(path, line):
             slots = tuple(Slot(**slot) for slot in record["slots"])
-            yield Utterance(required(record, "text"), required(record, "intent"), slots)
+            yield Utterance(require_text(record, "text"), require_text(record, "intent"), slots)
 
 
 def _snips_original(folder: Path) -> list[_Split]:

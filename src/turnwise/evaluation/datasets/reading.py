@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.intake import Intake, Rejection
 from turnwise.corpus.registry import Reader
+from turnwise.corpus.source import CorpusSource, Rejection
 from turnwise.evaluation.datasets.dataset import Data, Dataset, DatasetError
 
 SPLITS = ("train", "valid", "test")
@@ -34,7 +34,7 @@ def dataset(
     return Dataset(name, folder, files, lambda place: kind(name, licence, *read(place)), licence, home, digest, differs)
 
 
-def strict(root: Path) -> Intake:
+def strict(root: Path) -> CorpusSource:
     """An intake under a file or folder that leaves nothing out: what it would reject raises a DatasetError with file and line."""
 
     def refuse(rejection: Rejection) -> None:
@@ -42,12 +42,12 @@ def strict(root: Path) -> Intake:
         line = "" if rejection.line is None else f", line {rejection.line}"
         raise DatasetError(f"{place}{line}: {rejection.reason}; get the file anew, or correct it")
 
-    return Intake(root, root.name, refuse)
+    return CorpusSource(root, root.name, refuse)
 
 
 def corpus_dialogues(reader: Reader, folder: Path) -> Iterator[Dialogue]:
     """The dialogues of a corpus in its authors' layout, in a stream; what its reader leaves out of a store is left out here too."""
-    return reader.read(Intake(folder, reader.name, lambda rejection: None, reader.encoding))
+    return reader.read(CorpusSource(folder, reader.name, lambda rejection: None, reader.encoding))
 
 
 def store_name(folder: Path) -> str:
@@ -73,7 +73,7 @@ def texts_of(value: Any) -> tuple[str, ...]:
     return tuple(map(text_of, value))
 
 
-def tab_separated(intake: Intake, path: Path, count: int) -> Iterator[tuple[int, list[str]]]:
+def tab_separated(intake: CorpusSource, path: Path, count: int) -> Iterator[tuple[int, list[str]]]:
     """The fields of each line, `count` or more; quotes are ordinary characters, blank lines are passed over."""
     for number, line in intake.lines(path):
         if not line:

@@ -37,7 +37,7 @@ def _select(path: Path) -> tuple[RetrievalQuery, ...]:
         rows[fields[0]] = number, fields
     queries = []
     for number, (_, text, _, *listed) in rows.values():
-        with intake.record(path, number):
+        with intake.guard(path, number):
             positives, negatives = (
                 tuple(text_of(rows[key][1][1]) for key in keys.split(",") if key) for keys in listed[:2]
             )

@@ -42,7 +42,7 @@ def _tab_separated(path: Path, columns: tuple[int, int, int], header: bool = Fal
     for number, fields in tab_separated(intake, path, max(columns) + 1):
         if fields[score] == "" or (header and number == 1):
             continue
-        with intake.record(path, number):
+        with intake.guard(path, number):
             yield TextPair(text_of(fields[first]), text_of(fields[second]), float(fields[score]))
 
 
@@ -71,7 +71,7 @@ def _sample(folder: Path) -> _Splits:
 
     def read(path: Path) -> Iterator[TextPair]:
         for line, record in intake.json_lines(path):
-            with intake.record(path, line):
+            with intake.guard(path, line):
                 yield TextPair(text_of(record["first"]), text_of(record["second"]), float(record["score"]))
 
     return tuple(read(folder / "valid.jsonl")), tuple(read(folder / "test.jsonl"))

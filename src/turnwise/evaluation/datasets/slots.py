@@ -3,7 +3,7 @@
 import re
 
 from turnwise.core.dialogue import Slot
-from turnwise.corpus.readers.slot_marks import Pieces, slot_spans
+from turnwise.corpus.readers.annotations import Pieces, slot_spans
 
 #: A slot of a template that is written as a text.
 _MARK = re.compile(r"\{([^{}]+)\}")

@@ -56,8 +56,8 @@ def _snli(folder: Path) -> tuple[tuple[Triplet, ...]]:
 
     def read() -> Iterator[tuple[str, str, str]]:
         for path in (folder / "validation.tsv", folder / "test.tsv"):
-            for line, row in intake.table(path, "\t"):
-                with intake.record(path, line):
+            for line, row in intake.csv_rows(path, "\t"):
+                with intake.guard(path, line):
                     relation = _NUMBERS[among(row["label"], *_NUMBERS)]
                     yield text_of(row["premise"]), text_of(row["hypothesis"]), relation
 
@@ -71,7 +71,7 @@ def _mnli(folder: Path) -> tuple[tuple[Triplet, ...]]:
     def read() -> Iterator[tuple[str, str, str]]:
         for path in (folder / name for name in _MNLI):
             for line, record in intake.json_lines(path):
-                with intake.record(path, line):
+                with intake.guard(path, line):
                     relation = among(record["gold_label"], ENTAILMENT, NEUTRAL, CONTRADICTION, "-")
                     yield text_of(record["sentence1"]), text_of(record["sentence2"]), relation
 
@@ -87,7 +87,7 @@ def _sample(folder: Path) -> tuple[tuple[Triplet, ...]]:
 
     def read() -> Iterator[Triplet]:
         for line, record in intake.json_lines(path):
-            with intake.record(path, line):
+            with intake.guard(path, line):
                 yield triplet(record)
 
     return (tuple(read()),)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from turnwise.core.dialogue import same_text
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
-from turnwise.corpus.responses import Candidates
+from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import CHANCE, Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct

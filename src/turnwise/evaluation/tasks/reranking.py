@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from turnwise.core.conversation import conversation, reply
 from turnwise.core.types import SupportsEncode, SupportsScore, SupportsScoreAll
-from turnwise.corpus.responses import Candidates
+from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import COUNTS, Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from turnwise.core.conversation import reply
 from turnwise.core.types import SupportsEncode
-from turnwise.corpus.responses import Candidates
+from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct

@@ -184,7 +184,7 @@ class _SweepRunner:
         else:
             model = wrap_model(_load_untrained(recipe, variant.pooling))
         if variant.postprocess is not None:
-            corpus = self.corpus.sampled(recipe.corpus_share)
+            corpus = self.corpus.sample(recipe.corpus_share)
             texts = (turn.text for dialogue in corpus for turn in dialogue.turns)
             model = postprocess_model(model, variant.postprocess, texts)
         return replace(model, name=run.name)
@@ -222,7 +222,7 @@ class _SweepRunner:
     def _word_vectors(self, recipe: Recipe) -> Path:
         path = self.out / "word-vectors.txt"
         if not path.exists():
-            corpus = self.corpus.sampled(recipe.corpus_share)
+            corpus = self.corpus.sample(recipe.corpus_share)
             train_word_vectors(corpus, path, seed=recipe.seed, progress=self.progress)
         return path
 

@@ -1,0 +1,133 @@
+"""Annotations in a common form: dialogue acts, slot spans, splits, and slots marked inside the text or by tags."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+_SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("dev", "devel", "val", "valid", "validate", "validation"), "valid"),
+    "test": "test",
+}
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_INLINE_SLOT = re.compile(r"\[([^\[\]:]*):([^\[\]]*)\]")
+
+#: A slot's name and its character offsets in the text, end exclusive.
+Span = tuple[str, int, int]
+
+#: Consecutive pieces of an utterance, each with the slot whose value it is, or '' between slots.
+Pieces = Sequence[tuple[str, str]]
+
+
+def act(name: str, slot: str | None = None) -> str:
+    """Return a dialogue act in turnwise's notation: 'inform(city)', or 'thank' without a slot."""
+    return f"{name}({slot})" if slot else name
+
+
+def split_of(name: str) -> str | None:
+    """Return the split that a folder or file name contains ('kvret_dev_public' → 'valid'), or None."""
+    return next((_SPLITS[part] for part in re.split(r"[^a-z]+", name.lower()) if part in _SPLITS), None)
+
+
+def require_text(record: Mapping[str, Any], key: str) -> str:
+    """Return the string under a key.
+
+    Raises:
+        ValueError: if it is not a string or blank.
+    """
+    value = record[key]
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{key!r} must be a non-blank string")
+    return value
+
+
+def find_spans(text: str, values: Iterable[tuple[str, str]]) -> list[Span]:
+    """Locate (slot, value) pairs in a text as whole words, ignoring case; values that do not occur are left out."""
+    spans = []
+    for slot, value in values:
+        match = value.strip() and re.search(rf"(?<!\w){re.escape(value.strip())}(?!\w)", text, re.IGNORECASE)
+        if match:
+            spans.append((slot, match.start(), match.end()))
+    return spans
+
+
+def strip_brackets(text: str, slot: str) -> tuple[str, list[Span]]:
+    """Remove the brackets around `[…]` values; return the text and the spans of the values."""
+    spans: list[Span] = []
+    pieces: list[str] = []
+    position = length = 0
+    for match in _BRACKETS.finditer(text):
+        before, value = text[position : match.start()], match[1]
+        if value.strip():
+            spans.append((slot, length + len(before), length + len(before) + len(value)))
+        pieces += [before, value]
+        length += len(before) + len(value)
+        position = match.end()
+    return "".join([*pieces, text[position:]]), spans
+
+
+def token_spans(text: str, spans: Iterable[Span]) -> Iterator[Span]:
+    """Convert spans over white-space tokens (end exclusive) to character spans.
+
+    A span outside the tokens becomes one outside the text, so that it is rejected like any other invalid span.
+    """
+    tokens = [match.span() for match in re.finditer(r"\S+", text)]
+    for slot, start, end in spans:
+        if 0 <= start < end <= len(tokens):
+            yield slot, tokens[start][0], tokens[end - 1][1]
+        else:
+            yield slot, len(text), len(text) + 1
+
+
+def slot_spans(pieces: Pieces, text: str) -> list[Span]:
+    """Locate the slot values of annotated pieces in the text.
+
+    Annotations and texts differ in white space (MASSIVE's Chinese annotations put spaces around slots, the texts do not), so
+    values are located by counting the other characters. White space at the edges of a value is not part of it.
+
+    Raises:
+        ValueError: if the pieces and the text differ in other characters, or a slot has no value.
+    """
+    if "".join("".join(piece.split()) for piece, _ in pieces) != "".join(text.split()):
+        raise ValueError(f"the annotation and the text {text!r} have different words")
+    visible = [position for position, character in enumerate(text) if not character.isspace()]
+    spans: list[Span] = []
+    count = 0
+    for piece, slot in pieces:
+        size = len("".join(piece.split()))
+        if slot and not size:
+            raise ValueError(f"the slot {slot!r} has no value")
+        if slot:
+            spans.append((slot, visible[count], visible[count + size - 1] + 1))
+        count += size
+    return spans
+
+
+def parse_inline_slots(annotation: str) -> Pieces:
+    """Split an utterance with inline slots, as in 'wake me up at [time : five am]', into pieces."""
+    parts = _INLINE_SLOT.split(annotation)
+    slots = [slot.strip() for slot in parts[1::3]]
+    pieces: list[tuple[str, str]] = []
+    for words, slot, value in zip(parts[::3], [*slots, ""], [*parts[2::3], ""], strict=True):
+        if "[" in words or "]" in words:
+            raise ValueError(f"slots must be marked as '[name : value]', got {annotation!r}")
+        pieces += [(words, ""), (value, slot)]
+    if not all(slots):
+        raise ValueError(f"a slot has no name in {annotation!r}")
+    return pieces
+
+
+def parse_slot_tags(words: Sequence[str], tags: Sequence[str]) -> Pieces:
+    """Group words by their tags: B-NAME starts a slot; I-NAME continues it or, after anything else, starts one too."""
+    if len(words) != len(tags):
+        raise ValueError(f"{len(words)} words but {len(tags)} slot tags")
+    pieces: list[tuple[str, str]] = []
+    for word, tag in zip(words, tags, strict=True):
+        prefix, _, slot = tag.partition("-")
+        if tag != "O" and (prefix not in ("B", "I") or not slot):
+            raise ValueError(f"the slot tag must be O, B-NAME or I-NAME, got {tag!r}")
+        if prefix == "I" and pieces and pieces[-1][1] == slot:
+            pieces[-1] = (f"{pieces[-1][0]} {word}", slot)
+        else:
+            pieces.append((word, slot))
+    return pieces
