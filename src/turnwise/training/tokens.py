@@ -248,7 +248,7 @@ def _tokenise_templates(
 
             def template_number(text: str) -> int:
                 before = len(fingerprints)
-                number = fingerprints.number(text_fingerprint(text))
+                number = fingerprints.index(text_fingerprint(text))
                 if number == before:
                     new_texts.append(text)
                 return number
