@@ -32,9 +32,10 @@ from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import EvaluationError
 from turnwise.evaluation.tasks.coherence import drawn_puzzles, whole_dialogues
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, deletion
+from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, deletion_input
 from turnwise.models.loading import ModelError, ModelUnderTest, with_reranker, wrap_model
-from turnwise.models.reranker import Reranker, Task
+from turnwise.models.reranker import Reranker
+from turnwise.models.backbone.inputs import RerankerTask
 from turnwise.papers.plots import draw, mark_map
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -264,7 +265,7 @@ def reranker(tiny_folder: Callable[[str], Path]) -> Reranker:
     backbone = Backbone.load(tiny_folder("bert"))
     backbone.add_tokens((END_OF_TURN, INSERT, DELETE, SEARCH))
     torch.manual_seed(0)
-    tasks: tuple[Task, ...] = ("selection", "insertion", "deletion", "search")
+    tasks: tuple[RerankerTask, ...] = ("selection", "insertion", "deletion", "search")
     return Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in tasks}).eval()
 
 
@@ -369,7 +370,7 @@ def test_states_are_what_heads_look_at(reranker: Reranker) -> None:
     puzzle = drawn_puzzles(whole_dialogues(talks(5).test))[0]
     known = reranker.tokens(puzzle.planted)
     marked = [
-        deletion(reranker.composer, [known[turn] for turn in turns], 64)
+        deletion_input(reranker.composer, [known[turn] for turn in turns], 64)
         for turns in (puzzle.planted, puzzle.planted[:3])
     ]
     head = reranker.heads["deletion"]

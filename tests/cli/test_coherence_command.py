@@ -12,8 +12,8 @@ from torch import nn
 
 from turnwise.corpus.store import read_corpus
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH
-from turnwise.models.coherence import survey
+from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH
+from turnwise.models.coherence import check_corpus
 from turnwise.models.reranker import Reranker
 
 COLUMNS = ["dialogue", "turn", "speaker", "score", "before", "text"]
@@ -40,7 +40,7 @@ def run(run_turnwise: Callable[..., tuple[str, str]]) -> Callable[..., tuple[str
 
 
 def test_lists_the_most_suspicious_turns(store: Path, model: Path, run: Callable[..., tuple[str, str]]) -> None:
-    expected = survey(Reranker.load(model, device="cpu"), read_corpus(store), top=3)
+    expected = check_corpus(Reranker.load(model, device="cpu"), read_corpus(store), top=3)
     stdout, stderr = run(store, "--model", model, "--top", 3)
     assert stderr == ""
     for suspect in expected.suspects:

@@ -26,7 +26,7 @@ from transformers import (
     XLMRobertaConfig,
 )
 
-from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.stream import Tokens
 
 UNPADDED = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "modernbert", "gpt2")
 BUCKETED = ("mpnet", "t5")

@@ -13,7 +13,7 @@ from turnwise.assist.map.map import Map, Since, Utterance
 from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH
+from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH
 from turnwise.models.encoder import Encoder
 from turnwise.models.reranker import Reranker
 from turnwise.serve.settings import Settings

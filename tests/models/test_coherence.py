@@ -15,19 +15,11 @@ from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.compose import Composer
-from turnwise.models.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, Marked, deletion, insertion
-from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.inputs import Composer
+from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, MarkedInput, deletion_input, insertion_input
+from turnwise.models.backbone.stream import Tokens
 from turnwise.models.backbone.source import BackboneError
-from turnwise.models.coherence import (
-    CoherenceError,
-    Survey,
-    misfits,
-    orders,
-    placements,
-    precedences,
-    survey,
-)
+from turnwise.models.coherence import CoherenceError, CoherenceReport, out_of_place_scores, predict_orders, placement_scores, predecessor_scores, check_corpus
 from turnwise.models.reranker import Reranker
 
 # ---- a head that is a function of the texts that it is shown
@@ -67,7 +59,7 @@ class Knowing:
         return {text: np.array([self._ids.setdefault(text, 10 + len(self._ids))], np.int32) for text in texts}
 
     def logits(
-        self, task: str, marked: Sequence[Marked], *, progress: Progress = silent
+        self, task: str, marked: Sequence[MarkedInput], *, progress: Progress = silent
     ) -> list[npt.NDArray[np.float32]]:
         self.calls += 1
         texts = {number: text for text, number in self._ids.items()}
@@ -103,7 +95,7 @@ def windows_by_hand(count: int, width: int) -> list[range]:
 def test_misfits_are_means_over_windows_of_one_turn_more_than_the_window(count: int, window: int) -> None:
     turns = [f"t{number}" for number in range(count)]
     head: Head = lambda said, target: steady(said, target, len(said))  # noqa: E731
-    (found,) = misfits(Knowing(head, window), [turns])
+    (found,) = out_of_place_scores(Knowing(head, window), [turns])
     seen: list[list[float]] = [[] for _ in turns]
     for each in windows_by_hand(count, window + 1):
         shown = [turns[place] for place in each]
@@ -118,7 +110,7 @@ def test_misfits_are_means_over_windows_of_one_turn_more_than_the_window(count: 
 def test_placements_are_means_over_windows_of_one_turn_less_than_the_window(count: int, window: int) -> None:
     turns = [f"t{number}" for number in range(count)]
     head: Head = lambda said, target: steady(said, target, len(said) + 1)  # noqa: E731
-    (found,) = placements(Knowing(head, window), [(turns, "new")])
+    (found,) = placement_scores(Knowing(head, window), [(turns, "new")])
     seen: list[list[float]] = [[] for _ in range(count + 1)]
     for each in windows_by_hand(count, window - 1):
         shown = [turns[place] for place in each]
@@ -131,10 +123,10 @@ def test_windows_of_many_dialogues_go_through_the_model_together() -> None:
     head: Head = lambda said, target: steady(said, target, len(said))  # noqa: E731
     dialogues = [[f"{name}{number}" for number in range(count)] for name, count in (("a", 2), ("b", 9), ("c", 6))]
     together = Knowing(head)
-    found = misfits(together, dialogues)
+    found = out_of_place_scores(together, dialogues)
     assert together.calls == 1
-    assert found == [misfits(Knowing(head), [dialogue])[0] for dialogue in dialogues]
-    assert misfits(Knowing(head), []) == []
+    assert found == [out_of_place_scores(Knowing(head), [dialogue])[0] for dialogue in dialogues]
+    assert out_of_place_scores(Knowing(head), []) == []
 
 
 # ---- heads that know
@@ -147,7 +139,7 @@ def test_a_head_that_knows_the_foreign_turn_finds_it_wherever_it_is(count: int, 
     turns = [f"t{number}" for number in range(count)]
     turns.insert(place, "foreign")
     head: Head = lambda said, target: [5 if text == "foreign" else -5 for text in said]  # noqa: E731
-    assert misfits(Knowing(head), [turns])[0].index == place
+    assert out_of_place_scores(Knowing(head), [turns])[0].index == place
 
 
 @settings(deadline=None)
@@ -160,7 +152,7 @@ def test_a_head_that_knows_the_gap_finds_it(count: int, data: st.DataObject) -> 
         numbers = [int(text[1:]) for text in said]
         return [5.0 if numbers[0] + gap == place else -5.0 for gap in range(len(said) + 1)]
 
-    assert placements(Knowing(head), [(rest, "new")])[0].index == place
+    assert placement_scores(Knowing(head), [(rest, "new")])[0].index == place
 
 
 def knows_order(said: list[str], target: str | None) -> list[float]:
@@ -187,7 +179,7 @@ def knows_gaps(said: list[str], target: str | None) -> list[float]:
 @given(st.integers(2, 9).flatmap(lambda count: st.permutations(range(count))), st.integers(3, 6))
 def test_a_head_that_knows_the_gaps_recovers_any_permutation(given_as: list[int], window: int) -> None:
     reranker = Knowing(knows_gaps, window)
-    (found,) = orders(reranker, [[named(number) for number in given_as]])
+    (found,) = predict_orders(reranker, [[named(number) for number in given_as]])
     assert [given_as[index] for index in found.indices] == list(range(len(given_as)))
     assert found.score >= found.given
     assert max(len(said) for _, said, _ in reranker.asked) <= window - 1
@@ -197,7 +189,7 @@ def test_a_head_that_knows_the_gaps_recovers_any_permutation(given_as: list[int]
 @given(st.permutations(range(4)))
 def test_the_score_of_an_order_is_the_mean_log_share_of_its_gaps(given_as: list[int]) -> None:
     turns = [named(number) for number in given_as]
-    (found,) = orders(Knowing(knows_gaps, 5), [turns])
+    (found,) = predict_orders(Knowing(knows_gaps, 5), [turns])
 
     def by_hand(order: list[str]) -> float:
         logs = []
@@ -216,7 +208,7 @@ def test_the_order_in_which_turns_are_given_makes_no_difference(turns: list[str]
     """Neither for the order nor for its score, even where texts repeat: a head that depends on all it is shown sees the same."""
     head: Head = lambda said, target: steady(said, target, len(said) + 1)  # noqa: E731
     shuffled = data.draw(st.permutations(turns))
-    first, second = orders(Knowing(head), [turns, shuffled])
+    first, second = predict_orders(Knowing(head), [turns, shuffled])
     assert [turns[index] for index in first.indices] == [shuffled[index] for index in second.indices]
     assert first.score == pytest.approx(second.score)
     assert sorted(first.indices) == list(range(len(turns)))
@@ -224,7 +216,7 @@ def test_the_order_in_which_turns_are_given_makes_no_difference(turns: list[str]
 
 
 def test_precedences_are_what_the_head_says() -> None:
-    assert precedences(Knowing(knows_order), [(["x 3", "y 1"], "z 2")])[0].tolist() == [-4, 4]
+    assert predecessor_scores(Knowing(knows_order), [(["x 3", "y 1"], "z 2")])[0].tolist() == [-4, 4]
 
 
 # ---- what cannot be asked
@@ -243,7 +235,7 @@ def test_a_single_turn_is_refused(ask: Callable[..., object]) -> None:
 
 def test_a_place_takes_a_turn_or_more() -> None:
     with pytest.raises(CoherenceError, match="needs a turn at least"):
-        placements(Knowing(knows_order), [([], "hello")])
+        placement_scores(Knowing(knows_order), [([], "hello")])
 
 
 # ---- a model
@@ -275,9 +267,9 @@ def reranker(tiny_folder: Callable[[str], Path]) -> Reranker:
 def test_the_methods_of_a_re_ranker(reranker: Reranker) -> None:
     dialogue = Dialogue("d1", tuple(Turn("user", text) for text in TEXTS))
     for turns in (dialogue, dialogue.turns):
-        assert reranker.misfit(turns) == reranker.misfit(TEXTS) == misfits(reranker, [TEXTS])[0]
-        assert reranker.place(turns, "yes") == reranker.place(TEXTS, "yes") == placements(reranker, [(TEXTS, "yes")])[0]
-        assert reranker.order(turns) == reranker.order(TEXTS) == orders(reranker, [TEXTS])[0]
+        assert reranker.misfit(turns) == reranker.misfit(TEXTS) == out_of_place_scores(reranker, [TEXTS])[0]
+        assert reranker.place(turns, "yes") == reranker.place(TEXTS, "yes") == placement_scores(reranker, [(TEXTS, "yes")])[0]
+        assert reranker.order(turns) == reranker.order(TEXTS) == predict_orders(reranker, [TEXTS])[0]
     assert len(reranker.misfit(dialogue).scores) == len(TEXTS)
     assert len(reranker.place(dialogue, "yes").scores) == len(TEXTS) + 1
     backwards = reranker.order(TEXTS[::-1])
@@ -290,10 +282,10 @@ def test_a_short_dialogue_is_read_in_one_piece(reranker: Reranker) -> None:
     texts = TEXTS[:4]
     known = reranker.tokens([*texts, "thanks"])
     tokens = [known[text] for text in texts]
-    (values,) = reranker.logits("deletion", [deletion(reranker.composer, tokens, reranker.max_length)])
+    (values,) = reranker.logits("deletion", [deletion_input(reranker.composer, tokens, reranker.max_length)])
     assert reranker.misfit(texts).scores == pytest.approx(sigmoid(values.astype(np.float64)).tolist(), abs=1e-6)
     (values,) = reranker.logits(
-        "insertion", [insertion(reranker.composer, tokens, known["thanks"], reranker.max_length)]
+        "insertion", [insertion_input(reranker.composer, tokens, known["thanks"], reranker.max_length)]
     )
     assert reranker.place(texts, "thanks").scores == pytest.approx(
         sigmoid(values.astype(np.float64)).tolist(), abs=1e-6
@@ -316,18 +308,18 @@ def lengths(said: list[str], target: str | None) -> list[float]:
     return [len(text) / 10 for text in said]
 
 
-def surveyed(top: int = 5, threshold: float = 0.0) -> Survey:
-    return survey(Knowing(lengths), SAMPLE, top=top, threshold=threshold)
+def surveyed(top: int = 5, threshold: float = 0.0) -> CoherenceReport:
+    return check_corpus(Knowing(lengths), SAMPLE, top=top, threshold=threshold)
 
 
 def test_a_survey_lists_the_first_of_all_scores_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     dialogues = [Dialogue("alone", (Turn("user", "nothing before and nothing behind"),)), *SAMPLE]
     told: list[int] = []
 
-    def looked(chunk: int) -> Survey:
+    def looked(chunk: int) -> CoherenceReport:
         monkeypatch.setattr("turnwise.models.coherence.CHUNK", chunk)
         told.clear()
-        return survey(
+        return check_corpus(
             Knowing(lengths), iter(dialogues), top=7, progress=lambda what, done, total=None: told.append(done)
         )
 
@@ -340,7 +332,7 @@ def test_a_survey_lists_the_first_of_all_scores_whatever_the_chunks(monkeypatch:
     every = [
         (-score, order, dialogue.id, number)
         for order, dialogue in enumerate(SAMPLE)
-        for number, score in enumerate(misfits(Knowing(lengths), [dialogue])[0].scores, start=1)
+        for number, score in enumerate(out_of_place_scores(Knowing(lengths), [dialogue])[0].scores, start=1)
     ]
     assert [(suspect.dialogue, suspect.turn) for suspect in found.suspects] == [each[2:] for each in sorted(every)[:7]]
     by_id = {dialogue.id: dialogue for dialogue in SAMPLE}

@@ -15,8 +15,8 @@ from turnwise.core.dialogue import SYSTEM, USER, Slot
 from turnwise.corpus.slots.built_in import BuiltInDetector
 from turnwise.corpus.slots.detector import DetectorError
 from turnwise.corpus.slots.template import SlotMarks
-from turnwise.models.backbone.pooling import PoolerLayer
-from turnwise.models.compression import Compression, CompressionError, mixed
+from turnwise.models.backbone.backbone import PoolerLayer
+from turnwise.models.compression import Compression, CompressionError, mix_vectors
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import ModelError, load_folder, load_model
 
@@ -84,11 +84,11 @@ def test_every_turn_of_a_conversation_gives_its_template() -> None:
 def test_a_mixture_lies_between_its_two(share: float, rows: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     one, other = (unit(random.normal(size=(rows, 5)).astype(np.float32)) for _ in range(2))
-    found = mixed(one, other, share)
+    found = mix_vectors(one, other, share)
     np.testing.assert_allclose(
         np.linalg.norm(found - one, axis=1), share * np.linalg.norm(other - one, axis=1), atol=1e-5
     )
-    np.testing.assert_allclose(mixed(one, one, share), one, atol=1e-6)
+    np.testing.assert_allclose(mix_vectors(one, one, share), one, atol=1e-6)
 
 
 @pytest.mark.parametrize("layer", [False, True])

@@ -17,9 +17,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling as Poolin
 from tests.helpers.families import FAMILIES, LONGEST, WORDS
 from turnwise.core.dialogue import Turn
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.compose import ROLE_TOKENS
-from turnwise.models.backbone.pooling import POOLINGS, Pooling
-from turnwise.models.backbone.source import BackboneError, locate
+from turnwise.models.backbone.inputs import ROLE_TOKENS
+from turnwise.models.backbone.backbone import POOLINGS, Pooling
+from turnwise.models.backbone.source import BackboneError, locate_model
 from turnwise.models.encoder import Encoder
 
 Folder = Callable[[str], Path]
@@ -81,7 +81,7 @@ def minilm() -> Encoder:
 
 @needs_minilm
 def test_minilm_equals_sentence_transformers(minilm: Encoder) -> None:
-    reference = SentenceTransformer(str(locate("minilm")), device="cpu")
+    reference = SentenceTransformer(str(locate_model("minilm")), device="cpu")
     assert minilm.max_length == reference.max_seq_length
     same(minilm.encode(TEXTS), reference.encode(TEXTS))
     same(minilm.encode(TEXTS, normalise=True), reference.encode(TEXTS, normalize_embeddings=True))

@@ -1,4 +1,4 @@
-"""Exported models: equal to torch, whatever the family, the pooling and the batch; close in eight bits; copied, never trained."""
+"""ExportResult models: equal to torch, whatever the family, the pooling and the batch; close in eight bits; copied, never trained."""
 
 import copy
 import json
@@ -20,12 +20,12 @@ from turnwise import evaluate
 from turnwise.core.dialogue import Turn
 from turnwise.corpus.store import read_corpus
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.compose import ROLE_TOKENS
-from turnwise.models.backbone.onnx import GRAPH, OnnxBackbone
-from turnwise.models.backbone.pooling import POOLINGS, Pooling
+from turnwise.models.backbone.inputs import ROLE_TOKENS
+from turnwise.models.backbone.exported import ONNX_FILE, OnnxBackbone
+from turnwise.models.backbone.backbone import POOLINGS, Pooling
 from turnwise.models.backbone.source import BackboneError
 from turnwise.models.encoder import Encoder
-from turnwise.models.export import Exported, ExportError, _Padded, export
+from turnwise.models.export import ExportResult, ExportError, _Padded, export
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import wrap_model
 from turnwise.training.finetuning import FineTuningSettings, fine_tune
@@ -52,7 +52,7 @@ class Pair:
     def __init__(self, folder: Path, encoder: Encoder, kind: str = "onnx"):
         self.folder = folder
         self.encoder = encoder
-        self.told: Exported = export(encoder, folder, kind)  # type: ignore[arg-type]
+        self.told: ExportResult = export(encoder, folder, kind)  # type: ignore[arg-type]
         self.graph = Encoder.load(folder)
 
 
@@ -156,7 +156,7 @@ def test_other_programs_can_pad(exported: Pair) -> None:
     """The graph by itself: batch and length of any size, a mask, and vectors scaled as the model scales them."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(exported.folder / GRAPH, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(exported.folder / ONNX_FILE, providers=["CPUExecutionProvider"])
     assert [each.name for each in session.get_inputs()] == ["input_ids", "attention_mask", "token_type_ids"]
     assert [each.shape for each in session.get_inputs()] == [["batch", "length"]] * 3
     rows = sequences([3, 9, 1])
@@ -172,7 +172,7 @@ def test_other_programs_can_pad(exported: Pair) -> None:
 def operators_of(folder: Path) -> set[str]:
     import onnx
 
-    return {node.op_type for node in onnx.load(folder / GRAPH).graph.node}
+    return {node.op_type for node in onnx.load(folder / ONNX_FILE).graph.node}
 
 
 def test_eight_bits_are_close_and_do_not_depend_on_the_batch(tiny_folder: Folder, tmp_path: Path) -> None:
@@ -261,11 +261,11 @@ def test_pooling_and_device_are_settled(exported: Pair) -> None:
 
 def test_damage_is_told(exported: Pair, tmp_path: Path) -> None:
     exported.graph.save(tmp_path)
-    whole = (tmp_path / GRAPH).read_bytes()
-    (tmp_path / GRAPH).write_bytes(whole[: len(whole) // 2])
+    whole = (tmp_path / ONNX_FILE).read_bytes()
+    (tmp_path / ONNX_FILE).write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BackboneError, match=r"model\.onnx cannot be run"):
         Encoder.load(tmp_path)
-    (tmp_path / GRAPH).unlink()
+    (tmp_path / ONNX_FILE).unlink()
     with pytest.raises(BackboneError, match=r"model\.onnx is missing"):
         Encoder.load(tmp_path)
 
@@ -323,7 +323,7 @@ def test_the_command(tiny_folder: Folder, tmp_path: Path) -> None:
         run("export", tiny_folder("bert"), "--out", tmp_path / "out", "--pooling", "first-last", "--json").stdout
     )
     assert told["format"] == "onnx"
-    assert told["bytes"] == (tmp_path / "out" / GRAPH).stat().st_size
+    assert told["bytes"] == (tmp_path / "out" / ONNX_FILE).stat().st_size
     assert told["greatest_difference"] < 1e-4 < 0.999 < told["least_cosine"]
     encoder = made(tiny_folder("bert"), "first-last")
     np.testing.assert_allclose(

@@ -18,24 +18,15 @@ import turnwise
 from tests.helpers.families import LONGEST, WORDS, plain_model
 from turnwise.core.dialogue import SYSTEM, USER, Turn
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.marked import (
-    DELETE,
-    END_OF_TURN,
-    INSERT,
-    SEARCH,
-    Marked,
-    deletion,
-    insertion,
-    search,
-    selection,
-)
+from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, MarkedInput, deletion_input, insertion_input, search_input, selection_input
 from turnwise.models.backbone.source import BackboneError
 from turnwise.models.encoder import COMPRESSION, Encoder
-from turnwise.models.reranker import Reranker, Task, is_reranker, pair_text
+from turnwise.models.reranker import Reranker, is_reranker, pair_text
+from turnwise.models.backbone.inputs import RerankerTask
 
 Folder = Callable[[str], Path]
 
-TASKS: tuple[Task, ...] = get_args(Task)
+TASKS: tuple[RerankerTask, ...] = get_args(RerankerTask)
 
 #: Families with a first token; those that UMS is trained on, and the others.
 FAMILIES = ["bert", "electra", "roberta"]
@@ -44,7 +35,7 @@ OTHERS = [
 ]
 
 
-def made(folder: Path | str, max_length: int | None = None, tasks: tuple[Task, ...] = TASKS) -> Reranker:
+def made(folder: Path | str, max_length: int | None = None, tasks: tuple[RerankerTask, ...] = TASKS) -> Reranker:
     """A re-ranker with heads drawn at random, large enough for scores to differ."""
     torch.manual_seed(0)
     backbone = Backbone.load(folder)
@@ -85,13 +76,13 @@ def same(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
 # ---- what is computed
 
 
-def inputs(reranker: Reranker, task: Task) -> list[Marked]:
+def inputs(reranker: Reranker, task: RerankerTask) -> list[MarkedInput]:
     composer, found = reranker.composer, []
     for context, (candidate, *_) in questions():
         turns = [reranker.tokens([text])[text] for text in (*context, context[0])]
         target = reranker.tokens([candidate])[candidate]
         if task == "deletion":
-            found.append(deletion(composer, turns, LONGEST))
+            found.append(deletion_input(composer, turns, LONGEST))
         else:
             compose = {"selection": selection, "insertion": insertion, "search": search}[task]
             found.append(compose(composer, turns, target, LONGEST))
@@ -101,7 +92,7 @@ def inputs(reranker: Reranker, task: Task) -> list[Marked]:
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("family", [*FAMILIES, *OTHERS])
 def test_heads_say_what_they_say_of_the_plain_model(
-    family: str, task: Task, tiny_folder: Folder, tmp_path: Path
+    family: str, task: RerankerTask, tiny_folder: Folder, tmp_path: Path
 ) -> None:
     """The model as transformers has it, sequence by sequence, and the linear layer written out."""
     reranker = made(tiny_folder(family))

@@ -23,10 +23,10 @@ from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import read_corpus
 from turnwise.models import distillation as distilling
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.pooling import POOLINGS, Pooling
+from turnwise.models.backbone.backbone import POOLINGS, Pooling
 from turnwise.models.backbone.source import BackboneError
-from turnwise.models.backbone.static import TABLE, StaticBackbone
-from turnwise.models.distillation import DistilError, distil, survey
+from turnwise.models.backbone.exported import STATIC_FILE, StaticBackbone
+from turnwise.models.distillation import DistillationError, distil, sample_corpus
 from turnwise.models.encoder import Encoder
 from turnwise.models.export import ExportError, export
 from turnwise.models.identity import encoder_fingerprint
@@ -82,7 +82,7 @@ def test_it_is_what_model2vec_distils(tiny_folder: Folder) -> None:
 
 def test_a_text_is_the_mean_of_its_tokens(static: Path) -> None:
     encoder = Encoder.load(static)
-    table = load_file(static / TABLE)["embeddings"]
+    table = load_file(static / STATIC_FILE)["embeddings"]
     tokenizer = encoder.backbone.tokenizer
     for text in TEXTS:
         ids = [
@@ -187,7 +187,7 @@ def test_conversations_are_cut_from_the_head_and_speakers_make_no_difference(sta
 
 def test_a_model_with_roles_and_marks_is_distilled(tiny_folder: Folder, tmp_path: Path) -> None:
     from turnwise.corpus.slots.template import SlotMarks
-    from turnwise.models.backbone.compose import ROLE_TOKENS
+    from turnwise.models.backbone.inputs import ROLE_TOKENS
 
     backbone = Backbone.load(tiny_folder("bert"))
     backbone.add_tokens((*ROLE_TOKENS.values(), "{PLACE}"))
@@ -208,8 +208,8 @@ def test_it_is_saved_again_and_copied(static: Path, tmp_path: Path) -> None:
         assert encoder_fingerprint(each) == encoder_fingerprint(encoder)
     again.save(tmp_path / "again")  # onto itself
     np.testing.assert_array_equal(Encoder.load(tmp_path / "again").encode(TEXTS), expected)
-    tensors = load_file(tmp_path / "again" / TABLE)
-    save_file({"embeddings": tensors["embeddings"] + 1}, tmp_path / "again" / TABLE)
+    tensors = load_file(tmp_path / "again" / STATIC_FILE)
+    save_file({"embeddings": tensors["embeddings"] + 1}, tmp_path / "again" / STATIC_FILE)
     assert encoder_fingerprint(Encoder.load(tmp_path / "again")) != encoder_fingerprint(encoder)
 
 
@@ -237,11 +237,11 @@ def test_it_is_measured_but_training_it_is_refused(
 def test_a_corpus_is_surveyed() -> None:
     turns = tuple(Turn("user", text) for text in ["Refund, refund! 12 12 12 12 12 12", "refund or tariff"])
     dialogues = [Dialogue(str(number), turns) for number in range(4)]
-    assert survey(dialogues, 9, 9) == (["refund"], [turn.text for turn in turns])
-    assert survey([*dialogues, *dialogues], 9, 0) == (["refund", "or", "tariff"], [])
-    assert survey([*dialogues, *dialogues], 1, 1)[0] == ["refund"]
+    assert sample_corpus(dialogues, 9, 9) == (["refund"], [turn.text for turn in turns])
+    assert sample_corpus([*dialogues, *dialogues], 9, 0) == (["refund", "or", "tariff"], [])
+    assert sample_corpus([*dialogues, *dialogues], 1, 1)[0] == ["refund"]
     many = [Dialogue(str(number), (Turn("user", f"text {number}"),)) for number in range(1000)]
-    drawn = [int(text.split()[1]) for text in survey(many, 0, 100)[1]]
+    drawn = [int(text.split()[1]) for text in sample_corpus(many, 0, 100)[1]]
     assert len(set(drawn)) == 100
     # from all over: among a thousand, a hundred evenly drawn ones miss a tenth of them once in 30,000 times
     assert {number // 100 for number in drawn} == set(range(10))
@@ -311,22 +311,22 @@ def test_words_become_tokens_with_the_vectors_of_their_texts(tiny_folder: Folder
 
 
 def test_damage_is_told(static: Path, tmp_path: Path) -> None:
-    for part, message in ((TABLE, "is missing"), ("tokenizer.json", "is missing")):
+    for part, message in ((STATIC_FILE, "is missing"), ("tokenizer.json", "is missing")):
         Encoder.load(static).save(tmp_path)
         (tmp_path / part).unlink()
         with pytest.raises(BackboneError, match=message):
             Encoder.load(tmp_path)
-    for part, content in ((TABLE, b"no table"), ("tokenizer.json", b"{}")):
+    for part, content in ((STATIC_FILE, b"no table"), ("tokenizer.json", b"{}")):
         Encoder.load(static).save(tmp_path)
         (tmp_path / part).write_bytes(content)
         with pytest.raises(BackboneError, match="cannot load the model"):
             Encoder.load(tmp_path)
     Encoder.load(static).save(tmp_path)
-    tensors = load_file(tmp_path / TABLE)
-    save_file({"embeddings": tensors["embeddings"][:-1]}, tmp_path / TABLE)
+    tensors = load_file(tmp_path / STATIC_FILE)
+    save_file({"embeddings": tensors["embeddings"][:-1]}, tmp_path / STATIC_FILE)
     with pytest.raises(BackboneError, match=r"token vectors, and its tokenizer \d+ tokens"):
         Encoder.load(tmp_path)
-    save_file({"others": tensors["embeddings"]}, tmp_path / TABLE)
+    save_file({"others": tensors["embeddings"]}, tmp_path / STATIC_FILE)
     with pytest.raises(BackboneError, match="holds no table of token vectors"):
         Encoder.load(tmp_path)
 
@@ -346,7 +346,7 @@ def test_what_cannot_be_exported_is_said(
     export(encoder, tmp_path / "again", "static", dimensions=4)
     assert Encoder.load(tmp_path / "again").hidden == 4
     monkeypatch.setitem(sys.modules, "model2vec.tokenizer", None)
-    with pytest.raises(DistilError, match=re.escape("pip install 'turnwise[static]'")):
+    with pytest.raises(DistillationError, match=re.escape("pip install 'turnwise[static]'")):
         export(encoder, tmp_path / "new", "static")
     assert not (tmp_path / "new").exists()
 
@@ -377,7 +377,7 @@ def test_the_command(tiny_folder: Folder, sample_world: Callable[[int], Path], t
     told = json.loads(CliRunner().invoke(app, [*command, "--json"], catch_exceptions=False).stdout)
     table = Encoder.load(tmp_path / "out")
     assert told["format"] == "static" and told["tokens"] == len(table.backbone.tokenizer)
-    assert told["bytes"] == (tmp_path / "out" / TABLE).stat().st_size
+    assert told["bytes"] == (tmp_path / "out" / STATIC_FILE).stat().st_size
     assert told["greatest_difference"] is None and told["least_cosine"] is None
     assert table.hidden == 12
     text = CliRunner().invoke(app, command, catch_exceptions=False).stdout

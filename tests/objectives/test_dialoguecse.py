@@ -18,8 +18,8 @@ from tests.helpers.tiny import corpus as tiny_corpus
 from tests.helpers.tiny import gradients, recipe
 from turnwise import Dialogue, Turn, train
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.compose import Composer
-from turnwise.models.backbone.ragged import Ragged
+from turnwise.models.backbone.inputs import Composer
+from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.objectives.dialoguecse import DialogueCSE
 from turnwise.objectives.losses import candidate_nt_xent, guided_cosine, guided_vectors, matching_guided_embedding
 from turnwise.objectives.objective import Batch, BatchStates, Prepared
@@ -291,8 +291,8 @@ class Numbered:
     def tokens(self, turn: int) -> npt.NDArray[np.int32]:
         return np.array([turn], np.int32)
 
-    def gather(self, turns: npt.NDArray[np.int64]) -> Ragged:
-        return Ragged(turns.astype(np.int32), np.ones_like(turns))
+    def gather(self, turns: npt.NDArray[np.int64]) -> RaggedTokens:
+        return RaggedTokens(turns.astype(np.int32), np.ones_like(turns))
 
     def speaker(self, turn: int) -> str:
         return "user"

@@ -21,8 +21,8 @@ from tests.helpers.tiny import backbone, corpus, folder, gradients, recipe
 from turnwise import Dialogue, Encoder, Turn, train
 from turnwise.core.dialogue import RIGHT_RESPONSE, WRONG_RESPONSE
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.compose import Composer
-from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.inputs import Composer
+from turnwise.models.backbone.stream import Tokens
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.objectives.masked_language import MaskedLanguage
 from turnwise.objectives.objective import Batch, Prepared, TokenStates

@@ -20,8 +20,8 @@ from tests.helpers.tiny import corpus as tiny_corpus
 from turnwise.core.dialogue import RIGHT_RESPONSE, SYSTEM, USER, WRONG_RESPONSE, Dialogue, Turn
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.compose import Composer
-from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.inputs import Composer
+from turnwise.models.backbone.stream import Tokens
 from turnwise.objectives.losses import marked_places, relevance
 from turnwise.objectives.objective import Batch, Objective, Prepared
 from turnwise.objectives.registry import make_objective

@@ -13,7 +13,7 @@ from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Turn
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH
+from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH
 from turnwise.models.reranker import Reranker
 from turnwise.serve.settings import Settings
 

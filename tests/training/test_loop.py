@@ -417,7 +417,7 @@ from transformers import BertConfig, BertModel
 from tests.helpers.tiny import backbone, corpus
 from transformers import AutoTokenizer
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.ragged import Ragged
+from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.objective import Prepared
@@ -432,7 +432,7 @@ heads = DSE().heads(768)
 facts = {"identities": torch.arange(2048).reshape(2, 1024)}
 optimizer = torch.optim.Adam([*encoder.parameters(), *heads.parameters()])
 step = BatchStep(encoder, token_budget(encoder.backbone, torch.device("cpu")))
-prepared = Prepared(Ragged.of(sequences), 1024)
+prepared = Prepared(RaggedTokens.of(sequences), 1024)
 cached = step.run(prepared, "vectors", lambda rows: DSE().loss(rows.unflatten(0, (2, -1)), facts, heads)[0], torch.manual_seed)
 optimizer.step()
 print(cached, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)

@@ -21,7 +21,7 @@ from torch import nn
 from tests.helpers import job
 from tests.helpers.job import Job, Signal
 from tests.helpers.tiny import backbone, corpus, expect_alike, folder, recipe, weights
-from turnwise.models.backbone.ragged import Ragged
+from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.objectives.objective import Prepared
 from turnwise.objectives.registry import make_objective
 from turnwise.training import TrainingError
@@ -185,7 +185,7 @@ def test_an_epoch_is_shared_out_without_overlap_or_loss(
             for column in range(columns)
             for number in numbers
         ]
-        layout = _Layout.of(Prepared(Ragged.of(sequences), len(numbers)), rows, world)
+        layout = _Layout.of(Prepared(RaggedTokens.of(sequences), len(numbers)), rows, world)
         shared_out = [sorted(int(sequences[member][0]) for member in share) for share in layout.shares]
         for share in shared_out:
             owned = {text // columns for text in share}

@@ -169,7 +169,7 @@ def export_command(
             raise typer.BadParameter("needs a store, named with --corpus", param_hint=name)
     quiet_transformers()
     from turnwise.corpus.store import read_corpus
-    from turnwise.models.distillation import survey
+    from turnwise.models.distillation import sample_corpus
     from turnwise.models.encoder import Encoder
     from turnwise.models.export import export
 
@@ -178,7 +178,7 @@ def export_command(
         static: dict[str, Any] = {"dimensions": dimensions or _DIMENSIONS}
         if corpus is not None:
             limits = (_WORDS if words is None else words, _TEXTS if texts is None else texts)
-            static["words"], static["texts"] = survey(read_corpus(corpus), *limits, progress)
+            static["words"], static["texts"] = sample_corpus(read_corpus(corpus), *limits, progress)
         result = export(encoder, out, format, **static, progress=progress)
     data = {
         "folder": str(result.folder),
@@ -270,12 +270,12 @@ def coherence_command(
 
     corpus = read_corpus(store, splits=split or None)
     quiet_transformers()
-    from turnwise.models.coherence import Suspect, survey
+    from turnwise.models.coherence import OutOfPlaceTurn, check_corpus
     from turnwise.models.reranker import Reranker
 
     with progress_bar() as progress:
         progress("loading the re-ranker", 0)
-        result = survey(
+        result = check_corpus(
             Reranker.load(model), corpus, top=top, threshold=threshold, total=len(corpus), progress=progress
         )
     skipped = f"; {result.passed_over:,} of a single turn skipped" if result.passed_over else ""
@@ -285,7 +285,7 @@ def coherence_command(
         from turnwise.core.files import write_whole
 
         if out.suffix == ".csv":
-            text = csv_text([field.name for field in fields(Suspect)], map(astuple, result.suspects))
+            text = csv_text([field.name for field in fields(OutOfPlaceTurn)], map(astuple, result.suspects))
         else:
             text = "".join(json.dumps(asdict(suspect), ensure_ascii=False) + "\n" for suspect in result.suspects)
         write_whole(out, text)

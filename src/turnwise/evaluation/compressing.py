@@ -12,7 +12,7 @@ from turnwise.corpus.slots.kinds import detector_from
 from turnwise.corpus.store import Store
 from turnwise.evaluation.datasets.intents import IntentData, load_intents
 from turnwise.evaluation.tasks.compressed import CURVE, SHARES, best_share, share_curve
-from turnwise.models.compression import Compression, CompressionError, Source
+from turnwise.models.compression import Compression, CompressionError, TemplateSource
 from turnwise.models.encoder import COMPRESSION, Encoder
 from turnwise.models.loading import TemplateEncoder
 from turnwise.models.vector_cache import VectorCache
@@ -33,7 +33,7 @@ class Choice:
     """
 
     share: float
-    source: Source
+    source: TemplateSource
     curve: dict[float, float]
 
 
@@ -41,7 +41,7 @@ def choose_share(
     folder: Path | str,
     data: Path | str,
     datasets: Sequence[str],
-    source: Source | None = None,
+    source: TemplateSource | None = None,
     detector: Path | str | None = None,
     progress: Progress = silent,
 ) -> Choice:
@@ -85,7 +85,7 @@ def choose_share(
 
 
 def set_compression(
-    folder: Path | str, *, share: float | None = None, source: Source | None = None, detector: Path | str | None = None
+    folder: Path | str, *, share: float | None = None, source: TemplateSource | None = None, detector: Path | str | None = None
 ) -> Compression:
     """Changes what a model's folder says of its compression, without measuring anything.
 
@@ -105,7 +105,7 @@ def set_compression(
     return compression
 
 
-def _changed(place: Path, share: float | None, source: Source | None, detector: Path | str | None) -> Compression:
+def _changed(place: Path, share: float | None, source: TemplateSource | None, detector: Path | str | None) -> Compression:
     """A model's compression, other than its folder says."""
     compression = Compression.load(place)
     if detector is not None:
@@ -117,7 +117,7 @@ def _changed(place: Path, share: float | None, source: Source | None, detector: 
     return compression
 
 
-def _expect_slots(data: IntentData, source: Source) -> None:
+def _expect_slots(data: IntentData, source: TemplateSource) -> None:
     if source == "given" and all(utterance.slots is None for utterance in data.test):
         raise CompressionError(
             f"{data.name} marks no slots, so no templates are given: take detected or retrieved ones"

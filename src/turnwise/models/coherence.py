@@ -18,9 +18,9 @@ from turnwise.core.conversation import Conversation, texts_of
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
-from turnwise.models.backbone.compose import Composer
-from turnwise.models.backbone.marked import Marked, deletion, insertion, search
-from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.inputs import Composer
+from turnwise.models.backbone.inputs import MarkedInput, deletion_input, insertion_input, search_input
+from turnwise.models.backbone.stream import Tokens
 
 #: Turns that are read before they are scored, when a corpus is gone through.
 CHUNK = 4_000
@@ -47,7 +47,7 @@ class SupportsCoherence(Protocol):
         """The tokens of each different text."""
 
     def logits(
-        self, task: Literal["insertion", "deletion", "search"], marked: Sequence[Marked], *, progress: Progress = silent
+        self, task: Literal["insertion", "deletion", "search"], marked: Sequence[MarkedInput], *, progress: Progress = silent
     ) -> list[npt.NDArray[np.float32]]:
         """What a head says at the marked places of each sequence."""
 
@@ -56,24 +56,20 @@ class SupportsCoherence(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
-    """How little each turn belongs.
-
-    Attributes:
-        scores: for each turn, the probability that it does not belong, the mean over the windows that hold it.
-    """
+class PositionScores:
+    """A probability for every position of a conversation, the mean over the windows that contain the position."""
 
     scores: tuple[float, ...]
 
     @property
     def index(self) -> int:
-        """The most suspicious turn; the first of several."""
+        """The position of the highest score; the first of several."""
         return int(np.argmax(self.scores))
 
 
-def misfits(
+def out_of_place_scores(
     reranker: SupportsCoherence, dialogues: Sequence[Conversation], *, progress: Progress = silent
-) -> list[Misfit]:
+) -> list[PositionScores]:
     """Which turn of each conversation does not belong.
 
     The head was trained on windows in which exactly one turn is foreign: scores tell turns apart better than they say whether any
@@ -91,34 +87,17 @@ def misfits(
     texts = [_texts(dialogue, least=2) for dialogue in dialogues]
     known, composer = reranker.tokens(list(chain.from_iterable(texts))), reranker.composer
     windows = list(_windows(texts, reranker.window + 1))
-    marked = [deletion(composer, [known[text] for text in turns], reranker.max_length) for _, _, turns in windows]
+    marked = [deletion_input(composer, [known[text] for text in turns], reranker.max_length) for _, _, turns in windows]
     values = reranker.logits("deletion", marked, progress=progress)
-    return [Misfit(scores) for scores in _means(windows, values, [len(turns) for turns in texts])]
+    return [PositionScores(scores) for scores in _means(windows, values, [len(turns) for turns in texts])]
 
 
 # ---- where a turn belongs
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where an utterance belongs among turns.
-
-    Attributes:
-        scores: for each gap, the probability that it belongs there, the mean over the windows that hold the gap. Gap n is that
-            before turn n, from 0; the last one is behind all turns.
-    """
-
-    scores: tuple[float, ...]
-
-    @property
-    def index(self) -> int:
-        """The likeliest gap; the first of several."""
-        return int(np.argmax(self.scores))
-
-
-def placements(
+def placement_scores(
     reranker: SupportsCoherence, asked: Sequence[tuple[Conversation, str]], *, progress: Progress = silent
-) -> list[Placement]:
+) -> list[PositionScores]:
     """Where utterances belong.
 
     Args:
@@ -135,18 +114,18 @@ def placements(
     composer = reranker.composer
     windows = list(_windows(texts, reranker.window - 1))
     marked = [
-        insertion(composer, [known[text] for text in turns], known[asked[number][1]], reranker.max_length)
+        insertion_input(composer, [known[text] for text in turns], known[asked[number][1]], reranker.max_length)
         for number, _, turns in windows
     ]
     values = reranker.logits("insertion", marked, progress=progress)
-    return [Placement(scores) for scores in _means(windows, values, [len(turns) + 1 for turns in texts])]
+    return [PositionScores(scores) for scores in _means(windows, values, [len(turns) + 1 for turns in texts])]
 
 
 # ---- in which order turns were said
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TurnOrder:
     """The order in which turns were most likely said.
 
     Attributes:
@@ -160,13 +139,13 @@ class Order:
     given: float
 
 
-def orders(
+def predict_orders(
     reranker: SupportsCoherence, dialogues: Sequence[Conversation], *, progress: Progress = silent
-) -> list[Order]:
+) -> list[TurnOrder]:
     """In which order the turns of each conversation were most likely said; the order in which they are given makes no difference.
 
     An order grows by the turn that is surest of its gap. Then turns are taken out and put where they belong, the one that gains
-    most first, until none gains; of all orders on the way that of the best score is given. There may be a better one.
+    most first, until none gains; of all predict_orders on the way that of the best score is given. There may be a better one.
 
     Args:
         reranker: with a head of insertion.
@@ -183,7 +162,7 @@ def orders(
     found = _settled(reranker, sorted_texts, _grown(reranker, sorted_texts, progress), progress)
     given = _standings(reranker, sorted_texts, [tuple(np.argsort(order).tolist()) for order in ranked])
     return [
-        Order(tuple(order[place] for place in path), score, _score(stood))
+        TurnOrder(tuple(order[place] for place in path), score, _score(stood))
         for order, (path, score), stood in zip(ranked, found, given, strict=True)
     ]
 
@@ -264,14 +243,14 @@ def _shares(
     reranker: SupportsCoherence, texts: Sequence[Sequence[str]], asked: Sequence[tuple[int, Sequence[int], int]]
 ) -> list[npt.NDArray[np.float64]]:
     """For a turn of a conversation and an order of some others: the share that each gap has of all the gaps' scores."""
-    found = placements(
+    found = placement_scores(
         reranker, [([texts[number][place] for place in path], texts[number][turn]) for number, path, turn in asked]
     )
     scores = [np.maximum(each.scores, _LEAST) for each in found]
     return [each / each.sum() for each in scores]
 
 
-def precedences(
+def predecessor_scores(
     reranker: SupportsCoherence, asked: Sequence[tuple[Sequence[str], str]], *, progress: Progress = silent
 ) -> list[npt.NDArray[np.float64]]:
     """The log-odds that each of some turns was said right before another, which comes after all of them.
@@ -287,7 +266,7 @@ def precedences(
     known = reranker.tokens([*chain.from_iterable(turns for turns, _ in asked), *(target for _, target in asked)])
     composer = reranker.composer
     marked = [
-        search(composer, [known[text] for text in turns], known[target], reranker.max_length) for turns, target in asked
+        search_input(composer, [known[text] for text in turns], known[target], reranker.max_length) for turns, target in asked
     ]
     return [values.astype(np.float64) for values in reranker.logits("search", marked, progress=progress)]
 
@@ -296,7 +275,7 @@ def precedences(
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
+class OutOfPlaceTurn:
     """A turn that may not belong.
 
     Attributes:
@@ -317,7 +296,7 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class CoherenceReport:
     """What was found in a corpus.
 
     Attributes:
@@ -330,10 +309,10 @@ class Survey:
     dialogues: int
     turns: int
     passed_over: int
-    suspects: tuple[Suspect, ...]
+    suspects: tuple[OutOfPlaceTurn, ...]
 
 
-def survey(
+def check_corpus(
     reranker: SupportsCoherence,
     dialogues: Iterable[Dialogue],
     *,
@@ -341,7 +320,7 @@ def survey(
     threshold: float = 0.0,
     total: int | None = None,
     progress: Progress = silent,
-) -> Survey:
+) -> CoherenceReport:
     """The most suspicious turns of a corpus, which is read in a stream: memory holds a few thousand turns at a time.
 
     Args:
@@ -356,23 +335,23 @@ def survey(
         BackboneError: if the re-ranker was trained without deletion.
     """
     read = turns = passed_over = 0
-    kept: list[Suspect] = []
+    kept: list[OutOfPlaceTurn] = []
     for chunk in _chunks(dialogues):
         several = [dialogue for dialogue in chunk if len(dialogue.turns) > 1]
-        found = zip(several, misfits(reranker, several), strict=True)
+        found = zip(several, out_of_place_scores(reranker, several), strict=True)
         new = (suspect for pair in found for suspect in _suspects(*pair) if suspect.score >= threshold)
         kept = heapq.nlargest(top, chain(kept, new), key=lambda suspect: suspect.score)
         read += len(chunk)
         passed_over += len(chunk) - len(several)
         turns += sum(len(dialogue.turns) for dialogue in several)
         progress("looking at dialogues", read, total)
-    return Survey(read, turns, passed_over, tuple(kept))
+    return CoherenceReport(read, turns, passed_over, tuple(kept))
 
 
-def _suspects(dialogue: Dialogue, misfit: Misfit) -> Iterator[Suspect]:
+def _suspects(dialogue: Dialogue, misfit: PositionScores) -> Iterator[OutOfPlaceTurn]:
     before = None
     for number, (turn, score) in enumerate(zip(dialogue.turns, misfit.scores, strict=True), start=1):
-        yield Suspect(dialogue.id, number, turn.speaker, score, before, turn.text)
+        yield OutOfPlaceTurn(dialogue.id, number, turn.speaker, score, before, turn.text)
         before = turn.text
 
 

@@ -25,14 +25,14 @@ from turnwise.core.files import write_whole
 from turnwise.corpus.slots.detector import Detector
 from turnwise.corpus.slots.kinds import detector_from
 from turnwise.corpus.slots.template import SlotMarks, Template
-from turnwise.models.backbone.pooling import PoolerLayer
+from turnwise.models.backbone.backbone import PoolerLayer
 
 #: Where a template comes from.
-Source = Literal["given", "detected", "retrieved"]
-SOURCES: tuple[str, ...] = get_args(Source)
+TemplateSource = Literal["given", "detected", "retrieved"]
+TEMPLATE_SOURCES: tuple[str, ...] = get_args(TemplateSource)
 
 #: λ before anybody has chosen one: the middle of the three that the paper tries, and that of its best model for ATIS (Figure 10).
-SHARE = 0.2
+DEFAULT_TEMPLATE_WEIGHT = 0.2
 
 #: Utterances and templates that are compared at a time.
 _BLOCK = 4_096
@@ -51,14 +51,14 @@ def _turns(item: Any) -> Sequence[Any]:
     return [item] if isinstance(item, str) else item
 
 
-def behind_layer(vectors: torch.Tensor, layer: PoolerLayer | None) -> torch.Tensor:
+def project_templates(vectors: torch.Tensor, layer: PoolerLayer | None) -> torch.Tensor:
     """Templates' vectors t as the mixture takes them: t′ = M_A t where there is such a layer, of length 1."""
     return normalize(vectors if layer is None else layer(vectors), dim=1)
 
 
-def mixed(utterances: Vectors, templates: Vectors, share: float) -> Vectors:
+def mix_vectors(utterances: Vectors, templates: Vectors, template_weight: float) -> Vectors:
     """Eq. 5, from vectors of length 1 (rows, size)."""
-    vectors: Vectors = (share * templates + (1 - share) * utterances).astype(np.float32)
+    vectors: Vectors = (template_weight * templates + (1 - template_weight) * utterances).astype(np.float32)
     return vectors
 
 
@@ -85,8 +85,8 @@ class Compression(nn.Module):
         vectors: torch.Tensor,
         layer: PoolerLayer | None = None,
         *,
-        share: float = SHARE,
-        source: Source = "retrieved",
+        template_weight: float = DEFAULT_TEMPLATE_WEIGHT,
+        source: TemplateSource = "retrieved",
         detector: Detector | Mapping[str, Any] | None = None,
     ):
         super().__init__()
@@ -97,9 +97,9 @@ class Compression(nn.Module):
         self.templates = tuple(templates)
         self.register_buffer("vectors", vectors)
         self._detector = detector
-        self.share: float = SHARE
-        self.source: Source = "given"
-        self.set(share=share, source=source)
+        self.template_weight = DEFAULT_TEMPLATE_WEIGHT
+        self.source: TemplateSource = "given"
+        self.set(template_weight=template_weight, source=source)
 
     @property
     def detector(self) -> Detector | None:
@@ -120,23 +120,23 @@ class Compression(nn.Module):
             else self._detector.to_json()
         )
 
-    def set(self, *, share: float | None = None, source: Source | None = None) -> None:
+    def set(self, *, template_weight: float | None = None, source: TemplateSource | None = None) -> None:
         """Changes λ or where templates come from.
 
         Raises:
             CompressionError: if λ is no share, or what the source needs is not there.
         """
-        share, source = self.share if share is None else share, source or self.source
-        if not 0 <= share <= 1:
-            raise CompressionError(f"λ = {share}: a share from 0, the utterance alone, to 1, the template alone")
-        if source not in SOURCES:
-            raise CompressionError(f"templates cannot be {source!r}: choose from {', '.join(SOURCES)}")
+        weight, source = self.template_weight if template_weight is None else template_weight, source or self.source
+        if not 0 <= weight <= 1:
+            raise CompressionError(f"λ = {weight}: a share from 0, the utterance alone, to 1, the template alone")
+        if source not in TEMPLATE_SOURCES:
+            raise CompressionError(f"templates cannot be {source!r}: choose from {', '.join(TEMPLATE_SOURCES)}")
         if source not in self.sources:
             raise CompressionError(
                 f"templates cannot be {source}: the model has no {'detector' if source == 'detected' else 'templates'}; "
                 f"choose from {', '.join(self.sources)}"
             )
-        self.share, self.source = share, source
+        self.template_weight, self.source = weight, source
 
     # ---- Eq. 5
 
@@ -182,9 +182,9 @@ class Compression(nn.Module):
         return self.vectors[place]
 
     @property
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[TemplateSource, ...]:
         """Where templates can come from: there may be no detector, and nothing to retrieve from."""
-        possible: dict[Source, bool] = {
+        possible: dict[TemplateSource, bool] = {
             "given": True,
             "detected": self._detector is not None,
             "retrieved": bool(self.templates),
@@ -195,7 +195,7 @@ class Compression(nn.Module):
 
     def description(self) -> str:
         """All that determines the mixture besides tensors, for fingerprints."""
-        return json.dumps([self.share, self.source, self.templates_description()])
+        return json.dumps([self.template_weight, self.source, self.templates_description()])
 
     def templates_description(self) -> str:
         """All that determines what templates of inputs are, whatever their source and share."""
@@ -209,7 +209,7 @@ class Compression(nn.Module):
             tensors |= {f"layer.{name}": value.contiguous() for name, value in self.layer.state_dict().items()}
         save_file(tensors, folder / _TENSORS)
         settings = {
-            "share": self.share,
+            "share": self.template_weight,
             "source": self.source,
             "names": self.marks.names,
             "layer": self.layer is not None,
@@ -242,7 +242,7 @@ class Compression(nn.Module):
             settings["templates"],
             tensors["vectors"],
             layer,
-            share=settings["share"],
+            template_weight=settings["share"],
             source=settings["source"],
             detector=settings["detector"],
         )

@@ -25,9 +25,9 @@ from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.word_tokenizer import words_of
-from turnwise.models.backbone.compose import tokenise
-from turnwise.models.backbone.ragged import Tokens
-from turnwise.models.backbone.static import StaticBackbone, fast_tokenizer
+from turnwise.models.backbone.inputs import tokenise
+from turnwise.models.backbone.stream import Tokens
+from turnwise.models.backbone.exported import StaticBackbone, wrap_tokenizer
 from turnwise.models.encoder import Encoder
 
 #: The size of a vector, unless told; model2vec's own number.
@@ -46,11 +46,11 @@ _PASSES, _LEAST, _MOST, _RATE = 10, 16, 256, 3e-4
 _OFTEN = 5
 
 
-class DistilError(TurnwiseError):
+class DistillationError(TurnwiseError):
     """An encoder cannot be distilled; the message says why and what to do."""
 
 
-def survey(
+def sample_corpus(
     dialogues: Iterable[Dialogue], words: int, texts: int, progress: Progress = silent
 ) -> tuple[list[str], list[str]]:
     """What a table is made for: the most frequent words of conversations, and texts drawn from all over them, each once.
@@ -95,17 +95,17 @@ def distil(
         progress: told how many tokens and texts are encoded, and how many steps of the fit are done.
 
     Raises:
-        DistilError: if model2vec is not installed, or the tokenizer is not one that it can change.
+        DistillationError: if model2vec is not installed, or the tokenizer is not one that it can change.
     """
     try:
         from model2vec.distill.inference import apply_pca, compute_weights
         from model2vec.tokenizer import clean_and_create_vocabulary
         from skeletoken import TokenizerModel
     except ImportError as error:
-        raise DistilError(f"{error.name} is not installed: pip install 'turnwise[static]'") from None
+        raise DistillationError(f"{error.name} is not installed: pip install 'turnwise[static]'") from None
     config, tokenizer = encoder.backbone.config, encoder.backbone.tokenizer
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise DistilError(f"{config.model_type} has a tokenizer that is written in Python: it cannot be distilled")
+        raise DistillationError(f"{config.model_type} has a tokenizer that is written in Python: it cannot be distilled")
     with _quietly():
         known = TokenizerModel.from_transformers_tokenizer(tokenizer).prune_added_tokens()
         changed = clean_and_create_vocabulary(known, list(words), token_remove_regex=_UNUSED)
@@ -113,7 +113,7 @@ def distil(
         vectors = _token_vectors(encoder, tokens, progress)
         size = min(dimensions or encoder.hidden, encoder.hidden)
         weights = compute_weights(len(tokens), _SIF)[:, None].astype(np.float32)
-        own = fast_tokenizer(changed.to_tokenizer())
+        own = wrap_tokenizer(changed.to_tokenizer())
         table = (
             _fitted(encoder, own, vectors, weights, size, texts, progress)
             if texts

@@ -1,8 +1,10 @@
-"""The encoder a user holds: texts and conversations in, vectors out; loaded from and saved as a sentence-transformers folder."""
+"""The encoder: texts and conversations in, vectors out; loaded from and saved as a sentence-transformers folder."""
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,52 +14,128 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from turnwise.core.dialogue import USER, Turn
-from turnwise.core.files import write_json
+from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
-from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.compose import Composer, TurnStyle, tokenise
-from turnwise.models.backbone.onnx import OnnxBackbone
-from turnwise.models.backbone.pooled import PooledBackbone
-from turnwise.models.backbone.pooling import PoolerLayer, Pooling, pool
-from turnwise.models.backbone.ragged import Ragged, Tokens
-from turnwise.models.backbone.source import BackboneError, locate
-from turnwise.models.backbone.static import StaticBackbone
-from turnwise.models.backbone.stream import TokenStream, chunks
-from turnwise.models.compression import Compression, Source, behind_layer, mixed
-from turnwise.models.encoder_folder import DESCRIPTION, Saved, read_saved
+from turnwise.models.backbone.backbone import Backbone, PoolerLayer, Pooling, pool
+from turnwise.models.backbone.exported import ExportedBackbone, OnnxBackbone, StaticBackbone
+from turnwise.models.backbone.inputs import Composer, TurnStyle, tokenise
+from turnwise.models.backbone.source import BackboneError, locate_model, write_modules
+from turnwise.models.backbone.stream import RaggedTokens, Tokens, TokenStream, token_batches
+from turnwise.models.compression import Compression, TemplateSource, mix_vectors, project_templates
 from turnwise.version import __version__
 
 #: What can be encoded: a text, or a conversation so far, newest turn last.
-Input = str | Sequence[str] | Sequence[Turn]
+EncoderInput = str | Sequence[str] | Sequence[Turn]
 
-#: Tokens of one forward pass, and texts tokenised at a time.
+#: Tokens of one forward pass by device type, and texts tokenised at a time.
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
-TOKENISED = 16_384
+TOKENISE_BATCH = 16_384
 
-#: What backbones are read by, by how a model was exported; None: it was not.
-_KINDS: dict[str | None, type[Backbone]] = {
-    None: Backbone,
-    OnnxBackbone.kind: OnnxBackbone,
-    StaticBackbone.kind: StaticBackbone,
-}
-
-#: In a model's folder: what it takes to draw its vectors towards templates.
+#: In a model's folder: turnwise's own settings, and the folder of semantic compression.
+DESCRIPTION_FILE = "turnwise.json"
 COMPRESSION = "compression"
+
+#: The kinds of exported models, and their backbones.
+ExportKind = Literal["onnx", "static"]
+_EXPORTED: dict[str, type[ExportedBackbone]] = {"onnx": OnnxBackbone, "static": StaticBackbone}
+
+
+@dataclass(slots=True)
+class EncoderConfig:
+    """What a model's folder says about an encoder besides its weights; the defaults are those of a plain backbone.
+
+    Attributes:
+        path: of the backbone in the folder, which older sentence-transformers folders keep in a subfolder.
+        pooling: how token states become a vector.
+        max_length: tokens of an input; None: as many as the backbone accepts.
+        normalise: whether vectors have length 1.
+        style: how the turns of a conversation are joined.
+        marks: the slot marks of the templates that the model was trained on.
+        dense: path of the layer of the pooling 'cls-mlp'.
+        exported: the kind of an exported model; None for others.
+    """
+
+    path: str = ""
+    pooling: Pooling = "mean"
+    max_length: int | None = None
+    normalise: bool = False
+    style: TurnStyle = "separator"
+    marks: SlotMarks = ONE_MARK
+    dense: str = ""
+    exported: ExportKind | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> "EncoderConfig":
+        """Read a folder that `Encoder.save`, `turnwise export`, model2vec, sentence-transformers or transformers wrote.
+
+        Raises:
+            BackboneError: if it holds a re-ranker, or modules that turnwise does not support.
+        """
+        config = cls()
+        if (folder / DESCRIPTION_FILE).is_file():
+            settings = read_json(folder / DESCRIPTION_FILE)
+            kind = settings.get("kind")
+            if kind == "reranker":
+                raise BackboneError(f"{folder} holds a re-ranker, not an encoder: load it with Reranker.load")
+            config.style, config.marks = settings["style"], SlotMarks(tuple(settings.get("slots", ())))
+            if kind in get_args(ExportKind):
+                config.exported, config.pooling = kind, settings["pooling"]
+                config.max_length, config.normalise = settings["max_length"], settings["normalise"]
+                return config
+        if (folder / "modules.json").is_file():
+            for module in read_json(folder / "modules.json"):
+                config._read_module(folder, module["type"], module["path"])
+        return config
+
+    def _read_module(self, folder: Path, module: str, path: str) -> None:
+        """Read the settings of a sentence-transformers module."""
+        kind = module.rpartition(".")[2]
+        if kind == "Transformer":
+            settings = folder / path / "sentence_bert_config.json"
+            self.path = path
+            self.max_length = read_json(settings).get("max_seq_length") if settings.is_file() else None
+        elif kind == "Pooling":
+            self.pooling = _read_pooling(folder, read_json(folder / path / "config.json"))
+        elif kind == "Dense" and self.pooling == "cls" and _is_pooler(read_json(folder / path / "config.json")):
+            self.pooling, self.dense = "cls-mlp", path
+        elif kind == "StaticEmbedding":
+            self.path, self.exported = path, "static"
+        elif kind == "Normalize":
+            self.normalise = True
+        else:
+            raise BackboneError(f"{folder} has a module that turnwise does not support: {module}")
+
+
+def _read_pooling(folder: Path, settings: dict[str, Any]) -> Pooling:
+    """Return the pooling of a sentence-transformers folder, in its old or new format."""
+    poolings: dict[str, Pooling] = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
+    poolings |= {"cls": "cls", "mean": "mean", "max": "max"}
+    prefix = "pooling_mode_"
+    names = [key.removeprefix(prefix) for key, value in settings.items() if key.startswith(prefix) and value]
+    names = [settings["pooling_mode"]] if "pooling_mode" in settings else names
+    if len(names) != 1 or names[0] not in poolings:
+        raise BackboneError(f"{folder} has a pooling that turnwise does not support: {settings}")
+    return poolings[names[0]]
+
+
+def _is_pooler(settings: dict[str, Any]) -> bool:
+    square = settings["in_features"] == settings["out_features"]
+    return bool(square and settings.get("bias", True)) and str(settings.get("activation_function", "")).endswith("Tanh")
 
 
 class Encoder(nn.Module):
     """Encodes texts and conversations.
 
     Attributes:
-        backbone: the transformer; a `PooledBackbone` where the model was exported: it can be run, not trained.
+        backbone: the transformer; an `ExportedBackbone` of an exported model can be run, but not trained.
         pooling: how token states become a vector.
-        max_length: tokens of an input, special ones included.
-        normalise: whether vectors have length 1 unless asked otherwise.
+        max_length: tokens of an input, including special ones.
+        normalise: whether vectors have length 1 by default.
         style: how the turns of a conversation are joined.
-        marks: what stands for slots in the templates that it has learnt; `{SLOT}` where it has learnt none.
-        pooler: SimCSE's layer, where the pooling is 'cls-mlp'.
-        compression: draws vectors towards those of templates; None: it does not.
+        marks: the slot marks of the templates that the model was trained on; `{SLOT}` without any.
+        pooler: SimCSE's layer for the pooling 'cls-mlp'.
+        compression: moves vectors towards those of templates; None: off.
     """
 
     def __init__(
@@ -72,12 +150,12 @@ class Encoder(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.pooling: Pooling = pooling
-        self.max_length = min(max_length or backbone.longest, backbone.longest)
+        self.max_length = min(max_length or backbone.max_length, backbone.max_length)
         self.normalise = normalise
         self.style: TurnStyle = style
         self.marks = marks
         self.compression: Compression | None = None
-        exported = isinstance(backbone, PooledBackbone)  # which has that layer inside
+        exported = isinstance(backbone, ExportedBackbone)  # which contains that layer
         self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" and not exported else None
 
     @property
@@ -87,14 +165,14 @@ class Encoder(nn.Module):
 
     @property
     def composer(self) -> Composer:
-        """What puts token sequences together for this encoder."""
+        """Composes the token sequences of this encoder."""
         return Composer.of(self.backbone.tokenizer, self.style)
 
     # ---- encoding
 
     def forward(self, stream: TokenStream) -> torch.Tensor:
-        """Vectors (sequences, hidden) in the order in which the sequences were given."""
-        if isinstance(self.backbone, PooledBackbone):
+        """Return vectors (sequences, hidden) in input order."""
+        if isinstance(self.backbone, ExportedBackbone):
             return self.backbone.vectors(stream)
         states = self.backbone(stream, "first-last" if self.pooling == "first-last" else "last")
         vectors = pool(states, stream, self.pooling)
@@ -102,33 +180,32 @@ class Encoder(nn.Module):
 
     def encode(
         self,
-        inputs: str | Sequence[Input],
+        inputs: str | Sequence[EncoderInput],
         *,
         normalise: bool | None = None,
         max_length: int | None = None,
         batch_tokens: int | None = None,
         progress: Progress = silent,
     ) -> npt.NDArray[np.float32]:
-        """Vectors (inputs, hidden), float32, in the order of the inputs.
+        """Return vectors (inputs, hidden), float32, in input order.
 
-        An input is a text, or a conversation so far: a list of turns, newest last, as strings or `Turn`s. What is too long
-        loses its end if it is a text, its beginning if it is a conversation; what has no token at all is a row of zeros. The same
-        input gives the same vector whatever else is encoded with it, up to rounding. Where `compression` is on, vectors are drawn
-        towards those of templates.
+        An input is a text, or a conversation so far: a list of turns, newest last, as strings or `Turn`s. Too long a text loses
+        its end, too long a conversation its beginning; an input without any token is a row of zeros. The same input gives the
+        same vector whatever else is encoded with it, up to rounding.
 
         Args:
             inputs: what to encode; a single text counts as a list of one.
-            normalise: scale vectors to length 1; None: as the model was saved.
+            normalise: scale vectors to length 1; None: the model's own setting.
             max_length: tokens of an input, at most the model's own; None: the model's own.
-            batch_tokens: tokens of one forward pass; None: what suits the device.
-            progress: told how many inputs are done.
+            batch_tokens: tokens of one forward pass; None: a default for the device.
+            progress: reports the number of encoded inputs.
         """
-        items: Sequence[Input] = [inputs] if isinstance(inputs, str) else inputs
-        scaled = self.normalise if normalise is None else normalise
+        items: Sequence[EncoderInput] = [inputs] if isinstance(inputs, str) else inputs
+        unit = self.normalise if normalise is None else normalise
         if self.compression is None:
-            return self._encode(items, scaled, max_length, batch_tokens, progress)
-        utterances = self._encode(items, True, max_length, batch_tokens, progress)
+            return self._encode(items, unit, max_length, batch_tokens, progress)
         compression = self.compression
+        utterances = self._encode(items, True, max_length, batch_tokens, progress)
         templates = self.template_vectors(
             items,
             utterances,
@@ -138,60 +215,60 @@ class Encoder(nn.Module):
             batch_tokens=batch_tokens,
             progress=progress,
         )
-        vectors = mixed(utterances, templates, compression.share)
-        return normalize(torch.from_numpy(vectors), dim=1).numpy() if scaled else vectors
+        vectors = mix_vectors(utterances, templates, compression.template_weight)
+        return normalize(torch.from_numpy(vectors), dim=1).numpy() if unit else vectors
 
     def template_vectors(
         self,
-        items: Sequence[Input],
+        items: Sequence[EncoderInput],
         utterances: npt.NDArray[np.float32],
         compression: Compression,
-        source: Source,
+        source: TemplateSource,
         *,
         max_length: int | None = None,
         batch_tokens: int | None = None,
         progress: Progress = silent,
     ) -> npt.NDArray[np.float32]:
-        """The templates' side of semantic compression: a vector of length 1 for each input.
+        """Return the vectors of the inputs' templates for semantic compression, of length 1 (inputs, hidden).
 
         Args:
             items: the inputs.
             utterances: their own vectors, of length 1.
             compression: has the layer on templates, a detector, and templates to retrieve from.
-            source: where templates come from.
+            source: of the templates.
             max_length: as in `encode`.
             batch_tokens: as in `encode`.
-            progress: told how many templates are encoded.
+            progress: reports the number of encoded templates.
         """
         device = compression.vectors.device
         if source == "retrieved":
             return compression.nearest(torch.from_numpy(utterances).to(device)).cpu().numpy()
-        found = compression.given_templates(items) if source == "given" else compression.detected_templates(items)
-        vectors = self._encode(found, False, max_length, batch_tokens, progress)
+        templates = compression.given_templates(items) if source == "given" else compression.detected_templates(items)
+        vectors = self._encode(templates, False, max_length, batch_tokens, progress)
         with torch.inference_mode():
-            behind: npt.NDArray[np.float32] = (
-                behind_layer(torch.from_numpy(vectors).to(device), compression.layer).cpu().numpy()
+            projected: npt.NDArray[np.float32] = (
+                project_templates(torch.from_numpy(vectors).to(device), compression.layer).cpu().numpy()
             )
-        return behind
+        return projected
 
     def _encode(
         self,
-        items: Sequence[Input],
+        items: Sequence[EncoderInput],
         normalise: bool,
         max_length: int | None,
         batch_tokens: int | None,
         progress: Progress,
     ) -> npt.NDArray[np.float32]:
-        """Vectors of inputs as they are."""
+        """Return vectors without compression."""
         vectors = np.empty((len(items), self.hidden), np.float32)
-        for first in range(0, len(items), TOKENISED):
-            sequences = self.sequences(items[first : first + TOKENISED], max_length)
+        for first in range(0, len(items), TOKENISE_BATCH):
+            sequences = self.tokenise(items[first : first + TOKENISE_BATCH], max_length)
 
-            def told(what: str, done: int, total: int | None = None, before: int = first) -> None:
+            def report(what: str, done: int, total: int | None = None, before: int = first) -> None:
                 progress(what, before + done, len(items))
 
             vectors[first : first + len(sequences)] = self.encode_sequences(
-                sequences, normalise=normalise, batch_tokens=batch_tokens, progress=told
+                sequences, normalise=normalise, batch_tokens=batch_tokens, progress=report
             )
         return vectors
 
@@ -203,45 +280,38 @@ class Encoder(nn.Module):
         batch_tokens: int | None = None,
         progress: Progress = silent,
     ) -> npt.NDArray[np.float32]:
-        """Vectors (sequences, hidden) of what `sequences` gave, as `encode` makes them, but without compression.
-
-        Args:
-            sequences: token sequences.
-            normalise: as in `encode`.
-            batch_tokens: as in `encode`.
-            progress: told how many are done.
-        """
+        """Return vectors (sequences, hidden) of token sequences from `tokenise`, without compression; see `encode`."""
         vectors = np.zeros((len(sequences), self.hidden), np.float32)
         budget = batch_tokens or BATCH_TOKENS.get(self.backbone.device.type, BATCH_TOKENS["cuda"])
-        scaled = self.normalise if normalise is None else normalise
-        # by token length: neighbours in a pass are alike, and the longest go last, when memory is warm
-        together = Ragged.of(sequences)
-        lengths = together.lengths
+        unit = self.normalise if normalise is None else normalise
+        # by token length: sequences of a pass are similar, and the longest come last, when memory is warm
+        ragged = RaggedTokens.of(sequences)
+        lengths = ragged.lengths
         order = np.argsort(lengths, kind="stable")
-        order = order[lengths[order] > 0]  # nothing was said: zeros (where a tokenizer adds no special tokens)
+        order = order[lengths[order] > 0]  # without any token (some tokenizers add no special ones): zeros
         was_training = self.training
         self.eval()
         try:
-            for start, end in chunks(lengths[order], budget):
+            for start, end in token_batches(lengths[order], budget):
                 rows = order[start:end]
                 with torch.inference_mode():
-                    encoded = self(TokenStream.of(together.take(rows))).float()
-                    vectors[rows] = (normalize(encoded, dim=1) if scaled else encoded).cpu().numpy()
+                    encoded = self(TokenStream.of(ragged.take(rows))).float()
+                    vectors[rows] = (normalize(encoded, dim=1) if unit else encoded).cpu().numpy()
                 progress("encoding", len(sequences) - len(order) + end, len(sequences))
         finally:
             self.train(was_training)
         return vectors
 
-    def sequences(self, items: Sequence[Input], max_length: int | None = None) -> Ragged:
-        """The token sequences of inputs, cut to `max_length` tokens or the model's own number, whichever is less."""
+    def tokenise(self, items: Sequence[EncoderInput], max_length: int | None = None) -> RaggedTokens:
+        """Return the token sequences of inputs, truncated to `max_length` or the model's own, whichever is less."""
         longest = min(max_length or self.max_length, self.max_length)
-        texts = [item for item in items if isinstance(item, str)]
-        if len(texts) == len(items) and not self.composer.roles:  # all at once
-            return self.composer.texts(tokenise(self.backbone.tokenizer, texts), longest)
-        histories = [_turns(item, self.style) for item in items]
-        tokens = iter(tokenise(self.backbone.tokenizer, [text for turns in histories for _, text in turns]))
         composer = self.composer
-        return Ragged.of(
+        texts = [item for item in items if isinstance(item, str)]
+        if len(texts) == len(items) and not composer.roles:  # all at once
+            return composer.texts(tokenise(self.backbone.tokenizer, texts), longest)
+        histories = [_turns_of(item, self.style) for item in items]
+        tokens = iter(tokenise(self.backbone.tokenizer, [text for turns in histories for _, text in turns]))
+        return RaggedTokens.of(
             [
                 composer.history([next(tokens) for _ in turns], [speaker for speaker, _ in turns], longest)
                 for turns in histories
@@ -259,128 +329,102 @@ class Encoder(nn.Module):
         pooling: Pooling | None = None,
         compressed: bool = False,
     ) -> "Encoder":
-        """Loads an encoder: 'minilm', a folder, or a Hugging Face id.
+        """Load an encoder: 'minilm', a folder, or a Hugging Face id.
 
-        A sentence-transformers folder keeps its pooling; a plain backbone is pooled by the mean. A folder that `turnwise export`
-        wrote is run by onnxruntime, on the CPU, with as many threads as torch has, or is a table of token vectors, as model2vec
-        writes them, too.
+        A sentence-transformers folder keeps its pooling; a plain backbone gets mean pooling. An ONNX folder of `turnwise export`
+        is run by onnxruntime on the CPU, with as many threads as torch uses. Static folders may also be model2vec's.
 
         Args:
-            name: which one.
-            device: where to put it; None: a GPU where there is one.
-            pooling: instead of the model's own.
-            compressed: draw vectors towards those of templates (TaDSE's semantic compression), as the folder says how.
+            name: of the model.
+            device: None: a GPU if there is one.
+            pooling: replaces the model's own.
+            compressed: apply TaDSE's semantic compression, as configured in the folder.
 
         Raises:
-            BackboneError: if it cannot be loaded, or holds parts that turnwise does not know.
+            BackboneError: if it cannot be loaded, or has modules that turnwise does not support.
             CompressionError: if it is to be compressed and was not trained on templates.
         """
-        place = locate(name)
-        saved = read_saved(place)
-        if saved.exported:
-            _expect_as_exported(place, saved, device, pooling)
-        encoder = cls(
-            # an older sentence-transformers folder has it a level below
-            _KINDS[saved.exported].load(place / saved.path),
-            pooling or saved.pooling,
-            saved.max_length,
-            saved.normalise,
-            saved.style,
-            saved.marks,
-        )
-        if encoder.pooler is not None and saved.dense:
-            weights = load_file(place / saved.dense / "model.safetensors")
-            encoder.pooler.linear.load_state_dict(
-                {key.removeprefix("linear."): value for key, value in weights.items()}
-            )
+        folder = locate_model(name)
+        config = EncoderConfig.read(folder)
+        if config.exported:
+            _check_exported(folder, config, device, pooling)
+        backbone = (_EXPORTED[config.exported] if config.exported else Backbone).load(folder / config.path)
+        chosen = pooling or config.pooling
+        encoder = cls(backbone, chosen, config.max_length, config.normalise, config.style, config.marks)
+        if encoder.pooler is not None and config.dense:
+            weights = load_file(folder / config.dense / "model.safetensors")
+            state = {key.removeprefix("linear."): value for key, value in weights.items()}
+            encoder.pooler.linear.load_state_dict(state)
         if compressed:
-            encoder.compression = Compression.load(place / COMPRESSION)
-        if (
-            saved.exported
-        ):  # summing rows of a table takes less time than carrying tokens to a GPU: there if asked alone
+            encoder.compression = Compression.load(folder / COMPRESSION)
+        if config.exported:  # a static table is faster than the transfer of tokens to a GPU: there only on request
             return encoder.to(device or "cpu").eval()
-        chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        if chosen.type == "cpu":
-            encoder.backbone.lay_out_for_cpu()
-        return encoder.to(chosen).eval()
+        target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if target.type == "cpu":
+            encoder.backbone.store_weights_column_major()
+        return encoder.to(target).eval()
 
     def save(self, folder: Path | str, card: str | None = None) -> None:
-        """Writes a sentence-transformers folder, which `SentenceTransformer(folder)` and `Encoder.load` both read.
+        """Write a sentence-transformers folder, which `SentenceTransformer(folder)` and `Encoder.load` both read.
 
-        An exported model is written as an exported one: a graph is read by `Encoder.load` alone, a table of token vectors by both.
-        Semantic compression is written where it is on; one that the folder had before is removed.
+        An ONNX model is readable by `Encoder.load` alone. Semantic compression is written if it is on; an older one in the folder
+        is removed.
 
         Args:
-            folder: where to.
+            folder: to write to.
             card: the model card, as Markdown.
 
         Raises:
             BackboneError: if the pooling is 'first-last', which sentence-transformers does not have.
         """
-        if self.pooling == "first-last" and not isinstance(self.backbone, PooledBackbone):
+        if self.pooling == "first-last" and not isinstance(self.backbone, ExportedBackbone):
             raise BackboneError(
-                "an encoder pooled by 'first-last' cannot be saved: sentence-transformers has no such pooling; save it with another"
-                " one, and ask for 'first-last' when it is loaded"
+                "an encoder with 'first-last' pooling cannot be saved: sentence-transformers has no such pooling; save it with "
+                "another one, and choose 'first-last' when you load it"
             )
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        if isinstance(self.backbone, PooledBackbone):
-            self._save_exported(self.backbone, folder)
+        settings: dict[str, Any] = {"turnwise": __version__, "style": self.style, "slots": self.marks.names}
+        if isinstance(self.backbone, ExportedBackbone):
+            self.backbone.save(folder, self.normalise)
+            settings |= {"kind": self.backbone.kind, "pooling": self.pooling}
+            settings |= {"max_length": self.max_length, "normalise": self.normalise}
         else:
             self._save_modules(folder)
-        # what another model left there would not fit this one's weights
+        write_json(folder / DESCRIPTION_FILE, settings)
+        # another model's compression would not fit
         shutil.rmtree(folder / COMPRESSION, ignore_errors=True)
         if self.compression is not None:
             self.compression.save(folder / COMPRESSION)
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
 
-    def _save_exported(self, backbone: PooledBackbone, folder: Path) -> None:
-        backbone.save(folder, self.normalise)
-        described = {"pooling": self.pooling, "max_length": self.max_length, "normalise": self.normalise}
-        kind = {"turnwise": __version__, "kind": backbone.kind, "style": self.style, "slots": self.marks.names}
-        write_json(folder / DESCRIPTION, {**kind, **described})
-
     def _save_modules(self, folder: Path) -> None:
         self.backbone.model.save_pretrained(folder)
         self.backbone.tokenizer.save_pretrained(folder)
-        modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+        modules = ["Transformer", "Pooling"] + ["Dense"] * (self.pooler is not None) + ["Normalize"] * self.normalise
+        write_modules(folder, [f"models.{name}" for name in modules])
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": self.max_length, "do_lower_case": False})
-        kind = "cls" if self.pooling == "cls-mlp" else self.pooling
-        write_json(
-            folder / "1_Pooling" / "config.json",
-            {
-                "word_embedding_dimension": self.hidden,
-                "pooling_mode_cls_token": kind == "cls",
-                "pooling_mode_mean_tokens": kind == "mean",
-                "pooling_mode_max_tokens": kind == "max",
-                "pooling_mode_mean_sqrt_len_tokens": False,
-            },
-        )
+        pooling = "cls" if self.pooling == "cls-mlp" else self.pooling
+        settings = {
+            "word_embedding_dimension": self.hidden,
+            "pooling_mode_cls_token": pooling == "cls",
+            "pooling_mode_mean_tokens": pooling == "mean",
+            "pooling_mode_max_tokens": pooling == "max",
+            "pooling_mode_mean_sqrt_len_tokens": False,
+        }
+        write_json(folder / "1_Pooling" / "config.json", settings)
         if self.pooler is not None:
-            modules.append(("2_Dense", "Dense"))
             sizes = {"in_features": self.hidden, "out_features": self.hidden, "bias": True}
-            write_json(
-                folder / "2_Dense" / "config.json", {**sizes, "activation_function": "torch.nn.modules.activation.Tanh"}
-            )
+            activation = {"activation_function": "torch.nn.modules.activation.Tanh"}
+            write_json(folder / "2_Dense" / "config.json", {**sizes, **activation})
             weights = {f"linear.{key}": value.contiguous() for key, value in self.pooler.linear.state_dict().items()}
             save_file(weights, folder / "2_Dense" / "model.safetensors")
-        if self.normalise:
-            modules.append((f"{len(modules)}_Normalize", "Normalize"))
-            (folder / modules[-1][0]).mkdir(exist_ok=True)
-        write_json(
-            folder / "modules.json",
-            [
-                {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{name}"}
-                for index, (path, name) in enumerate(modules)
-            ],
-        )
         write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
-        write_json(folder / DESCRIPTION, {"turnwise": __version__, "style": self.style, "slots": self.marks.names})
 
 
-def _turns(item: Input, style: TurnStyle) -> list[tuple[str, str]]:
-    """(speaker, text) of an input's turns; a text is a conversation of one turn."""
+def _turns_of(item: EncoderInput, style: TurnStyle) -> list[tuple[str, str]]:
+    """Return (speaker, text) of an input's turns; a text is a conversation of one turn."""
     if isinstance(item, str):
         return [(USER, item)]
     if not item:
@@ -391,25 +435,25 @@ def _turns(item: Input, style: TurnStyle) -> list[tuple[str, str]]:
             turns.append((turn.speaker, turn.text))
         elif isinstance(turn, str):
             if style == "roles" and len(item) > 1:
-                raise ValueError("this model tells speakers apart: give a conversation as Turn objects, not as strings")
+                raise ValueError("this model distinguishes speakers: give a conversation as Turn objects, not as strings")
             turns.append((USER, turn))
         else:
             raise TypeError(f"a turn is a string or a Turn, not {type(turn).__name__}")
     return turns
 
 
-def _expect_as_exported(folder: Path, saved: Saved, device: str | torch.device | None, pooling: Pooling | None) -> None:
-    """Pooling and device are settled when a model is exported."""
-    if pooling not in (None, saved.pooling):
-        if saved.exported == StaticBackbone.kind:
-            raise BackboneError(
-                f"{folder} is a table of token vectors, whose pooling is their mean: leave {pooling!r} out"
-            )
+def _check_exported(
+    folder: Path, config: EncoderConfig, device: str | torch.device | None, pooling: Pooling | None
+) -> None:
+    """Make sure that a pooling and a device fit an exported model."""
+    if pooling not in (None, config.pooling):
+        if config.exported == "static":
+            raise BackboneError(f"{folder} is a table of token vectors, whose pooling is 'mean': leave {pooling!r} out")
         raise BackboneError(
-            f"{folder} was exported with the pooling {saved.pooling!r}, which is part of its graph: export the model again with"
+            f"{folder} was exported with the pooling {config.pooling!r}, which is part of its graph: export the model again with"
             f" --pooling {pooling}"
         )
-    if saved.exported == OnnxBackbone.kind and device is not None and torch.device(device).type != "cpu":
+    if config.exported == "onnx" and device is not None and torch.device(device).type != "cpu":
         raise BackboneError(
-            f"{folder} is an ONNX model, which runs on the CPU alone: on {device} use the one that it was exported from"
+            f"{folder} is an ONNX model, which runs on the CPU only: on {device} use the model that it was exported from"
         )

@@ -25,16 +25,16 @@ from torch.nn.functional import normalize
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json
 from turnwise.core.progress import Progress, silent
-from turnwise.models.backbone.onnx import GRAPH, INPUTS, POOLED, VECTOR, Graph, OnnxBackbone
-from turnwise.models.backbone.pooled import PooledBackbone
-from turnwise.models.backbone.pooling import PoolerLayer, Pooling
-from turnwise.models.backbone.static import TABLE
+from turnwise.models.backbone.exported import ONNX_FILE, ONNX_INPUTS, ONNX_UNNORMALISED, ONNX_VECTOR, OnnxGraph, OnnxBackbone
+from turnwise.models.backbone.exported import ExportedBackbone
+from turnwise.models.backbone.backbone import PoolerLayer, Pooling
+from turnwise.models.backbone.exported import STATIC_FILE
 from turnwise.models.distillation import DIMENSIONS, distil
 from turnwise.models.encoder import Encoder
-from turnwise.models.encoder_folder import DESCRIPTION
+from turnwise.models.encoder import DESCRIPTION_FILE
 
-Format = Literal["onnx", "onnx-int8", "static"]
-FORMATS: tuple[str, ...] = get_args(Format)
+ExportFormat = Literal["onnx", "onnx-int8", "static"]
+FORMATS: tuple[str, ...] = get_args(ExportFormat)
 
 #: The operators that the graph is made of: 20 is the first that has GELU as one.
 _OPSET = 20
@@ -63,7 +63,7 @@ class ExportError(TurnwiseError):
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportResult:
     """What an export came to.
 
     Attributes:
@@ -85,13 +85,13 @@ class Exported:
 def export(
     encoder: Encoder,
     folder: Path | str,
-    kind: Format = "onnx",
+    kind: ExportFormat = "onnx",
     *,
     dimensions: int = DIMENSIONS,
     words: Sequence[str] = (),
     texts: Sequence[str] = (),
     progress: Progress = silent,
-) -> Exported:
+) -> ExportResult:
     """Writes an encoder as a folder that `Encoder.load` reads: a graph equal to the model up to rounding, or a table.
 
     Args:
@@ -116,14 +116,14 @@ def export(
             )
         table = distil(encoder, dimensions=dimensions, words=words, texts=texts, progress=progress)
         table.save(folder)
-        return Exported(folder, (folder / TABLE).stat().st_size, None, None, len(table.backbone.tokenizer))
+        return ExportResult(folder, (folder / STATIC_FILE).stat().st_size, None, None, len(table.backbone.tokenizer))
     return _export_graph(encoder, folder, kind, progress)
 
 
-def _export_graph(encoder: Encoder, folder: Path, kind: Format, progress: Progress) -> Exported:
+def _export_graph(encoder: Encoder, folder: Path, kind: ExportFormat, progress: Progress) -> ExportResult:
     _expect_onnx(encoder)
     with tempfile.TemporaryDirectory() as temporary:
-        place = Path(temporary) / GRAPH
+        place = Path(temporary) / ONNX_FILE
         progress(f"exporting: {kind}", 0, 3)
         with _quietly():
             _write_graph(encoder, place)
@@ -131,7 +131,7 @@ def _export_graph(encoder: Encoder, folder: Path, kind: Format, progress: Progre
                 progress(f"exporting: {kind}, quantising", 1, 3)
                 _quantise(place)
         progress(f"exporting: {kind}, comparing", 2, 3)
-        backbone = OnnxBackbone(encoder.backbone.config, encoder.backbone.tokenizer, Graph(place))
+        backbone = OnnxBackbone(encoder.backbone.config, encoder.backbone.tokenizer, OnnxGraph(place))
         settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style, encoder.marks)
         graph = Encoder(backbone, *settings).eval()
         difference, cosine = _compared(encoder, graph)
@@ -143,11 +143,11 @@ def _export_graph(encoder: Encoder, folder: Path, kind: Format, progress: Progre
         graph.compression = encoder.compression
         graph.save(folder)
         progress(f"exporting: {kind}", 3, 3)
-        return Exported(folder, place.stat().st_size, difference, cosine)
+        return ExportResult(folder, place.stat().st_size, difference, cosine)
 
 
-def _expect_exportable(encoder: Encoder, folder: Path, kind: Format) -> None:
-    if isinstance(encoder.backbone, PooledBackbone):
+def _expect_exportable(encoder: Encoder, folder: Path, kind: ExportFormat) -> None:
+    if isinstance(encoder.backbone, ExportedBackbone):
         raise ExportError(f"{encoder.backbone.place} is exported already: export the model that it was made of")
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not _holds(folder, kind))):
         raise ExportError(
@@ -169,9 +169,9 @@ def _expect_onnx(encoder: Encoder) -> None:
         raise ExportError(f"{error.name} is not installed: pip install 'turnwise[onnx]'") from None
 
 
-def _holds(folder: Path, kind: Format) -> bool:
+def _holds(folder: Path, kind: ExportFormat) -> bool:
     """Whether a folder holds a model that was exported in this way: files of another would be taken for this one's."""
-    place = folder / DESCRIPTION
+    place = folder / DESCRIPTION_FILE
     return place.is_file() and read_json(place).get("kind") == kind.partition("-")[0]
 
 
@@ -214,8 +214,8 @@ def _write_graph(encoder: Encoder, path: Path) -> None:
     program = torch.onnx.export(
         module,
         inputs,
-        input_names=INPUTS[: len(inputs)],
-        output_names=(VECTOR, POOLED) if encoder.normalise else (VECTOR,),
+        input_names=ONNX_INPUTS[: len(inputs)],
+        output_names=(ONNX_VECTOR, ONNX_UNNORMALISED) if encoder.normalise else (ONNX_VECTOR,),
         opset_version=_OPSET,
         dynamic_shapes=(axes,) * len(inputs),
         dynamo=True,
@@ -252,7 +252,7 @@ def _largest_table(model: Any) -> str:
 
 
 def _compared(encoder: Encoder, graph: Encoder) -> tuple[float, float]:
-    """How far the vectors of a graph are from a model's, as `Exported` has it."""
+    """How far the vectors of a graph are from a model's, as `ExportResult` has it."""
     tried = [text if isinstance(text, str) or encoder.style == "separator" else text[0] for text in _TRIED]
     sequences = encoder.sequences(tried)
     ours, theirs = (each.encode_sequences(sequences, normalise=True) for each in (graph, encoder))

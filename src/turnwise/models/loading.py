@@ -20,10 +20,10 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.types import SupportsEncode, SupportsScore
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.pooled import PooledBackbone
-from turnwise.models.backbone.pooling import Pooling
-from turnwise.models.backbone.source import locate
-from turnwise.models.compression import Compression, Source
+from turnwise.models.backbone.exported import ExportedBackbone
+from turnwise.models.backbone.backbone import Pooling
+from turnwise.models.backbone.source import locate_model
+from turnwise.models.compression import Compression, TemplateSource
 from turnwise.models.encoder import COMPRESSION, Encoder
 from turnwise.models.identity import digest_model, encoder_fingerprint, reranker_fingerprint
 from turnwise.models.model_card import short_name
@@ -69,7 +69,7 @@ class ModelUnderTest:
     trainable: Encoder | None
     fingerprint: str | None
     remark: str
-    templates: Mapping[Source, SupportsEncode] = field(default_factory=dict)
+    templates: Mapping[TemplateSource, SupportsEncode] = field(default_factory=dict)
     templates_fingerprint: str | None = None
     marks: SlotMarks = ONE_MARK
 
@@ -129,7 +129,7 @@ def load_folder(
     Raises:
         ModelError: if a re-ranker is to be pooled or compressed.
     """
-    if is_reranker(locate(folder)):
+    if is_reranker(locate_model(folder)):
         if pooling is not None or compressed:
             raise ModelError(f"{name} is a re-ranker: it gives no vectors that could be pooled or compressed")
         return wrap_model(Reranker.load(folder), name)
@@ -137,7 +137,7 @@ def load_folder(
     if compressed:  # fine-tuning would not see the compression
         return replace(wrap_model(encoder, f"{name}, compressed"), trainable=None)
     model = wrap_model(encoder, name)
-    compression_folder = locate(folder) / COMPRESSION
+    compression_folder = locate_model(folder) / COMPRESSION
     if pooling is not None or not compression_folder.is_dir():
         return model
     compression = Compression.load(compression_folder).to(encoder.backbone.device)
@@ -162,7 +162,7 @@ def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
         return model
     name = name or type(model).__name__
     if isinstance(model, Encoder):
-        trainable = None if isinstance(model.backbone, PooledBackbone) else model
+        trainable = None if isinstance(model.backbone, ExportedBackbone) else model
         fingerprint = encoder_fingerprint(model)
         return ModelUnderTest(name, model, None, trainable, fingerprint, _remark(model.backbone), marks=model.marks)
     if isinstance(model, Reranker):
@@ -231,10 +231,10 @@ def with_reranker(model: ModelUnderTest, reranker: ModelUnderTest) -> ModelUnder
 class TemplateEncoder:
     """Encodes the templates of inputs, as semantic compression mixes them in."""
 
-    def __init__(self, encoder: Encoder, compression: Compression, source: Source):
+    def __init__(self, encoder: Encoder, compression: Compression, source: TemplateSource):
         self._encoder = encoder
         self._compression = compression
-        self._source: Source = source
+        self._source: TemplateSource = source
 
     def encode(
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None

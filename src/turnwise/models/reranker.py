@@ -20,12 +20,12 @@ from turnwise.core.conversation import Conversation, texts_of
 from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.compose import Composer, tokenise
-from turnwise.models.backbone.marked import END_OF_TURN, WINDOW, Marked, Task, selection
-from turnwise.models.backbone.ragged import Tokens
-from turnwise.models.backbone.source import BackboneError, locate
-from turnwise.models.backbone.stream import TokenStream, chunks
-from turnwise.models.coherence import Misfit, Order, Placement, misfits, orders, placements
+from turnwise.models.backbone.inputs import Composer, tokenise
+from turnwise.models.backbone.inputs import END_OF_TURN, WINDOW, MarkedInput, RerankerTask, selection_input
+from turnwise.models.backbone.stream import Tokens
+from turnwise.models.backbone.source import BackboneError, locate_model
+from turnwise.models.backbone.stream import TokenStream, token_batches
+from turnwise.models.coherence import PositionScores, TurnOrder, out_of_place_scores, predict_orders, placement_scores
 from turnwise.models.encoder import BATCH_TOKENS, COMPRESSION
 from turnwise.version import __version__
 
@@ -54,7 +54,7 @@ class Reranker(nn.Module):
     """
 
     def __init__(
-        self, backbone: Backbone, heads: dict[Task, nn.Linear], max_length: int | None = None, window: int = WINDOW
+        self, backbone: Backbone, heads: dict[RerankerTask, nn.Linear], max_length: int | None = None, window: int = WINDOW
     ):
         super().__init__()
         self.backbone = backbone
@@ -110,7 +110,7 @@ class Reranker(nn.Module):
         order = np.argsort(-scores, kind="stable")[:top]
         return [Ranked(int(index), candidates[index], float(scores[index])) for index in order]
 
-    def inputs(self, asked: Sequence[tuple[Conversation, Sequence[str]]]) -> list[Marked]:
+    def inputs(self, asked: Sequence[tuple[Conversation, Sequence[str]]]) -> list[MarkedInput]:
         """What is read for each candidate of each conversation; every text is tokenised once."""
         for _, candidates in asked:
             if isinstance(candidates, str):
@@ -121,7 +121,7 @@ class Reranker(nn.Module):
         )
         composer = self.composer
         return [
-            selection(composer, [known[text] for text in history], known[candidate], self.max_length)
+            selection_input(composer, [known[text] for text in history], known[candidate], self.max_length)
             for history, (_, candidates) in zip(histories, asked, strict=True)
             for candidate in candidates
         ]
@@ -132,7 +132,7 @@ class Reranker(nn.Module):
         return dict(zip(distinct, tokenise(self.backbone.tokenizer, distinct), strict=True))
 
     def logits(
-        self, task: Task, marked: Sequence[Marked], *, batch_tokens: int | None = None, progress: Progress = silent
+        self, task: RerankerTask, marked: Sequence[MarkedInput], *, batch_tokens: int | None = None, progress: Progress = silent
     ) -> list[npt.NDArray[np.float32]]:
         """What a head says at the marked places of each sequence.
 
@@ -154,7 +154,7 @@ class Reranker(nn.Module):
         return self._looked(marked, lambda states: head(states)[:, 0], batch_tokens, progress)
 
     def states(
-        self, marked: Sequence[Marked], *, batch_tokens: int | None = None, progress: Progress = silent
+        self, marked: Sequence[MarkedInput], *, batch_tokens: int | None = None, progress: Progress = silent
     ) -> list[npt.NDArray[np.float32]]:
         """The states at the marked places of each sequence (places, hidden): what heads look at.
 
@@ -167,7 +167,7 @@ class Reranker(nn.Module):
 
     def _looked(
         self,
-        marked: Sequence[Marked],
+        marked: Sequence[MarkedInput],
         look: Callable[[torch.Tensor], torch.Tensor],
         batch_tokens: int | None,
         progress: Progress,
@@ -180,7 +180,7 @@ class Reranker(nn.Module):
         self.eval()
         try:
             done = 0
-            for start, end in chunks([len(marked[index].tokens) for index in order], budget):
+            for start, end in token_batches([len(marked[index].tokens) for index in order], budget):
                 rows = order[start:end]
                 for row, values in zip(rows, self._pass([marked[row] for row in rows], look), strict=True):
                     found[row] = values
@@ -191,7 +191,7 @@ class Reranker(nn.Module):
         return found
 
     def _pass(
-        self, marked: list[Marked], look: Callable[[torch.Tensor], torch.Tensor]
+        self, marked: list[MarkedInput], look: Callable[[torch.Tensor], torch.Tensor]
     ) -> list[npt.NDArray[np.float32]]:
         """The same of sequences that are in order of length, in one pass."""
         stream = TokenStream.of([each.tokens for each in marked], [each.segments for each in marked])
@@ -203,17 +203,17 @@ class Reranker(nn.Module):
 
     # ---- coherence
 
-    def misfit(self, dialogue: Conversation) -> Misfit:
+    def misfit(self, dialogue: Conversation) -> PositionScores:
         """How little each turn of a conversation of two turns or more belongs, and which one least."""
-        return misfits(self, [dialogue])[0]
+        return out_of_place_scores(self, [dialogue])[0]
 
-    def place(self, dialogue: Conversation, utterance: str) -> Placement:
+    def place(self, dialogue: Conversation, utterance: str) -> PositionScores:
         """Where an utterance belongs among the turns of a conversation: a score for the gap before each, and for the one behind."""
-        return placements(self, [(dialogue, utterance)])[0]
+        return placement_scores(self, [(dialogue, utterance)])[0]
 
-    def order(self, dialogue: Conversation) -> Order:
+    def order(self, dialogue: Conversation) -> TurnOrder:
         """In which order two turns or more were most likely said; the order in which they are given makes no difference."""
-        return orders(self, [dialogue])[0]
+        return predict_orders(self, [dialogue])[0]
 
     # ---- loading and saving
 
@@ -228,7 +228,7 @@ class Reranker(nn.Module):
         Raises:
             BackboneError: if there is no such folder, or it is no re-ranker's.
         """
-        place = locate(name)
+        place = locate_model(name)
         if not is_reranker(place):
             raise BackboneError(f"{name} is no re-ranker of turnwise's: train one, for example by `turnwise train ums`")
         told = read_json(place / _DESCRIPTION)
@@ -237,7 +237,7 @@ class Reranker(nn.Module):
             "right"  # the left is for a CrossEncoder alone: an encoder made of this cuts ends
         )
         weights = load_file(place / _HEADS)
-        heads: dict[Task, nn.Linear] = {}
+        heads: dict[RerankerTask, nn.Linear] = {}
         for task in told["heads"]:
             heads[task] = nn.Linear(backbone.hidden, 1)
             heads[task].load_state_dict({key: weights[f"{task}.{key}"] for key in ("weight", "bias")})

@@ -23,7 +23,7 @@ from torch.nn.functional import cosine_similarity
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.compose import TurnStyle
+from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.objectives.losses import candidate_nt_xent, guided_cosine, guided_vectors
 from turnwise.objectives.objective import Batch, BatchStates, Example, Figures, ForEncoders, Prepared
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.models.backbone.compose import TurnStyle
+from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.objectives.losses import Weighting, hard_negative_nt_xent
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared, equal_texts, words
 

@@ -11,8 +11,8 @@ from torch import nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.compose import ROLE_TOKENS, TurnStyle
-from turnwise.models.backbone.ragged import Ragged, Tokens
+from turnwise.models.backbone.inputs import ROLE_TOKENS, TurnStyle
+from turnwise.models.backbone.stream import RaggedTokens, Tokens
 from turnwise.objectives.losses import masked_language_model
 from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared, TokenStates
 
@@ -94,7 +94,7 @@ def hide(
     most: int = 0,
     *,
     masked_alone: bool = False,
-) -> tuple[Ragged, dict[str, npt.NDArray[Any]]]:
+) -> tuple[RaggedTokens, dict[str, npt.NDArray[Any]]]:
     """Hides some tokens of each sequence: a share of those that may be hidden, rounded, and one at the least.
 
     Args:
@@ -128,7 +128,7 @@ def hide(
         facts["members"].append(np.full(len(chosen), number))
         facts["places"].append(chosen)
         facts["targets"].append(whole[chosen])
-    return Ragged.of(found), {name: np.concatenate(values).astype(np.int64) for name, values in facts.items()}
+    return RaggedTokens.of(found), {name: np.concatenate(values).astype(np.int64) for name, values in facts.items()}
 
 
 def _disguised(batch: Batch, tokens: Tokens) -> Tokens:

@@ -18,9 +18,9 @@ from torch import nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.compose import Composer, TurnStyle
-from turnwise.models.backbone.marked import Task
-from turnwise.models.backbone.ragged import Ragged, Tokens
+from turnwise.models.backbone.inputs import Composer, TurnStyle
+from turnwise.models.backbone.inputs import RerankerTask
+from turnwise.models.backbone.stream import RaggedTokens, Tokens
 from turnwise.models.backbone.stream import TokenStream
 
 #: Consecutive turns of a dialogue: the first, and the one behind the last.
@@ -47,7 +47,7 @@ class Texts(Protocol):
     def tokens(self, turn: int) -> Tokens:
         """The tokens of a turn, without special ones."""
 
-    def gather(self, turns: npt.NDArray[np.int64]) -> Ragged:
+    def gather(self, turns: npt.NDArray[np.int64]) -> RaggedTokens:
         """The tokens of some turns, without special ones."""
 
     @property
@@ -111,21 +111,21 @@ class Batch:
             min(longest or self.max_length * (last - first), self.longest),
         )
 
-    def columns(self) -> Ragged:
+    def columns(self) -> RaggedTokens:
         """The sequences of all columns, column after column."""
-        return Ragged.joined([self.column(number) for number in range(self.windows.shape[1])])
+        return RaggedTokens.joined([self.column(number) for number in range(self.windows.shape[1])])
 
-    def column(self, number: int) -> Ragged:
+    def column(self, number: int) -> RaggedTokens:
         """The sequences of one column."""
         windows = self.windows[:, number]
         if (np.diff(windows) != 1).any():
-            return Ragged.of([self.sequence(first, last) for first, last in windows.tolist()])
+            return RaggedTokens.of([self.sequence(first, last) for first, last in windows.tolist()])
         return self.singles(windows[:, 0])
 
-    def singles(self, turns: npt.NDArray[np.int64]) -> Ragged:
+    def singles(self, turns: npt.NDArray[np.int64]) -> RaggedTokens:
         """Turns, each as a sequence of its own."""
         if self.composer.roles:
-            return Ragged.of([self.sequence(turn, turn + 1) for turn in turns.tolist()])
+            return RaggedTokens.of([self.sequence(turn, turn + 1) for turn in turns.tolist()])
         # the most frequent case, all at once: threads that prepare must not keep the interpreter from the loop
         return self.composer.texts(self.texts.gather(turns), min(self.max_length, self.longest))
 
@@ -192,10 +192,10 @@ class Prepared:
     stands alone, and `weights` says how many items (masked tokens) of the loss it holds.
     """
 
-    sequences: Ragged
+    sequences: RaggedTokens
     rows: int
     facts: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    segments: Ragged | None = None
+    segments: RaggedTokens | None = None
     weights: npt.NDArray[np.int64] | None = None
 
 
@@ -276,7 +276,7 @@ class _Objective(Protocol):
         """
 
     @property
-    def task(self) -> Task | None:
+    def task(self) -> RerankerTask | None:
         """The head of a re-ranker that it trains, and that stays with the model; None: it trains no re-ranker."""
 
     @property

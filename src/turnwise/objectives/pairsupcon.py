@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.models.backbone.compose import TurnStyle
+from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.losses import hard_negative_nt_xent
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared

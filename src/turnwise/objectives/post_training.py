@@ -21,9 +21,9 @@ from torch.nn.functional import embedding
 
 from turnwise.core.dialogue import WRONG_RESPONSE, Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.compose import TurnStyle
-from turnwise.models.backbone.marked import END_OF_TURN
-from turnwise.models.backbone.ragged import Ragged, Tokens
+from turnwise.models.backbone.inputs import TurnStyle
+from turnwise.models.backbone.inputs import END_OF_TURN
+from turnwise.models.backbone.stream import RaggedTokens, Tokens
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.objectives.losses import masked_language_model, relevance, replaced_token_detection
 from turnwise.objectives.masked_language import hidden_logits, hide, language_head, word_vectors
@@ -136,7 +136,7 @@ class PostTraining(ForEncoders):
         }
         if self.detection:
             facts["uniforms"] = batch.random.random(hidden, dtype=np.float32)
-        segments = Ragged.of([segments for _, segments in pairs])
+        segments = RaggedTokens.of([segments for _, segments in pairs])
         return Prepared(sequences, len(batch), facts, segments, np.ones(len(batch), np.int64))
 
     def _pair(self, batch: Batch, dialogue: list[int], places: list[int]) -> tuple[tuple[Tokens, Tokens], bool]:

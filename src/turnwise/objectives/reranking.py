@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from turnwise.core.dialogue import RIGHT_RESPONSE, SYSTEM, WRONG_RESPONSE, Dialogue
-from turnwise.models.backbone.marked import Marked
-from turnwise.models.backbone.ragged import Ragged
+from turnwise.models.backbone.inputs import MarkedInput
+from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.objectives.objective import Prepared, TokenStates
 
 #: Which turns of a dialogue are learnt as responses.
@@ -37,18 +37,18 @@ def scoring_head(hidden: int, dropout: float) -> nn.Sequential:
     return nn.Sequential(nn.Dropout(dropout), layer)
 
 
-def marked_batch(marked: list[Marked], rows: int, facts: dict[str, npt.NDArray[Any]]) -> Prepared:
+def marked_batch(marked: list[MarkedInput], rows: int, facts: dict[str, npt.NDArray[Any]]) -> Prepared:
     """Sequences with the places at which a head looks; each counts once."""
     counts = [len(each.places) for each in marked]
     return Prepared(
-        Ragged.of([each.tokens for each in marked]),
+        RaggedTokens.of([each.tokens for each in marked]),
         rows,
         {
             "members": np.repeat(np.arange(len(marked)), counts),
             "places": np.concatenate([each.places for each in marked]),
             **facts,
         },
-        segments=Ragged.of([each.segments for each in marked]),
+        segments=RaggedTokens.of([each.segments for each in marked]),
         weights=np.ones(len(marked), np.int64),
     )
 

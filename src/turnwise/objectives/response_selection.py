@@ -16,9 +16,9 @@ from torch import nn
 
 from turnwise.core.dialogue import RIGHT_RESPONSE, Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.compose import TurnStyle
-from turnwise.models.backbone.marked import END_OF_TURN, Marked, selection
-from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.inputs import TurnStyle
+from turnwise.models.backbone.inputs import END_OF_TURN, MarkedInput, selection_input
+from turnwise.models.backbone.stream import Tokens
 from turnwise.objectives.losses import relevance
 from turnwise.objectives.objective import Batch, Example, Prepared, TokenStates
 from turnwise.objectives.reranking import (
@@ -101,7 +101,7 @@ class ResponseSelection:
 
     def prepare(self, batch: Batch) -> Prepared:
         """Each context with its response and with wrong ones."""
-        marked: list[Marked] = []
+        marked: list[MarkedInput] = []
         labels: list[int] = []
         for ((first, last), (response, _)), label in zip(batch.windows.tolist(), batch.labels.tolist(), strict=True):
             wrong = [self._wrong(batch, response) for _ in range(self.negatives)] if label == _ALONE else []
@@ -110,8 +110,8 @@ class ResponseSelection:
             labels += [int(label != _WRONG), *(0 for _ in wrong)]
         return marked_batch(marked, len(batch), {"labels": np.array(labels, np.int64)})
 
-    def _marked(self, batch: Batch, context: list[Tokens], response: int) -> Marked:
-        return selection(batch.composer, context, batch.texts.tokens(response), min(self.length, batch.longest))
+    def _marked(self, batch: Batch, context: list[Tokens], response: int) -> MarkedInput:
+        return selection_input(batch.composer, context, batch.texts.tokens(response), min(self.length, batch.longest))
 
     def _wrong(self, batch: Batch, response: int) -> int:
         """A turn that is no answer here."""

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.models.backbone.compose import TurnStyle
+from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.objectives.losses import nt_xent
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared, words
 

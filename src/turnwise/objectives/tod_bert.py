@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from turnwise.core.dialogue import SYSTEM, Dialogue
-from turnwise.models.backbone.compose import ROLE_TOKENS, TurnStyle
-from turnwise.models.backbone.ragged import Ragged
+from turnwise.models.backbone.inputs import ROLE_TOKENS, TurnStyle
+from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.objectives.losses import nt_xent
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared
 
@@ -58,7 +58,7 @@ class TODBERT(ForEncoders):
             responses.append(batch.sequence(answer, answer + 1))
             identities.append(batch.texts.identity(answer))
         return Prepared(
-            Ragged.of(contexts + responses), len(batch), {"identities": np.array([identities, identities], np.int64)}
+            RaggedTokens.of(contexts + responses), len(batch), {"identities": np.array([identities, identities], np.int64)}
         )
 
     def loss(

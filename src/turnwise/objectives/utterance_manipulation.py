@@ -17,19 +17,9 @@ from torch import nn
 
 from turnwise.core.dialogue import WRONG_RESPONSE, Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.compose import TurnStyle
-from turnwise.models.backbone.marked import (
-    DELETE,
-    END_OF_TURN,
-    INSERT,
-    SEARCH,
-    WINDOW,
-    Marked,
-    deletion,
-    insertion,
-    search,
-)
-from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.inputs import TurnStyle
+from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, WINDOW, MarkedInput, deletion_input, insertion_input, search_input
+from turnwise.models.backbone.stream import Tokens
 from turnwise.objectives.losses import marked_places
 from turnwise.objectives.objective import Batch, Example, Prepared, TokenStates
 from turnwise.objectives.reranking import (
@@ -93,7 +83,7 @@ class UtteranceManipulation(ABC):
 
     def prepare(self, batch: Batch) -> Prepared:
         """A window of each context, manipulated, and which of its marks is the answer."""
-        marked: list[Marked] = []
+        marked: list[MarkedInput] = []
         targets: list[npt.NDArray[np.bool_]] = []
         for first, last in batch.windows[:, 0].tolist():
             size = min(self.window, last - first)
@@ -104,7 +94,7 @@ class UtteranceManipulation(ABC):
         return marked_batch(marked, len(batch), {"targets": np.concatenate(targets)})
 
     @abstractmethod
-    def manipulated(self, batch: Batch, turns: Sequence[int]) -> tuple[Marked, int]:
+    def manipulated(self, batch: Batch, turns: Sequence[int]) -> tuple[MarkedInput, int]:
         """What is read of a window, and the number of the mark that is the answer."""
 
     def _longest(self, batch: Batch) -> int:
@@ -129,11 +119,11 @@ class Insertion(UtteranceManipulation):
     task: ClassVar[Literal["insertion"]] = "insertion"
     special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN, INSERT)
 
-    def manipulated(self, batch: Batch, turns: Sequence[int]) -> tuple[Marked, int]:
+    def manipulated(self, batch: Batch, turns: Sequence[int]) -> tuple[MarkedInput, int]:
         """The window without a turn, then that turn."""
         target = int(batch.random.integers(len(turns)))
         texts = _tokens(batch, turns)
-        return insertion(
+        return insertion_input(
             batch.composer, texts[:target] + texts[target + 1 :], texts[target], self._longest(batch)
         ), target
 
@@ -145,12 +135,12 @@ class Deletion(UtteranceManipulation):
     task: ClassVar[Literal["deletion"]] = "deletion"
     special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN, DELETE)
 
-    def manipulated(self, batch: Batch, turns: Sequence[int]) -> tuple[Marked, int]:
+    def manipulated(self, batch: Batch, turns: Sequence[int]) -> tuple[MarkedInput, int]:
         """The window with a turn that is not its own."""
         target = int(batch.random.integers(len(turns) + 1))
         stranger = batch.stranger(turns[0], [batch.texts.identity(turn) for turn in turns])
         mixed = [*turns[:target], stranger, *turns[target:]]
-        return deletion(batch.composer, _tokens(batch, mixed), self._longest(batch)), target
+        return deletion_input(batch.composer, _tokens(batch, mixed), self._longest(batch)), target
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +151,14 @@ class Search(UtteranceManipulation):
     special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN, SEARCH)
     least: ClassVar[int] = 3
 
-    def manipulated(self, batch: Batch, turns: Sequence[int]) -> tuple[Marked, int]:
+    def manipulated(self, batch: Batch, turns: Sequence[int]) -> tuple[MarkedInput, int]:
         """The others of the window in another order, then its last turn."""
         *others, last = turns
         order = batch.random.permutation(len(others))
         shuffled = [others[place] for place in order]
         predecessor = int(np.flatnonzero(order == len(others) - 1)[0])
         (target,) = _tokens(batch, [last])
-        return search(batch.composer, _tokens(batch, shuffled), target, self._longest(batch)), predecessor
+        return search_input(batch.composer, _tokens(batch, shuffled), target, self._longest(batch)), predecessor
 
 
 def _tokens(batch: Batch, turns: Sequence[int]) -> list[Tokens]:

@@ -18,7 +18,7 @@ from torch import nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.compose import TurnStyle
+from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.objectives.losses import inverse_response_frequency, symmetric_nt_xent
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared
 

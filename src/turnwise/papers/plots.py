@@ -19,9 +19,9 @@ from turnwise.evaluation.suites import LoadDataset
 from turnwise.evaluation.tasks.coherence import Puzzle, drawn_puzzles, whole_dialogues
 from turnwise.evaluation.tasks.compressed import Mixed
 from turnwise.evaluation.tasks.geometry import PERPLEXITY, answer_map, intent_map, two_intents_map
-from turnwise.models.backbone.compose import Composer
-from turnwise.models.backbone.marked import DELETE, INSERT, SEARCH, Marked, deletion, insertion, search
-from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.inputs import Composer
+from turnwise.models.backbone.inputs import DELETE, INSERT, SEARCH, MarkedInput, deletion_input, insertion_input, search_input
+from turnwise.models.backbone.stream import Tokens
 from turnwise.models.loading import ModelUnderTest
 from turnwise.models.reranker import Reranker
 
@@ -115,15 +115,15 @@ def mark_map(
 
 def _asked(
     composer: Composer, known: Mapping[str, Tokens], puzzle: Puzzle, task: MarkTask, longest: int
-) -> tuple[Marked, int]:
+) -> tuple[MarkedInput, int]:
     """What is read of a window, and the number of the mark that is asked for."""
     if task == "deletion":
-        return deletion(composer, [known[turn] for turn in puzzle.planted], longest), puzzle.planted_at
+        return deletion_input(composer, [known[turn] for turn in puzzle.planted], longest), puzzle.planted_at
     if task == "insertion":
         taken = known[puzzle.turns[puzzle.taken]]
-        return insertion(composer, [known[turn] for turn in puzzle.rest], taken, longest), puzzle.taken
+        return insertion_input(composer, [known[turn] for turn in puzzle.rest], taken, longest), puzzle.taken
     shuffled = [known[turn] for turn in puzzle.shuffled]
-    return search(composer, shuffled, known[puzzle.turns[-1]], longest), puzzle.shuffled.index(puzzle.turns[-2])
+    return search_input(composer, shuffled, known[puzzle.turns[-1]], longest), puzzle.shuffled.index(puzzle.turns[-2])
 
 
 def _mark_pictures(reranker: Reranker, model: str, load: LoadDataset) -> dict[str, Callable[[], str]]:

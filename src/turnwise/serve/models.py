@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from turnwise.assist.labelling.labelling import Labelling
     from turnwise.assist.responses.responder import Responder
     from turnwise.core.conversation import Conversation
-    from turnwise.models.coherence import Misfit
+    from turnwise.models.coherence import PositionScores
     from turnwise.models.reranker import Reranker
 
 
@@ -42,7 +42,7 @@ class OneAtATime:
         with self._lock:
             return self._reranker.score_all(asked)
 
-    def misfit(self, dialogue: "Conversation") -> "Misfit":
+    def misfit(self, dialogue: "Conversation") -> "PositionScores":
         """How little each turn of a conversation belongs."""
         with self._lock:
             return self._reranker.misfit(dialogue)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.compose import Composer
+from turnwise.models.backbone.inputs import Composer
 from turnwise.objectives.objective import Batch, Objective, Prepared
 from turnwise.training.examples import ExampleTable
 from turnwise.training.order import Blocks, BufferedOrder, Order, WholeOrder, block_size

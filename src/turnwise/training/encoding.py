@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from turnwise.models.backbone.ragged import Ragged, spans
-from turnwise.models.backbone.stream import TokenStream, chunks
+from turnwise.models.backbone.stream import RaggedTokens, span_indices
+from turnwise.models.backbone.stream import TokenStream, token_batches
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.objective import Prepared, ReplacingObjective, TokenObjective, TokenStates
 
@@ -29,7 +29,7 @@ def sorted_chunks(prepared: Prepared, members: npt.NDArray[np.int64], budget: in
     """Sequences by length, cut into chunks of at most `budget` tokens: few lengths a chunk make few, large products."""
     lengths = prepared.sequences.lengths[members]
     order = members[np.argsort(lengths, kind="stable")]
-    return [order[first:last] for first, last in chunks(np.sort(lengths), budget)]
+    return [order[first:last] for first, last in token_batches(np.sort(lengths), budget)]
 
 
 def stream_of(prepared: Prepared, members: npt.NDArray[np.int64]) -> TokenStream:
@@ -144,7 +144,7 @@ class _Layout:
 
     def rows_of(self, members: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The rows of some sequences, one sequence behind the other."""
-        return spans(self.starts[members], self.starts[members + 1] - self.starts[members])
+        return span_indices(self.starts[members], self.starts[members + 1] - self.starts[members])
 
 
 class _Gather(torch.autograd.Function):
@@ -259,13 +259,13 @@ def _together(batches: Sequence[Prepared]) -> Prepared:
     """The sequences of several batches, one batch behind the other; those without segments are of the first."""
     if len(batches) == 1:
         return batches[0]
-    sequences = Ragged.joined([prepared.sequences for prepared in batches])
+    sequences = RaggedTokens.joined([prepared.sequences for prepared in batches])
     segments = None
     if any(prepared.segments is not None for prepared in batches):
         marks = [
             np.zeros(len(each.sequences.tokens), np.int32) if each.segments is None else each.segments.tokens
             for each in batches
         ]
-        segments = Ragged(np.concatenate(marks), sequences.lengths)
+        segments = RaggedTokens(np.concatenate(marks), sequences.lengths)
     weights = np.concatenate([prepared.weights for prepared in batches if prepared.weights is not None])
     return Prepared(sequences, sum(prepared.rows for prepared in batches), segments=segments, weights=weights)

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnwise.models.backbone.ragged import Tokens
-from turnwise.models.backbone.stream import TokenStream, chunks
+from turnwise.models.backbone.stream import Tokens
+from turnwise.models.backbone.stream import TokenStream, token_batches
 from turnwise.models.encoder import BATCH_TOKENS, Encoder
 from turnwise.training import TrainingError
 from turnwise.training.machine import seed_all
@@ -179,7 +179,7 @@ def compute_outputs(encoder: Encoder, head: nn.Module, sequences: Sequence[Token
     with torch.inference_mode():
         pieces = [
             head(encoder(TokenStream.of([sequences[index] for index in order[first:last]]))).float()
-            for first, last in chunks(lengths, budget)
+            for first, last in token_batches(lengths, budget)
         ]
         outputs = torch.cat(pieces)
         return outputs[torch.from_numpy(np.argsort(order)).to(outputs.device)]

@@ -16,8 +16,8 @@ from turnwise.core.dialogue import Turn
 from turnwise.core.files import sha256
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.store import Corpus
-from turnwise.models.backbone.source import locate
-from turnwise.models.encoder import TOKENISED, Encoder
+from turnwise.models.backbone.source import locate_model
+from turnwise.models.encoder import TOKENISE_BATCH, Encoder
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.tokens import TokenTable
 
@@ -60,7 +60,7 @@ def mine_hard_negatives(
         BackboneError: if there is no such encoder.
     """
     settings = f"{count} of {CANDIDATES}, seed {SEED}, {HISTORY} turns, {MAX_LENGTH} tokens"
-    inputs = [*corpus.identity, settings, *_file_hashes(locate(miner))]
+    inputs = [*corpus.identity, settings, *_file_hashes(locate_model(miner))]
 
     def write(folder: Path) -> None:
         table = np.lib.format.open_memmap(folder / "rivals.npy", "w+", np.int32, (len(texts), count))
@@ -69,10 +69,10 @@ def mine_hard_negatives(
             encoder = Encoder.load(miner)
             search = _ResponseSearch(corpus.dialogues, texts, encoder, progress)
             histories = _histories(corpus.dialogues)
-            for first in range(0, len(search.responses), TOKENISED):
+            for first in range(0, len(search.responses), TOKENISE_BATCH):
                 report = _part_progress(progress, "mining hard negatives", first, len(search.responses))
-                vectors = _encode(encoder, list(islice(histories, TOKENISED)), report)
-                responses = search.responses[first : first + TOKENISED]
+                vectors = _encode(encoder, list(islice(histories, TOKENISE_BATCH)), report)
+                responses = search.responses[first : first + TOKENISE_BATCH]
                 for start in range(0, len(responses), QUERIES):
                     block = responses[start : start + QUERIES]
                     nearest = search.nearest(block, vectors[start : start + QUERIES], count)

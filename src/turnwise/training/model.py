@@ -7,8 +7,8 @@ from typing import cast
 from torch import nn
 
 from turnwise.corpus.slots.template import SlotMarks
-from turnwise.models.backbone.marked import WINDOW, Task
-from turnwise.models.backbone.source import locate
+from turnwise.models.backbone.inputs import WINDOW, RerankerTask
+from turnwise.models.backbone.source import locate_model
 from turnwise.models.encoder import Encoder
 from turnwise.models.reranker import Reranker, is_reranker
 from turnwise.objectives.objective import Objective
@@ -59,7 +59,7 @@ def start(
 
 
 def _load(recipe: Recipe, place: str | Path) -> tuple[Encoder, Heads]:
-    folder = locate(place)
+    folder = locate_model(place)
     heads: Heads = {}
     if is_reranker(folder):
         reranker = Reranker.load(folder, device="cpu")
@@ -82,7 +82,7 @@ def model_of(encoder: Encoder, trained: Iterable[tuple[Objective, nn.Module]]) -
     parts = [(objective, head) for objective, head in trained if objective.task is not None]
     if not parts:
         return encoder
-    heads = {cast(Task, objective.task): _scores(head) for objective, head in parts}
+    heads = {cast(RerankerTask, objective.task): _scores(head) for objective, head in parts}
     (longest,) = [objective.length for objective, _ in parts if isinstance(objective, ResponseSelection)]
     windows = [objective.window for objective, _ in parts if isinstance(objective, UtteranceManipulation)]
     reranker = Reranker(encoder.backbone, heads, longest, max(windows, default=WINDOW))

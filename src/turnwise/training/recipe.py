@@ -17,7 +17,7 @@ import yaml
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.options import OptionError, checked
-from turnwise.models.backbone.pooling import Pooling
+from turnwise.models.backbone.backbone import Pooling
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective, options_of
 

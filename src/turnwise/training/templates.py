@@ -8,8 +8,8 @@ from torch import nn
 from turnwise.corpus.slots.template import SlotMarks, Template
 from turnwise.corpus.slots.templates import expect_named_splits
 from turnwise.corpus.store import Corpus
-from turnwise.models.backbone.pooling import PoolerLayer
-from turnwise.models.compression import Compression, behind_layer
+from turnwise.models.backbone.backbone import PoolerLayer
+from turnwise.models.compression import Compression, project_templates
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.objective import Objective
 
@@ -37,4 +37,4 @@ def learnt_compression(encoder: Encoder, corpus: Corpus, objective: Objective, h
     layer = heads if isinstance(heads, PoolerLayer) else None
     vectors = torch.from_numpy(encoder.encode(list(templates), normalise=False)).to(encoder.backbone.device)
     with torch.inference_mode():
-        return Compression(encoder.marks, list(templates), behind_layer(vectors, layer), layer)
+        return Compression(encoder.marks, list(templates), project_templates(vectors, layer), layer)

@@ -20,8 +20,8 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.fingerprints import FingerprintBuckets, FingerprintIndex, text_fingerprint
 from turnwise.corpus.slots.template import SlotMarks, Template
-from turnwise.models.backbone.compose import tokenise
-from turnwise.models.backbone.ragged import Ragged, Tokens, spans
+from turnwise.models.backbone.inputs import tokenise
+from turnwise.models.backbone.stream import RaggedTokens, Tokens, span_indices
 from turnwise.training.disk_cache import ArrayWriter, TrainingCorpus, read_ahead, release
 
 #: Dialogues that are tokenised at a time.
@@ -55,11 +55,11 @@ class TokenTable:
         """Return the tokens of a turn, without special tokens."""
         return self._tokens[self._ends[turn] : self._ends[turn + 1]]
 
-    def gather(self, turns: npt.NDArray[np.int64]) -> Ragged:
+    def gather(self, turns: npt.NDArray[np.int64]) -> RaggedTokens:
         """Return the tokens of several turns, without special tokens."""
         starts = np.asarray(self._ends[turns])
         lengths = np.asarray(self._ends[turns + 1]) - starts
-        return Ragged(np.asarray(self._tokens[spans(starts, lengths)]), lengths)
+        return RaggedTokens(np.asarray(self._tokens[span_indices(starts, lengths)]), lengths)
 
     def speaker(self, turn: int) -> str:
         """Return the speaker of a turn."""

@@ -24,9 +24,9 @@ from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.runner import EvaluationError
 from turnwise.evaluation.tasks.coherence import Puzzle, coherence, drawn_puzzles, whole_dialogues
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.compose import Composer
-from turnwise.models.backbone.marked import DELETE, END_OF_TURN, INSERT, SEARCH, Marked
-from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.inputs import Composer
+from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, MarkedInput
+from turnwise.models.backbone.stream import Tokens
 from turnwise.models.loading import wrap_model
 from turnwise.models.reranker import Reranker
 
@@ -66,7 +66,7 @@ class Reader:
         return {text: np.array([self._ids.setdefault(text, 10 + len(self._ids))], np.int32) for text in texts}
 
     def logits(
-        self, task: str, marked: Sequence[Marked], *, progress: Progress = silent
+        self, task: str, marked: Sequence[MarkedInput], *, progress: Progress = silent
     ) -> list[npt.NDArray[np.float32]]:
         texts = {number: text for text, number in self._ids.items()}
         shown = [[texts[token] for token in each.tokens.tolist() if token in texts] for each in marked]

@@ -38,7 +38,7 @@ from turnwise.evaluation.tasks.compressed import (
     share_curve,
 )
 from turnwise.evaluation.tasks.intents import MAX_LENGTH, nearest_validation
-from turnwise.models.compression import SOURCES, Compression, CompressionError, Source
+from turnwise.models.compression import TEMPLATE_SOURCES, Compression, CompressionError, TemplateSource
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import load_folder
 from turnwise.models.vector_cache import VectorCache
@@ -225,20 +225,20 @@ def test_no_test_utterance_is_encoded_for_the_choice() -> None:
 
 
 def test_every_source_has_a_share_and_a_figure_of_its_own() -> None:
-    found: dict[Source, Any] = {
+    found: dict[TemplateSource, Any] = {
         "given": Side(THEIRS, True),
         "detected": Side(OWN, False),
         "retrieved": Side(THEIRS, True),
     }
     outcomes = compressed_intents(Side(OWN, False), found, split(DRAWN_TO, DRAWN_FROM), marks=ONE_MARK)
-    settings_of = {source: f"1-NN, compressed, templates {source}" for source in SOURCES}
+    settings_of = {source: f"1-NN, compressed, templates {source}" for source in TEMPLATE_SOURCES}
     assert [outcome.key for outcome in outcomes] == [
         ("intents", "turns", setting, metric)
         for setting in settings_of.values()
         for metric in ("accuracy", TEMPLATE_SHARE)
     ]
     # what is drawn to itself stays where it is: nothing to choose between
-    shares = {source: figures(outcomes)[settings_of[source], TEMPLATE_SHARE] for source in SOURCES}
+    shares = {source: figures(outcomes)[settings_of[source], TEMPLATE_SHARE] for source in TEMPLATE_SOURCES}
     assert shares == {"given": 0.5, "detected": 0.1, "retrieved": 0.5}
     assert figures(outcomes)[settings_of["detected"], "accuracy"] == 100
     assert TEMPLATE_SHARE in COUNTS  # no two models are compared by it
@@ -421,7 +421,7 @@ def test_what_is_set_without_measuring(model: Path, detected: tuple[Path, Path])
     ],
 )
 def test_a_choice_that_cannot_be_made_changes_nothing(
-    model: Path, data: Path, datasets: list[str], source: Source, error: type[Exception], said: str
+    model: Path, data: Path, datasets: list[str], source: TemplateSource, error: type[Exception], said: str
 ) -> None:
     before = kept(model)
     with pytest.raises(error, match=said):

@@ -28,7 +28,7 @@ from turnwise.evaluation.tasks.intents import (
     prototype_intents,
 )
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.compose import ROLE_TOKENS
+from turnwise.models.backbone.inputs import ROLE_TOKENS
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import load_model, postprocess_model, wrap_model
 from turnwise.papers import baselines  # noqa: F401  registers models and post-processors

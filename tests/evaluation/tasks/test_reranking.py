@@ -19,7 +19,7 @@ from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.reranking import Context, adversarial, cosine_scores, merged, rerank, rerank_adversarial
-from turnwise.models.backbone.compose import ROLE_TOKENS
+from turnwise.models.backbone.inputs import ROLE_TOKENS
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import FunctionEncoder, SentenceTransformerEncoder
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.helpers.families import FAMILIES, sequences, tokenizer
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.compose import ROLE_TOKENS, Composer, role_of, tokenise
-from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer, role_of, tokenise
+from turnwise.models.backbone.stream import Tokens
 
 Folder = Callable[[str], Path]
 

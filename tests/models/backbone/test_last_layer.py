@@ -14,9 +14,9 @@ from torch.testing import assert_close
 
 from tests.helpers.families import FAMILIES, sequences
 from turnwise.models.backbone import backbone as module
-from turnwise.models.backbone.attention import attention_at, shape_of
+from turnwise.models.backbone.attention import attention_at, StreamShape
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.last_layer import LIKE_BERT
+from turnwise.models.backbone.backbone import BERT_LIKE
 from turnwise.models.backbone.stream import TokenStream
 
 Folder = Callable[[str], Path]
@@ -44,7 +44,7 @@ def test_the_last_layer_is_cut_short_where_it_is_berts(tiny_folder: Folder, monk
         )
         with torch.no_grad():
             Backbone.load(tiny_folder(family)).eval().states_at(TokenStream.of(sequences(LENGTHS)), PLACES)
-    assert called == [family for family in FAMILIES if family in LIKE_BERT]
+    assert called == [family for family in FAMILIES if family in BERT_LIKE]
     assert set(called) >= {"bert", "electra", "roberta"}
 
 
@@ -118,7 +118,7 @@ def test_the_varlen_kernel_gives_the_same() -> None:
     query = torch.randn(int(counts.sum()), 4, 32, device=device, dtype=torch.bfloat16)
     key, value = (torch.randn(stream.tokens, 4, 32, device=device, dtype=torch.bfloat16) for _ in range(2))
     kernel, groups = (
-        attention_at(query, key, value, counts, shape_of(stream, device, varlen=varlen), scaling=0.2, dropout=0.0)
+        attention_at(query, key, value, counts, StreamShape.of(stream, device, varlen=varlen), scaling=0.2, dropout=0.0)
         for varlen in (True, False)
     )
     assert_close(kernel, groups, atol=3e-2, rtol=3e-2)

@@ -1,4 +1,4 @@
-"""Marked inputs decoded back: whatever is cut, the i-th mark stays that of the i-th utterance, and no response is lost."""
+"""MarkedInput inputs decoded back: whatever is cut, the i-th mark stays that of the i-th utterance, and no response is lost."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,19 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.families import tokenizer
-from turnwise.models.backbone.compose import Composer
-from turnwise.models.backbone.marked import (
-    DELETE,
-    END_OF_TURN,
-    INSERT,
-    SEARCH,
-    Marked,
-    deletion,
-    insertion,
-    search,
-    selection,
-)
-from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.inputs import Composer
+from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, MarkedInput, deletion_input, insertion_input, search_input, selection_input
+from turnwise.models.backbone.stream import Tokens
 from turnwise.models.backbone.source import BackboneError
 
 
@@ -44,9 +34,9 @@ def texts(lengths: Sequence[int]) -> list[Tokens]:
     return [np.arange(count, dtype=np.int32) + 1000 * (number + 1) for number, count in enumerate(lengths)]
 
 
-def composed(task: str, composer: Composer, turns: list[Tokens], target: Tokens, longest: int) -> Marked:
+def composed(task: str, composer: Composer, turns: list[Tokens], target: Tokens, longest: int) -> MarkedInput:
     if task == "deletion":
-        return deletion(composer, turns, longest)
+        return deletion_input(composer, turns, longest)
     return (insertion if task == "insertion" else search)(composer, turns, target, longest)
 
 
@@ -63,7 +53,7 @@ def formula(task: str, composer: Composer, turns: Sequence[Sequence[int]], targe
     return [int(token) for token in (*found, *composer.suffix)]
 
 
-def decoded(task: str, composer: Composer, marked: Marked, count: int) -> tuple[list[list[int]], list[int]]:
+def decoded(task: str, composer: Composer, marked: MarkedInput, count: int) -> tuple[list[list[int]], list[int]]:
     """The turns behind the first `count` marks, and the target behind what stands in the middle."""
     mark, end = composer.special[MARKS[task]], composer.special[END_OF_TURN]
     tokens = marked.tokens.tolist()
@@ -143,9 +133,9 @@ def test_selection(family: str, lengths: list[int], response_length: int, longes
     room = longest - len(composer.prefix) - len(composer.middle) - len(composer.suffix)
     if room < 1:
         with pytest.raises(BackboneError, match="a response does not fit"):
-            selection(composer, turns, response, longest)
+            selection_input(composer, turns, response, longest)
         return
-    marked = selection(composer, turns, response, longest)
+    marked = selection_input(composer, turns, response, longest)
     first, second = cut_by_hand(
         [token for turn in turns for token in (*turn.tolist(), end)], [*response.tolist(), end], room
     )
@@ -161,29 +151,29 @@ def test_selection_as_the_paper_writes_it() -> None:
     composer = COMPOSERS["bert"]
     cls, sep, end = 2, 3, composer.special[END_OF_TURN]
     first, second, response = texts([2, 1, 3])
-    found = selection(composer, [first, second], response, 64).tokens.tolist()
+    found = selection_input(composer, [first, second], response, 64).tokens.tolist()
     assert found == [cls, 1000, 1001, end, 2000, end, sep, 3000, 3001, 3002, end, sep]
-    assert selection(composer, [], response, 64).tokens.tolist() == [cls, sep, 3000, 3001, 3002, end, sep]
+    assert selection_input(composer, [], response, 64).tokens.tolist() == [cls, sep, 3000, 3001, 3002, end, sep]
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_selection_needs_a_first_token(family: str) -> None:
     composer = composer_of(family)
     with pytest.raises(BackboneError, match="no token such as"):
-        selection(composer, texts([3]), texts([3])[0], 64)
-    assert len(deletion(composer, texts([3, 2]), 64).places) == 2  # marks are tokens of their own
+        selection_input(composer, texts([3]), texts([3])[0], 64)
+    assert len(deletion_input(composer, texts([3, 2]), 64).places) == 2  # marks are tokens of their own
 
 
 @pytest.mark.parametrize(
     ("compose", "token"),
     [
-        (lambda composer, turns: selection(composer, turns, turns[0], 64), END_OF_TURN),
-        (lambda composer, turns: insertion(composer, turns, turns[0], 64), INSERT),
-        (lambda composer, turns: deletion(composer, turns, 64), DELETE),
-        (lambda composer, turns: search(composer, turns, turns[0], 64), SEARCH),
+        (lambda composer, turns: selection_input(composer, turns, turns[0], 64), END_OF_TURN),
+        (lambda composer, turns: insertion_input(composer, turns, turns[0], 64), INSERT),
+        (lambda composer, turns: deletion_input(composer, turns, 64), DELETE),
+        (lambda composer, turns: search_input(composer, turns, turns[0], 64), SEARCH),
     ],
 )
-def test_a_mark_that_was_not_added_is_named(compose: Callable[[Composer, list[Tokens]], Marked], token: str) -> None:
+def test_a_mark_that_was_not_added_is_named(compose: Callable[[Composer, list[Tokens]], MarkedInput], token: str) -> None:
     with pytest.raises(BackboneError) as caught:
         compose(Composer.of(tokenizer("bert")), texts([3, 2]))
     assert f"so that {token} says nothing to it" in str(caught.value)

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.models.backbone.ragged import Ragged, spans
+from turnwise.models.backbone.stream import RaggedTokens, span_indices
 
 LISTS = st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=6)
 
 
-def ragged(lists: list[list[int]]) -> Ragged:
-    return Ragged.of([np.array(each, np.int32) for each in lists])
+def ragged(lists: list[list[int]]) -> RaggedTokens:
+    return RaggedTokens.of([np.array(each, np.int32) for each in lists])
 
 
-def plain(found: Ragged) -> list[list[int]]:
+def plain(found: RaggedTokens) -> list[list[int]]:
     return [each.tolist() for each in found]
 
 
@@ -26,8 +26,8 @@ def test_it_is_a_sequence_of_sequences(lists: list[list[int]], others: list[list
     assert [found[index].tolist() for index in range(-len(lists), len(lists))] == lists * 2
     assert found.tokens.tolist() == [token for each in lists for token in each]
     assert found.lengths.tolist() == [len(each) for each in lists]
-    assert plain(Ragged.joined([found, ragged(others)])) == lists + others
-    assert Ragged.of(found) is found
+    assert plain(RaggedTokens.joined([found, ragged(others)])) == lists + others
+    assert RaggedTokens.of(found) is found
     with pytest.raises(IndexError):
         found[len(lists)]
 
@@ -43,4 +43,4 @@ def test_some_of_them_can_be_taken(lists: list[list[int]], data: st.DataObject) 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5))))
 def test_spans_are_ranges_behind_each_other(pairs: list[tuple[int, int]]) -> None:
     starts, lengths = (np.array([pair[side] for pair in pairs], np.int64) for side in (0, 1))
-    assert spans(starts, lengths).tolist() == [start + place for start, length in pairs for place in range(length)]
+    assert span_indices(starts, lengths).tolist() == [start + place for start, length in pairs for place in range(length)]

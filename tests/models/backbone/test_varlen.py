@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from turnwise.models.backbone.attention import StreamShape, shape_of, unpadded_attention
+from turnwise.models.backbone.attention import StreamShape, unpadded_attention
 from turnwise.models.backbone.stream import TokenStream
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: the varlen kernel runs on CUDA only")
@@ -17,7 +17,7 @@ def test_varlen_equals_length_groups(window: int | None, causal: bool) -> None:
     random = np.random.default_rng(0)
     stream = TokenStream.of([random.integers(5, 99, length).astype(np.int32) for length in (3, 17, 5, 5, 40, 1, 17)])
     device = torch.device("cuda")
-    shapes = {"varlen": shape_of(stream, device, varlen=True), "groups": shape_of(stream, device)}
+    shapes = {"varlen": StreamShape.of(stream, device, varlen=True), "groups": StreamShape.of(stream, device)}
     torch.manual_seed(0)
     states = [torch.randn(1, 4, stream.tokens, 32, device=device, dtype=torch.bfloat16) for _ in range(3)]
     found: dict[str, list[torch.Tensor]] = {}

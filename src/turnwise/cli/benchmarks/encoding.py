@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from turnwise.models.encoder import Encoder
-    from turnwise.models.export import Format
+    from turnwise.models.export import ExportFormat
 
 #: The tiers of a run, by what the figures call them.
 PEER, TORCH = "sentence_transformers", "turnwise"
-ONNX: "Format" = "onnx"
-INT8: "Format" = "onnx-int8"
-STATIC: "Format" = "static"
+ONNX: "ExportFormat" = "onnx"
+INT8: "ExportFormat" = "onnx-int8"
+STATIC: "ExportFormat" = "static"
 
 #: How often a round of the static tier goes over the texts: one pass is too short to be timed.
 _PASSES = 20
@@ -37,7 +37,7 @@ _COMPARED = 1024
 
 #: What a tier needs besides.
 _ONNX = ("onnx", "onnxscript", "onnxruntime")
-_PACKAGES: dict["Format", tuple[str, ...]] = {ONNX: _ONNX, INT8: _ONNX, STATIC: ("model2vec", "skeletoken")}
+_PACKAGES: dict["ExportFormat", tuple[str, ...]] = {ONNX: _ONNX, INT8: _ONNX, STATIC: ("model2vec", "skeletoken")}
 _EXTRAS = {ONNX: "onnx", INT8: "onnx", STATIC: "static"}
 
 
@@ -86,8 +86,8 @@ def encode_benchmark(
     # imported here: they take seconds
     import torch
 
-    from turnwise.models.backbone.pooled import PooledBackbone
-    from turnwise.models.backbone.source import locate
+    from turnwise.models.backbone.exported import ExportedBackbone
+    from turnwise.models.backbone.source import locate_model
     from turnwise.models.encoder import Encoder
 
     try:
@@ -96,12 +96,12 @@ def encode_benchmark(
         raise TurnwiseError(NO_PEER) from None
     dataset, said = _said(data, texts)
     ours = Encoder.load(model)
-    if isinstance(ours.backbone, PooledBackbone):
+    if isinstance(ours.backbone, ExportedBackbone):
         raise TurnwiseError(
             f"{model} is exported already, and this exports the model itself: name the one that it was made of"
         )
     device = ours.backbone.device
-    peer = SentenceTransformer(str(locate(model)), device=str(device))
+    peer = SentenceTransformer(str(locate_model(model)), device=str(device))
     left_out = _left_out(device.type)
     with tempfile.TemporaryDirectory() as temporary:
         encoders = {TORCH: ours} | _exported(
@@ -155,7 +155,7 @@ def _left_out(device: str) -> dict[str, str]:
     return found
 
 
-def _exported(encoder: "Encoder", tiers: Sequence["Format"], place: Path, progress: Progress) -> dict[str, "Encoder"]:
+def _exported(encoder: "Encoder", tiers: Sequence["ExportFormat"], place: Path, progress: Progress) -> dict[str, "Encoder"]:
     from turnwise.models.encoder import Encoder
     from turnwise.models.export import export
 

@@ -39,7 +39,7 @@ def evaluate_benchmark(
     """
     # imported here: they take seconds
     from turnwise import evaluate
-    from turnwise.models.backbone.source import locate
+    from turnwise.models.backbone.source import locate_model
     from turnwise.models.encoder import Encoder
     from turnwise.models.loading import SentenceTransformerEncoder, wrap_model
 
@@ -49,7 +49,7 @@ def evaluate_benchmark(
         raise TurnwiseError(NO_PEER) from None
     encoder = Encoder.load(model)
     device = str(encoder.backbone.device)
-    peer = SentenceTransformerEncoder(SentenceTransformer(str(locate(model)), device=device))
+    peer = SentenceTransformerEncoder(SentenceTransformer(str(locate_model(model)), device=device))
     for each in (encoder, peer):
         each.encode(["Hello there.", "Is the table by the window still free tonight?"])
     recorder = _Recorder(encoder)

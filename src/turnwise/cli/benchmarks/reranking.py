@@ -102,7 +102,7 @@ def _untrained(model: str, out: Path) -> None:
     import torch
 
     from turnwise.models.backbone.backbone import Backbone
-    from turnwise.models.backbone.marked import END_OF_TURN
+    from turnwise.models.backbone.inputs import END_OF_TURN
     from turnwise.models.reranker import Reranker
 
     with torch.random.fork_rng():

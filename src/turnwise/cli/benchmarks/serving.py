@@ -105,10 +105,10 @@ def serve_benchmark(
         TurnwiseError: if wrk, the service or the peer is not installed, or a server does not answer.
     """
     _check_installed()
-    from turnwise.models.backbone.source import locate
+    from turnwise.models.backbone.source import locate_model
 
     texts = _texts()
-    peer = [sys.executable, "-m", "turnwise.cli.benchmarks.serving_peer", str(locate(model))]
+    peer = [sys.executable, "-m", "turnwise.cli.benchmarks.serving_peer", str(locate_model(model))]
     commands = {SYNC: [*peer, "sync"], ASYNC: [*peer, "async"], TURNWISE: _serve(model)}
     commands |= {f"{TURNWISE} {Path(each).name}": _serve(each) for each in also}
     loads: dict[tuple[str, int], list[Load]] = {}

@@ -185,7 +185,7 @@ def _peer(pairs: list[tuple[str, str]], backbone: str, batch_size: int, max_leng
     from sentence_transformers.losses import MultipleNegativesRankingLoss
     from transformers import TrainerCallback
 
-    from turnwise.models.backbone.source import locate
+    from turnwise.models.backbone.source import locate_model
 
     on_gpu = torch.cuda.is_available()
     ends: list[float] = []
@@ -196,7 +196,7 @@ def _peer(pairs: list[tuple[str, str]], backbone: str, batch_size: int, max_leng
                 torch.cuda.synchronize()
             ends.append(time.perf_counter())
 
-    model = SentenceTransformer(str(locate(backbone)), device="cuda" if on_gpu else "cpu")
+    model = SentenceTransformer(str(locate_model(backbone)), device="cuda" if on_gpu else "cpu")
     model.max_seq_length = max_length
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(out),

@@ -26,8 +26,8 @@ from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import CHANCE, Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
-from turnwise.models.backbone.marked import WINDOW
-from turnwise.models.coherence import SupportsCoherence, misfits, orders, placements, precedences
+from turnwise.models.backbone.inputs import WINDOW
+from turnwise.models.coherence import SupportsCoherence, out_of_place_scores, predict_orders, placement_scores, predecessor_scores
 
 #: Tokens of a turn in an encoder; a re-ranker has its own length.
 MAX_LENGTH = 128
@@ -75,7 +75,7 @@ def coherence(
     reranker = cast(SupportsCoherence, model)
     outcomes: list[Outcome] = []
     if "deletion" in heads:
-        found = misfits(reranker, [puzzle.planted for puzzle in puzzles], progress=progress)
+        found = out_of_place_scores(reranker, [puzzle.planted for puzzle in puzzles], progress=progress)
         outcomes += _misfit(dataset, "re-ranker", puzzles, [each.scores for each in found])
     if "insertion" in heads:
         outcomes += _place(dataset, reranker, puzzles, progress)
@@ -187,7 +187,7 @@ def _strangeness(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 def _place(dataset: str, reranker: SupportsCoherence, puzzles: Sequence[Puzzle], progress: Progress) -> list[Outcome]:
     asked = [(puzzle.rest, puzzle.turns[puzzle.taken]) for puzzle in puzzles]
-    found = placements(reranker, asked, progress=progress)
+    found = placement_scores(reranker, asked, progress=progress)
     right = [_found(each.scores, _right_gaps(puzzle)) for puzzle, each in zip(puzzles, found, strict=True)]
     chances = [len(_right_gaps(puzzle)) / len(puzzle.turns) for puzzle in puzzles]
     return _beside_chance(dataset, "place, re-ranker", "accuracy", right, chances)
@@ -206,7 +206,7 @@ def _predecessor(
     chosen = [puzzle for puzzle in puzzles if len(puzzle.shuffled) > 1]
     if not chosen:
         return []
-    found = precedences(reranker, [(puzzle.shuffled, puzzle.turns[-1]) for puzzle in chosen], progress=progress)
+    found = predecessor_scores(reranker, [(puzzle.shuffled, puzzle.turns[-1]) for puzzle in chosen], progress=progress)
     places = [{at for at, turn in enumerate(puzzle.shuffled) if turn == puzzle.turns[-2]} for puzzle in chosen]
     right = [_found(*each) for each in zip(found, places, strict=True)]
     chances = [len(each) / len(puzzle.shuffled) for puzzle, each in zip(chosen, places, strict=True)]
@@ -215,7 +215,7 @@ def _predecessor(
 
 def _order(dataset: str, reranker: SupportsCoherence, puzzles: Sequence[Puzzle], progress: Progress) -> list[Outcome]:
     """`orders` does not see in which order turns are given, so that they need no shuffling."""
-    found = orders(reranker, [puzzle.turns for puzzle in puzzles], progress=progress)
+    found = predict_orders(reranker, [puzzle.turns for puzzle in puzzles], progress=progress)
     ranks = [_ranks(puzzle.turns, each.indices) for puzzle, each in zip(puzzles, found, strict=True)]
     adjacent = [float((np.diff(each) == 1).mean()) for each in ranks]
     outcomes = _beside_chance(

@@ -17,7 +17,7 @@ from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.outcomes import TEMPLATE_SHARE, Outcome
 from turnwise.evaluation.tasks.geometry import geometry
 from turnwise.evaluation.tasks.intents import nearest_intents, nearest_validation
-from turnwise.models.compression import Source, mixed
+from turnwise.models.compression import TemplateSource, mix_vectors
 
 #: λ of the paper's experiments.
 SHARES = (0.1, 0.2, 0.5)
@@ -39,7 +39,7 @@ class Mixed:
     ) -> npt.NDArray[np.float32]:
         """Eq. 5 (inputs, size)."""
         own = self.utterances.encode(inputs, normalise=True, max_length=max_length)
-        vectors = mixed(own, self.templates.encode(inputs, max_length=max_length), self.share)
+        vectors = mix_vectors(own, self.templates.encode(inputs, max_length=max_length), self.share)
         return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12) if normalise else vectors
 
 
@@ -56,7 +56,7 @@ def best_share(curve: Mapping[float, float]) -> float:
 
 
 def compressed_intents(
-    utterances: SupportsEncode, sides: Mapping[Source, SupportsEncode], data: IntentData, *, marks: SlotMarks
+    utterances: SupportsEncode, sides: Mapping[TemplateSource, SupportsEncode], data: IntentData, *, marks: SlotMarks
 ) -> list[Outcome]:
     """1-NN accuracy with λ chosen on validation, an outcome for each place that templates come from, and the λ of each."""
     outcomes = []
@@ -70,11 +70,11 @@ def compressed_intents(
 
 
 def compressed_geometry(
-    utterances: SupportsEncode, sides: Mapping[Source, SupportsEncode], data: IntentData
+    utterances: SupportsEncode, sides: Mapping[TemplateSource, SupportsEncode], data: IntentData
 ) -> list[Outcome]:
     """Uniformity and alignment at each of the paper's λ, with templates as given, else retrieved; none where there are neither."""
     found = _sides(sides, data)
-    sources: tuple[Source, ...] = ("given", "retrieved")
+    sources: tuple[TemplateSource, ...] = ("given", "retrieved")
     return [
         replace(outcome, setting=f"test utterances, λ = {share}, templates {source}")
         for source in [source for source in sources if source in found][:1]
@@ -83,7 +83,7 @@ def compressed_geometry(
     ]
 
 
-def _sides(sides: Mapping[Source, SupportsEncode], data: IntentData) -> dict[Source, SupportsEncode]:
+def _sides(sides: Mapping[TemplateSource, SupportsEncode], data: IntentData) -> dict[TemplateSource, SupportsEncode]:
     """What there is of a model's sides for a data set: nothing is given where it marks no slots."""
     marked = any(utterance.slots is not None for utterance in data.test)
     return {source: side for source, side in sides.items() if marked or source != "given"}

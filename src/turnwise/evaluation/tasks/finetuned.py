@@ -28,9 +28,9 @@ from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.tasks.intents import few_shot, numbered
 from turnwise.evaluation.tasks.multilabel import f1_outcomes, f1_scores, flags
 from turnwise.evaluation.tasks.responses import rank_answers
-from turnwise.models.backbone.compose import ROLE_TOKENS
-from turnwise.models.backbone.ragged import Tokens
-from turnwise.models.encoder import Encoder, Input
+from turnwise.models.backbone.inputs import ROLE_TOKENS
+from turnwise.models.backbone.stream import Tokens
+from turnwise.models.encoder import Encoder, EncoderInput
 from turnwise.objectives.losses import simclr
 from turnwise.training.finetuning import (
     BatchLoss,
@@ -243,7 +243,7 @@ class _Runs:
         self.encoder.style = "roles"
         self._start = WeightSnapshot(self.encoder)
 
-    def tokens(self, inputs: Sequence[Input]) -> Sequence[Tokens]:
+    def tokens(self, inputs: Sequence[EncoderInput]) -> Sequence[Tokens]:
         """What goes into the encoder."""
         return self.encoder.sequences(inputs, self._settings.max_length)
 

@@ -1,1 +1,4 @@
-"""The transformer: any Hugging Face encoder, run over a flat stream of tokens with no padding, and pooled."""
+"""Transformer backbones: any Hugging Face encoder, run over a flat stream of tokens without padding; exported models.
+
+May import `core`.
+"""

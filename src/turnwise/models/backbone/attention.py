@@ -1,14 +1,15 @@
 """Attention over a flat stream of tokens, registered with transformers so that its own model code runs unpadded.
 
-transformers' models call an attention function by name and pass keyword arguments through to it. Ours gets the stream's shape
-that way and attends within each sequence alone. Three ways to do it, equal in what they compute:
+The models of transformers call an attention function by name and pass keyword arguments through to it. This one receives the
+stream's shape and attends within each sequence. Three implementations compute the same:
 
 - **by length**: sequences of equal length are neighbours in the stream, so each group is a rectangle without padding; one call
-  of PyTorch's attention a group. Works everywhere, and with dropout on the attention weights.
+  of PyTorch's attention per group. Works everywhere, and with dropout on the attention weights.
 - **varlen**: one kernel for the whole stream, on CUDA in half precision; it has no dropout on the attention weights.
-- **in tiles**: one kernel for the whole stream, on CUDA, for sequences as short as turns of dialogues are (`tile_attention`).
+- **tiled**: one kernel for the whole stream, on CUDA, for sequences as short as dialogue turns (`tile_attention`).
 """
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,39 +21,62 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
-from turnwise.models.backbone.stream import Group, TokenStream, to_device
-from turnwise.models.backbone.tiles import tile_for, tiles_of
+from turnwise.models.backbone.stream import LengthGroup, TokenStream, span_indices, to_device
 
-#: The name under which transformers' models find the function.
+#: The name under which the models of transformers find the function.
 UNPADDED = "turnwise_unpadded"
+
+#: Whether Triton is installed, which compiles the tile kernel; PyTorch for CUDA brings it along.
+TRITON = importlib.util.find_spec("triton") is not None
+
+#: Sizes of an attention head, and of a tile (positions, smallest first), that the kernel supports.
+HEAD_SIZES = (16, 32, 64, 128)
+TILE_SIZES = (64, 128)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamShape:
-    """What attention has to know of a stream.
+    """The layout of a stream, as attention needs it.
 
     Attributes:
         groups: runs of sequences of one length.
-        starts: where sequences begin (sequences + 1,), int32 on the device; None where the varlen kernel does not serve.
+        starts: where sequences begin (sequences + 1,), int32 on the device; None if the varlen kernel is not used.
         longest: tokens of the longest sequence.
-        tiles: what `tiles.tiles_of` makes of the groups, on the device; None where sequences are too long for tiles.
-        tile: places of a tile.
+        tiles: the result of `plan_tiles`, on the device; None if the tile kernel is not used.
+        tile_size: positions of a tile.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[LengthGroup, ...]
     starts: torch.Tensor | None
     longest: int
     tiles: torch.Tensor | None = None
-    tile: int = 0
+    tile_size: int = 0
+
+    @classmethod
+    def of(
+        cls, stream: TokenStream, device: torch.device, *, varlen: bool = False, tiled: bool = False
+    ) -> "StreamShape":
+        """Return the shape of a stream, with the tensors that the enabled kernels need on the device."""
+        longest = int(stream.lengths[-1])
+        tile_size = smallest_tile(longest) if tiled else None
+        tiles = None if tile_size is None else to_device(plan_tiles(stream.groups, tile_size), device)
+        starts = to_device(stream.starts().int(), device) if varlen else None
+        return cls(stream.groups, starts, longest, tiles, tile_size or 0)
 
 
-def shape_of(stream: TokenStream, device: torch.device, *, varlen: bool = False, tiled: bool = False) -> StreamShape:
-    """The shape of a stream, with what the kernels that serve have to know of it on the device."""
-    longest = int(stream.lengths[-1])
-    tile = tile_for(longest) if tiled else None
-    tiles = None if tile is None else to_device(tiles_of(stream.groups, tile), device)
-    starts = to_device(stream.starts().int(), device) if varlen else None
-    return StreamShape(stream.groups, starts, longest, tiles, tile or 0)
+def smallest_tile(longest: int) -> int | None:
+    """Return the size of a tile for sequences of at most so many tokens; None if they are too long for every tile."""
+    return next((size for size in TILE_SIZES if longest <= size), None)
+
+
+def plan_tiles(groups: tuple[LengthGroup, ...], tile_size: int) -> torch.Tensor:
+    """Return start, end and sequence length of every tile (tiles, 3), int32; groups are in stream order."""
+    start, end, length = np.array([(group.start, group.end, group.length) for group in groups]).T
+    tokens = tile_size // length * length
+    count = -(-(end - start) // tokens)
+    starts = np.repeat(start, count) + span_indices(np.zeros_like(count), count) * np.repeat(tokens, count)
+    ends = np.minimum(starts + np.repeat(tokens, count), np.repeat(end, count))
+    return torch.from_numpy(np.stack([starts, ends, np.repeat(length, count)], 1).astype(np.int32))
 
 
 def unpadded_attention(
@@ -69,19 +93,29 @@ def unpadded_attention(
     is_causal: bool | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention within each sequence of a stream; (1, heads, tokens, size) in, (1, tokens, heads, size) out."""
+    """Attend within each sequence of a stream; (1, heads, tokens, size) in, (1, tokens, heads, size) out."""
+    shape = stream_shape
     causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
-    if stream_shape.tiles is not None:
-        return _tiled(query, key, value, stream_shape, scaling, dropout, sliding_window, causal), None
-    if stream_shape.starts is not None:
-        return _varlen(query, key, value, stream_shape, scaling, sliding_window, causal), None
+    if shape.tiles is not None or shape.starts is not None:
+        # squeeze, not [0]: the gradient of an index is a tensor of zeros to be filled; now (tokens, heads, size)
+        query, key, value = (states.squeeze(0).transpose(0, 1) for states in (query, key, value))
+        if shape.tiles is not None:
+            from turnwise.models.backbone.tile_attention import tile_attention
+
+            scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+            settings = (shape.tiles, shape.tile_size, scale, dropout, causal, sliding_window)
+            return tile_attention(query, key, value, *settings)[None], None
+        reach = -1 if sliding_window is None else sliding_window - 1
+        assert shape.starts is not None
+        window = (reach, 0 if causal else reach)
+        return _varlen(query, key, value, shape.starts, shape.longest, shape, scaling, window)[None], None
     pieces = []
-    for group in stream_shape.groups:
+    for group in shape.groups:
         attended = scaled_dot_product_attention(
             _rectangle(query, group),
             _rectangle(key, group),
             _rectangle(value, group),
-            attn_mask=_window(group.length, sliding_window, query.device, causal),
+            attn_mask=_window_mask(group.length, sliding_window, query.device, causal),
             dropout_p=dropout,
             scale=scaling,
             is_causal=causal and (sliding_window is None or group.length <= sliding_window),
@@ -100,27 +134,27 @@ def attention_at(
     scaling: float,
     dropout: float,
 ) -> torch.Tensor:
-    """Attention of a few tokens to all of their own sequence, both sides; (tokens, heads, size) in, as many as queries out.
+    """Attend from a few tokens to all tokens of their own sequence; (tokens, heads, size) in, one row per query out.
 
     Args:
-        query: of those tokens, in stream order.
+        query: of the few tokens, in stream order.
         key: of all tokens of the stream.
         value: of all tokens.
-        counts: how many queries each sequence has (sequences,).
+        counts: the number of queries of each sequence (sequences,).
         shape: of the stream.
         scaling: of the products.
         dropout: on the attention weights.
     """
     if shape.starts is not None:
-        return _varlen_at(query, key, value, counts, shape, scaling)
+        starts = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)])).to(query.device, torch.int32)
+        return _varlen(query, key, value, starts, int(counts.max()), shape, scaling, (-1, -1))
     pieces, sequence, first = [], 0, 0
     for group in shape.groups:
-        here = counts[sequence : sequence + group.count]
-        sequence, last = sequence + group.count, first + int(here.sum())
+        group_counts = counts[sequence : sequence + group.count]
+        sequence, last = sequence + group.count, first + int(group_counts.sum())
         if last > first:
-            rows = pad_sequence(
-                list(query[first:last].split(here.tolist())), batch_first=True
-            )  # (count, most, heads, size)
+            queries = query[first:last].split(group_counts.tolist())
+            rows = pad_sequence(list(queries), batch_first=True)  # (count, most, heads, size)
             attended = scaled_dot_product_attention(
                 rows.transpose(1, 2),
                 _rectangle(key.transpose(0, 1)[None], group),
@@ -128,96 +162,52 @@ def attention_at(
                 dropout_p=dropout,
                 scale=scaling,
             )  # (count, heads, most, size)
-            asked = torch.from_numpy(np.arange(rows.shape[1]) < here[:, None]).to(query.device)
-            pieces.append(attended.transpose(1, 2)[asked])
+            is_query = torch.from_numpy(np.arange(rows.shape[1]) < group_counts[:, None]).to(query.device)
+            pieces.append(attended.transpose(1, 2)[is_query])
         first = last
     return torch.cat(pieces)
-
-
-def _rectangle(states: torch.Tensor, group: Group) -> torch.Tensor:
-    """(1, heads, tokens, size) → the group's (count, heads, length, size), without a copy."""
-    rectangle: torch.Tensor = (
-        states[0, :, group.start : group.end].unflatten(1, (group.count, group.length)).transpose(0, 1)
-    )
-    return rectangle
-
-
-def _window(length: int, window: int | None, device: torch.device, causal: bool) -> torch.Tensor | None:
-    """Which places may see each other (length, length), where attention is local; None where all may."""
-    if window is None or length <= window:
-        return None
-    places = torch.arange(length, device=device)
-    distance = places[:, None] - places[None, :]
-    return (distance.abs() < window) & ((distance >= 0) if causal else True)
-
-
-def _tiled(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    shape: StreamShape,
-    scaling: float | None,
-    dropout: float,
-    window: int | None,
-    causal: bool,
-) -> torch.Tensor:
-    from turnwise.models.backbone.tile_attention import tile_attention
-
-    assert shape.tiles is not None
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    # squeeze, not [0]: the gradient of that is a tensor of zeros to be filled
-    query, key, value = (states.squeeze(0).transpose(0, 1) for states in (query, key, value))  # (tokens, heads, size)
-    return tile_attention(query, key, value, shape.tiles, shape.tile, scale, dropout, causal, window)[None]
 
 
 def _varlen(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
+    query_starts: torch.Tensor,
+    most_queries: int,
     shape: StreamShape,
     scaling: float | None,
-    window: int | None,
-    causal: bool,
+    window: tuple[int, int],
 ) -> torch.Tensor:
+    """Call PyTorch's kernel for sequences of different lengths; (tokens, heads, size) in and out."""
     from torch.nn.attention.varlen import varlen_attn
 
-    assert shape.starts is not None
-    reach = -1 if window is None else window - 1
-    query, key, value = (states.squeeze(0).transpose(0, 1) for states in (query, key, value))  # (tokens, heads, size)
+    starts, longest = shape.starts, shape.longest
+    assert starts is not None
     attended = varlen_attn(
-        query,
-        key,
-        value,
-        shape.starts,
-        shape.starts,
-        shape.longest,
-        shape.longest,
-        scale=scaling,
-        window_size=(reach, 0 if causal else reach),
+        query, key, value, query_starts, starts, most_queries, longest, scale=scaling, window_size=window
     )
-    assert isinstance(attended, torch.Tensor)
-    return attended[None]
-
-
-def _varlen_at(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    counts: npt.NDArray[np.int64],
-    shape: StreamShape,
-    scaling: float,
-) -> torch.Tensor:
-    from torch.nn.attention.varlen import varlen_attn
-
-    assert shape.starts is not None
-    starts = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)])).to(query.device, torch.int32)
-    attended = varlen_attn(query, key, value, starts, shape.starts, int(counts.max()), shape.longest, scale=scaling)
     assert isinstance(attended, torch.Tensor)
     return attended
 
 
+def _rectangle(states: torch.Tensor, group: LengthGroup) -> torch.Tensor:
+    """(1, heads, tokens, size) → the group's (count, heads, length, size), without a copy."""
+    tokens = states[0, :, group.start : group.end]
+    rectangle: torch.Tensor = tokens.unflatten(1, (group.count, group.length)).transpose(0, 1)
+    return rectangle
+
+
+def _window_mask(length: int, window: int | None, device: torch.device, causal: bool) -> torch.Tensor | None:
+    """Return which positions see each other (length, length) in local attention; None if all do."""
+    if window is None or length <= window:
+        return None
+    positions = torch.arange(length, device=device)
+    distance = positions[:, None] - positions[None, :]
+    return (distance.abs() < window) & ((distance >= 0) if causal else True)
+
+
 def _no_mask(*_: Any, **__: Any) -> None:
-    """The stream's shape says who may see whom; a mask would cost memory for nothing."""
+    """Build no attention mask: the stream's shape replaces it."""
 
 
 AttentionInterface.register(UNPADDED, unpadded_attention)

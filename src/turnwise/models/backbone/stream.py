@@ -1,18 +1,91 @@
-"""Token sequences as one flat stream, ordered by length: what the backbone runs over instead of a padded batch."""
+"""Token sequences of different lengths without padding: in one numpy array, and as the flat stream that a backbone runs over."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from turnwise.models.backbone.ragged import Ragged, Tokens, spans
+Tokens = npt.NDArray[np.int32]
+
+
+class RaggedTokens(Sequence[Tokens]):
+    """Token sequences, concatenated.
+
+    Attributes:
+        tokens: of all sequences (tokens,).
+        lengths: of the sequences (sequences,).
+        starts: where each sequence begins (sequences,).
+    """
+
+    __slots__ = ("lengths", "starts", "tokens")
+
+    def __init__(self, tokens: Tokens, lengths: npt.NDArray[np.int64]):
+        self.tokens = tokens
+        self.lengths = lengths
+        self.starts = np.cumsum(lengths) - lengths
+
+    @classmethod
+    def of(cls, sequences: Sequence[Tokens]) -> "RaggedTokens":
+        """Concatenate sequences; ragged ones are returned as they are."""
+        if isinstance(sequences, RaggedTokens):
+            return sequences
+        lengths = np.fromiter((len(sequence) for sequence in sequences), np.int64, len(sequences))
+        return cls(np.concatenate(sequences) if len(sequences) else np.empty(0, np.int32), lengths)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["RaggedTokens"]) -> "RaggedTokens":
+        """Return the sequences of one or more parts."""
+        return cls(np.concatenate([part.tokens for part in parts]), np.concatenate([part.lengths for part in parts]))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @overload
+    def __getitem__(self, index: int) -> Tokens: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "RaggedTokens": ...
+
+    def __getitem__(self, index: int | slice) -> "Tokens | RaggedTokens":
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        start = self.starts[index]
+        return self.tokens[start : start + self.lengths[index]]
+
+    def __iter__(self) -> Iterator[Tokens]:
+        ends = self.starts + self.lengths
+        return (self.tokens[start:end] for start, end in zip(self.starts.tolist(), ends.tolist(), strict=True))
+
+    def take(self, indices: npt.NDArray[np.integer]) -> "RaggedTokens":
+        """Return some of the sequences, in the order of the indices."""
+        lengths = self.lengths[indices]
+        return RaggedTokens(self.tokens[span_indices(self.starts[indices], lengths)], lengths)
+
+
+def span_indices(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return `start, …, start + length - 1` of every span, concatenated."""
+    ends = np.cumsum(lengths)
+    offsets = np.repeat(starts - (ends - lengths), lengths)
+    indices: npt.NDArray[np.int64] = np.arange(ends[-1] if len(ends) else 0) + offsets
+    return indices
+
+
+def token_batches(lengths: npt.ArrayLike, budget: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges (first, end) of consecutive sequences with at most `budget` tokens; a longer sequence is a range of its own."""
+    ends = np.cumsum(lengths)
+    first = before = 0
+    while first < len(ends):
+        end = max(first + 1, int(np.searchsorted(ends, before + budget, "right")))
+        yield first, end
+        first, before = end, int(ends[end - 1])
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Sequences of one length, which lie side by side in the stream."""
+class LengthGroup:
+    """Sequences of one length, which are neighbours in the stream."""
 
     start: int
     count: int
@@ -28,14 +101,14 @@ class Group:
 class TokenStream:
     """The tokens of several sequences, shortest first.
 
-    Sequences of equal length are neighbours, so each group of them can be seen as a rectangle (count, length) without a
-    copy: attention and pooling run on rectangles that hold no padding.
+    Sequences of equal length are neighbours, so each group of them can be viewed as a rectangle (count, length) without a copy:
+    attention and pooling run on rectangles that hold no padding.
 
     Attributes:
         ids: token ids (tokens,).
         segments: segment ids (tokens,), where sequences have two parts.
         lengths: of the sequences in stream order (sequences,).
-        order: which of the sequences given stands where in the stream (sequences,).
+        order: the input position of every sequence, in stream order (sequences,).
         groups: the runs of one length.
     """
 
@@ -43,61 +116,60 @@ class TokenStream:
     segments: torch.Tensor | None
     lengths: npt.NDArray[np.int64]
     order: npt.NDArray[np.int64]
-    groups: tuple[Group, ...]
+    groups: tuple[LengthGroup, ...]
 
     @classmethod
     def of(cls, sequences: Sequence[Tokens], segments: Sequence[Tokens] | None = None) -> "TokenStream":
-        """The stream of some sequences, none of them empty."""
-        together = Ragged.of(sequences)
-        lengths = together.lengths
-        if not len(lengths) or not lengths.all():
-            raise ValueError("a stream needs sequences, and each of them a token")
-        order = np.argsort(lengths, kind="stable")
-        sorted_lengths = lengths[order]
+        """Return the stream of some sequences, none of which may be empty."""
+        ragged = RaggedTokens.of(sequences)
+        if not len(ragged) or not ragged.lengths.all():
+            raise ValueError("a stream needs at least one sequence, and every sequence at least one token")
+        order = np.argsort(ragged.lengths, kind="stable")
+        lengths = ragged.lengths[order]
         groups, start = [], 0
-        for length, count in zip(*np.unique(sorted_lengths, return_counts=True), strict=True):
-            groups.append(Group(start, int(count), int(length)))
+        for length, count in zip(*np.unique(lengths, return_counts=True), strict=True):
+            groups.append(LengthGroup(start, int(count), int(length)))
             start = groups[-1].end
 
-        def flat(parts: Ragged) -> torch.Tensor:
+        def flatten(parts: RaggedTokens) -> torch.Tensor:
             return torch.from_numpy(parts.take(order).tokens.astype(np.int64))
 
-        marks = None if segments is None else flat(Ragged.of(segments))
-        return cls(flat(together), marks, sorted_lengths, order, tuple(groups))
+        segment_ids = None if segments is None else flatten(RaggedTokens.of(segments))
+        return cls(flatten(ragged), segment_ids, lengths, order, tuple(groups))
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     @property
     def tokens(self) -> int:
-        """How many tokens there are in all."""
+        """The number of tokens."""
         return len(self.ids)
 
     def positions(self) -> torch.Tensor:
-        """The place of every token in its own sequence (tokens,)."""
-        return torch.from_numpy(spans(np.zeros_like(self.lengths), self.lengths))
+        """Return the position of every token in its own sequence (tokens,)."""
+        return torch.from_numpy(span_indices(np.zeros_like(self.lengths), self.lengths))
 
     def starts(self) -> torch.Tensor:
-        """Where each sequence begins, and where the last one ends (sequences + 1,)."""
+        """Return where each sequence begins, and where the last one ends (sequences + 1,)."""
         return torch.from_numpy(np.concatenate([[0], np.cumsum(self.lengths)]))
 
     def to(self, device: torch.device) -> "TokenStream":
-        """The same with its tensors on a device."""
+        """Return the stream with its tensors on a device."""
         segments = None if self.segments is None else to_device(self.segments, device)
         return TokenStream(to_device(self.ids, device), segments, self.lengths, self.order, self.groups)
 
     def restore(self, rows: torch.Tensor) -> torch.Tensor:
-        """Rows of one sequence each, brought from stream order back into the order in which the sequences were given."""
+        """Reorder one row per sequence from stream order to input order."""
         return rows[to_device(torch.from_numpy(np.argsort(self.order)), rows.device)]
 
     def restore_tokens(self, states: torch.Tensor) -> torch.Tensor:
-        """Token states in stream order, brought into the order in which the sequences were given, one behind the other."""
-        places = np.argsort(self.order)
-        rows = spans(self.starts().numpy()[places], self.lengths[places])
+        """Reorder token states from stream order to the concatenated sequences in input order."""
+        positions = np.argsort(self.order)
+        rows = span_indices(self.starts().numpy()[positions], self.lengths[positions])
         return states[to_device(torch.from_numpy(rows), states.device)]
 
     def buckets(self, budget: int) -> Iterator[tuple[int, int]]:
-        """Ranges of sequences (first, behind the last) that, padded to their longest, stay within a budget of tokens.
+        """Yield ranges (first, end) of sequences that, padded to the longest, have at most `budget` tokens.
 
         A single sequence longer than the budget is a bucket of its own.
         """
@@ -110,17 +182,7 @@ class TokenStream:
 
 
 def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A tensor on a device; to a GPU from memory that it reads by itself, or the host would wait for what the GPU has to do."""
+    """Move a tensor to a device, through pinned memory to a GPU so that the host does not wait for pending GPU work."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
-
-
-def chunks(lengths: npt.ArrayLike, budget: int) -> Iterator[tuple[int, int]]:
-    """Ranges of sequences, in the order given, whose tokens together stay within a budget; a longer one is a range of its own."""
-    ends = np.cumsum(lengths)
-    first = before = 0
-    while first < len(ends):
-        last = max(first + 1, int(np.searchsorted(ends, before + budget, "right")))
-        yield first, last
-        first, before = last, int(ends[last - 1])

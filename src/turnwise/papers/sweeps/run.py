@@ -27,7 +27,7 @@ from turnwise.corpus.store import Corpus
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.probe import make_probe
 from turnwise.evaluation.results import Results
-from turnwise.models.backbone.pooling import Pooling
+from turnwise.models.backbone.backbone import Pooling
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import ModelUnderTest, load_folder, load_model, postprocess_model, wrap_model
 from turnwise.papers import baselines  # noqa: F401  registers models and post-processors

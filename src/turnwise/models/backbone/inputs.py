@@ -1,0 +1,263 @@
+"""From texts to token sequences: special tokens, histories truncated at the head, pairs, and dialogues with marked positions.
+
+The marked inputs are those of UMS (Whang et al., 2021), which a re-ranker reads. Every utterance ends in [EOT]. Response selection
+uses the state of the first token; the other tasks put a mark before utterances and use the states of the marks:
+
+    selection   [CLS] u₁ [EOT] … uₙ [EOT] [SEP] r [EOT] [SEP]
+    insertion   [CLS] [INS] u₁ [EOT] [INS] … uₙ [EOT] [INS] [SEP] target [EOT] [SEP]
+    deletion    [CLS] [DEL] u₁ [EOT] [DEL] … uₙ [EOT] [SEP]
+    search      [CLS] [SRCH] u₁ [EOT] [SRCH] … uₙ [EOT] [SEP] target [EOT] [SEP]
+
+Too long a selection context loses its head. Too long a marked input loses the ends of its longest utterances, so that no mark is
+lost and the n-th mark stays that of the n-th utterance.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from transformers import PreTrainedTokenizerBase
+
+from turnwise.core.dialogue import SYSTEM
+from turnwise.models.backbone.source import BackboneError
+from turnwise.models.backbone.stream import RaggedTokens, Tokens, span_indices
+
+#: How the turns of a history are joined: by the backbone's separator, or each after a token that names its speaker.
+TurnStyle = Literal["separator", "roles"]
+
+#: The tokens that name the speaker of a turn in the style 'roles'.
+ROLE_TOKENS = {"system": "[SYS]", "user": "[USR]"}
+
+#: The tasks of a re-ranker's heads.
+RerankerTask = Literal["selection", "insertion", "deletion", "search"]
+
+#: Utterances that insertion, deletion and search see together (k).
+WINDOW = 5
+
+END_OF_TURN = "[EOT]"
+INSERT = "[INS]"
+DELETE = "[DEL]"
+SEARCH = "[SRCH]"
+
+_EMPTY: Tokens = np.empty(0, np.int32)
+
+
+def role_of(speaker: str) -> str:
+    """Return the key of a speaker's role token: everyone except the system is a user."""
+    return SYSTEM if speaker == SYSTEM else "user"
+
+
+def tokenise(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> RaggedTokens:
+    """Return the tokens of texts, without special ones and not truncated."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
+        return RaggedTokens.of([np.asarray(ids, np.int32) for ids in encoded])
+    # the tokenizers library directly: transformers takes twice as long, for offsets that are not needed
+    backend.no_truncation()
+    backend.no_padding()
+    encoded = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    ids = chain.from_iterable(each.ids for each in encoded)
+    return RaggedTokens(np.fromiter(ids, np.int32, int(lengths.sum())), lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Composer:
+    """Composes the token sequences that a backbone expects.
+
+    Attributes:
+        prefix: tokens before a text ([CLS]).
+        middle: tokens between the two texts of a pair ([SEP]).
+        suffix: tokens after a text ([SEP]).
+        separator: tokens between the turns of a history.
+        roles: the tokens that name a speaker in the style 'roles'; else empty.
+        mask: the mask token; -1 if the tokenizer has none.
+        vocabulary: the number of tokens.
+        special: added tokens such as [EOT], and their ids.
+    """
+
+    prefix: Tokens
+    middle: Tokens
+    suffix: Tokens
+    separator: Tokens
+    roles: dict[str, int]
+    mask: int
+    vocabulary: int
+    special: dict[str, int]
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase, style: TurnStyle = "separator") -> "Composer":
+        """Return the composer for a tokenizer, by the special tokens that it puts around one text and between two."""
+        text = tokenizer("a", add_special_tokens=False)["input_ids"]
+        single = tokenizer("a")["input_ids"]
+        double = tokenizer("a", "a")["input_ids"]
+        start = _find(single, text, 0)
+        second = _find(double, text, start + len(text))
+        separator = tokenizer.sep_token_id
+        if separator is None:
+            separator = tokenizer.eos_token_id
+        roles = {}
+        if style == "roles":
+            roles = {role: int(str(tokenizer.convert_tokens_to_ids(token))) for role, token in ROLE_TOKENS.items()}
+            if tokenizer.unk_token_id in roles.values():
+                raise ValueError(f"the tokenizer does not know {', '.join(ROLE_TOKENS.values())}: add them first")
+        return cls(
+            np.array(single[:start], np.int32),
+            np.array(double[start + len(text) : second], np.int32),
+            np.array(single[start + len(text) :], np.int32),
+            np.array([] if separator is None else [separator], np.int32),
+            roles,
+            -1 if tokenizer.mask_token_id is None else tokenizer.mask_token_id,
+            len(tokenizer),
+            dict(tokenizer.get_added_vocab()),
+        )
+
+    def text(self, tokens: Tokens, longest: int) -> Tokens:
+        """Return the sequence of a text, truncated at its end."""
+        room = longest - len(self.prefix) - len(self.suffix)
+        return np.concatenate([self.prefix, tokens[: max(0, room)], self.suffix])
+
+    def texts(self, texts: RaggedTokens, longest: int) -> RaggedTokens:
+        """Return what `text` returns for each of several texts."""
+        before, after = len(self.prefix), len(self.suffix)
+        lengths = np.minimum(texts.lengths, max(0, longest - before - after))
+        ends = np.cumsum(lengths + before + after)
+        starts = ends - lengths - before - after
+        tokens = np.empty(ends[-1] if len(ends) else 0, np.int32)
+        for position in range(before):
+            tokens[starts + position] = self.prefix[position]
+        for position in range(after):
+            tokens[ends - after + position] = self.suffix[position]
+        tokens[span_indices(starts + before, lengths)] = texts.tokens[span_indices(texts.starts, lengths)]
+        return RaggedTokens(tokens, ends - starts)
+
+    def history(self, turns: Sequence[Tokens], speakers: Sequence[str], longest: int) -> Tokens:
+        """Return the sequence of turns, newest last, truncated at its head."""
+        if len(turns) == 1 and not self.roles:
+            return self.text(turns[0], longest)
+        pieces: list[Tokens] = []
+        for position, (turn, speaker) in enumerate(zip(turns, speakers, strict=True)):
+            if self.roles:
+                pieces.append(np.array([self.roles[role_of(speaker)]], np.int32))
+            elif position:
+                pieces.append(self.separator)
+            pieces.append(turn)
+        room = longest - len(self.prefix) - len(self.suffix)
+        joined = np.concatenate(pieces)
+        return np.concatenate([self.prefix, joined[max(0, len(joined) - room) :], self.suffix])
+
+    def pair(self, first: Tokens, second: Tokens, longest: int) -> tuple[Tokens, Tokens]:
+        """Return two texts and their segment ids; the first loses its head while it is longer, then the second its end."""
+        room = longest - len(self.prefix) - len(self.middle) - len(self.suffix)
+        surplus = max(0, len(first) + len(second) - room)
+        from_first = min(surplus, max(0, len(first) - min(len(second), room // 2)))
+        first, second = first[from_first:], second[: len(second) - (surplus - from_first)]
+        tokens = np.concatenate([self.prefix, first, self.middle, second, self.suffix])
+        segments = np.zeros(len(tokens), np.int32)
+        segments[len(self.prefix) + len(first) + len(self.middle) :] = 1
+        return tokens, segments
+
+
+def _find(sequence: Sequence[int], part: Sequence[int], start: int) -> int:
+    for position in range(start, len(sequence) - len(part) + 1):
+        if list(sequence[position : position + len(part)]) == list(part):
+            return position
+    raise ValueError("the tokenizer changes a text when it adds special tokens; such tokenizers are not supported")
+
+
+# ---- inputs with marked positions
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedInput:
+    """A token sequence, its segment ids, and the positions whose states heads use, in order."""
+
+    tokens: Tokens
+    segments: Tokens
+    positions: npt.NDArray[np.int64]
+
+
+def selection_input(composer: Composer, context: Sequence[Tokens], response: Tokens, longest: int) -> MarkedInput:
+    """Return a context with a candidate response; the marked position is the first token.
+
+    The context loses its head while it is longer than the response; then the response loses its end, before its [EOT].
+
+    Raises:
+        BackboneError: if the backbone puts no token before a text, or there is no room for a response.
+    """
+    if not len(composer.prefix):
+        raise BackboneError("this backbone puts no token such as [CLS] before a text, which a re-ranker's score needs")
+    if longest <= len(composer.prefix) + len(composer.middle) + len(composer.suffix):
+        raise BackboneError(f"a response does not fit a sequence of {longest} tokens: allow more")
+    end = _special_token(composer, END_OF_TURN)
+    first = np.concatenate([piece for turn in context for piece in (turn, end)] or [_EMPTY])
+    tokens, segments = composer.pair(first, np.concatenate([response, end]), longest)
+    tokens[len(tokens) - len(composer.suffix) - 1] = end[0]  # which a truncated response has lost
+    return MarkedInput(tokens, segments, np.zeros(1, np.int64))
+
+
+def insertion_input(composer: Composer, turns: Sequence[Tokens], target: Tokens, longest: int) -> MarkedInput:
+    """Return utterances with a mark before each and after the last: the target belongs at one of them."""
+    return _mark_turns(composer, INSERT, turns, target, longest, after_last=True)
+
+
+def deletion_input(composer: Composer, turns: Sequence[Tokens], longest: int) -> MarkedInput:
+    """Return utterances with a mark before each: one of them is out of place."""
+    return _mark_turns(composer, DELETE, turns, None, longest)
+
+
+def search_input(composer: Composer, turns: Sequence[Tokens], target: Tokens, longest: int) -> MarkedInput:
+    """Return utterances in any order with a mark before each: one of them is the target's predecessor."""
+    return _mark_turns(composer, SEARCH, turns, target, longest)
+
+
+def _mark_turns(
+    composer: Composer,
+    mark_name: str,
+    turns: Sequence[Tokens],
+    target: Tokens | None,
+    longest: int,
+    after_last: bool = False,
+) -> MarkedInput:
+    mark, end = _special_token(composer, mark_name), _special_token(composer, END_OF_TURN)
+    texts = [*turns] if target is None else [*turns, target]
+    around = len(composer.prefix) + len(composer.suffix) + (len(composer.middle) if target is not None else 0)
+    texts = _truncate_longest(texts, longest - around - len(texts) - len(turns) - after_last)
+    first = [piece for turn in texts[: len(turns)] for piece in (mark, turn, end)] + ([mark] if after_last else [])
+    second = [] if target is None else [composer.middle, texts[-1], end]
+    tokens = np.concatenate([composer.prefix, *first, *second, composer.suffix])
+    segments = np.zeros(len(tokens), np.int32)
+    if target is not None:
+        segments[len(tokens) - len(composer.suffix) - len(texts[-1]) - 1 :] = 1
+    positions = np.cumsum([len(composer.prefix), *(len(turn) + 2 for turn in texts[: len(turns)])])
+    return MarkedInput(tokens, segments, positions if after_last else positions[:-1])
+
+
+def _truncate_longest(texts: Sequence[Tokens], room: int) -> list[Tokens]:
+    """Truncate the longest texts to one length so that all texts together fit."""
+    if room < 0:
+        raise BackboneError(
+            f"{len(texts)} utterances with their marks do not fit a sequence: use fewer, or a longer sequence"
+        )
+    lengths = np.sort([len(text) for text in texts])
+    total = 0
+    for shorter, length in enumerate(lengths):
+        limit = (room - total) // (len(lengths) - shorter)
+        if length > limit:
+            return [text[:limit] for text in texts]
+        total += int(length)
+    return list(texts)
+
+
+def _special_token(composer: Composer, token: str) -> Tokens:
+    if token not in composer.special:
+        task = {INSERT: "insertion", DELETE: "deletion", SEARCH: "search"}.get(token, "response-selection")
+        raise BackboneError(
+            f"this model was trained without {task} and does not know {token}: train one whose recipe has that objective, such "
+            "as `turnwise train ums`"
+        )
+    return np.array([composer.special[token]], np.int32)
