@@ -32,10 +32,9 @@ from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import EvaluationError
 from turnwise.evaluation.tasks.coherence import drawn_puzzles, whole_dialogues
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, deletion_input
+from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, RerankerTask, deletion_input
 from turnwise.models.loading import ModelError, ModelUnderTest, with_reranker, wrap_model
 from turnwise.models.reranker import Reranker
-from turnwise.models.backbone.inputs import RerankerTask
 from turnwise.papers.plots import draw, mark_map
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -368,7 +367,7 @@ def test_a_re_ranker_shows_the_heads_that_it_has(reranker: Reranker) -> None:
 
 def test_states_are_what_heads_look_at(reranker: Reranker) -> None:
     puzzle = drawn_puzzles(whole_dialogues(talks(5).test))[0]
-    known = reranker.tokens(puzzle.planted)
+    known = reranker.tokenise(puzzle.planted)
     marked = [
         deletion_input(reranker.composer, [known[turn] for turn in turns], 64)
         for turns in (puzzle.planted, puzzle.planted[:3])

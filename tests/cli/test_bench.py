@@ -164,7 +164,7 @@ def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], m
     def our_encode(self: Encoder, inputs: Sequence[Any], **options: Any) -> np.ndarray:
         assert not options
         kind = type(self.backbone).__name__
-        name = f"{kind} {self.backbone.place.name}" if kind == "OnnxBackbone" else kind
+        name = f"{kind} {self.backbone.folder.name}" if kind == "OnnxBackbone" else kind
         ours.setdefault(name, []).append(list(inputs))
         vectors[name] = encode(self, inputs)
         return vectors[name]

@@ -15,11 +15,27 @@ from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.inputs import Composer
-from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, MarkedInput, deletion_input, insertion_input
-from turnwise.models.backbone.stream import Tokens
+from turnwise.models.backbone.inputs import (
+    DELETE,
+    END_OF_TURN,
+    INSERT,
+    SEARCH,
+    Composer,
+    MarkedInput,
+    deletion_input,
+    insertion_input,
+)
 from turnwise.models.backbone.source import BackboneError
-from turnwise.models.coherence import CoherenceError, CoherenceReport, out_of_place_scores, predict_orders, placement_scores, predecessor_scores, check_corpus
+from turnwise.models.backbone.stream import Tokens
+from turnwise.models.coherence import (
+    CoherenceError,
+    CoherenceReport,
+    check_corpus,
+    out_of_place_scores,
+    placement_scores,
+    predecessor_scores,
+    predict_orders,
+)
 from turnwise.models.reranker import Reranker
 
 # ---- a head that is a function of the texts that it is shown
@@ -55,7 +71,7 @@ class Knowing:
     def composer(self) -> Composer:
         return _COMPOSER
 
-    def tokens(self, texts: Sequence[str]) -> dict[str, Tokens]:
+    def tokenise(self, texts: Sequence[str]) -> dict[str, Tokens]:
         return {text: np.array([self._ids.setdefault(text, 10 + len(self._ids))], np.int32) for text in texts}
 
     def logits(
@@ -222,7 +238,7 @@ def test_precedences_are_what_the_head_says() -> None:
 # ---- what cannot be asked
 
 
-@pytest.mark.parametrize("ask", [misfits, orders])
+@pytest.mark.parametrize("ask", [out_of_place_scores, predict_orders])
 def test_a_single_turn_is_refused(ask: Callable[..., object]) -> None:
     for alone in (["hello"], [Turn("user", "hello")], Dialogue("d1", (Turn("user", "hello"),))):
         with pytest.raises(CoherenceError, match="has 1 turn: this takes 2 or more"):
@@ -267,10 +283,14 @@ def reranker(tiny_folder: Callable[[str], Path]) -> Reranker:
 def test_the_methods_of_a_re_ranker(reranker: Reranker) -> None:
     dialogue = Dialogue("d1", tuple(Turn("user", text) for text in TEXTS))
     for turns in (dialogue, dialogue.turns):
-        assert reranker.misfit(turns) == reranker.misfit(TEXTS) == out_of_place_scores(reranker, [TEXTS])[0]
-        assert reranker.place(turns, "yes") == reranker.place(TEXTS, "yes") == placement_scores(reranker, [(TEXTS, "yes")])[0]
+        assert reranker.out_of_place(turns) == reranker.out_of_place(TEXTS) == out_of_place_scores(reranker, [TEXTS])[0]
+        assert (
+            reranker.place(turns, "yes")
+            == reranker.place(TEXTS, "yes")
+            == placement_scores(reranker, [(TEXTS, "yes")])[0]
+        )
         assert reranker.order(turns) == reranker.order(TEXTS) == predict_orders(reranker, [TEXTS])[0]
-    assert len(reranker.misfit(dialogue).scores) == len(TEXTS)
+    assert len(reranker.out_of_place(dialogue).scores) == len(TEXTS)
     assert len(reranker.place(dialogue, "yes").scores) == len(TEXTS) + 1
     backwards = reranker.order(TEXTS[::-1])
     assert [TEXTS[::-1][index] for index in backwards.indices] == [
@@ -280,10 +300,10 @@ def test_the_methods_of_a_re_ranker(reranker: Reranker) -> None:
 
 def test_a_short_dialogue_is_read_in_one_piece(reranker: Reranker) -> None:
     texts = TEXTS[:4]
-    known = reranker.tokens([*texts, "thanks"])
+    known = reranker.tokenise([*texts, "thanks"])
     tokens = [known[text] for text in texts]
     (values,) = reranker.logits("deletion", [deletion_input(reranker.composer, tokens, reranker.max_length)])
-    assert reranker.misfit(texts).scores == pytest.approx(sigmoid(values.astype(np.float64)).tolist(), abs=1e-6)
+    assert reranker.out_of_place(texts).scores == pytest.approx(sigmoid(values.astype(np.float64)).tolist(), abs=1e-6)
     (values,) = reranker.logits(
         "insertion", [insertion_input(reranker.composer, tokens, known["thanks"], reranker.max_length)]
     )
@@ -295,7 +315,7 @@ def test_a_short_dialogue_is_read_in_one_piece(reranker: Reranker) -> None:
 def test_a_re_ranker_without_the_head_says_so(reranker: Reranker) -> None:
     without = Reranker(reranker.backbone, {"selection": reranker.heads["selection"]})  # type: ignore[dict-item]
     with pytest.raises(BackboneError, match="trained without deletion"):
-        without.misfit(["a", "b"])
+        without.out_of_place(["a", "b"])
 
 
 # ---- a whole corpus
@@ -354,5 +374,5 @@ def test_a_threshold_leaves_out_what_scores_less() -> None:
 def test_saved_and_loaded_it_says_the_same(reranker: Reranker, tmp_path: Path) -> None:
     reranker.save(tmp_path / "model")
     again = Reranker.load(tmp_path / "model", device="cpu")
-    assert again.misfit(TEXTS).scores == pytest.approx(reranker.misfit(TEXTS).scores, abs=1e-6)
+    assert again.out_of_place(TEXTS).scores == pytest.approx(reranker.out_of_place(TEXTS).scores, abs=1e-6)
     assert again.order(TEXTS).indices == reranker.order(TEXTS).indices

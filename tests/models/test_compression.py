@@ -55,7 +55,7 @@ def restated_side(encoder: Encoder, texts: list[str], layer: PoolerLayer | None)
 @pytest.mark.parametrize("source", ["given", "detected", "retrieved"])
 def test_vectors_are_those_of_the_equation(layer: bool, share: float, source: str) -> None:
     detector = BuiltInDetector()
-    encoder, pool = encoder_with(layer, share=share, source=source, detector=detector)
+    encoder, pool = encoder_with(layer, template_weight=share, source=source, detector=detector)
     assert encoder.compression is not None
     own = restated_side(encoder, [SEVEN.text, "what can you do"], None)
     if source == "retrieved":
@@ -71,7 +71,7 @@ def test_vectors_are_those_of_the_equation(layer: bool, share: float, source: st
 
 
 def test_every_turn_of_a_conversation_gives_its_template() -> None:
-    encoder, _ = encoder_with(False, share=1.0, source="given")
+    encoder, _ = encoder_with(False, template_weight=1.0, source="given")
     asked = [Turn(SYSTEM, "when shall i"), SEVEN]
     told = [Turn(SYSTEM, "when shall i"), Turn(USER, "wake me at {SLOT}")]
     found = encoder.encode([asked], normalise=False)
@@ -93,7 +93,7 @@ def test_a_mixture_lies_between_its_two(share: float, rows: int, seed: int) -> N
 
 @pytest.mark.parametrize("layer", [False, True])
 def test_it_is_saved_with_the_model_and_off_unless_asked_for(tmp_path: Path, layer: bool) -> None:
-    encoder, _ = encoder_with(layer, share=0.35, source="detected", detector=BuiltInDetector())
+    encoder, _ = encoder_with(layer, template_weight=0.35, source="detected", detector=BuiltInDetector())
     inputs = [[SEVEN], "play some jazz"]
     compressed = encoder.encode(inputs)
     encoder.save(tmp_path / "model")
@@ -110,7 +110,7 @@ def test_it_is_saved_with_the_model_and_off_unless_asked_for(tmp_path: Path, lay
     whole = load_model(str(tmp_path / "model"), compressed=True)
     assert whole.name.endswith(", compressed") and whole.trainable is None and not whole.templates
     assert whole.fingerprint != judged.fingerprint
-    again.compression.set(share=0.1)  # type: ignore[union-attr]
+    again.compression.set(template_weight=0.1)  # type: ignore[union-attr]
     assert encoder_fingerprint(again) != whole.fingerprint
 
 
@@ -120,12 +120,12 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     assert compression is not None
     for share in (-0.1, 1.1, float("nan")):
         with pytest.raises(CompressionError, match="a share from 0"):
-            compression.set(share=share)
+            compression.set(template_weight=share)
     with pytest.raises(CompressionError, match="choose from given, retrieved"):
         compression.set(source="detected")
     with pytest.raises(CompressionError, match="guessed"):
         compression.set(source="guessed")  # type: ignore[arg-type]
-    assert (compression.share, compression.source) == (0.2, "retrieved")
+    assert (compression.template_weight, compression.source) == (0.2, "retrieved")
     Encoder.load(backbone()).save(tmp_path / "plain")
     with pytest.raises(CompressionError, match="trained on templates"):
         Encoder.load(tmp_path / "plain", compressed=True)

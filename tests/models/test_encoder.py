@@ -16,9 +16,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling as Poolin
 
 from tests.helpers.families import FAMILIES, LONGEST, WORDS
 from turnwise.core.dialogue import Turn
-from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.backbone import POOLINGS, Backbone, Pooling
 from turnwise.models.backbone.inputs import ROLE_TOKENS
-from turnwise.models.backbone.backbone import POOLINGS, Pooling
 from turnwise.models.backbone.source import BackboneError, locate_model
 from turnwise.models.encoder import Encoder
 
@@ -290,7 +289,7 @@ def test_vectors_come_in_the_order_given_whatever_shares_the_batch(
 def test_texts_tokenised_in_several_goes_keep_their_order(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = random_texts(23)
     expected = tiny.encode(texts)
-    monkeypatch.setattr("turnwise.models.encoder.TOKENISED", 5)
+    monkeypatch.setattr("turnwise.models.encoder.TOKENISE_BATCH", 5)
     same(tiny.encode(texts), expected)
 
 
@@ -326,7 +325,7 @@ def test_normalise_on_request_and_by_default(tiny: Encoder) -> None:
 
 
 def test_progress_reaches_the_total(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnwise.models.encoder.TOKENISED", 7)
+    monkeypatch.setattr("turnwise.models.encoder.TOKENISE_BATCH", 7)
     calls: list[tuple[str, int, int | None]] = []
     tiny.encode(
         random_texts(20), batch_tokens=30, progress=lambda what, done, total=None: calls.append((what, done, total))
@@ -374,7 +373,7 @@ def test_conversations_of_every_family(family: str, tiny_folder: Folder) -> None
     encoder = Encoder.load(tiny_folder(family))
     turns = ["hello", "where is it", "north"]
     long = [["yes no"] * 60, ["taxi", *["yes no"] * 59]]
-    assert all(len(sequence) <= LONGEST for sequence in encoder.sequences(long)) or family == "t5"
+    assert all(len(sequence) <= LONGEST for sequence in encoder.tokenise(long)) or family == "t5"
     vectors = encoder.encode([turns, turns[::-1], *long])
     assert np.isfinite(vectors).all()
     assert not np.allclose(vectors[0], vectors[1], atol=1e-3)

@@ -19,13 +19,12 @@ from tests.helpers.families import FAMILIES, LONGEST, WORDS, sequences
 from turnwise import evaluate
 from turnwise.core.dialogue import Turn
 from turnwise.corpus.store import read_corpus
-from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.inputs import ROLE_TOKENS
+from turnwise.models.backbone.backbone import POOLINGS, Backbone, Pooling
 from turnwise.models.backbone.exported import ONNX_FILE, OnnxBackbone
-from turnwise.models.backbone.backbone import POOLINGS, Pooling
+from turnwise.models.backbone.inputs import ROLE_TOKENS
 from turnwise.models.backbone.source import BackboneError
 from turnwise.models.encoder import Encoder
-from turnwise.models.export import ExportResult, ExportError, _Padded, export
+from turnwise.models.export import ExportError, ExportResult, _Padded, export
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import wrap_model
 from turnwise.training.finetuning import FineTuningSettings, fine_tune
@@ -133,7 +132,7 @@ def test_it_takes_what_the_model_takes(exported: Pair) -> None:
     assert graph.hidden == encoder.hidden == 32
     assert graph.max_length == encoder.max_length == 40
     for one, other in zip(
-        graph.sequences([*texts, *conversations]), encoder.sequences([*texts, *conversations]), strict=True
+        graph.tokenise([*texts, *conversations]), encoder.tokenise([*texts, *conversations]), strict=True
     ):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_allclose(

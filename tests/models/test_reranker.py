@@ -18,11 +18,21 @@ import turnwise
 from tests.helpers.families import LONGEST, WORDS, plain_model
 from turnwise.core.dialogue import SYSTEM, USER, Turn
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, MarkedInput, deletion_input, insertion_input, search_input, selection_input
+from turnwise.models.backbone.inputs import (
+    DELETE,
+    END_OF_TURN,
+    INSERT,
+    SEARCH,
+    MarkedInput,
+    RerankerTask,
+    deletion_input,
+    insertion_input,
+    search_input,
+    selection_input,
+)
 from turnwise.models.backbone.source import BackboneError
 from turnwise.models.encoder import COMPRESSION, Encoder
 from turnwise.models.reranker import Reranker, is_reranker, pair_text
-from turnwise.models.backbone.inputs import RerankerTask
 
 Folder = Callable[[str], Path]
 
@@ -79,12 +89,12 @@ def same(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
 def inputs(reranker: Reranker, task: RerankerTask) -> list[MarkedInput]:
     composer, found = reranker.composer, []
     for context, (candidate, *_) in questions():
-        turns = [reranker.tokens([text])[text] for text in (*context, context[0])]
-        target = reranker.tokens([candidate])[candidate]
+        turns = [reranker.tokenise([text])[text] for text in (*context, context[0])]
+        target = reranker.tokenise([candidate])[candidate]
         if task == "deletion":
             found.append(deletion_input(composer, turns, LONGEST))
         else:
-            compose = {"selection": selection, "insertion": insertion, "search": search}[task]
+            compose = {"selection": selection_input, "insertion": insertion_input, "search": search_input}[task]
             found.append(compose(composer, turns, target, LONGEST))
     return found
 
@@ -237,13 +247,13 @@ def test_saved_and_loaded(tiny_folder: Folder, tmp_path: Path) -> None:
     before = (
         reranker.backbone.tokenizer.truncation_side,
         dict(reranker.backbone.tokenizer.init_kwargs),
-        reranker.backbone.longest,
+        reranker.backbone.max_length,
     )
     reranker.save(tmp_path / "model", card="# A re-ranker\n")
     tokenizer = reranker.backbone.tokenizer
-    assert (tokenizer.truncation_side, dict(tokenizer.init_kwargs), reranker.backbone.longest) == before
+    assert (tokenizer.truncation_side, dict(tokenizer.init_kwargs), reranker.backbone.max_length) == before
     loaded = turnwise.Reranker.load(tmp_path / "model", device="cpu")
-    assert (loaded.max_length, loaded.window, loaded.backbone.longest) == (40, 7, LONGEST)
+    assert (loaded.max_length, loaded.window, loaded.backbone.max_length) == (40, 7, LONGEST)
     assert not loaded.training and loaded.backbone.tokenizer.truncation_side == "right"
     assert (tmp_path / "model" / "README.md").read_text() == "# A re-ranker\n"
     assert list(loaded.heads) == list(TASKS)
@@ -313,7 +323,7 @@ def test_a_cross_encoder_gives_the_same_scores(
     reranker = made(tiny_folder(family), max_length)
     reranker.save(tmp_path)
     asked = questions()
-    lengths = [len(each.tokens) for each in reranker.inputs(asked)]
+    lengths = [len(each.tokens) for each in reranker.build_inputs(asked)]
     assert max(lengths) == reranker.max_length == (max_length or LONGEST) and min(lengths) < 10
     expected = np.concatenate(reranker.score_all(asked))
     assert expected.std() > 1e-2

@@ -22,10 +22,9 @@ from turnwise.cli import app
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import read_corpus
 from turnwise.models import distillation as distilling
-from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.backbone import POOLINGS, Pooling
-from turnwise.models.backbone.source import BackboneError
+from turnwise.models.backbone.backbone import POOLINGS, Backbone, Pooling
 from turnwise.models.backbone.exported import STATIC_FILE, StaticBackbone
+from turnwise.models.backbone.source import BackboneError
 from turnwise.models.distillation import DistillationError, distil, sample_corpus
 from turnwise.models.encoder import Encoder
 from turnwise.models.export import ExportError, export
@@ -55,7 +54,7 @@ def token_vectors(encoder: Encoder, table: Encoder) -> np.ndarray:
     """The encoder's own vector of each token of a table, or of the text that a token reads."""
     ids, composer = encoder.backbone.tokenizer.get_vocab(), encoder.composer
     sequences = [
-        composer.text(np.array([ids[token]], np.int32), 9) if token in ids else encoder.sequences([token])[0]
+        composer.text(np.array([ids[token]], np.int32), 9) if token in ids else encoder.tokenise([token])[0]
         for token in table.backbone.tokenizer.get_vocab()
     ]
     return encoder.encode_sequences(sequences, normalise=False)

@@ -22,8 +22,7 @@ from turnwise import Dialogue, Encoder, Turn, train
 from turnwise.core.dialogue import RIGHT_RESPONSE, WRONG_RESPONSE
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import Composer
-from turnwise.models.backbone.stream import Tokens
-from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.backbone.stream import Tokens, TokenStream
 from turnwise.objectives.masked_language import MaskedLanguage
 from turnwise.objectives.objective import Batch, Prepared, TokenStates
 from turnwise.objectives.post_training import Generator, PostTraining, drawn_tokens

@@ -182,7 +182,7 @@ def test_a_batch_holds_utterances_and_templates_twice(tmp_path: Path, names: int
     assert sorted(rows) == [0, 1, 2, 3]  # the last one says what the first says
     texts = [TURNS[row].text for row in rows]
     templates = [marks.text(Template.of(TURNS[row])) for row in rows]
-    expected = run.encoder.sequences([*texts, *texts, *templates, *templates], wanted.max_length)
+    expected = run.encoder.tokenise([*texts, *texts, *templates, *templates], wanted.max_length)
     assert [sequence.tolist() for sequence in prepared.sequences] == [sequence.tolist() for sequence in expected]
     known = run.encoder.backbone.tokenizer.get_added_vocab()
     assert set(marks.tokens) <= set(known)
@@ -291,7 +291,7 @@ def test_a_finished_run_that_is_resumed_keeps_what_was_chosen_for_it(tmp_path: P
     train(wanted, tiny_corpus(), tmp_path / "model", cache=folder() / "cache")
     place = tmp_path / "model" / "compression"
     chosen = Compression.load(place)
-    chosen.set(share=0.5, source="given")
+    chosen.set(template_weight=0.5, source="given")
     chosen.save(place)
     train(wanted, tiny_corpus(), tmp_path / "model", resume=True, cache=folder() / "cache")
-    assert (Compression.load(place).share, Compression.load(place).source) == (0.5, "given")
+    assert (Compression.load(place).template_weight, Compression.load(place).source) == (0.5, "given")

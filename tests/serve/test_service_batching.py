@@ -39,7 +39,7 @@ class MadeUp:
         self.failing: Exception | None = None
         self.threads: set[int] = set()
 
-    def sequences(self, items: Sequence, max_length: int | None = None) -> list[np.ndarray]:
+    def tokenise(self, items: Sequence, max_length: int | None = None) -> list[np.ndarray]:
         self.threads.add(threading.get_ident())
         longest = min(max_length or self.max_length, self.max_length)
         return [
@@ -225,10 +225,10 @@ def test_a_failure_reaches_those_it_concerns_and_nobody_else() -> None:
 
 def test_what_cannot_be_tokenised_is_said_to_whoever_asked() -> None:
     class Refusing(MadeUp):
-        def sequences(self, items, max_length=None):
+        def tokenise(self, items, max_length=None):
             if "bad" in items:
                 raise ValueError("cannot be read")
-            return super().sequences(items, max_length)
+            return super().tokenise(items, max_length)
 
     async def run() -> None:
         batcher = Batcher(Refusing())

@@ -133,7 +133,7 @@ def test_clusters_of_conversations(client: TestClient, monkeypatch: pytest.Monke
 
 
 def test_the_turn_that_does_not_belong(client: TestClient, place: Path) -> None:
-    right = Reranker.load(place / "reranker").misfit([*TURNS, Turn("system", "yes")])
+    right = Reranker.load(place / "reranker").out_of_place([*TURNS, Turn("system", "yes")])
     told = client.post("/coherence", json={"conversation": [*TALK, {"speaker": "system", "text": "yes"}]}).json()
     assert told["index"] == right.index
     assert told["scores"] == pytest.approx(right.scores, abs=1e-6)

@@ -67,9 +67,7 @@ def test_the_openai_client_works_by_changing_the_address(client: TestClient, enc
             for each in answer.data
         ]
         np.testing.assert_allclose(vectors, right, atol=1e-6)
-    assert (
-        answer.usage.prompt_tokens == answer.usage.total_tokens == sum(len(each) for each in encoder.sequences(TEXTS))
-    )
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == sum(len(each) for each in encoder.tokenise(TEXTS))
     one = asking.embeddings.create(model="m", input=TEXTS[0], dimensions=encoder.hidden)
     np.testing.assert_allclose(one.data[0].embedding, right[0], atol=1e-6)
     assert [model.id for model in asking.models.list()] == [answer.model]

@@ -30,7 +30,7 @@ def lines():
 def test_a_line_a_request_without_its_texts(tiny_folder, lines: list[str]) -> None:
     with served(Settings(model=str(tiny_folder("bert")))) as client:
         lines.clear()
-        tokens = len(Encoder.load(tiny_folder("bert")).sequences(["a very secret thing"])[0])
+        tokens = len(Encoder.load(tiny_folder("bert")).tokenise(["a very secret thing"])[0])
         client.post("/embed", json={"inputs": ["a very secret thing", "b"]}, headers={"x-request-id": "r1"})
         client.post("/embed", json={"inputs": ["a very secret thing", 7]})
         client.get("/intents/secret/examples?secret=1")

@@ -60,7 +60,7 @@ def classification(encoder: Encoder, count: int = 24) -> tuple[list[tuple[np.nda
     def loss(said: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         return cross_entropy(said[0], targets[rows])
 
-    return [(sequence,) for sequence in encoder.sequences(found, 16)], loss
+    return [(sequence,) for sequence in encoder.tokenise(found, 16)], loss
 
 
 def accuracy(count: int, seed: int) -> Callable[[Encoder, nn.Module], float]:
@@ -68,7 +68,7 @@ def accuracy(count: int, seed: int) -> Callable[[Encoder, nn.Module], float]:
 
     def score(encoder: Encoder, head: nn.Module) -> float:
         return float(
-            (compute_outputs(encoder, head, encoder.sequences(found)).argmax(1) == torch.tensor(labels)).float().mean()
+            (compute_outputs(encoder, head, encoder.tokenise(found)).argmax(1) == torch.tensor(labels)).float().mean()
         )
 
     return score
@@ -205,8 +205,8 @@ def test_every_example_is_seen_once_an_epoch(encoder: Encoder) -> None:
 def test_pairs_reach_the_loss_side_by_side(encoder: Encoder) -> None:
     """Without dropout, what the loss of the first step sees is what the encoder gives."""
     left, right = (
-        encoder.sequences(["a hotel now", "taxi", "yes"]),
-        encoder.sequences(["no", "where is the train", "one two"]),
+        encoder.tokenise(["a hotel now", "taxi", "yes"]),
+        encoder.tokenise(["no", "where is the train", "one two"]),
     )
     expected = torch.stack([compute_outputs(encoder, nn.Identity(), side) for side in (left, right)])
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -254,7 +254,7 @@ def test_inputs_are_cut_where_asked(encoder: Encoder) -> None:
     """A text loses its end; what the model cannot take is cut anyway."""
     text = "i want to book a table now please"
     assert np.array_equal(encoder.encode([text], max_length=5), encoder.encode(["i want to"]))
-    assert len(encoder.sequences([text * 20], 1_000)[0]) == encoder.max_length
+    assert len(encoder.tokenise([text * 20], 1_000)[0]) == encoder.max_length
 
 
 def test_weights_go_back_as_often_as_wanted(encoder: Encoder) -> None:
@@ -270,7 +270,7 @@ def test_weights_go_back_as_often_as_wanted(encoder: Encoder) -> None:
 
 
 def test_outputs_come_in_the_order_given(encoder: Encoder) -> None:
-    sequences = encoder.sequences(["a b c hotel", "taxi", "where is the train", "no"])
+    sequences = encoder.tokenise(["a b c hotel", "taxi", "where is the train", "no"])
     head = linear_head(encoder.hidden, 3, 0.5, 0)
     together = compute_outputs(encoder, head, sequences)
     torch.testing.assert_close(together, torch.cat([compute_outputs(encoder, head, [each]) for each in sequences]))

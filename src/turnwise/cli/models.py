@@ -237,14 +237,14 @@ def compress_command(
             result = choose_share(model, data, dataset, source, detector, progress)
         curve = result.curve
     else:
-        result = set_compression(model, share=weight, source=source, detector=detector)
+        result = set_compression(model, template_weight=weight, source=source, detector=detector)
     points = [{"share": key, "accuracy": value} for key, value in curve.items()]
-    blocks = [facts(model, [("λ", f"{result.share:g}"), ("templates", result.source)])]
+    blocks = [facts(model, [("λ", f"{result.template_weight:g}"), ("templates", result.source)])]
     if curve:
         rows = [(f"{key:g}", f"{value:.2f}") for key, value in curve.items()]
         blocks.append(facts("Accuracy on validation utterances by λ", rows))
-    show({"share": result.share, "source": result.source, "curve": points}, *blocks, as_json=as_json)
-    if curve and not as_json and curve[0.0] > curve[result.share]:
+    show({"share": result.template_weight, "source": result.source, "curve": points}, *blocks, as_json=as_json)
+    if curve and not as_json and curve[0.0] > curve[result.template_weight]:
         message("accuracy is higher without compression (λ = 0): leave compression off for this data")
 
 

@@ -26,13 +26,13 @@ class Choice:
     """A chosen λ.
 
     Attributes:
-        share: λ, of the paper's three the best on validation.
+        template_weight: λ, of the paper's three the best on validation.
         source: where templates come from.
         curve: accuracy of the nearest neighbour on validation utterances, in percent, by λ: a data set's own where it is one, the
             mean of several. λ = 0 is the model without compression.
     """
 
-    share: float
+    template_weight: float
     source: TemplateSource
     curve: dict[float, float]
 
@@ -75,7 +75,7 @@ def choose_share(
     curves = [share_curve(utterances, templates, each, sorted({*CURVE, *SHARES}), encoder.marks) for each in found]
     curve = {share: 100 * float(np.mean([each[share] for each in curves])) for share in curves[0]}
     choice = Choice(best_share({share: curve[share] for share in SHARES}), source, curve)
-    compression.set(share=choice.share)
+    compression.set(template_weight=choice.template_weight)
     compression.save(place)
     title = f"1-NN accuracy on validation utterances of {', '.join(datasets)}, templates {source}"
     (place / _CURVE).write_text(
@@ -85,13 +85,17 @@ def choose_share(
 
 
 def set_compression(
-    folder: Path | str, *, share: float | None = None, source: TemplateSource | None = None, detector: Path | str | None = None
+    folder: Path | str,
+    *,
+    template_weight: float | None = None,
+    source: TemplateSource | None = None,
+    detector: Path | str | None = None,
 ) -> Compression:
     """Changes what a model's folder says of its compression, without measuring anything.
 
     Args:
         folder: a model that was trained on templates.
-        share: λ.
+        template_weight: λ.
         source: where templates come from.
         detector: a store with detected slots (`turnwise corpus detect`), whose detector the model is to keep.
 
@@ -99,13 +103,15 @@ def set_compression(
         CompressionError: if there is no compression, or it cannot be as asked.
     """
     place = Path(folder) / COMPRESSION
-    compression = _changed(place, share, source, detector)
+    compression = _changed(place, template_weight, source, detector)
     compression.save(place)
     (place / _CURVE).unlink(missing_ok=True)  # it told of another choice
     return compression
 
 
-def _changed(place: Path, share: float | None, source: TemplateSource | None, detector: Path | str | None) -> Compression:
+def _changed(
+    place: Path, template_weight: float | None, source: TemplateSource | None, detector: Path | str | None
+) -> Compression:
     """A model's compression, other than its folder says."""
     compression = Compression.load(place)
     if detector is not None:
@@ -113,7 +119,7 @@ def _changed(place: Path, share: float | None, source: TemplateSource | None, de
         if made_by is None:
             raise CompressionError(f"{detector} was not made by `turnwise corpus detect`: it has no detector")
         compression.detector = detector_from(made_by)
-    compression.set(share=share, source=source)
+    compression.set(template_weight=template_weight, source=source)
     return compression
 
 

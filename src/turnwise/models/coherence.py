@@ -18,8 +18,7 @@ from turnwise.core.conversation import Conversation, texts_of
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
-from turnwise.models.backbone.inputs import Composer
-from turnwise.models.backbone.inputs import MarkedInput, deletion_input, insertion_input, search_input
+from turnwise.models.backbone.inputs import Composer, MarkedInput, deletion_input, insertion_input, search_input
 from turnwise.models.backbone.stream import Tokens
 
 #: Turns that are read before they are scored, when a corpus is gone through.
@@ -43,11 +42,15 @@ class SupportsCoherence(Protocol):
     def composer(self) -> Composer:
         """What puts token sequences together."""
 
-    def tokens(self, texts: Sequence[str]) -> dict[str, Tokens]:
+    def tokenise(self, texts: Sequence[str]) -> dict[str, Tokens]:
         """The tokens of each different text."""
 
     def logits(
-        self, task: Literal["insertion", "deletion", "search"], marked: Sequence[MarkedInput], *, progress: Progress = silent
+        self,
+        task: Literal["insertion", "deletion", "search"],
+        marked: Sequence[MarkedInput],
+        *,
+        progress: Progress = silent,
     ) -> list[npt.NDArray[np.float32]]:
         """What a head says at the marked places of each sequence."""
 
@@ -85,7 +88,7 @@ def out_of_place_scores(
         BackboneError: if the re-ranker was trained without deletion.
     """
     texts = [_texts(dialogue, least=2) for dialogue in dialogues]
-    known, composer = reranker.tokens(list(chain.from_iterable(texts))), reranker.composer
+    known, composer = reranker.tokenise(list(chain.from_iterable(texts))), reranker.composer
     windows = list(_windows(texts, reranker.window + 1))
     marked = [deletion_input(composer, [known[text] for text in turns], reranker.max_length) for _, _, turns in windows]
     values = reranker.logits("deletion", marked, progress=progress)
@@ -110,7 +113,7 @@ def placement_scores(
         BackboneError: if the re-ranker was trained without insertion.
     """
     texts = [_texts(dialogue, least=1) for dialogue, _ in asked]
-    known = reranker.tokens([*chain.from_iterable(texts), *(utterance for _, utterance in asked)])
+    known = reranker.tokenise([*chain.from_iterable(texts), *(utterance for _, utterance in asked)])
     composer = reranker.composer
     windows = list(_windows(texts, reranker.window - 1))
     marked = [
@@ -263,10 +266,11 @@ def predecessor_scores(
     Raises:
         BackboneError: if the re-ranker was trained without search.
     """
-    known = reranker.tokens([*chain.from_iterable(turns for turns, _ in asked), *(target for _, target in asked)])
+    known = reranker.tokenise([*chain.from_iterable(turns for turns, _ in asked), *(target for _, target in asked)])
     composer = reranker.composer
     marked = [
-        search_input(composer, [known[text] for text in turns], known[target], reranker.max_length) for turns, target in asked
+        search_input(composer, [known[text] for text in turns], known[target], reranker.max_length)
+        for turns, target in asked
     ]
     return [values.astype(np.float64) for values in reranker.logits("search", marked, progress=progress)]
 

@@ -25,9 +25,9 @@ from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.word_tokenizer import words_of
+from turnwise.models.backbone.exported import StaticBackbone, wrap_tokenizer
 from turnwise.models.backbone.inputs import tokenise
 from turnwise.models.backbone.stream import Tokens
-from turnwise.models.backbone.exported import StaticBackbone, wrap_tokenizer
 from turnwise.models.encoder import Encoder
 
 #: The size of a vector, unless told; model2vec's own number.
@@ -105,7 +105,9 @@ def distil(
         raise DistillationError(f"{error.name} is not installed: pip install 'turnwise[static]'") from None
     config, tokenizer = encoder.backbone.config, encoder.backbone.tokenizer
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise DistillationError(f"{config.model_type} has a tokenizer that is written in Python: it cannot be distilled")
+        raise DistillationError(
+            f"{config.model_type} has a tokenizer that is written in Python: it cannot be distilled"
+        )
     with _quietly():
         known = TokenizerModel.from_transformers_tokenizer(tokenizer).prune_added_tokens()
         changed = clean_and_create_vocabulary(known, list(words), token_remove_regex=_UNUSED)
@@ -127,7 +129,7 @@ def distil(
 def _token_vectors(encoder: Encoder, tokens: Sequence[str], progress: Progress) -> npt.NDArray[np.float32]:
     """What the encoder gives for each token by itself; a word that is none of its tokens is a text to it."""
     composer, ids = encoder.composer, encoder.backbone.tokenizer.get_vocab()
-    texts = iter(encoder.sequences([token for token in tokens if token not in ids]))
+    texts = iter(encoder.tokenise([token for token in tokens if token not in ids]))
     sequences = [
         composer.history([np.array([ids[token]], np.int32)], ["user"], encoder.max_length)
         if token in ids

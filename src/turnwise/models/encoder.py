@@ -435,7 +435,9 @@ def _turns_of(item: EncoderInput, style: TurnStyle) -> list[tuple[str, str]]:
             turns.append((turn.speaker, turn.text))
         elif isinstance(turn, str):
             if style == "roles" and len(item) > 1:
-                raise ValueError("this model distinguishes speakers: give a conversation as Turn objects, not as strings")
+                raise ValueError(
+                    "this model distinguishes speakers: give a conversation as Turn objects, not as strings"
+                )
             turns.append((USER, turn))
         else:
             raise TypeError(f"a turn is a string or a Turn, not {type(turn).__name__}")

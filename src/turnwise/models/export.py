@@ -25,13 +25,19 @@ from torch.nn.functional import normalize
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json
 from turnwise.core.progress import Progress, silent
-from turnwise.models.backbone.exported import ONNX_FILE, ONNX_INPUTS, ONNX_UNNORMALISED, ONNX_VECTOR, OnnxGraph, OnnxBackbone
-from turnwise.models.backbone.exported import ExportedBackbone
 from turnwise.models.backbone.backbone import PoolerLayer, Pooling
-from turnwise.models.backbone.exported import STATIC_FILE
+from turnwise.models.backbone.exported import (
+    ONNX_FILE,
+    ONNX_INPUTS,
+    ONNX_UNNORMALISED,
+    ONNX_VECTOR,
+    STATIC_FILE,
+    ExportedBackbone,
+    OnnxBackbone,
+    OnnxGraph,
+)
 from turnwise.models.distillation import DIMENSIONS, distil
-from turnwise.models.encoder import Encoder
-from turnwise.models.encoder import DESCRIPTION_FILE
+from turnwise.models.encoder import DESCRIPTION_FILE, Encoder
 
 ExportFormat = Literal["onnx", "onnx-int8", "static"]
 FORMATS: tuple[str, ...] = get_args(ExportFormat)
@@ -148,7 +154,7 @@ def _export_graph(encoder: Encoder, folder: Path, kind: ExportFormat, progress: 
 
 def _expect_exportable(encoder: Encoder, folder: Path, kind: ExportFormat) -> None:
     if isinstance(encoder.backbone, ExportedBackbone):
-        raise ExportError(f"{encoder.backbone.place} is exported already: export the model that it was made of")
+        raise ExportError(f"{encoder.backbone.folder} is exported already: export the model that it was made of")
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not _holds(folder, kind))):
         raise ExportError(
             f"{folder} holds something else: choose a new or empty folder, or that of an earlier export of this kind"
@@ -190,7 +196,7 @@ class _Padded(nn.Module):
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, ...]:
         layers: Literal["first-last", "last"] = "first-last" if self.pooling == "first-last" else "last"
-        states = self.backbone.padded(input_ids, attention_mask, token_type_ids, layers)
+        states = self.backbone.padded_states(input_ids, attention_mask, token_type_ids, layers)
         vectors = self._pooled(states, attention_mask[:, :, None].to(states.dtype))
         if self.pooler is not None:
             vectors = self.pooler(vectors)
@@ -254,7 +260,7 @@ def _largest_table(model: Any) -> str:
 def _compared(encoder: Encoder, graph: Encoder) -> tuple[float, float]:
     """How far the vectors of a graph are from a model's, as `ExportResult` has it."""
     tried = [text if isinstance(text, str) or encoder.style == "separator" else text[0] for text in _TRIED]
-    sequences = encoder.sequences(tried)
+    sequences = encoder.tokenise(tried)
     ours, theirs = (each.encode_sequences(sequences, normalise=True) for each in (graph, encoder))
     return float(np.abs(ours - theirs).max()), float((ours * theirs).sum(1).min())
 

@@ -19,9 +19,8 @@ from turnwise.core.dialogue import Turn
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.types import SupportsEncode, SupportsScore
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
-from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.backbone import Backbone, Pooling
 from turnwise.models.backbone.exported import ExportedBackbone
-from turnwise.models.backbone.backbone import Pooling
 from turnwise.models.backbone.source import locate_model
 from turnwise.models.compression import Compression, TemplateSource
 from turnwise.models.encoder import COMPRESSION, Encoder

@@ -20,12 +20,18 @@ from turnwise.core.conversation import Conversation, texts_of
 from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.inputs import Composer, tokenise
-from turnwise.models.backbone.inputs import END_OF_TURN, WINDOW, MarkedInput, RerankerTask, selection_input
-from turnwise.models.backbone.stream import Tokens
+from turnwise.models.backbone.inputs import (
+    END_OF_TURN,
+    WINDOW,
+    Composer,
+    MarkedInput,
+    RerankerTask,
+    selection_input,
+    tokenise,
+)
 from turnwise.models.backbone.source import BackboneError, locate_model
-from turnwise.models.backbone.stream import TokenStream, token_batches
-from turnwise.models.coherence import PositionScores, TurnOrder, out_of_place_scores, predict_orders, placement_scores
+from turnwise.models.backbone.stream import Tokens, TokenStream, token_batches
+from turnwise.models.coherence import PositionScores, TurnOrder, out_of_place_scores, placement_scores, predict_orders
 from turnwise.models.encoder import BATCH_TOKENS, COMPRESSION
 from turnwise.version import __version__
 
@@ -54,12 +60,16 @@ class Reranker(nn.Module):
     """
 
     def __init__(
-        self, backbone: Backbone, heads: dict[RerankerTask, nn.Linear], max_length: int | None = None, window: int = WINDOW
+        self,
+        backbone: Backbone,
+        heads: dict[RerankerTask, nn.Linear],
+        max_length: int | None = None,
+        window: int = WINDOW,
     ):
         super().__init__()
         self.backbone = backbone
         self.heads = nn.ModuleDict({str(task): head for task, head in heads.items()})
-        self.max_length = min(max_length or backbone.longest, backbone.longest)
+        self.max_length = min(max_length or backbone.max_length, backbone.max_length)
         self.window = window
 
     @property
@@ -92,7 +102,7 @@ class Reranker(nn.Module):
             batch_tokens: tokens of one forward pass; None: what suits the device.
             progress: told how many candidates are scored.
         """
-        marked = self.inputs(asked)
+        marked = self.build_inputs(asked)
         logits = self.logits("selection", marked, batch_tokens=batch_tokens, progress=progress)
         # in double precision a score near 1 is still told from another
         scores = iter(expit(np.concatenate(logits).astype(np.float64)) if logits else [])
@@ -110,13 +120,13 @@ class Reranker(nn.Module):
         order = np.argsort(-scores, kind="stable")[:top]
         return [Ranked(int(index), candidates[index], float(scores[index])) for index in order]
 
-    def inputs(self, asked: Sequence[tuple[Conversation, Sequence[str]]]) -> list[MarkedInput]:
+    def build_inputs(self, asked: Sequence[tuple[Conversation, Sequence[str]]]) -> list[MarkedInput]:
         """What is read for each candidate of each conversation; every text is tokenised once."""
         for _, candidates in asked:
             if isinstance(candidates, str):
                 raise ValueError("candidates are a list of texts: give a single one as [text]")
         histories = [texts_of(context) for context, _ in asked]
-        known = self.tokens(
+        known = self.tokenise(
             [*(text for history in histories for text in history), *(text for _, each in asked for text in each)]
         )
         composer = self.composer
@@ -126,13 +136,18 @@ class Reranker(nn.Module):
             for candidate in candidates
         ]
 
-    def tokens(self, texts: Sequence[str]) -> dict[str, Tokens]:
+    def tokenise(self, texts: Sequence[str]) -> dict[str, Tokens]:
         """The tokens of each different text."""
         distinct = list(dict.fromkeys(texts))
         return dict(zip(distinct, tokenise(self.backbone.tokenizer, distinct), strict=True))
 
     def logits(
-        self, task: RerankerTask, marked: Sequence[MarkedInput], *, batch_tokens: int | None = None, progress: Progress = silent
+        self,
+        task: RerankerTask,
+        marked: Sequence[MarkedInput],
+        *,
+        batch_tokens: int | None = None,
+        progress: Progress = silent,
     ) -> list[npt.NDArray[np.float32]]:
         """What a head says at the marked places of each sequence.
 
@@ -196,14 +211,14 @@ class Reranker(nn.Module):
         """The same of sequences that are in order of length, in one pass."""
         stream = TokenStream.of([each.tokens for each in marked], [each.segments for each in marked])
         starts = stream.starts().numpy()
-        places = np.concatenate([start + each.places for start, each in zip(starts[:-1], marked, strict=True)])
+        places = np.concatenate([start + each.positions for start, each in zip(starts[:-1], marked, strict=True)])
         with torch.inference_mode():
             values: npt.NDArray[np.float32] = look(self.backbone.states_at(stream, places)).float().cpu().numpy()
-        return np.split(values, np.cumsum([len(each.places) for each in marked])[:-1])
+        return np.split(values, np.cumsum([len(each.positions) for each in marked])[:-1])
 
     # ---- coherence
 
-    def misfit(self, dialogue: Conversation) -> PositionScores:
+    def out_of_place(self, dialogue: Conversation) -> PositionScores:
         """How little each turn of a conversation of two turns or more belongs, and which one least."""
         return out_of_place_scores(self, [dialogue])[0]
 
@@ -243,7 +258,7 @@ class Reranker(nn.Module):
             heads[task].load_state_dict({key: weights[f"{task}.{key}"] for key in ("weight", "bias")})
         chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if chosen.type == "cpu":
-            backbone.lay_out_for_cpu()
+            backbone.store_weights_column_major()
         return cls(backbone, heads, told["max_length"], told["window"]).to(chosen).eval()
 
     def save(self, folder: Path | str, card: str | None = None) -> None:

@@ -18,10 +18,8 @@ from torch import nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.inputs import Composer, TurnStyle
-from turnwise.models.backbone.inputs import RerankerTask
-from turnwise.models.backbone.stream import RaggedTokens, Tokens
-from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.backbone.inputs import Composer, RerankerTask, TurnStyle
+from turnwise.models.backbone.stream import RaggedTokens, Tokens, TokenStream
 
 #: Consecutive turns of a dialogue: the first, and the one behind the last.
 Window = tuple[int, int]
@@ -113,7 +111,7 @@ class Batch:
 
     def columns(self) -> RaggedTokens:
         """The sequences of all columns, column after column."""
-        return RaggedTokens.joined([self.column(number) for number in range(self.windows.shape[1])])
+        return RaggedTokens.concatenate([self.column(number) for number in range(self.windows.shape[1])])
 
     def column(self, number: int) -> RaggedTokens:
         """The sequences of one column."""

@@ -21,10 +21,8 @@ from torch.nn.functional import embedding
 
 from turnwise.core.dialogue import WRONG_RESPONSE, Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.inputs import TurnStyle
-from turnwise.models.backbone.inputs import END_OF_TURN
-from turnwise.models.backbone.stream import RaggedTokens, Tokens
-from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.backbone.inputs import END_OF_TURN, TurnStyle
+from turnwise.models.backbone.stream import RaggedTokens, Tokens, TokenStream
 from turnwise.objectives.losses import masked_language_model, relevance, replaced_token_detection
 from turnwise.objectives.masked_language import hidden_logits, hide, language_head, word_vectors
 from turnwise.objectives.objective import Batch, BatchStates, Example, ForEncoders, Prepared, TokenStates

@@ -39,13 +39,13 @@ def scoring_head(hidden: int, dropout: float) -> nn.Sequential:
 
 def marked_batch(marked: list[MarkedInput], rows: int, facts: dict[str, npt.NDArray[Any]]) -> Prepared:
     """Sequences with the places at which a head looks; each counts once."""
-    counts = [len(each.places) for each in marked]
+    counts = [len(each.positions) for each in marked]
     return Prepared(
         RaggedTokens.of([each.tokens for each in marked]),
         rows,
         {
             "members": np.repeat(np.arange(len(marked)), counts),
-            "places": np.concatenate([each.places for each in marked]),
+            "places": np.concatenate([each.positions for each in marked]),
             **facts,
         },
         segments=RaggedTokens.of([each.segments for each in marked]),

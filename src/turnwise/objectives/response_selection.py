@@ -16,8 +16,7 @@ from torch import nn
 
 from turnwise.core.dialogue import RIGHT_RESPONSE, Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.inputs import TurnStyle
-from turnwise.models.backbone.inputs import END_OF_TURN, MarkedInput, selection_input
+from turnwise.models.backbone.inputs import END_OF_TURN, MarkedInput, TurnStyle, selection_input
 from turnwise.models.backbone.stream import Tokens
 from turnwise.objectives.losses import relevance
 from turnwise.objectives.objective import Batch, Example, Prepared, TokenStates

@@ -22,8 +22,8 @@ from torch import nn
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.slots.template import slots_in_place
-from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.models.backbone.backbone import PoolerLayer
+from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.objectives.losses import nt_xent
 from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared, equal_texts
@@ -110,7 +110,7 @@ class TaDSE(ForEncoders):
             "utterances": batch.identities(0),
             "templates": np.array([batch.texts.template_identity(turn) for turn in turns], np.int64),
         }
-        return Prepared(RaggedTokens.joined([made[view] for view in self._views]), len(turns), facts)
+        return Prepared(RaggedTokens.concatenate([made[view] for view in self._views]), len(turns), facts)
 
     def loss(
         self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module

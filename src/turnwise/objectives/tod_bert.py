@@ -58,7 +58,9 @@ class TODBERT(ForEncoders):
             responses.append(batch.sequence(answer, answer + 1))
             identities.append(batch.texts.identity(answer))
         return Prepared(
-            RaggedTokens.of(contexts + responses), len(batch), {"identities": np.array([identities, identities], np.int64)}
+            RaggedTokens.of(contexts + responses),
+            len(batch),
+            {"identities": np.array([identities, identities], np.int64)},
         )
 
     def loss(

@@ -17,8 +17,18 @@ from torch import nn
 
 from turnwise.core.dialogue import WRONG_RESPONSE, Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.inputs import TurnStyle
-from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, WINDOW, MarkedInput, deletion_input, insertion_input, search_input
+from turnwise.models.backbone.inputs import (
+    DELETE,
+    END_OF_TURN,
+    INSERT,
+    SEARCH,
+    WINDOW,
+    MarkedInput,
+    TurnStyle,
+    deletion_input,
+    insertion_input,
+    search_input,
+)
 from turnwise.models.backbone.stream import Tokens
 from turnwise.objectives.losses import marked_places
 from turnwise.objectives.objective import Batch, Example, Prepared, TokenStates
@@ -90,7 +100,7 @@ class UtteranceManipulation(ABC):
             start = first + int(batch.random.integers(last - first - size + 1))
             each, target = self.manipulated(batch, range(start, start + size))
             marked.append(each)
-            targets.append(np.arange(len(each.places)) == target)
+            targets.append(np.arange(len(each.positions)) == target)
         return marked_batch(marked, len(batch), {"targets": np.concatenate(targets)})
 
     @abstractmethod

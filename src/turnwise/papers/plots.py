@@ -19,8 +19,16 @@ from turnwise.evaluation.suites import LoadDataset
 from turnwise.evaluation.tasks.coherence import Puzzle, drawn_puzzles, whole_dialogues
 from turnwise.evaluation.tasks.compressed import Mixed
 from turnwise.evaluation.tasks.geometry import PERPLEXITY, answer_map, intent_map, two_intents_map
-from turnwise.models.backbone.inputs import Composer
-from turnwise.models.backbone.inputs import DELETE, INSERT, SEARCH, MarkedInput, deletion_input, insertion_input, search_input
+from turnwise.models.backbone.inputs import (
+    DELETE,
+    INSERT,
+    SEARCH,
+    Composer,
+    MarkedInput,
+    deletion_input,
+    insertion_input,
+    search_input,
+)
 from turnwise.models.backbone.stream import Tokens
 from turnwise.models.loading import ModelUnderTest
 from turnwise.models.reranker import Reranker
@@ -91,11 +99,11 @@ def mark_map(
         puzzle for puzzle in drawn_puzzles(whole_dialogues(data.test), seed, reranker.window) if len(puzzle.turns) > 2
     ]
     chosen = np.sort(np.random.default_rng(seed).permutation(len(puzzles))[:windows])
-    known = reranker.tokens([turn for puzzle in puzzles for turn in (*puzzle.turns, puzzle.foreign)])
+    known = reranker.tokenise([turn for puzzle in puzzles for turn in (*puzzle.turns, puzzle.foreign)])
     composer = reranker.composer
     asked = [_asked(composer, known, puzzles[place], task, reranker.max_length) for place in chosen]
     targets = np.concatenate(
-        [np.arange(len(marked.places)) == target for marked, target in asked] or [np.empty(0, np.bool_)]
+        [np.arange(len(marked.positions)) == target for marked, target in asked] or [np.empty(0, np.bool_)]
     )
     if len(targets) <= PERPLEXITY:
         raise DatasetError(

@@ -43,7 +43,7 @@ class Encodes(Protocol):
     def composer(self) -> Any:
         """What puts token sequences together."""
 
-    def sequences(self, items: Sequence[Any], max_length: int | None = None) -> list[npt.NDArray[np.int32]]:
+    def tokenise(self, items: Sequence[Any], max_length: int | None = None) -> list[npt.NDArray[np.int32]]:
         """Token sequences of texts and conversations."""
 
     def encode_sequences(
@@ -219,7 +219,7 @@ class Batcher:
 
     def _sequences(self, items: Sequence[Item], max_length: int | None) -> list[npt.NDArray[np.int32]]:
         said = [item for item in items if not isinstance(item, np.ndarray)]
-        found = self.encoder.sequences(said, max_length)
+        found = self.encoder.tokenise(said, max_length)
         if len(said) == len(items):
             return found
         texts, composer = iter(found), self.encoder.composer

@@ -42,10 +42,10 @@ class OneAtATime:
         with self._lock:
             return self._reranker.score_all(asked)
 
-    def misfit(self, dialogue: "Conversation") -> "PositionScores":
+    def out_of_place(self, dialogue: "Conversation") -> "PositionScores":
         """How little each turn of a conversation belongs."""
         with self._lock:
-            return self._reranker.misfit(dialogue)
+            return self._reranker.out_of_place(dialogue)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from turnwise.models.backbone.stream import RaggedTokens, span_indices
-from turnwise.models.backbone.stream import TokenStream, token_batches
+from turnwise.models.backbone.stream import RaggedTokens, TokenStream, span_indices, token_batches
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.objective import Prepared, ReplacingObjective, TokenObjective, TokenStates
 
@@ -259,7 +258,7 @@ def _together(batches: Sequence[Prepared]) -> Prepared:
     """The sequences of several batches, one batch behind the other; those without segments are of the first."""
     if len(batches) == 1:
         return batches[0]
-    sequences = RaggedTokens.joined([prepared.sequences for prepared in batches])
+    sequences = RaggedTokens.concatenate([prepared.sequences for prepared in batches])
     segments = None
     if any(prepared.segments is not None for prepared in batches):
         marks = [

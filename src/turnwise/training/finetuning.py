@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnwise.models.backbone.stream import Tokens
-from turnwise.models.backbone.stream import TokenStream, token_batches
+from turnwise.models.backbone.stream import Tokens, TokenStream, token_batches
 from turnwise.models.encoder import BATCH_TOKENS, Encoder
 from turnwise.training import TrainingError
 from turnwise.training.machine import seed_all

@@ -172,7 +172,7 @@ class _Run:
                 composer,
                 recipe.batch_of(name),
                 recipe.max_length,
-                self.encoder.backbone.longest,
+                self.encoder.backbone.max_length,
                 recipe.seed,
                 recipe.shuffle_buffer,
             )

@@ -24,8 +24,7 @@ from turnwise.evaluation.outcomes import Outcome
 from turnwise.evaluation.runner import EvaluationError
 from turnwise.evaluation.tasks.coherence import Puzzle, coherence, drawn_puzzles, whole_dialogues
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.inputs import Composer
-from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, MarkedInput
+from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, Composer, MarkedInput
 from turnwise.models.backbone.stream import Tokens
 from turnwise.models.loading import wrap_model
 from turnwise.models.reranker import Reranker
@@ -62,7 +61,7 @@ class Reader:
         around = np.array([5], np.int32)
         return Composer(around, around, around, around, {}, -1, 10**6, _SPECIAL)
 
-    def tokens(self, texts: Sequence[str]) -> dict[str, Tokens]:
+    def tokenise(self, texts: Sequence[str]) -> dict[str, Tokens]:
         return {text: np.array([self._ids.setdefault(text, 10 + len(self._ids))], np.int32) for text in texts}
 
     def logits(

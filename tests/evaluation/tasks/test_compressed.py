@@ -372,15 +372,15 @@ def test_a_share_is_chosen_kept_and_drawn(model: Path, data: Path) -> None:
     encoder = Encoder.load(model, compressed=True)
     assert encoder.compression is not None
     assert (
-        (encoder.compression.share, encoder.compression.source)
-        == (choice.share, "given")
-        == (choice.share, choice.source)
+        (encoder.compression.template_weight, encoder.compression.source)
+        == (choice.template_weight, "given")
+        == (choice.template_weight, choice.source)
     )
-    assert choice.share == best_share({share: choice.curve[share] for share in SHARES})
+    assert choice.template_weight == best_share({share: choice.curve[share] for share in SHARES})
     contents = [load_intents(name, data) for name in ("sample", "lamps")]
     assert list(choice.curve) == list(CURVE)
     for share in (0.0, 0.2, 0.5):
-        encoder.compression.set(share=share)
+        encoder.compression.set(template_weight=share)
         measured = [nearest_validation(encoder, each, marks=SlotMarks()) for each in contents]
         assert choice.curve[share] == pytest.approx(
             100 * float(np.mean(measured)), abs=0.8
@@ -398,13 +398,13 @@ def test_the_source_is_the_folders_own_unless_one_is_named(model: Path, data: Pa
 
 
 def test_what_is_set_without_measuring(model: Path, detected: tuple[Path, Path]) -> None:
-    set_compression(model, share=0.35)
+    set_compression(model, template_weight=0.35)
     set_compression(model, source="given")
     kept_now = Compression.load(model / "compression")
-    assert (kept_now.share, kept_now.source, kept_now.detector) == (0.35, "given", None)
+    assert (kept_now.template_weight, kept_now.source, kept_now.detector) == (0.35, "given", None)
     set_compression(model, source="detected", detector=detected[1])
     kept_now = Compression.load(model / "compression")
-    assert (kept_now.share, kept_now.source) == (0.35, "detected")
+    assert (kept_now.template_weight, kept_now.source) == (0.35, "detected")
     assert kept_now.detector is not None and [slot.value for slot in kept_now.detector.find("wake me at 7 pm")] == [
         "7 pm"
     ]
@@ -455,7 +455,7 @@ def test_a_side_is_known_by_its_detector_but_not_by_the_share(model: Path, detec
 
     first = known()
     assert first is not None
-    set_compression(model, share=0.9, source="given")
+    set_compression(model, template_weight=0.9, source="given")
     assert known() == first
     set_compression(model, detector=detected[1])
     second = known()

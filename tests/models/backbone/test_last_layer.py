@@ -14,9 +14,8 @@ from torch.testing import assert_close
 
 from tests.helpers.families import FAMILIES, sequences
 from turnwise.models.backbone import backbone as module
-from turnwise.models.backbone.attention import attention_at, StreamShape
-from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.backbone import BERT_LIKE
+from turnwise.models.backbone.attention import StreamShape, attention_at
+from turnwise.models.backbone.backbone import BERT_LIKE, Backbone
 from turnwise.models.backbone.stream import TokenStream
 
 Folder = Callable[[str], Path]
@@ -37,10 +36,10 @@ def test_states_at_places_are_those_of_the_whole_pass(family: str, tiny_folder: 
 
 def test_the_last_layer_is_cut_short_where_it_is_berts(tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
-    whole = module.last_layer_at
+    whole = module._last_layer_at
     for family in FAMILIES:
         monkeypatch.setattr(
-            module, "last_layer_at", lambda *given, family=family: called.append(family) or whole(*given)
+            module, "_last_layer_at", lambda *given, family=family: called.append(family) or whole(*given)
         )
         with torch.no_grad():
             Backbone.load(tiny_folder(family)).eval().states_at(TokenStream.of(sequences(LENGTHS)), PLACES)
@@ -127,7 +126,7 @@ def test_the_varlen_kernel_gives_the_same() -> None:
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 def test_weights_laid_out_for_the_cpu_are_the_same(family: str, tiny_folder: Folder) -> None:
     usual, other = Backbone.load(tiny_folder(family)).eval(), Backbone.load(tiny_folder(family)).eval()
-    other.lay_out_for_cpu()
+    other.store_weights_column_major()
     for mine, own in zip(other.parameters(), usual.parameters(), strict=True):
         assert torch.equal(mine, own)
     layers = [part for part in other.model.modules() if isinstance(part, torch.nn.Linear)]

@@ -14,9 +14,8 @@ from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.models.backbone import backbone as backbone_module
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.stream import Tokens
 from turnwise.models.backbone.source import BackboneError
-from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.backbone.stream import Tokens, TokenStream
 from turnwise.models.encoder import Encoder
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, RecipeError, load_recipe
@@ -170,5 +169,5 @@ def test_a_run_over_fewer_layers_starts_from_their_vectors_and_goes_on(
 def test_too_many_layers_in_a_recipe_are_refused(talks: Corpus, tiny_folder: Folder, tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match="layers=3: bert has 2 here, keep 1 to 2"):
         train(wanted(tiny_folder("bert"), "layers=3"), talks, tmp_path / "run")
-    with pytest.raises(RecipeError, match="layers=0: needs to be 1 or more"):
+    with pytest.raises(RecipeError, match="layers must be 1 or more, got 0"):
         wanted(tiny_folder("bert"), "layers=0")

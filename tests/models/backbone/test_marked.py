@@ -8,10 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.families import tokenizer
-from turnwise.models.backbone.inputs import Composer
-from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, MarkedInput, deletion_input, insertion_input, search_input, selection_input
-from turnwise.models.backbone.stream import Tokens
+from turnwise.models.backbone.inputs import (
+    DELETE,
+    END_OF_TURN,
+    INSERT,
+    SEARCH,
+    Composer,
+    MarkedInput,
+    deletion_input,
+    insertion_input,
+    search_input,
+    selection_input,
+)
 from turnwise.models.backbone.source import BackboneError
+from turnwise.models.backbone.stream import Tokens
 
 
 def composer_of(family: str) -> Composer:
@@ -37,7 +47,7 @@ def texts(lengths: Sequence[int]) -> list[Tokens]:
 def composed(task: str, composer: Composer, turns: list[Tokens], target: Tokens, longest: int) -> MarkedInput:
     if task == "deletion":
         return deletion_input(composer, turns, longest)
-    return (insertion if task == "insertion" else search)(composer, turns, target, longest)
+    return (insertion_input if task == "insertion" else search_input)(composer, turns, target, longest)
 
 
 def formula(task: str, composer: Composer, turns: Sequence[Sequence[int]], target: Sequence[int]) -> list[int]:
@@ -57,8 +67,8 @@ def decoded(task: str, composer: Composer, marked: MarkedInput, count: int) -> t
     """The turns behind the first `count` marks, and the target behind what stands in the middle."""
     mark, end = composer.special[MARKS[task]], composer.special[END_OF_TURN]
     tokens = marked.tokens.tolist()
-    assert [tokens[place] for place in marked.places] == [mark] * len(marked.places)
-    turns = [tokens[place + 1 : tokens.index(end, place)] for place in marked.places[:count]]
+    assert [tokens[place] for place in marked.positions] == [mark] * len(marked.positions)
+    turns = [tokens[place + 1 : tokens.index(end, place)] for place in marked.positions[:count]]
     target: list[int] = []
     if task != "deletion":
         behind = len(tokens) - len(composer.suffix) - 1
@@ -88,9 +98,9 @@ def test_marks_stay_with_their_utterances(
     given_texts = [*turns, *([] if task == "deletion" else [target])]
     pieces = [*found, *([] if task == "deletion" else [found_target])]
     assert all(text[: len(piece)].tolist() == piece for text, piece in zip(given_texts, pieces, strict=True))
-    assert len(marked.places) == len(turns) + (task == "insertion")
+    assert len(marked.positions) == len(turns) + (task == "insertion")
     if task == "insertion":  # the last one stands behind the last utterance
-        assert marked.places[-1] == marked.places[-2] + len(found[-1]) + 2
+        assert marked.positions[-1] == marked.positions[-2] + len(found[-1]) + 2
 
     # not longer than allowed, not cut without need; what is cut keeps as much as anything else
     assert len(marked.tokens) <= longest
@@ -143,7 +153,7 @@ def test_selection(family: str, lengths: list[int], response_length: int, longes
     before = [*composer.prefix, *first, *composer.middle]
     assert marked.tokens.tolist() == [*before, *second, *composer.suffix]
     assert marked.segments.tolist() == [0] * len(before) + [1] * (len(second) + len(composer.suffix))
-    assert marked.places.tolist() == [0]
+    assert marked.positions.tolist() == [0]
     assert len(second) > min(response_length, room // 2 - 1)  # beside its [EOT]
 
 
@@ -161,7 +171,7 @@ def test_selection_needs_a_first_token(family: str) -> None:
     composer = composer_of(family)
     with pytest.raises(BackboneError, match="no token such as"):
         selection_input(composer, texts([3]), texts([3])[0], 64)
-    assert len(deletion_input(composer, texts([3, 2]), 64).places) == 2  # marks are tokens of their own
+    assert len(deletion_input(composer, texts([3, 2]), 64).positions) == 2  # marks are tokens of their own
 
 
 @pytest.mark.parametrize(
@@ -173,7 +183,9 @@ def test_selection_needs_a_first_token(family: str) -> None:
         (lambda composer, turns: search_input(composer, turns, turns[0], 64), SEARCH),
     ],
 )
-def test_a_mark_that_was_not_added_is_named(compose: Callable[[Composer, list[Tokens]], MarkedInput], token: str) -> None:
+def test_a_mark_that_was_not_added_is_named(
+    compose: Callable[[Composer, list[Tokens]], MarkedInput], token: str
+) -> None:
     with pytest.raises(BackboneError) as caught:
         compose(Composer.of(tokenizer("bert")), texts([3, 2]))
     assert f"so that {token} says nothing to it" in str(caught.value)

@@ -26,7 +26,7 @@ def test_it_is_a_sequence_of_sequences(lists: list[list[int]], others: list[list
     assert [found[index].tolist() for index in range(-len(lists), len(lists))] == lists * 2
     assert found.tokens.tolist() == [token for each in lists for token in each]
     assert found.lengths.tolist() == [len(each) for each in lists]
-    assert plain(RaggedTokens.joined([found, ragged(others)])) == lists + others
+    assert plain(RaggedTokens.concatenate([found, ragged(others)])) == lists + others
     assert RaggedTokens.of(found) is found
     with pytest.raises(IndexError):
         found[len(lists)]
@@ -43,4 +43,6 @@ def test_some_of_them_can_be_taken(lists: list[list[int]], data: st.DataObject) 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5))))
 def test_spans_are_ranges_behind_each_other(pairs: list[tuple[int, int]]) -> None:
     starts, lengths = (np.array([pair[side] for pair in pairs], np.int64) for side in (0, 1))
-    assert span_indices(starts, lengths).tolist() == [start + place for start, length in pairs for place in range(length)]
+    assert span_indices(starts, lengths).tolist() == [
+        start + place for start, length in pairs for place in range(length)
+    ]

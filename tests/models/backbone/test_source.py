@@ -68,20 +68,20 @@ def test_a_hugging_face_id_is_its_copy_in_the_cache(
 # ---- what is refused
 
 
-@pytest.mark.parametrize("load", [check, Backbone.load])
+@pytest.mark.parametrize("load", [check_model_folder, Backbone.load])
 def test_a_folder_without_a_configuration(load: Callable[[Path], Any], tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match=r"no config\.json"):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("load", [check, Backbone.load])
+@pytest.mark.parametrize("load", [check_model_folder, Backbone.load])
 def test_a_folder_without_weights(load: Callable[[Path], Any], tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(BackboneError, match="holds no weights"):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("load", [locate, Backbone.load])
+@pytest.mark.parametrize("load", [locate_model, Backbone.load])
 def test_a_missing_folder(load: Callable[[Path], Any], tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match="does not exist"):
         load(tmp_path / "missing")
@@ -202,7 +202,7 @@ def test_the_longest_sequence_runs_and_is_bounded_by_positions(family: str, tiny
     """RoBERTa's and MPNet's positions start behind the padding id, so two of their embeddings serve no token."""
     backbone = Backbone.load(tiny_folder(family)).eval()
     backbone.tokenizer.model_max_length = 10**9
-    assert backbone.longest == LONGEST
+    assert backbone.max_length == LONGEST
     with torch.no_grad():
         assert backbone(TokenStream.of(sequences([LONGEST]))).isfinite().all()
 
@@ -210,7 +210,7 @@ def test_the_longest_sequence_runs_and_is_bounded_by_positions(family: str, tiny
 def test_the_longest_sequence_is_bounded_by_the_tokenizer(tiny_folder: Folder) -> None:
     backbone = Backbone.load(tiny_folder("roberta"))
     backbone.tokenizer.model_max_length = 17
-    assert backbone.longest == 17
+    assert backbone.max_length == 17
 
 
 # ---- what can be changed

@@ -14,10 +14,9 @@ from torch import nn
 pytest.importorskip("triton", reason="no Triton: the kernel needs it (it comes with the extra 'dev' on Linux)")
 
 from turnwise.models.backbone import tile_attention as kernels
-from turnwise.models.backbone.attention import StreamShape, unpadded_attention
+from turnwise.models.backbone.attention import TILE_SIZES, StreamShape, plan_tiles, smallest_tile, unpadded_attention
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.stream import TokenStream
-from turnwise.models.backbone.attention import TILE_SIZES, smallest_tile, plan_tiles
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LENGTHS = (1, 2, 2, 3, 5, 5, 5, 7, 13, 16, 16, 16, 16, 17, 31, 33, 40)
@@ -99,7 +98,7 @@ def dropped(stream: TokenStream, seed: int, rate: float = 0.3) -> torch.Tensor:
     query, key = torch.zeros(2, stream.tokens, 1, 16, device=DEVICE)  # every key gets a sixteenth
     value = torch.eye(16, device=DEVICE).repeat(stream.tokens // 16, 1)[:, None]
     torch.manual_seed(seed)
-    return kernels.tile_attention(query, key, value, shape.tiles, shape.tile, 1.0, rate)[:, 0]
+    return kernels.tile_attention(query, key, value, shape.tiles, shape.tile_size, 1.0, rate)[:, 0]
 
 
 def test_dropout_drops_its_share_and_scales_the_rest() -> None:
@@ -125,7 +124,7 @@ def test_the_gradient_is_that_of_what_dropout_left() -> None:
     def value(step: float) -> torch.Tensor:
         moved = [found + step * way for found, way in zip(given, direction, strict=True)]
         return torch.as_tensor(
-            kernels.attend(*moved, shape.tiles, seed, shape.tile, 0.5, 0.4, False, shape.tile).square().sum()
+            kernels.attend(*moved, shape.tiles, seed, shape.tile_size, 0.5, 0.4, False, shape.tile_size).square().sum()
         )
 
     found = torch.autograd.grad(value(0.0), given)

@@ -13,9 +13,8 @@ from transformers import PreTrainedModel
 from tests.helpers.families import BUCKETED, FAMILIES, LOCAL, UNPADDED, plain_model, sequences
 from turnwise.models.backbone.attention import StreamShape, unpadded_attention
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.stream import Tokens
 from turnwise.models.backbone.source import BackboneError
-from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.backbone.stream import Tokens, TokenStream
 
 Folder = Callable[[str], Path]
 

@@ -96,7 +96,7 @@ def tune(
             "this encoder is compressed towards templates, which tuning would not move: load it uncompressed"
         )
     tuned = copy.deepcopy(encoder)
-    sequences = tuned.sequences(texts, tuning.max_length)
+    sequences = tuned.tokenise(texts, tuning.max_length)
     drawn = [
         group for epoch in range(tuning.epochs) for group in grouped(labels, tuning.group_size, [tuning.seed, epoch])
     ]

@@ -119,7 +119,7 @@ def encode_benchmark(
         "left_out": left_out,
         "dataset": dataset,
         "texts": len(said),
-        "tokens_of_a_text": sum(map(len, ours.sequences(said))) / len(said),
+        "tokens_of_a_text": sum(map(len, ours.tokenise(said))) / len(said),
         "repeats": repeats,
         "model": model,
         "device": str(device),
@@ -155,7 +155,9 @@ def _left_out(device: str) -> dict[str, str]:
     return found
 
 
-def _exported(encoder: "Encoder", tiers: Sequence["ExportFormat"], place: Path, progress: Progress) -> dict[str, "Encoder"]:
+def _exported(
+    encoder: "Encoder", tiers: Sequence["ExportFormat"], place: Path, progress: Progress
+) -> dict[str, "Encoder"]:
     from turnwise.models.encoder import Encoder
     from turnwise.models.export import export
 

@@ -73,7 +73,7 @@ def rerank_benchmark(
         "dataset": dataset,
         "contexts": len(asked),
         "candidates": len(together),
-        "tokens_of_a_candidate": sum(len(each.tokens) for each in ours.inputs(asked)) / len(together),
+        "tokens_of_a_candidate": sum(len(each.tokens) for each in ours.build_inputs(asked)) / len(together),
         "repeats": repeats,
         "model": model,
         "device": device,

@@ -27,7 +27,13 @@ from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import CHANCE, Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.models.backbone.inputs import WINDOW
-from turnwise.models.coherence import SupportsCoherence, out_of_place_scores, predict_orders, placement_scores, predecessor_scores
+from turnwise.models.coherence import (
+    SupportsCoherence,
+    out_of_place_scores,
+    placement_scores,
+    predecessor_scores,
+    predict_orders,
+)
 
 #: Tokens of a turn in an encoder; a re-ranker has its own length.
 MAX_LENGTH = 128

@@ -245,7 +245,7 @@ class _Runs:
 
     def tokens(self, inputs: Sequence[EncoderInput]) -> Sequence[Tokens]:
         """What goes into the encoder."""
-        return self.encoder.sequences(inputs, self._settings.max_length)
+        return self.encoder.tokenise(inputs, self._settings.max_length)
 
     def classifier(
         self,

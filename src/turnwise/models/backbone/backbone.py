@@ -198,7 +198,7 @@ class Backbone(nn.Module):
 
     def add_tokens(self, tokens: tuple[str, ...]) -> None:
         """Add special tokens such as [SYS]; their embeddings are sampled around the mean of the others."""
-        special = {"additional_special_tokens": list(tokens)}
+        special: dict[str, Any] = {"additional_special_tokens": list(tokens)}
         if self.tokenizer.add_special_tokens(special, replace_extra_special_tokens=False):
             self.model.resize_token_embeddings(len(self.tokenizer), mean_resizing=True)
 
@@ -220,7 +220,9 @@ class Backbone(nn.Module):
             BackboneError: if the model does not run unpadded.
         """
         if self.execution != "unpadded":
-            raise BackboneError(f"{self.config.model_type} runs in buckets, which cannot be compiled: set compile=false")
+            raise BackboneError(
+                f"{self.config.model_type} runs in buckets, which cannot be compiled: set compile=false"
+            )
         # in __dict__, so that the compiled module and its parameters do not count as submodules
         self.__dict__["_compiled"] = torch.compile(self.model, **{"dynamic": True, "fullgraph": True, **settings})
 

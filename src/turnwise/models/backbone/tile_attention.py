@@ -76,7 +76,9 @@ def _weights(q, k, length, scale, TILE: tl.constexpr, CAUSAL: tl.constexpr, WIND
         visible = visible & (distance >= 0)
     if WINDOW < TILE:
         visible = visible & (distance < WINDOW) & (distance > -WINDOW)
-    scores = tl.where(visible, tl.dot(q, tl.trans(k), input_precision="ieee") * tl.cast(scale, tl.float32), float("-inf"))
+    scores = tl.where(
+        visible, tl.dot(q, tl.trans(k), input_precision="ieee") * tl.cast(scale, tl.float32), float("-inf")
+    )
     weights = tl.exp(scores - tl.max(scores, 1)[:, None])
     return weights / tl.sum(weights, 1)[:, None]
 

@@ -311,5 +311,5 @@ async def coherence(asked: CoherenceRequest, service: Serving, tally: Noting) ->
         reranker = models.reranker
         if reranker is None or not reranker.finds_misfits:
             not_configured("re-ranker that was trained with deletion", "--reranker FOLDER")
-        misfit = await service.in_thread(reranker.misfit, turns_of(asked.conversation))
+        misfit = await service.in_thread(reranker.out_of_place, turns_of(asked.conversation))
         return as_json({"scores": misfit.scores, "index": misfit.index})
