@@ -12,8 +12,7 @@ import pytest
 
 from tests.helpers.made_up_intents import OUTSIDE, BagOfWords, pairs
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import IntentError
-from turnwise.assist.intents.labelled_texts import read_labelled, read_texts
+from turnwise.assist.intents.examples import IntentError, read_labelled, read_texts
 from turnwise.corpus.table_files import TableFileError
 
 
@@ -21,7 +20,7 @@ from turnwise.corpus.table_files import TableFileError
 def run(
     run_turnwise: Callable[..., tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[str, str]]:
-    monkeypatch.setattr(IntentClassifier, "_loaded", lambda self: BagOfWords())
+    monkeypatch.setattr(IntentClassifier, "load_encoder", lambda self: BagOfWords())
     return partial(run_turnwise, "intents")
 
 
@@ -107,8 +106,8 @@ def test_errors_are_one_line(table, tmp_path, run):
         (("fit", tmp_path / "nowhere.csv", "--out", out), "cannot be read: No such file"),
         (("fit", table, "--out", out, "--text", "message"), "no column 'message'; it has 'text', 'intent', 'remark'"),
         (("fit", table, "--out", tmp_path), "is not an intent classifier"),
-        (("predict", tmp_path, "hello"), "holds no classifier of intents"),
-        (("examples", "add", tmp_path, "x", "hello"), "holds no classifier of intents"),
+        (("predict", tmp_path, "hello"), "holds no intent classifier"),
+        (("examples", "add", tmp_path, "x", "hello"), "holds no intent classifier"),
     ):
         stdout, stderr = run(*arguments, code=1)
         assert (stdout, stderr.count("\n")) == ("", 1)
@@ -116,7 +115,7 @@ def test_errors_are_one_line(table, tmp_path, run):
     assert not out.exists()
     run("fit", table, "--out", out)
     assert "no examples of 'nothing'" in run("examples", "remove", out, "nothing", code=1)[1]
-    assert "not blank" in run("examples", "add", out, "x", " ", code=1)[1]
+    assert "non-blank" in run("examples", "add", out, "x", " ", code=1)[1]
     assert "above 0" in run("calibrate", out, table, "--false-rejection", 0, code=1)[1]
     assert "no example itself" in run("calibrate", out, table, code=1)[1]
     run("fit", table, "--out", out, "--head", "forest", code=2)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from turnwise.assist.intents.classifier import IntentClassifier
     from turnwise.assist.intents.decision import Decision
-    from turnwise.assist.intents.examples import Pair
-    from turnwise.assist.intents.report import Report
+    from turnwise.assist.intents.examples import IntentPair
+    from turnwise.assist.intents.report import IntentReport
 
 intents_app = typer.Typer(help="Classify intents from a few examples each, with abstention.", no_args_is_help=True)
 examples_app = typer.Typer(help="Add and remove examples of a classifier.", no_args_is_help=True)
@@ -63,15 +63,14 @@ def fit_command(
 
     Example: `turnwise intents fit examples.csv --out intents`
     """
-    from turnwise.assist.intents.examples import IntentError
-    from turnwise.assist.intents.labelled_texts import read_labelled
+    from turnwise.assist.intents.examples import IntentError, read_labelled
     from turnwise.assist.intents.storage import is_classifier
 
     pairs = read_labelled(examples, text, intent)
     if out.is_dir() and any(out.iterdir()) and not is_classifier(out):
         raise IntentError(f"{out} exists and is not an intent classifier: choose another folder")
     quiet_transformers()
-    from turnwise.assist.intents.folder import replace_classifier
+    from turnwise.assist.intents.storage import replace_classifier
 
     classifier = _make_classifier(
         model=model,
@@ -108,11 +107,11 @@ def predict_command(
     """
     if bool(texts) == (file is not None):
         raise typer.BadParameter("give either texts or a file", param_hint="TEXTS / --file")
-    from turnwise.assist.intents.labelled_texts import read_texts
+    from turnwise.assist.intents.examples import read_texts
 
     inputs = list(texts or ()) if file is None else read_texts(file, text)
     quiet_transformers()
-    from turnwise.assist.intents.folder import read_classifier
+    from turnwise.assist.intents.storage import read_classifier
 
     decisions = read_classifier(folder).decide(inputs, neighbours=neighbours, several=several)
     show([asdict(decision) for decision in decisions], *map(_decision_block, decisions), as_json=as_json)
@@ -140,14 +139,13 @@ def calibrate_command(
 
     Example: `turnwise intents calibrate intents validation.csv --false-rejection 0.02`
     """
-    from turnwise.assist.intents.examples import IntentError
-    from turnwise.assist.intents.labelled_texts import read_labelled
+    from turnwise.assist.intents.examples import IntentError, read_labelled
 
     if false_rejection == 0:
         raise IntentError("false_rejection must be above 0: a classifier that never abstains needs no calibration")
     pairs = read_labelled(texts, text, intent)
     quiet_transformers()
-    from turnwise.assist.intents.folder import IntentFolder
+    from turnwise.assist.intents.storage import IntentFolder
 
     with IntentFolder.open(folder) as opened:
         opened.classifier.calibrate(
@@ -169,7 +167,7 @@ def add_command(
     Example: `turnwise intents examples add intents refund "I want my money back" "please refund me" "can I get a refund"`
     """
     quiet_transformers()
-    from turnwise.assist.intents.folder import IntentFolder
+    from turnwise.assist.intents.storage import IntentFolder
 
     with IntentFolder.open(folder) as opened:
         count = opened.add([(text, intent) for text in texts])
@@ -193,10 +191,10 @@ def remove_command(
     """
     quiet_transformers()
     from turnwise.assist.intents.examples import IntentError
-    from turnwise.assist.intents.folder import IntentFolder
+    from turnwise.assist.intents.storage import IntentFolder
 
     with IntentFolder.open(folder) as opened:
-        if not opened.classifier.pairs_of(intent):
+        if not opened.classifier.examples_of(intent):
             raise IntentError(f"there are no examples of {intent!r}: {folder}/intents.json lists the intents")
         count = opened.remove([(text, intent) for text in texts]) if texts else opened.remove(intent=intent)
         intents = len(opened.classifier.classes_)
@@ -253,17 +251,17 @@ def report_command(
         quiet_transformers()
         pairs, classifier = _open_for_report(examples, options)
     else:
-        from turnwise.assist.intents.labelled_texts import read_labelled
+        from turnwise.assist.intents.examples import read_labelled
 
         pairs = read_labelled(examples, text, intent)
         quiet_transformers()
         classifier = _make_classifier(**options)
-    from turnwise.assist.intents.decision import OUT_OF_SCOPE
-    from turnwise.assist.intents.report import report
+    from turnwise.assist.intents.examples import OUT_OF_SCOPE
+    from turnwise.assist.intents.report import make_report
 
     in_scope = [pair for pair in pairs if pair[1] != OUT_OF_SCOPE]
     with progress_bar() as progress:
-        result = report(
+        result = make_report(
             [text for text, _ in in_scope],
             [intent for _, intent in in_scope],
             classifier,
@@ -273,16 +271,16 @@ def report_command(
             progress=progress,
         )
     if out is not None:
-        from turnwise.assist.intents.page import write_report
+        from turnwise.assist.intents.report import write_report
 
         write_report(result, out)
-    show(result.as_json(), _report_table(examples, result, out), as_json=as_json)
+    show(result.to_json(), _report_table(examples, result, out), as_json=as_json)
 
 
-def _open_for_report(folder: Path, options: dict[str, Any]) -> "tuple[list[Pair], IntentClassifier]":
+def _open_for_report(folder: Path, options: dict[str, Any]) -> "tuple[list[IntentPair], IntentClassifier]":
     """Return a classifier and its examples, including those in its journal."""
     from turnwise.assist.intents.examples import IntentError
-    from turnwise.assist.intents.folder import IntentFolder
+    from turnwise.assist.intents.storage import IntentFolder
 
     if options:
         name = f"--{next(iter(options)).replace('_', '-')}"
@@ -294,7 +292,7 @@ def _open_for_report(folder: Path, options: dict[str, Any]) -> "tuple[list[Pair]
                 f"the encoder in {folder} was fine-tuned on its examples, so a report on them would be too optimistic:"
                 " report on the file of examples, with --tune"
             )
-        return list(classifier.fitted_.examples.pairs), classifier
+        return list(classifier.model_.examples.pairs), classifier
 
 
 def _make_classifier(
@@ -303,23 +301,21 @@ def _make_classifier(
     from turnwise.assist.intents.classifier import IntentClassifier
 
     if tune is not None:
-        from turnwise.assist.intents.tuning import Tuning
+        from turnwise.assist.intents.tuning import TuningSettings
 
-        options["tuning"] = Tuning(epochs=tune)
+        options["tuning"] = TuningSettings(epochs=tune)
     return IntentClassifier(model, false_rejection=false_rejection or None, **options)
 
 
 def _show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool) -> None:
-    from turnwise.assist.intents.storage import calibration_as_json
-
-    calibration, examples = classifier.calibration_, classifier.fitted_.examples
+    calibration, examples = classifier.calibration_, classifier.model_.examples
     data = {
         "folder": str(folder),
         "head": classifier.head,
         "intents": len(examples.classes),
         "examples": len(examples.labels),
-        "out_of_scope": len(examples.outside),
-        "calibration": calibration_as_json(calibration),
+        "out_of_scope": len(examples.out_of_scope_vectors),
+        "calibration": calibration.to_json(),
     }
     rows = [("fitted on", f"{data['examples']:,} examples of {data['intents']:,} intents")]
     if data["out_of_scope"]:
@@ -340,12 +336,12 @@ def _show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool
     show(data, facts(folder, rows), as_json=as_json)
 
 
-def _report_table(source: Path, result: "Report", out: Path | None) -> "Table":
+def _report_table(source: Path, result: "IntentReport", out: Path | None) -> "Table":
     requested = result.settings["false_rejection"]
-    classified = f"{result.judged:,} classified in {result.folds} folds"
+    classified = f"{result.evaluated:,} classified in {result.folds} folds"
     rows = [
         ("examples", f"{result.examples:,} of {len(result.intents):,} intents, {classified}"),
-        ("accuracy", f"{result.accuracy:.1%}; {result.answered_right:.1%} of those not rejected"),
+        ("accuracy", f"{result.accuracy:.1%}; {result.answered_accuracy:.1%} of those not rejected"),
         (
             "rejected",
             "never abstains"
@@ -356,14 +352,14 @@ def _report_table(source: Path, result: "Report", out: Path | None) -> "Table":
     ]
     if result.out_of_scope_recall is not None:
         rows.append(("out of scope", f"{result.out_of_scope_recall:.1%} of {result.out_of_scope:,} rejected"))
-    if result.alone:
-        rows.append(("not classified", f"{', '.join(result.alone)}: a single example"))
+    if result.not_evaluated:
+        rows.append(("not classified", f"{', '.join(result.not_evaluated)}: a single example"))
     rows += [
         ("mislabelled?", f"'{each.text}': {each.intent}, looks like {each.proposed} ({each.probability:.0%})")
-        for each in result.suspects[:_MAX_DIAGNOSTICS]
+        for each in result.label_issues[:_MAX_DIAGNOSTICS]
     ]
-    if result.suspected > _MAX_DIAGNOSTICS:
-        rows.append(("", f"… {result.suspected:,} in total"))
+    if result.label_issue_count > _MAX_DIAGNOSTICS:
+        rows.append(("", f"… {result.label_issue_count:,} in total"))
     rows += [
         ("confused", f"{each.first} and {each.second}: {each.first_as_second + each.second_as_first:,} times")
         for each in result.confusions[:_MAX_DIAGNOSTICS]

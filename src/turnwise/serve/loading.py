@@ -80,12 +80,11 @@ def open_journals(models: Models, settings: Settings, observe: Observe) -> None:
 
 def open_intents(folder: Path, models: Models, settings: Settings, observe: Observe) -> ServedIntents:
     """Opens a classifier and its examples; where it was fitted with another encoder than the service's, with that one."""
-    from turnwise.assist.intents.examples import IntentError
-    from turnwise.assist.intents.folder import IntentFolder
-    from turnwise.assist.intents.storage import is_classifier, own_encoder
+    from turnwise.assist.intents.storage import IntentFolder, bundled_encoder, is_classifier
+    from turnwise.models.identity import EncoderMismatchError
 
-    if is_classifier(folder) and own_encoder(folder) is None:
-        with suppress(IntentError):
+    if is_classifier(folder) and bundled_encoder(folder) is None:
+        with suppress(EncoderMismatchError):
             return ServedIntents(IntentFolder.open(folder, encoder=models.encoder), models.batcher)
     opened = IntentFolder.open(folder)
     batcher = _batcher(opened.classifier.encoder_, settings, observe)

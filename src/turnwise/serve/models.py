@@ -12,7 +12,7 @@ from turnwise.serve.batching import BatchedEncoder, Batcher
 
 if TYPE_CHECKING:
     from turnwise.assist.conversations.conversations import Conversations
-    from turnwise.assist.intents.folder import IntentFolder
+    from turnwise.assist.intents.storage import IntentFolder
     from turnwise.assist.labelling.labelling import Labelling
     from turnwise.assist.responses.responder import Responder
     from turnwise.core.conversation import Conversation

@@ -1,10 +1,11 @@
-"""Contrastive tuning: groups of one intent, the loss by the book, an encoder that is left alone, intents that come apart."""
+"""Contrastive tuning: the loss, the groups, tuned encoders, and classifiers that are calibrated on unseen examples."""
 
 import copy
 import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,14 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import tiny
-from turnwise.assist.intents.tuning import Tuning, TuningError, grouped, tune
+from tests.helpers.made_up_intents import OUTSIDE, pairs
+from turnwise import IntentClassifier
+from turnwise.assist.intents import tuning as tuning_module
+from turnwise.assist.intents.examples import IntentError
+from turnwise.assist.intents.tuning import TuningError, TuningSettings, make_groups, tune_encoder
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.losses import supervised_contrastive
 
-#: Two intents that differ in a word, among words that both have.
+#: Two intents that differ in one word.
 INTENTS = ("hotel", "taxi")
 SHARED = ["i", "want", "a", "please", "now"]
-QUICK = Tuning(epochs=12, groups=4, group_size=3, learning_rate=5e-3)
+TUNED = TuningSettings(epochs=2, groups=4, group_size=2, learning_rate=1e-3)
+QUICK = TuningSettings(epochs=12, groups=4, group_size=3, learning_rate=5e-3)
 
 
 def examples(count: int, seed: int) -> tuple[list[str], list[str]]:
@@ -30,7 +36,7 @@ def examples(count: int, seed: int) -> tuple[list[str], list[str]]:
 
 
 def separation(encoder: Encoder, seed: int) -> float:
-    """The mean cosine within intents less that between them."""
+    """Return the mean cosine within intents minus that between them."""
     texts, intents = examples(20, seed)
     vectors = encoder.encode(texts, normalise=True)
     same = np.array(intents)[:, None] == np.array(intents)
@@ -46,8 +52,8 @@ def loaded(tiny_folder: Callable[[str], Path]) -> Encoder:
 # ---- the loss
 
 
-def by_the_book(vectors: np.ndarray, labels: list[int], temperature: float) -> float:
-    """Khosla et al.'s Eq. 2, term by term."""
+def restated_loss(vectors: np.ndarray, labels: list[int], temperature: float) -> float:
+    """Return Eq. 2 of Khosla et al., term by term."""
     unit = [vector / math.sqrt(sum(value**2 for value in vector)) for vector in vectors]
     losses = []
     for anchor in range(len(labels)):
@@ -56,8 +62,8 @@ def by_the_book(vectors: np.ndarray, labels: list[int], temperature: float) -> f
         if not positives:
             continue
         below = sum(math.exp(float(unit[anchor] @ unit[place]) / temperature) for place in others)
-        shares = [math.exp(float(unit[anchor] @ unit[place]) / temperature) / below for place in positives]
-        losses.append(-sum(map(math.log, shares)) / len(positives))
+        ratios = [math.exp(float(unit[anchor] @ unit[place]) / temperature) / below for place in positives]
+        losses.append(-sum(map(math.log, ratios)) / len(positives))
     return sum(losses) / len(losses) if losses else 0.0
 
 
@@ -66,14 +72,14 @@ def by_the_book(vectors: np.ndarray, labels: list[int], temperature: float) -> f
     st.integers(0, 10_000),
     st.sampled_from([0.05, 0.1, 1.0]),
 )
-def test_the_loss_is_the_equation(labels: list[int], seed: int, temperature: float) -> None:
+def test_loss_matches_the_equation(labels: list[int], seed: int, temperature: float) -> None:
     vectors = np.random.default_rng(seed).normal(size=(len(labels), 4))
     found = supervised_contrastive(torch.from_numpy(vectors), torch.tensor(labels), temperature)
-    assert float(found) == pytest.approx(by_the_book(vectors, labels, temperature), rel=1e-9, abs=1e-12)
+    assert float(found) == pytest.approx(restated_loss(vectors, labels, temperature), rel=1e-9, abs=1e-12)
 
 
-def test_the_loss_of_labels_of_two_is_a_cross_entropy() -> None:
-    """With two vectors a label it is a cross-entropy over all others."""
+def test_loss_of_pairs_is_a_cross_entropy() -> None:
+    """With two vectors per label the loss is a cross-entropy over all others."""
     vectors = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     unit = torch.nn.functional.normalize(vectors, dim=1)
     logits = (unit @ unit.T / 0.2).fill_diagonal_(-torch.inf)
@@ -83,7 +89,7 @@ def test_the_loss_of_labels_of_two_is_a_cross_entropy() -> None:
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2], [0, 0, 1], [0, 0, 0]])
-def test_its_gradient_is_always_a_number(labels: list[int]) -> None:
+def test_gradient_is_finite(labels: list[int]) -> None:
     vectors = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
     supervised_contrastive(vectors, torch.tensor(labels), 0.05).backward()
     assert vectors.grad is not None and torch.isfinite(vectors.grad).all()
@@ -93,8 +99,8 @@ def test_its_gradient_is_always_a_number(labels: list[int]) -> None:
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(2, 6), st.integers(0, 1000))
-def test_groups_are_of_one_label_and_hold_every_row(labels: list[int], size: int, seed: int) -> None:
-    groups = grouped(labels, size, [seed, 0])
+def test_groups_have_one_label_and_cover_every_row(labels: list[int], size: int, seed: int) -> None:
+    groups = make_groups(labels, size, [seed, 0])
     assert all(len(group) == size and len({labels[row] for row in group}) == 1 for group in groups)
     counts = Counter(labels)
     assert Counter(labels[group[0]] for group in groups) == {
@@ -102,54 +108,56 @@ def test_groups_are_of_one_label_and_hold_every_row(labels: list[int], size: int
     }
     seen = Counter(row for group in groups for row in group)
     assert set(seen) == set(range(len(labels)))
-    # rows are repeated to fill up, and evenly so
+    # rows are repeated evenly
     for row, label in enumerate(labels):
         assert seen[row] in {
             math.floor(places / counts[label]) + more
             for places in [math.ceil(counts[label] / size) * size]
             for more in (0, 1)
         }
-    assert groups == grouped(labels, size, [seed, 0])
+    assert groups == make_groups(labels, size, [seed, 0])
 
 
-def test_every_epoch_has_groups_of_its_own() -> None:
+def test_groups_differ_between_epochs() -> None:
     labels = [0] * 12 + [1] * 12
-    assert len({str(grouped(labels, 4, [3, epoch])) for epoch in range(5)}) == 5
+    assert len({str(make_groups(labels, 4, [3, epoch])) for epoch in range(5)}) == 5
 
 
 # ---- tuning
 
 
-def test_intents_come_apart_in_texts_that_were_not_seen(loaded: Encoder) -> None:
+def test_intents_are_separated_on_unseen_texts(loaded: Encoder) -> None:
     before = copy.deepcopy(loaded.state_dict())
-    told: list[tuple[int, int | None]] = []
-    tuned = tune(loaded, *examples(8, 1), QUICK, progress=lambda what, done, total=None: told.append((done, total)))
+    reported: list[tuple[int, int | None]] = []
+    tuned = tune_encoder(
+        loaded, *examples(8, 1), QUICK, progress=lambda what, done, total=None: reported.append((done, total))
+    )
     assert separation(tuned, 2) > separation(loaded, 2) + 0.2
     assert not tuned.training
-    # two intents of eight examples are six groups an epoch, four of them a step
-    assert told == [(step, 18) for step in range(1, 19)]
+    # two intents with eight examples make six groups per epoch, four per step
+    assert reported == [(step, 18) for step in range(1, 19)]
     assert all(torch.equal(value, before[name]) for name, value in loaded.state_dict().items())
 
 
-def test_equal_settings_give_equal_weights_and_others_do_not() -> None:
-    encoder = Encoder.load(tiny.backbone(), device="cpu")  # with dropout, so that chance has a part in it
-    quick = Tuning(epochs=1, groups=4, group_size=2, learning_rate=1e-3)
+def test_equal_settings_give_equal_weights() -> None:
+    encoder = Encoder.load(tiny.backbone(), device="cpu")  # with dropout, so that randomness matters
+    quick = TuningSettings(epochs=1, groups=4, group_size=2, learning_rate=1e-3)
     ends = []
-    for settings in (quick, quick, Tuning(epochs=1, groups=4, group_size=2, learning_rate=1e-3, seed=1)):
-        torch.manual_seed(len(ends))  # what happened before must not matter
-        ends.append(tune(encoder, *examples(4, 1), settings).encode(["i want a taxi"]))
+    for settings in (quick, quick, TuningSettings(epochs=1, groups=4, group_size=2, learning_rate=1e-3, seed=1)):
+        torch.manual_seed(len(ends))  # the global state must not matter
+        ends.append(tune_encoder(encoder, *examples(4, 1), settings).encode(["i want a taxi"]))
     assert np.array_equal(ends[0], ends[1])
     assert not np.array_equal(ends[0], ends[2])
 
 
-def test_one_example_an_intent_is_enough() -> None:
-    """Dropout makes of one text what is to lie together."""
+def test_one_example_per_intent_is_enough() -> None:
+    """Dropout makes different vectors of one text."""
     encoder = Encoder.load(tiny.backbone(), device="cpu")
-    tuned = tune(
+    tuned = tune_encoder(
         encoder,
         ["i want a taxi", "i want a hotel"],
         ["taxi", "hotel"],
-        Tuning(epochs=10, groups=2, group_size=2, learning_rate=3e-3),
+        TuningSettings(epochs=10, groups=2, group_size=2, learning_rate=3e-3),
     )
     cosines = [
         float(np.prod(each.encode(["taxi", "hotel"], normalise=True), axis=0).sum()) for each in (encoder, tuned)
@@ -160,26 +168,76 @@ def test_one_example_an_intent_is_enough() -> None:
 @pytest.mark.parametrize(
     ("texts", "intents", "message"),
     [
-        (["a", "b"], ["x"], "2 texts and 1 intents: give one intent a text"),
-        (["a", "b"], ["x", "x"], "examples of 1 intents: .* give examples of two at least"),
-        ([], [], "examples of 0 intents"),
+        (["a", "b"], ["x"], "2 texts and 1 intents"),
+        (["a", "b"], ["x", "x"], "at least two intents, got 1"),
+        ([], [], "at least two intents, got 0"),
     ],
 )
-def test_examples_that_do_not_do_say_so(loaded: Encoder, texts: list[str], intents: list[str], message: str) -> None:
+def test_invalid_examples_raise_errors(loaded: Encoder, texts: list[str], intents: list[str], message: str) -> None:
     with pytest.raises(TuningError, match=message):
-        tune(loaded, texts, intents)
+        tune_encoder(loaded, texts, intents)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epochs": 0}, "epochs is 0: tuning takes at least 1"),
-        ({"group_size": 1}, "group_size is 1: tuning takes at least 2"),
-        ({"groups": 1}, "groups is 1"),
-        ({"temperature": 0.0}, "temperature is 0.0: give a number above 0"),
-        ({"learning_rate": math.nan}, "learning_rate is nan"),
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"group_size": 1}, "group_size must be at least 2, got 1"),
+        ({"groups": 1}, "groups must be at least 2"),
+        ({"temperature": 0.0}, "temperature must be positive, got 0.0"),
+        ({"learning_rate": math.nan}, "learning_rate must be positive, got nan"),
     ],
 )
-def test_settings_that_do_not_do_say_so(settings: dict[str, float], message: str) -> None:
+def test_invalid_settings_raise_errors(settings: dict[str, float], message: str) -> None:
     with pytest.raises(TuningError, match=message):
-        Tuning(**settings)  # type: ignore[arg-type]
+        TuningSettings(**settings)  # type: ignore[arg-type]
+
+
+# ---- classifiers
+
+
+def test_classifier_is_calibrated_on_examples_the_encoder_was_not_tuned_on(loaded: Encoder, tmp_path: Path) -> None:
+    texts, intents = pairs()
+    outside = list(dict.fromkeys(OUTSIDE))
+    tuned_on: list[list[str]] = []
+
+    def record(encoder, texts, intents, tuning, *, progress):
+        tuned_on.append(list(texts))
+        return tune_encoder(encoder, texts, intents, tuning, progress=progress)
+
+    classifier = IntentClassifier(loaded, tuning=TUNED, false_rejection=0.2)
+    with patch.object(tuning_module, "tune_encoder", record):
+        classifier.fit(texts, intents, out_of_scope=outside)
+    assert sorted(tuned_on[0]) == sorted(texts)
+    # every example is left out once, and out-of-scope examples are never used for tuning
+    left_out = [text for seen in tuned_on[1:] for text in set(texts) - set(seen)]
+    assert sorted(left_out) == sorted(texts)
+    assert not {text for seen in tuned_on for text in seen} & set(outside)
+    assert classifier.calibration_.held_out
+    assert classifier.calibration_.texts == len(texts)
+    assert classifier.calibration_.out_of_scope_recall is not None
+    # the given encoder is not changed, and the classifier uses another one
+    assert classifier.encoder_ is not loaded
+    assert np.abs(classifier.encoder_.encode(texts) - loaded.encode(texts)).max() > 1e-3
+    classifier.add("hours", ["when do you open", "opening times"])
+    assert classifier.calibration_.texts == len(texts)
+    classifier.save(tmp_path / "tuned")
+    restored = IntentClassifier.load(tmp_path / "tuned")
+    assert restored.tuning == TUNED
+    assert restored.predict_proba(texts) == pytest.approx(classifier.predict_proba(texts), abs=1e-4)
+    assert (tmp_path / "tuned" / "encoder" / "modules.json").is_file()
+
+
+def test_known_vectors_cannot_be_used_with_tuning(loaded: Encoder) -> None:
+    texts, intents = pairs()
+    with pytest.raises(IntentError, match="leave one of them out"):
+        IntentClassifier(loaded, tuning=TUNED).fit(texts, intents, vectors=loaded.encode(texts, normalise=True))
+
+
+def test_tuned_classifier_needs_two_examples_to_calibrate(loaded: Encoder) -> None:
+    with pytest.raises(IntentError, match="no intent has a second example"):
+        IntentClassifier(loaded, tuning=TUNED).fit(["my parcel", "my money"], ["track_order", "refund"])
+    never = IntentClassifier(loaded, tuning=TUNED, false_rejection=None).fit(
+        ["my parcel", "my money"], ["track_order", "refund"]
+    )
+    assert never.calibration_.threshold is None

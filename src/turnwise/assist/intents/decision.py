@@ -1,23 +1,42 @@
-"""What a classifier of intents says of a text, and why."""
+"""Decisions about texts, with reasons; and splitting texts that state several intents.
 
+"Cancel my order and tell me the weather" is similar to the examples of neither intent as a whole, but each part is similar to
+those of one. "Do you have it in black and white" is most similar to its intent as a whole. So among all segmentations
+at clause boundaries the one with the highest mean score of its segments, weighted by their words, is chosen; each
+split costs a little.
+"""
+
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
-#: What `predict` says of a text that asks for none of the intents, and what examples of such texts are labelled with.
-OUT_OF_SCOPE = "out_of_scope"
+#: The number of intents that a decision ranks at most.
+MAX_RANKED = 5
 
-#: Intents that a decision ranks at most.
-RANKED = 5
+#: Where a text may be split: at the end of a sentence, at a comma, and at words that join clauses.
+_BOUNDARY = re.compile(
+    r"(?:[.?!;,:\n]+\s+|\s+)(?:and also|and then|as well as|and|also|then|plus|but),?\s+|[.?!;,\n]+\s+", re.IGNORECASE
+)
+
+#: The maximum number of clauses; the last one holds the rest of the text.
+_MAX_CLAUSES = 8
+
+#: How much the mean score has to rise for each split.
+SPLIT_PENALTY = 0.03
+
+#: Segments of a text by their first clause and the one after their last.
+Segments = dict[tuple[int, int], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
-    """An intent of which a text may be.
+class RankedIntent:
+    """A candidate intent of a text.
 
     Attributes:
         intent: its name.
-        score: how like its examples the text is, on the scale of the threshold: 1 at most, below 0 where nothing is alike.
-        probability: that it is this one, if it is any.
+        score: similarity to its examples, on the scale of the threshold: at most 1, negative for dissimilar texts.
+        probability: that this is the intent, given that the text has one of the intents.
     """
 
     intent: str
@@ -26,8 +45,8 @@ class Ranked:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
-    """An example that is like a text, and the cosine of their vectors."""
+class SimilarExample:
+    """An example and the cosine similarity of its vector with that of a text."""
 
     text: str
     intent: str
@@ -36,20 +55,20 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is decided about a text.
+    """The decision about a text.
 
     Attributes:
-        text: what was said.
-        intent: what it asks for; None where the classifier abstains.
-        score: the best intent's, whether it is taken or not.
-        threshold: what it takes to be taken; None where the classifier never abstains.
+        text: the text.
+        intent: the predicted intent; None if the classifier abstains.
+        score: of the best intent, also where the classifier abstains.
+        threshold: the minimum score; None if the classifier never abstains.
         abstained: whether the score is below the threshold.
-        reason: the decision in a sentence for people.
-        intents: all that is asked for, in the order of the text where several were looked for; empty where it abstains.
-        runner_up: the second best; None where there is one intent alone.
-        ranked: the best five, best first: by their probabilities, those that reach their threshold before those that do not; where
-            it abstains, the one that the text is most like comes first.
-        nearest: the examples nearest to the text, nearest first.
+        reason: an explanation in one sentence.
+        intents: all intents in the order of the text, if several were searched for; empty where it abstains.
+        runner_up: the second-best intent; None if there is only one intent.
+        ranked: the best five intents, best first: by probability, those that reach their threshold before the others;
+            if the classifier abstains, the most similar one comes first.
+        nearest: the most similar examples, most similar first.
     """
 
     text: str
@@ -59,31 +78,41 @@ class Decision:
     abstained: bool
     reason: str
     intents: tuple[str, ...]
-    runner_up: Ranked | None
-    ranked: tuple[Ranked, ...]
-    nearest: tuple[Neighbour, ...]
+    runner_up: RankedIntent | None
+    ranked: tuple[RankedIntent, ...]
+    nearest: tuple[SimilarExample, ...]
 
 
-def decided(
-    text: str, ranked: Sequence[Ranked], threshold: float | None, abstained: bool, nearest: Sequence[Neighbour]
+def make_decision(
+    text: str,
+    ranked: Sequence[RankedIntent],
+    threshold: float | None,
+    abstained: bool,
+    nearest: Sequence[SimilarExample],
 ) -> Decision:
-    """A decision, and its reason in words.
-
-    Args:
-        text: what was said.
-        ranked: the best intents, best first.
-        threshold: of the best; None: there is none.
-        abstained: whether the text is turned away.
-        nearest: examples, nearest first.
-    """
+    """Return a decision with its reason, given the ranked intents and the threshold of the best one."""
     best, runner_up = ranked[0], ranked[1] if len(ranked) > 1 else None
+    if abstained:
+        reasons = [
+            f"The best candidate, {best.intent}, scores {best.score:.2f}, below the threshold of {threshold:.2f}"
+        ]
+    else:
+        minimum = "" if threshold is None else f", threshold {threshold:.2f}"
+        reasons = [f"{best.intent} scores {best.score:.2f} (probability {best.probability:.0%}{minimum})"]
+        if runner_up is not None:
+            reasons.append(f"next is {runner_up.intent} with {runner_up.score:.2f} ({runner_up.probability:.0%})")
+    if nearest:
+        example = nearest[0]
+        reasons.append(
+            f"the most similar example is '{example.text}' of {example.intent} (cosine {example.similarity:.2f})"
+        )
     return Decision(
         text=text,
         intent=None if abstained else best.intent,
         score=best.score,
         threshold=threshold,
         abstained=abstained,
-        reason=_reason(best, runner_up, threshold, abstained, nearest),
+        reason="; ".join(reasons) + ".",
         intents=() if abstained else (best.intent,),
         runner_up=runner_up,
         ranked=tuple(ranked),
@@ -91,18 +120,43 @@ def decided(
     )
 
 
-def _reason(
-    best: Ranked, runner_up: Ranked | None, threshold: float | None, abstained: bool, nearest: Sequence[Neighbour]
-) -> str:
-    if abstained:
-        said = [f"The best guess, {best.intent}, scores {best.score:.2f}, below the {threshold:.2f} it takes"]
-    else:
-        enough = "" if threshold is None else f", and {threshold:.2f} is enough"
-        said = [f"{best.intent} scores {best.score:.2f} (probability {best.probability:.0%}){enough}"]
-        if runner_up is not None:
-            said.append(f"next is {runner_up.intent} with {runner_up.score:.2f} ({runner_up.probability:.0%})")
-    if nearest:
-        said.append(
-            f"the nearest example is '{nearest[0].text}', of {nearest[0].intent} (cosine {nearest[0].similarity:.2f})"
-        )
-    return "; ".join(said) + "."
+# ---- several intents in one text
+
+
+def split_text(text: str) -> Segments:
+    """Return every run of consecutive clauses of a text, including the whole text."""
+    cuts = [match.span() for match in _BOUNDARY.finditer(text)][: _MAX_CLAUSES - 1]
+    ends = [(0, 0), *cuts, (len(text), len(text))]
+    clauses = [(before[1], after[0]) for before, after in pairwise(ends) if text[before[1] : after[0]].strip()]
+    spans = [(first, last) for first in range(len(clauses)) for last in range(first + 1, len(clauses) + 1)]
+    segments = {(first, last): text[clauses[first][0] : clauses[last - 1][1]].strip() for first, last in spans}
+    # the whole text is kept unchanged, with what surrounds its clauses
+    return {**segments, (0, max(1, len(clauses))): text}
+
+
+def best_segmentation(segments: Segments, scores: Sequence[float]) -> list[int]:
+    """Return the indices of the segments that cover the text with the highest weighted mean score, in text order."""
+    index_of = {span: index for index, span in enumerate(segments)}
+    count = max(last for _, last in segments)
+    words = [len(segments[first, first + 1].split()) for first in range(count)]
+    best: list[tuple[float, list[int]]] = [(0.0, [])]
+    for last in range(1, count + 1):
+        candidates = []
+        for first in range(last):
+            index = index_of[first, last]
+            score, before = best[first]
+            penalty = SPLIT_PENALTY * sum(words) if first else 0.0
+            candidates.append((score + scores[index] * sum(words[first:last]) - penalty, [*before, index]))
+        best.append(max(candidates, key=lambda candidate: candidate[0]))
+    return best[count][1]
+
+
+def combine_decisions(whole: Decision, segments: Sequence[Decision]) -> Decision:
+    """Return the decision about a text given those about its segments: that of the best segment, with all intents."""
+    accepted = [(decision, decision.intent) for decision in segments if decision.intent is not None]
+    if len(accepted) < 2 and not (accepted and whole.abstained):
+        return whole
+    best = max((decision for decision, _ in accepted), key=lambda decision: decision.score)
+    found = " and ".join(f"{intent} in '{decision.text}' ({decision.score:.2f})" for decision, intent in accepted)
+    intents = tuple(dict.fromkeys(intent for _, intent in accepted))
+    return replace(best, text=whole.text, intents=intents, reason=f"The text states {found}. {best.reason}")

@@ -1,136 +1,178 @@
-"""The examples that intents are told by: each text once an intent, with its vector."""
+"""Labelled examples of intents with their vectors, and how they are validated and read from files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from turnwise.assist.intents.decision import OUT_OF_SCOPE
-from turnwise.assist.intents.likeness import Numbers, Vectors
 from turnwise.core.dialogue import same_text
 from turnwise.core.errors import TurnwiseError
+from turnwise.corpus.table_files import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, read_rows
 
-#: What a vector's length may differ from 1 by.
-_MARGIN = 1e-3
+Vectors = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float64]
 
 #: A text and its intent.
-Pair = tuple[str, str]
+IntentPair = tuple[str, str]
+
+#: The label of texts that belong to none of the intents, in examples and in the output of `predict`.
+OUT_OF_SCOPE = "out_of_scope"
+
+#: Tolerance for the length of a normalised vector.
+_LENGTH_TOLERANCE = 1e-3
 
 
 class IntentError(TurnwiseError):
-    """Intents cannot be learnt, told or kept as asked; the message says why and what to do."""
+    """An intent classifier cannot be fitted, used or stored as requested."""
 
 
 @dataclass(frozen=True, slots=True)
-class Examples:
-    """Examples, by intent, and in each in the order in which they came; those out of scope last.
+class IntentExamples:
+    """Distinct examples, sorted by intent and then by insertion order; out-of-scope examples come last.
 
     Attributes:
-        pairs: each text and its intent.
-        vectors: of length 1, a row a pair.
+        pairs: each text with its intent.
+        vectors: normalised, one row per pair.
         classes: the intents, sorted, without 'out_of_scope'.
-        labels: the place of each intent among them, of the examples in scope.
+        labels: for each in-scope example the index of its intent in `classes`.
     """
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[IntentPair, ...]
     vectors: Vectors
     classes: tuple[str, ...] = field(init=False)
-    labels: Numbers = field(init=False)
+    labels: Indices = field(init=False)
 
     def __post_init__(self) -> None:
-        inside = [intent for _, intent in self.pairs if intent != OUT_OF_SCOPE]
-        classes = tuple(sorted(set(inside)))
+        intents = [intent for _, intent in self.pairs if intent != OUT_OF_SCOPE]
+        classes = tuple(sorted(set(intents)))
         object.__setattr__(self, "classes", classes)
-        object.__setattr__(self, "labels", np.searchsorted(np.array(classes), np.array(inside)).astype(np.int64))
+        object.__setattr__(self, "labels", np.searchsorted(np.array(classes), np.array(intents)).astype(np.int64))
 
     @classmethod
-    def of(cls, pairs: Sequence[Pair], vectors: Vectors) -> "Examples":
-        """Examples in any order; of equal texts of an intent (but for case and surrounding space) the first is kept.
+    def from_pairs(cls, pairs: Sequence[IntentPair], vectors: Vectors) -> "IntentExamples":
+        """Sort examples and drop duplicates: texts of one intent that differ only in case and surrounding space.
 
         Raises:
-            IntentError: if none of them is in scope.
+            IntentError: if no example is in scope.
         """
-        first = {key: row for row, key in reversed(list(enumerate(map(_key, pairs))))}
+        first = {_key(pair): row for row, pair in reversed(list(enumerate(pairs)))}
         rows = sorted(first.values(), key=lambda row: (pairs[row][1] == OUT_OF_SCOPE, pairs[row][1], row))
         if not rows or pairs[rows[0]][1] == OUT_OF_SCOPE:
-            raise IntentError(
-                "there is no example of any intent: give texts that ask for something, with what they ask for"
-            )
+            raise IntentError("there is no example of any intent: provide at least one text with its intent")
         return cls(tuple(pairs[row] for row in rows), np.ascontiguousarray(vectors[rows]))
 
     @property
     def texts(self) -> list[str]:
-        """The texts in scope."""
+        """The in-scope texts."""
         return [text for text, _ in self.pairs[: len(self.labels)]]
 
     @property
-    def inside(self) -> Vectors:
-        """The vectors of what is in scope."""
+    def in_scope_vectors(self) -> Vectors:
+        """The vectors of the in-scope examples."""
         return self.vectors[: len(self.labels)]
 
     @property
-    def outside(self) -> Vectors:
-        """The vectors of what is out of scope."""
+    def out_of_scope_vectors(self) -> Vectors:
+        """The vectors of the out-of-scope examples."""
         return self.vectors[len(self.labels) :]
 
-    def missing(self, pairs: Sequence[Pair]) -> list[int]:
-        """The rows of those pairs that are not among the examples."""
-        known = {_key(pair) for pair in self.pairs}
-        return [row for row, pair in enumerate(pairs) if _key(pair) not in known]
+    def rows_not_included(self, pairs: Sequence[IntentPair]) -> list[int]:
+        """Return the indices of those pairs that are not among the examples."""
+        keys = {_key(pair) for pair in self.pairs}
+        return [row for row, pair in enumerate(pairs) if _key(pair) not in keys]
 
-    def with_more(self, pairs: Sequence[Pair], vectors: Vectors) -> "Examples":
-        """These and others."""
-        return Examples.of([*self.pairs, *pairs], np.concatenate([self.vectors, vectors]))
+    def with_added(self, pairs: Sequence[IntentPair], vectors: Vectors) -> "IntentExamples":
+        """Return these examples and others."""
+        return IntentExamples.from_pairs([*self.pairs, *pairs], np.concatenate([self.vectors, vectors]))
 
-    def without(self, pairs: Sequence[Pair]) -> "Examples":
-        """These but for some.
+    def with_removed(self, pairs: Sequence[IntentPair]) -> "IntentExamples":
+        """Return these examples without some of them.
 
         Raises:
-            IntentError: if nothing in scope would be left.
+            IntentError: if no in-scope example would be left.
         """
-        gone = {_key(pair) for pair in pairs}
-        rows = [row for row, pair in enumerate(self.pairs) if _key(pair) not in gone]
+        removed = {_key(pair) for pair in pairs}
+        rows = [row for row, pair in enumerate(self.pairs) if _key(pair) not in removed]
         if not any(self.pairs[row][1] != OUT_OF_SCOPE for row in rows):
             raise IntentError("no example of any intent would be left: add others first, or fit a new classifier")
-        return Examples(tuple(self.pairs[row] for row in rows), self.vectors[rows])
+        return IntentExamples(tuple(self.pairs[row] for row in rows), self.vectors[rows])
 
 
-def checked_pairs(texts: Sequence[str], intents: Sequence[str]) -> list[Pair]:
-    """Texts with their intents.
+def _key(pair: IntentPair) -> IntentPair:
+    return same_text(pair[0]), pair[1]
 
-    Raises:
-        IntentError: if they do not go together, or one is not a text or is blank.
-    """
-    for name, given in (("texts", texts), ("intents", intents)):
-        if isinstance(given, str):
-            raise IntentError(f"{name} are a list: give a single one as [{name[:-1]}]")
+
+def validate_pairs(texts: Sequence[str], intents: Sequence[str]) -> list[IntentPair]:
+    """Return texts with their intents; raise IntentError if the lengths differ or a value is blank or not a string."""
+    for name, values in (("texts", texts), ("intents", intents)):
+        if isinstance(values, str):
+            raise IntentError(f"{name} must be a list, got a single string: pass [{name[:-1]}]")
     if len(texts) != len(intents):
-        raise IntentError(f"there are {len(texts):,} texts and {len(intents):,} intents: give an intent for each text")
+        raise IntentError(f"got {len(texts):,} texts and {len(intents):,} intents: pass one intent per text")
     for number, (text, intent) in enumerate(zip(texts, intents, strict=True), 1):
-        for name, given in (("text", text), ("intent", intent)):
-            if not isinstance(given, str) or not given.strip():
-                raise IntentError(f"the {name} of example {number:,} is {given!r}: give a {name} that is not blank")
+        for name, value in (("text", text), ("intent", intent)):
+            if not isinstance(value, str) or not value.strip():
+                raise IntentError(f"the {name} of example {number:,} must be a non-blank string, got {value!r}")
     return [(str(text), str(intent).strip()) for text, intent in zip(texts, intents, strict=True)]
 
 
-def checked_vectors(vectors: Vectors, count: int) -> Vectors:
-    """Vectors that can be compared, as float32.
+def validate_vectors(vectors: Vectors, count: int) -> Vectors:
+    """Return vectors as float32; raise IntentError unless there are `count` finite rows of length 1."""
+    vectors = np.asarray(vectors, np.float32)
+    if vectors.ndim != 2 or len(vectors) != count:
+        raise IntentError(f"vectors have shape {vectors.shape} for {count:,} texts: pass one row per text")
+    lengths = np.linalg.norm(vectors, axis=1)
+    if not np.isfinite(lengths).all():
+        raise IntentError("vectors contain values that are not finite numbers: check the encoder")
+    if count and np.abs(lengths - 1).max() > _LENGTH_TOLERANCE:
+        raise IntentError("vectors must have length 1: normalise them")
+    return vectors
+
+
+# ---- files
+
+
+def read_labelled(
+    path: Path, text: str = "text", intent: str = "intent", speakers: Sequence[str] = ("user",)
+) -> list[IntentPair]:
+    """Read texts and intents from a table file, or from the turns of a store; rows without an intent are skipped.
+
+    Args:
+        path: a file (.csv, .tsv, .jsonl, .parquet) or a store.
+        text: the column of texts.
+        intent: the column of intents.
+        speakers: whose turns are read from a store.
 
     Raises:
-        IntentError: if there are not as many as texts, one holds something that is not a number, or is not of length 1.
+        TableFileError: if the file cannot be read.
+        IntentError: if the path is a directory but no store, or no row has an intent.
     """
-    given = np.asarray(vectors, np.float32)
-    if given.ndim != 2 or len(given) != count:
+    if path.is_dir():
+        pairs = _read_store(path, speakers)
+    else:
+        rows = read_rows(path, (text, intent), hint="name the columns with --text and --intent")
+        values = ((row.optional_text(text), row.optional_text(intent)) for row in rows)
+        pairs = [pair for pair in values if pair[0].strip() and pair[1].strip()]
+    if not pairs:
+        raise IntentError(f"{path} has no text with an intent: nothing to fit on")
+    return pairs
+
+
+def read_texts(path: Path, text: str = "text") -> list[str]:
+    """Read the non-blank texts of a .txt file (one per line) or of a column of a table file."""
+    rows = read_rows(path, [text], suffixes=TEXT_FILE_SUFFIXES, hint="name the column with --text")
+    return [value for row in rows if (value := row.optional_text(text)).strip()]
+
+
+def _read_store(path: Path, speakers: Sequence[str]) -> list[IntentPair]:
+    from turnwise.corpus.store import is_store, read_corpus
+
+    if not is_store(path):
         raise IntentError(
-            f"the vectors have the shape {given.shape}, and there are {count:,} texts: give a row for each text"
+            f"{path} is a directory but not a store: pass a file ({', '.join(TABLE_SUFFIXES)}) or a store"
         )
-    lengths = np.linalg.norm(given, axis=1)
-    if not np.isfinite(lengths).all():
-        raise IntentError("the vectors hold something that is not a number: nothing can be compared with them")
-    if count and np.abs(lengths - 1).max() > _MARGIN:
-        raise IntentError("the vectors are not of length 1: normalise them")
-    return given
-
-
-def _key(pair: Pair) -> Pair:
-    return same_text(pair[0]), pair[1]
+    turns = (turn for dialogue in read_corpus(path) for turn in dialogue.turns if turn.speaker in speakers)
+    return [(turn.text, turn.intent) for turn in turns if turn.intent]

@@ -1,8 +1,8 @@
-"""What is wrong with examples of intents, and with a classifier of them: confusions, wrong labels, overlaps, how sure it may be.
+"""A report on the examples of intents: confusions, likely label issues, overlapping intents, calibration.
 
-Everything comes of cross-validation: each example is judged by a classifier that has not seen it. An intent with a single text
-cannot be judged so; it is among what the others are told apart from, and the report names it. A text that an intent has twice (but
-for case and surrounding space) is one example.
+Everything is based on cross-validation: each example is classified by a classifier that was not fitted on it. An
+intent with a single example cannot be evaluated; it remains a possible prediction for the others, and the report names
+it.
 """
 
 import math
@@ -12,79 +12,177 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from turnwise.assist.intents.calibration import Reliability, reliability
+from turnwise.assist.intents.calibration import Reliability, compute_reliability
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.decision import OUT_OF_SCOPE
-from turnwise.assist.intents.examples import Examples, IntentError, checked_pairs
-from turnwise.assist.intents.findings import (
-    MOST,
-    Confusion,
-    IntentRow,
-    Overlap,
-    Suspect,
-    TurnedAway,
-    confusions,
-    intent_rows,
-    overlaps,
-    suspects,
-    turned_away,
+from turnwise.assist.intents.examples import (
+    OUT_OF_SCOPE,
+    Indices,
+    IntentError,
+    IntentExamples,
+    Scores,
+    Vectors,
+    validate_pairs,
 )
-from turnwise.assist.intents.validation import Kept, cross_validate
+from turnwise.assist.intents.model import assign_folds
+from turnwise.core.dialogue import same_text
+from turnwise.core.files import write_whole
+from turnwise.core.html import render_page
 from turnwise.core.progress import Progress, silent
+from turnwise.core.svg import line_chart
 from turnwise.core.types import SupportsEncode
-from turnwise.models.encoder import Encoder
+
+#: The maximum number of entries in each list of the report.
+MAX_ENTRIES = 30
+
+#: Texts that are shown for a confusion.
+_CONFUSION_TEXTS = 3
+
+#: Similarities that are held in memory at once.
+_BLOCK = 2**24
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What cross-validation says; lists have `MOST` entries at most, the worst first.
+class IntentMetrics:
+    """Metrics of one intent over its evaluated examples; NaN if there are none.
 
     Attributes:
-        settings: how the classifier is made.
-        examples: how many different ones.
-        judged: of how many figures are.
+        intent: its name.
+        examples: the number of distinct examples.
+        evaluated: how many of them cross-validation could classify.
+        recall: the fraction whose predicted intent is this one, rejected or not.
+        precision: the fraction of the predictions of this intent that are correct.
+        rejected: the fraction on which the classifier abstains.
+        confidence: the mean probability of this intent.
+        confused_with: the most frequent wrong prediction; None if there is none.
+    """
+
+    intent: str
+    examples: int
+    evaluated: int
+    recall: float
+    precision: float
+    rejected: float
+    confidence: float
+    confused_with: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """Two intents that are confused, how often in each direction, and texts of the most confident mistakes."""
+
+    first: str
+    second: str
+    first_as_second: int
+    second_as_first: int
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelIssue:
+    """An example that is likely mislabelled.
+
+    Attributes:
+        row: its index in the input.
+        text: the example.
+        intent: its label.
+        proposed: the intent that it resembles.
+        probability: of `proposed`, by a classifier that was not fitted on the example.
+        own_probability: of its label.
+        same_text: whether the same text is also an example of `proposed`.
+    """
+
+    row: int
+    text: str
+    intent: str
+    proposed: str
+    probability: float
+    own_probability: float
+    same_text: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Two intents whose examples overlap.
+
+    Attributes:
+        first: an intent.
+        second: another intent.
+        overlap: 0 if every example is nearest to one of its own intent, 1 if they are mixed as if labels were random.
+        crossing: the number of examples that are nearer to one of the other intent than to any of their own.
+        texts: the most similar pair of examples, of the first and of the second intent.
+        similarity: its cosine.
+    """
+
+    first: str
+    second: str
+    overlap: float
+    crossing: int
+    texts: tuple[str, str]
+    similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedExample:
+    """An example on which the classifier abstains; `row` is its index in the input."""
+
+    row: int
+    text: str
+    intent: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class IntentReport:
+    """Results of cross-validation; lists have at most `MAX_ENTRIES` entries, the worst first.
+
+    Attributes:
+        settings: of the classifier.
+        examples: the number of distinct examples.
+        evaluated: the number of examples that could be evaluated.
         folds: of the cross-validation.
-        accuracy: share of the judged examples whose own intent is the best guess, abstention aside.
-        false_rejection: share on which the classifier abstains; to be held against what `settings` names.
-        answered_right: share of right guesses where it does not abstain.
-        out_of_scope: how many different out-of-scope texts there are.
-        out_of_scope_recall: share of them on which it abstains; None where there are none.
-        reliability: how often it is right when it is so sure.
-        intents: each of them, in alphabetical order.
-        confusions: pairs that are taken for each other.
-        suspects: examples likely mislabelled.
-        suspected: how many there are in all.
-        overlaps: intents that lie in each other.
-        turned_away: examples on which it abstains, the lowest scores first.
-        alone: intents with a single text, which were not judged.
+        accuracy: the fraction of evaluated examples whose intent is ranked first, ignoring abstention.
+        false_rejection: the fraction on which the classifier abstains; to be compared with the requested rate in
+            `settings`.
+        answered_accuracy: the accuracy where it does not abstain.
+        out_of_scope: the number of distinct out-of-scope texts.
+        out_of_scope_recall: the fraction of them that is rejected; None if there are none.
+        reliability: of the probabilities.
+        intents: metrics of each intent, sorted by name.
+        confusions: pairs of intents that are confused.
+        label_issues: examples that are likely mislabelled.
+        label_issue_count: their total number.
+        overlaps: pairs of intents that overlap.
+        rejected: examples on which the classifier abstains, lowest scores first.
+        not_evaluated: intents with a single example.
     """
 
     settings: Mapping[str, Any]
     examples: int
-    judged: int
+    evaluated: int
     folds: int
     accuracy: float
     false_rejection: float
-    answered_right: float
+    answered_accuracy: float
     out_of_scope: int
     out_of_scope_recall: float | None
     reliability: Reliability
-    intents: tuple[IntentRow, ...]
+    intents: tuple[IntentMetrics, ...]
     confusions: tuple[Confusion, ...]
-    suspects: tuple[Suspect, ...]
-    suspected: int
+    label_issues: tuple[LabelIssue, ...]
+    label_issue_count: int
     overlaps: tuple[Overlap, ...]
-    turned_away: tuple[TurnedAway, ...]
-    alone: tuple[str, ...]
+    rejected: tuple[RejectedExample, ...]
+    not_evaluated: tuple[str, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        """The same for programs: nothing but dictionaries, lists, texts and numbers."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
         curve = {name: np.asarray(value).tolist() for name, value in asdict(self.reliability).items()}
         return {**asdict(self), "settings": dict(self.settings), "reliability": curve}
 
 
-def report(
+def make_report(
     texts: Sequence[str],
     intents: Sequence[str],
     classifier: IntentClassifier | None = None,
@@ -93,87 +191,355 @@ def report(
     folds: int = 5,
     seed: int = 0,
     progress: Progress = silent,
-) -> Report:
-    """Cross-validates a classifier on examples, and says what it finds.
+) -> IntentReport:
+    """Cross-validate a classifier on examples and report problems.
 
-    Texts are encoded once, whatever the number of folds, unless the classifier tunes its encoder: that is then tuned in every fold.
+    Texts are encoded once, unless the classifier tunes its encoder: then that is tuned in every fold.
 
     Args:
         texts: the examples.
-        intents: of each text.
-        classifier: how intents are told; its settings are taken, and it is not fitted itself. None: as `IntentClassifier` has them.
-        out_of_scope: texts that ask for none of the intents, where there are any.
-        folds: two at least; each leaves its share of every intent's examples out.
+        intents: the intent of each text.
+        classifier: provides the settings and is not fitted itself; None: the defaults of `IntentClassifier`.
+        out_of_scope: texts that have none of the intents.
+        folds: at least two; each leaves out its share of every intent's examples.
         seed: of the folds.
-        progress: told how far it is.
+        progress: called with the number of finished folds.
 
     Raises:
-        IntentError: if the examples do not fit together, or there are too few.
+        IntentError: if texts and intents do not match, or there are too few.
     """
     classifier = IntentClassifier() if classifier is None else classifier
     if folds < 2:
-        raise IntentError(f"there are {folds} folds: cross-validation takes two at least")
-    classifier._settings()  # says what is out of range before anything is encoded
-    pairs = [*checked_pairs(texts, intents), *((text, OUT_OF_SCOPE) for text in out_of_scope)]
-    encoder = encoder_of(classifier)
-    every = list(dict.fromkeys(text for text, _ in pairs))
-    progress("encoding examples", 0, len(every))
-    kept = Kept(every, encoder.encode(every, normalise=True, max_length=classifier.max_length))
-    examples = Examples.of(pairs, kept.encode([text for text, _ in pairs]))
-    _check(examples, folds)
-    judging = encoder if classifier.tuning is not None else kept
-    judged = cross_validate(classifier, judging, examples, folds=folds, seed=seed, progress=progress)
-    truth = examples.labels[judged.rows]
-    right, answered = judged.probabilities.argmax(1) == truth, ~judged.rejected
+        raise IntentError(f"folds must be at least 2, got {folds}")
+    _ = classifier.settings  # raises an error before anything is encoded
+    pairs = [*validate_pairs(texts, intents), *((text, OUT_OF_SCOPE) for text in out_of_scope)]
+    encoder = classifier.load_encoder()
+    distinct = list(dict.fromkeys(text for text, _ in pairs))
+    progress("encoding examples", 0, len(distinct))
+    encoded = encoder.encode(distinct, normalise=True, max_length=classifier.max_length)
+    precomputed = PrecomputedEncoder(distinct, encoded)
+    examples = IntentExamples.from_pairs(pairs, precomputed.encode([text for text, _ in pairs]))
+    _check_counts(examples, folds)
+    fold_encoder = encoder if classifier.tuning is not None else precomputed
+    result = cross_validate(classifier, fold_encoder, examples, folds=folds, seed=seed, progress=progress)
+    labels = examples.labels[result.rows]
+    correct, answered = result.probabilities.argmax(1) == labels, ~result.rejected
     first = {pair: row for row, pair in reversed(list(enumerate(pairs)))}
-    places = [first[pair] for pair in examples.pairs]
-    suspected = suspects(examples, judged, places)
-    return Report(
-        settings=_settings(classifier),
+    input_rows = [first[pair] for pair in examples.pairs]
+    label_issues = find_label_issues(examples, result, input_rows)
+    return IntentReport(
+        settings=_describe_settings(classifier),
         examples=len(examples.labels),
-        judged=len(truth),
+        evaluated=len(labels),
         folds=folds,
-        accuracy=float(right.mean()),
-        false_rejection=float(judged.rejected.mean()),
-        answered_right=float(right[answered].mean()) if answered.any() else float("nan"),
-        out_of_scope=len(judged.outside),
-        out_of_scope_recall=float(judged.outside.mean()) if len(judged.outside) else None,
-        reliability=reliability(judged.probabilities.max(1), right),
-        intents=intent_rows(examples, judged),
-        confusions=confusions(examples, judged),
-        suspects=suspected[:MOST],
-        suspected=len(suspected),
-        overlaps=overlaps(examples),
-        turned_away=turned_away(examples, judged, places),
-        alone=tuple(name for number, name in enumerate(examples.classes) if number not in truth),
+        accuracy=float(correct.mean()),
+        false_rejection=float(result.rejected.mean()),
+        answered_accuracy=float(correct[answered].mean()) if answered.any() else float("nan"),
+        out_of_scope=len(result.outside_rejected),
+        out_of_scope_recall=float(result.outside_rejected.mean()) if len(result.outside_rejected) else None,
+        reliability=compute_reliability(result.probabilities.max(1), correct),
+        intents=compute_intent_metrics(examples, result),
+        confusions=find_confusions(examples, result),
+        label_issues=label_issues[:MAX_ENTRIES],
+        label_issue_count=len(label_issues),
+        overlaps=find_overlaps(examples),
+        rejected=find_rejected(examples, result, input_rows),
+        not_evaluated=tuple(name for index, name in enumerate(examples.classes) if index not in labels),
     )
 
 
-def encoder_of(classifier: IntentClassifier) -> SupportsEncode:
-    """The encoder that a classifier has, or would load."""
-    found = classifier.encoder
-    return Encoder.load(found) if isinstance(found, str | Path) else found
-
-
-def _settings(classifier: IntentClassifier) -> dict[str, Any]:
-    known = classifier.get_params(deep=False)
-    tuning, encoder = known.pop("tuning"), known.pop("encoder")
+def _describe_settings(classifier: IntentClassifier) -> dict[str, Any]:
+    params = classifier.get_params(deep=False)
+    tuning, encoder = params.pop("tuning"), params.pop("encoder")
     name = str(encoder) if isinstance(encoder, str | Path) else type(encoder).__name__
-    return {"encoder": name, **known, "tuning": None if tuning is None else asdict(tuning)}
+    return {"encoder": name, **params, "tuning": None if tuning is None else asdict(tuning)}
 
 
-def _check(examples: Examples, folds: int) -> None:
+def _check_counts(examples: IntentExamples, folds: int) -> None:
     if len(examples.classes) < 2:
-        raise IntentError(
-            "there is but one intent: a report is about telling intents apart, give examples of two at least"
-        )
+        raise IntentError("a report needs examples of at least two intents, got one")
     counts = np.bincount(examples.labels)
     if (counts > 1).sum() < 2:
-        raise IntentError(
-            "fewer than two intents have a second example: what was not seen cannot be judged then, give more examples"
-        )
+        raise IntentError("fewer than two intents have a second example: add examples, or nothing can be evaluated")
     if counts.max() - math.ceil(counts.max() / folds) < 2:
         raise IntentError(
-            f"no intent has more than {counts.max()} examples: without a fold of {folds} no two are left of any, which is what"
-            " calibration takes; give more examples, or ask for more folds"
+            f"no intent has more than {counts.max()} examples: without one of {folds} folds, fewer than two are left,"
+            " and calibration needs two; add examples, or use more folds"
         )
+
+
+# ---- cross-validation
+
+
+@dataclass(frozen=True, slots=True)
+class CrossValidation:
+    """Predictions for examples by classifiers that were not fitted on them.
+
+    Attributes:
+        rows: the evaluated in-scope examples, ascending: all but those that are the only one of their intent.
+        probabilities: of each intent (rows, intents).
+        scores: of the best intent (rows).
+        rejected: whether the classifier abstains (rows).
+        outside_rejected: whether it abstains on each out-of-scope example.
+    """
+
+    rows: Indices
+    probabilities: Scores
+    scores: Scores
+    rejected: npt.NDArray[np.bool_]
+    outside_rejected: npt.NDArray[np.bool_]
+
+
+class PrecomputedEncoder:
+    """An encoder that returns known vectors, so that folds share them."""
+
+    def __init__(self, texts: Sequence[str], vectors: Vectors):
+        self._rows = {text: row for row, text in enumerate(texts)}
+        self._vectors = vectors
+
+    def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
+        """Return the known vectors, whatever the options."""
+        return self._vectors[[self._rows[text] for text in inputs]]
+
+
+def cross_validate(
+    classifier: IntentClassifier,
+    encoder: SupportsEncode,
+    examples: IntentExamples,
+    *,
+    folds: int = 5,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> CrossValidation:
+    """Classify the examples of each fold by a classifier fitted on the others.
+
+    `classifier` provides the settings and is not fitted; `encoder` replaces its encoder.
+    """
+    inside, outside = examples.pairs[: len(examples.labels)], examples.pairs[len(examples.labels) :]
+    fold_of = assign_folds(examples.labels, folds, seed)
+    outside_fold_of = np.random.default_rng(seed).permutation(len(outside)) % folds
+    probabilities, scores = np.zeros((len(inside), len(examples.classes))), np.zeros(len(inside))
+    rejected, outside_rejected = np.zeros(len(inside), np.bool_), np.zeros(len(outside), np.bool_)
+    params = {**classifier.get_params(deep=False), "encoder": encoder}
+    for fold in range(folds):
+        progress("cross-validating", fold, folds)
+        rows, outside_rows = np.flatnonzero(fold_of == fold), np.flatnonzero(outside_fold_of == fold)
+        seen = [pair for pair, own in zip(inside, fold_of, strict=True) if own != fold]
+        if len(seen) == len(inside):
+            continue
+        fitted = type(classifier)(**params).fit(
+            [text for text, _ in seen],
+            [intent for _, intent in seen],
+            out_of_scope=[text for (text, _), own in zip(outside, outside_fold_of, strict=True) if own != fold],
+        )
+        texts = [inside[row][0] for row in rows]
+        probabilities[rows] = fitted.predict_proba(texts)
+        decisions = fitted.decide([*texts, *(outside[row][0] for row in outside_rows)], neighbours=0)
+        scores[rows] = [decision.score for decision in decisions[: len(rows)]]
+        rejected[rows] = [decision.abstained for decision in decisions[: len(rows)]]
+        outside_rejected[outside_rows] = [decision.abstained for decision in decisions[len(rows) :]]
+    progress("cross-validating", folds, folds)
+    rows = np.flatnonzero(fold_of >= 0)
+    return CrossValidation(rows, probabilities[rows], scores[rows], rejected[rows], outside_rejected)
+
+
+# ---- metrics and confusions
+
+
+def compute_intent_metrics(examples: IntentExamples, result: CrossValidation) -> tuple[IntentMetrics, ...]:
+    """Return the metrics of each intent."""
+    labels, count = examples.labels[result.rows], len(examples.classes)
+    matrix = _confusion_matrix(examples, result)
+    sizes, totals, correct = np.bincount(examples.labels, minlength=count), matrix.sum(1), matrix.diagonal()
+    rejected = np.bincount(labels, result.rejected, minlength=count)
+    confidence = np.bincount(labels, result.probabilities[np.arange(len(labels)), labels], minlength=count)
+    wrong = matrix - np.diag(correct)
+    with np.errstate(invalid="ignore"):
+        recall, precision = correct / totals, correct / matrix.sum(0)
+        rejected, confidence = rejected / totals, confidence / totals
+    return tuple(
+        IntentMetrics(
+            name,
+            int(sizes[index]),
+            int(totals[index]),
+            float(recall[index]),
+            float(precision[index]),
+            float(rejected[index]),
+            float(confidence[index]),
+            examples.classes[int(wrong[index].argmax())] if wrong[index].any() else None,
+        )
+        for index, name in enumerate(examples.classes)
+    )
+
+
+def find_confusions(examples: IntentExamples, result: CrossValidation) -> tuple[Confusion, ...]:
+    """Return pairs of intents that are confused, the most frequent first."""
+    labels, predictions = examples.labels[result.rows], result.probabilities.argmax(1)
+    matrix = _confusion_matrix(examples, result)
+    both = np.triu(matrix + matrix.T, 1)
+    pairs = np.argwhere(both)
+    worst = pairs[np.argsort(-both[pairs[:, 0], pairs[:, 1]], kind="stable")][:MAX_ENTRIES]
+    confidence = result.probabilities.max(1)
+    confusions = []
+    for one, other in worst.tolist():
+        is_confused = ((labels == one) & (predictions == other)) | ((labels == other) & (predictions == one))
+        members = np.flatnonzero(is_confused)
+        rows = result.rows[members[np.argsort(-confidence[members], kind="stable")][:_CONFUSION_TEXTS]]
+        texts = tuple(examples.pairs[row][0] for row in rows)
+        names = examples.classes[one], examples.classes[other]
+        confusions.append(Confusion(*names, int(matrix[one, other]), int(matrix[other, one]), texts))
+    return tuple(confusions)
+
+
+def _confusion_matrix(examples: IntentExamples, result: CrossValidation) -> npt.NDArray[np.int64]:
+    """Return how often each intent (rows) is predicted as each intent (columns), ignoring abstention."""
+    count = len(examples.classes)
+    cells = examples.labels[result.rows] * count + result.probabilities.argmax(1)
+    return np.bincount(cells, minlength=count**2).reshape(count, count)
+
+
+# ---- label issues and rejected examples
+
+
+def find_confident_mistakes(probabilities: Scores, labels: Indices) -> list[tuple[int, int]]:
+    """Return rows whose label is likely wrong with the class they resemble, the most likely first.
+
+    Confident learning (Northcutt et al., 2021): a class is a candidate for a row if its probability is at least its
+    mean probability over the rows with that label. A row is returned if its most probable candidate is not its label;
+    rows are sorted by the difference of the two probabilities.
+
+    Args:
+        probabilities: of each class (rows, classes), by classifiers that were not fitted on the rows.
+        labels: the given class of each row.
+    """
+    classes = probabilities.shape[1]
+    own = probabilities[np.arange(len(labels)), labels]
+    counts = np.bincount(labels, minlength=classes)
+    mean = np.bincount(labels, own, minlength=classes) / np.maximum(counts, 1)
+    # a class without evaluated rows has no mean and is never a candidate
+    candidates = np.where((probabilities >= mean) & (counts > 0), probabilities, -np.inf)
+    best = candidates.argmax(1)
+    rows = np.flatnonzero((best != labels) & np.isfinite(candidates.max(1)))
+    order = rows[np.argsort(own[rows] - probabilities[rows, best[rows]], kind="stable")]
+    return [(int(row), int(best[row])) for row in order]
+
+
+def find_label_issues(
+    examples: IntentExamples, result: CrossValidation, input_rows: Sequence[int]
+) -> tuple[LabelIssue, ...]:
+    """Return likely mislabelled examples, the most likely first; `input_rows` are their indices in the input."""
+    keys = {(same_text(text), intent) for text, intent in examples.pairs}
+    issues = []
+    for index, proposed in find_confident_mistakes(result.probabilities, examples.labels[result.rows]):
+        row, name = result.rows[index], examples.classes[proposed]
+        text, intent = examples.pairs[row]
+        probability, own = result.probabilities[index, [proposed, examples.labels[row]]].tolist()
+        is_duplicate = (same_text(text), name) in keys
+        issues.append(LabelIssue(input_rows[row], text, intent, name, probability, own, is_duplicate))
+    return tuple(issues)
+
+
+def find_rejected(
+    examples: IntentExamples, result: CrossValidation, input_rows: Sequence[int]
+) -> tuple[RejectedExample, ...]:
+    """Return examples on which classifiers abstain, lowest scores first; `input_rows` as in `find_label_issues`."""
+    rejected = np.flatnonzero(result.rejected)
+    lowest = rejected[np.argsort(result.scores[rejected], kind="stable")][:MAX_ENTRIES]
+    return tuple(
+        RejectedExample(input_rows[row], examples.pairs[row][0], examples.pairs[row][1], score)
+        for row, score in zip(result.rows[lowest], result.scores[lowest].tolist(), strict=True)
+    )
+
+
+# ---- overlaps
+
+
+def find_overlaps(examples: IntentExamples) -> tuple[Overlap, ...]:
+    """Return pairs of intents whose examples overlap, the worst first.
+
+    Among the examples of two intents, the fraction of each whose nearest other example belongs to the other intent is
+    averaged and divided by its expectation under random labels. Intents with a single example are excluded, and so are
+    pairs in which one example is part of every crossing: it may have the wrong label.
+    """
+    counts = np.bincount(examples.labels)
+    rows = np.flatnonzero(counts[examples.labels] > 1)
+    intents, own, sizes = np.unique(examples.labels[rows], return_inverse=True, return_counts=True)
+    if len(intents) < 2:
+        return ()
+    vectors = examples.in_scope_vectors[rows]
+    crossing = _count_crossings(vectors, own, np.cumsum(sizes) - sizes)
+    fractions, expected = crossing / sizes[:, None], sizes / (sizes[:, None] + sizes - 1)
+    overlap = np.minimum((fractions + fractions.T) / (expected + expected.T), 1.0)
+    both = np.triu(crossing + crossing.T, 1)
+    pairs = np.argwhere(both > 1)
+    overlaps: list[Overlap] = []
+    for one, other in pairs[np.argsort(-overlap[pairs[:, 0], pairs[:, 1]], kind="stable")].tolist():
+        left, right = np.flatnonzero(own == one), np.flatnonzero(own == other)
+        if len(overlaps) == MAX_ENTRIES or _has_common_example(vectors[left], vectors[right]):
+            continue
+        cosines = vectors[left] @ vectors[right].T
+        place = np.unravel_index(cosines.argmax(), cosines.shape)
+        texts = examples.pairs[rows[left[place[0]]]][0], examples.pairs[rows[right[place[1]]]][0]
+        names = examples.classes[intents[one]], examples.classes[intents[other]]
+        overlaps.append(
+            Overlap(*names, float(overlap[one, other]), int(both[one, other]), texts, float(cosines[place]))
+        )
+    return tuple(overlaps)
+
+
+def _has_common_example(left: Vectors, right: Vectors) -> bool:
+    """Return whether a single example is part of every crossing between two intents."""
+    vectors = np.concatenate([left, right])
+    cosines = vectors @ vectors.T
+    np.fill_diagonal(cosines, -np.inf)
+    nearest = cosines.argmax(1)
+    across = np.flatnonzero((np.arange(len(vectors)) < len(left)) != (nearest < len(left)))
+    parts = np.bincount(np.r_[across, nearest[across]], minlength=len(vectors))
+    return bool(parts.max() >= len(across))
+
+
+def _count_crossings(vectors: Vectors, own: Indices, starts: Indices) -> npt.NDArray[np.int64]:
+    """Return how many examples of each intent are nearest to one of each other intent (intents, intents)."""
+    counts = np.zeros((len(starts), len(starts)), np.int64)
+    block = max(1, _BLOCK // len(vectors))
+    for first in range(0, len(vectors), block):
+        cosines = vectors[first : first + block] @ vectors.T
+        here = np.arange(len(cosines))
+        cosines[here, first + here] = -np.inf
+        highest = np.maximum.reduceat(cosines, starts, axis=1)
+        labels = own[first : first + block]
+        np.add.at(counts, labels, highest > highest[here, labels][:, None])
+    return counts
+
+
+# ---- the HTML page
+
+
+def write_report(report: IntentReport, path: Path | str) -> None:
+    """Write a report as an HTML page, atomically."""
+    write_whole(Path(path), render_report(report))
+
+
+def render_report(report: IntentReport) -> str:
+    """Return a report as an HTML page."""
+    curve = report.reliability
+    bins = list(zip(curve.confidence.tolist(), curve.accuracy.tolist(), curve.count.tolist(), strict=True))
+    points = [(100 * confidence, 100 * accuracy) for confidence, accuracy, _ in bins]
+    lines = {"measured": points, "perfect calibration": [(0.0, 0.0), (100.0, 100.0)]}
+    marks = {"measured": [(x, y, y) for x, y in points]}
+    plot = line_chart(lines, "accuracy", "confidence", percent=True, intervals=marks, beside=True)
+    return render_page(
+        "assist/intents/report.html",
+        styles=["core/html/page.css", "assist/intents/report.css"],
+        scripts=["core/html/sortable.js"],
+        report=report,
+        bins=bins,
+        plot=plot,
+        percent=_format_percent,
+        is_finite=math.isfinite,
+    )
+
+
+def _format_percent(fraction: float) -> str:
+    """Return a fraction as a percentage; a dash for NaN."""
+    return f"{fraction:.1%}" if math.isfinite(fraction) else "–"

@@ -1,218 +1,291 @@
-"""A classifier of intents on disk: JSON for people, safetensors for numbers, and its encoder where that has no name.
+"""Intent classifiers on disk, and a journal that makes every change of examples durable before it is acknowledged.
 
 ```
-FOLDER/intents.json                     settings, examples, calibration; which file has the vectors
+FOLDER/intents.json                     settings, examples, calibration; the name of the file with the vectors
 FOLDER/vectors-….safetensors            vectors of the examples, and the weights of a logistic head
-FOLDER/encoder/                         the encoder, where it was tuned or given as such
+FOLDER/encoder/                         the encoder, if it was tuned or not given by name
+FOLDER/changes.jsonl                    examples added and removed since intents.json was written
 ```
 
-`intents.json` is written last and at once: whoever reads finds what was there before, or all that is there now.
+`intents.json` is replaced atomically after everything else is written, so readers find either the previous or the new
+state. Journal entries state which examples exist, or do not exist, from then on. Replaying an entry twice is therefore
+harmless, and a process that is killed between writing the files and clearing the journal loses nothing.
 """
 
 import hashlib
 import json
 import shutil
-from dataclasses import asdict, dataclass, fields, replace
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from turnwise.assist.intents.calibration import Calibration, Reliability
-from turnwise.assist.intents.examples import Examples, IntentError, checked_vectors
-from turnwise.assist.intents.fitted import FittedIntents, Model, Settings
-from turnwise.assist.intents.logistic import Logistic
+from turnwise.assist.intents.calibration import Calibration
+from turnwise.assist.intents.classifier import IntentClassifier
+from turnwise.assist.intents.examples import (
+    IntentError,
+    IntentExamples,
+    IntentPair,
+    Vectors,
+    validate_pairs,
+    validate_vectors,
+)
+from turnwise.assist.intents.model import IntentModel, IntentSettings, LogisticHead
+from turnwise.core.dialogue import same_text
 from turnwise.core.files import read_json, sync, write_whole
+from turnwise.core.journal import Journal, read_entries
 from turnwise.core.types import SupportsEncode
 from turnwise.version import __version__
 
-if TYPE_CHECKING:
-    from turnwise.assist.intents.tuning import Tuning
-
 _DESCRIPTION = "intents.json"
 _ENCODER = "encoder"
-
-#: Examples that are encoded again to see whether an encoder is the one that encoded them, and the least cosine that says so: a
-#: model of eight-bit numbers is the same one, another model is not.
-_PROBES = 4
-_SAME = 0.97
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What is kept of a classifier.
-
-    Attributes:
-        encoder: the encoder, its name or its folder, as it was given.
-        max_length: tokens of a text.
-        tuning: how the encoder was tuned; None: it was not.
-        fitted: what was learnt.
-    """
-
-    encoder: SupportsEncode | str | Path
-    max_length: int
-    tuning: "Tuning | None"
-    fitted: FittedIntents
+_JOURNAL = "changes.jsonl"
 
 
 def is_classifier(folder: Path) -> bool:
-    """Whether a folder holds a classifier."""
+    """Return whether a folder holds an intent classifier."""
     return (folder / _DESCRIPTION).is_file()
 
 
-def own_encoder(folder: Path) -> Path | None:
-    """The folder of the encoder that a classifier brings with it; None: it names one that lies elsewhere."""
+def bundled_encoder(folder: Path) -> Path | None:
+    """Return the folder of the encoder that is stored with a classifier; None if it is given by name."""
     return folder / _ENCODER if read_json(folder / _DESCRIPTION)["encoder"] is None else None
 
 
-def write(stored: Stored, encoder: SupportsEncode, folder: Path) -> None:
-    """Writes a fitted classifier; when this comes back, it is on disk.
-
-    Args:
-        stored: the classifier.
-        encoder: what it encodes with, which is written too where it has no name.
-        folder: where to.
+def save_classifier(classifier: IntentClassifier, folder: Path) -> None:
+    """Write a fitted classifier; the files are synced to disk.
 
     Raises:
-        IntentError: if its encoder has no name and cannot be saved.
+        IntentError: if its encoder is not given by name and cannot be saved.
     """
-    fitted = stored.fitted
+    model, tuning = classifier.model_, classifier.tuning
     folder.mkdir(parents=True, exist_ok=True)
-    named = _name(stored, folder)
-    if named is None and not _lies_in(stored, folder):
-        _write_encoder(encoder, folder / _ENCODER)
-    tensors = {"vectors": fitted.examples.vectors}
-    if fitted.model.logistic is not None:
-        tensors |= {"weights": fitted.model.logistic.weights, "bias": fitted.model.logistic.bias}
-    digest = hashlib.sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in tensors.values())).hexdigest()[
-        :16
-    ]
-    numbers = folder / f"vectors-{digest}.safetensors"
-    numbers.write_bytes(save({name: np.ascontiguousarray(each) for name, each in tensors.items()}))
-    sync(numbers)
-    described = {
+    encoder_name = None
+    if isinstance(classifier.encoder, str | Path):
+        path = Path(classifier.encoder)
+        is_bundled = path.resolve() == (folder / _ENCODER).resolve()
+        if tuning is None and not is_bundled:
+            encoder_name = str(path.resolve()) if path.is_dir() else str(classifier.encoder)
+    else:
+        is_bundled = False
+    if encoder_name is None and not is_bundled:
+        _save_encoder(classifier.encoder_, folder / _ENCODER)
+    tensors = {"vectors": model.examples.vectors}
+    if model.logistic is not None:
+        tensors |= {"weights": model.logistic.weights, "bias": model.logistic.bias}
+    tensors = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
+    digest = hashlib.sha256(b"".join(values.tobytes() for values in tensors.values())).hexdigest()[:16]
+    vector_file = folder / f"vectors-{digest}.safetensors"
+    vector_file.write_bytes(save(tensors))
+    sync(vector_file)
+    description = {
         "turnwise": __version__,
-        "encoder": named,
-        "max_length": stored.max_length,
-        "tuning": None if stored.tuning is None else asdict(stored.tuning),
-        **asdict(fitted.settings),
-        "vectors": numbers.name,
-        "calibration": calibration_as_json(fitted.calibration),
-        "examples": [{"text": text, "intent": intent} for text, intent in fitted.examples.pairs],
+        "encoder": encoder_name,
+        "max_length": classifier.max_length,
+        "tuning": None if tuning is None else asdict(tuning),
+        **asdict(model.settings),
+        "vectors": vector_file.name,
+        "calibration": model.calibration.to_json(),
+        "examples": [{"text": text, "intent": intent} for text, intent in model.examples.pairs],
     }
-    write_whole(folder / _DESCRIPTION, json.dumps(described, ensure_ascii=False, indent=1) + "\n")
+    write_whole(folder / _DESCRIPTION, json.dumps(description, ensure_ascii=False, indent=1) + "\n")
     sync(folder / _DESCRIPTION)
     sync(folder)
     for other in folder.glob("vectors-*.safetensors"):
-        if other != numbers:
+        if other != vector_file:
             other.unlink()
-    if named is not None:
+    if encoder_name is not None:
         shutil.rmtree(folder / _ENCODER, ignore_errors=True)
 
 
-def read(folder: Path) -> Stored:
-    """Reads a classifier, but for its encoder.
+def _save_encoder(encoder: Any, folder: Path) -> None:
+    if not hasattr(encoder, "save"):
+        raise IntentError(
+            f"{type(encoder).__name__} cannot be saved with the classifier: use the name or folder of a model, or a"
+            " turnwise Encoder"
+        )
+    encoder.save(folder)
+    for path in folder.rglob("*"):
+        sync(path)
+
+
+def load_classifier(folder: Path, encoder: SupportsEncode | None = None) -> IntentClassifier:
+    """Read a classifier; `encoder` replaces the stored one.
 
     Raises:
-        IntentError: if there is none, or it is damaged.
+        IntentError: if there is no classifier, or it is damaged.
+        EncoderMismatchError: if the encoder returns different vectors.
     """
     if not is_classifier(folder):
         raise IntentError(
-            f"{folder} holds no classifier of intents: it has no {_DESCRIPTION}; make one by `turnwise intents fit`"
+            f"{folder} holds no intent classifier (no {_DESCRIPTION}): create one with `turnwise intents fit`"
         )
+    from turnwise.models.identity import EncoderIdentity
+
     try:
-        described = read_json(folder / _DESCRIPTION)
-        tensors = load_file(folder / described["vectors"])
-        examples = Examples(
-            tuple((each["text"], each["intent"]) for each in described["examples"]),
-            checked_vectors(tensors["vectors"], len(described["examples"])),
-        )
-        calibration = _calibration(described["calibration"])
-        settings = Settings(**{field.name: described[field.name] for field in fields(Settings)})
-        model = Model.of(examples, replace(settings, head="neighbours") if "weights" in tensors else settings)
-        if "weights" in tensors:
-            model = replace(model, logistic=Logistic(tensors["weights"], tensors["bias"]))
-        named = described["encoder"]
-        return Stored(
-            str(folder / _ENCODER) if named is None else named,
-            described["max_length"],
-            _tuning(described["tuning"]),
-            FittedIntents(settings, examples, model, calibration),
-        )
+        description = read_json(folder / _DESCRIPTION)
+        tensors = load_file(folder / description["vectors"])
+        pairs = tuple((example["text"], example["intent"]) for example in description["examples"])
+        examples = IntentExamples(pairs, validate_vectors(tensors["vectors"], len(pairs)))
+        settings = IntentSettings(**{field.name: description[field.name] for field in fields(IntentSettings)})
+        calibration = Calibration.from_json(description["calibration"])
+        if "weights" in tensors:  # a logistic head is restored, not fitted again
+            model = IntentModel.uncalibrated(examples, replace(settings, head="neighbours"))
+            model = replace(model, logistic=LogisticHead(tensors["weights"], tensors["bias"]))
+        else:
+            model = IntentModel.uncalibrated(examples, settings)
+        model = replace(model, settings=settings, calibration=calibration)
+        tuning = description["tuning"]
+        if tuning is not None:
+            from turnwise.assist.intents.tuning import TuningSettings
+
+            tuning = TuningSettings(**tuning)
+        name = str(folder / _ENCODER) if description["encoder"] is None else description["encoder"]
+        classifier = IntentClassifier(name, max_length=description["max_length"], tuning=tuning, **asdict(settings))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise IntentError(f"{folder} is damaged ({type(error).__name__}: {error}): fit the classifier again") from error
+    classifier.encoder_ = classifier.load_encoder() if encoder is None else encoder
+    texts = [text for text, _ in examples.pairs]
+    identity = EncoderIdentity.from_stored(texts, examples.vectors, classifier.max_length)
+    identity.check(classifier.encoder_, f"the classifier in {folder}")
+    classifier.model_ = model
+    return classifier
 
 
-def check_encoder(encoder: SupportsEncode, stored: Stored, folder: Path) -> None:
-    """Makes sure that an encoder is the one that a classifier was fitted with: vectors of different models cannot be compared.
+# ---- folders that change
+
+
+class IntentFolder:
+    """A classifier on disk whose examples can be changed; thread-safe, open in one process at a time.
+
+    Attributes:
+        folder: where it is stored.
+        classifier: includes all acknowledged changes.
+    """
+
+    def __init__(self, folder: Path, classifier: IntentClassifier, journal: Journal):
+        self.folder = folder
+        self.classifier = classifier
+        self._journal = journal
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, folder: Path | str, *, encoder: SupportsEncode | None = None) -> "IntentFolder":
+        """Open the folder of a classifier and apply its journal.
+
+        Args:
+            folder: as `IntentClassifier.save` wrote it.
+            encoder: used instead of the stored one; it has to return the same vectors.
+
+        Raises:
+            IntentError: if the folder holds no classifier.
+            JournalError: if another process has it open.
+        """
+        folder = Path(folder)
+        if not is_classifier(folder):  # before a journal is created in the wrong place
+            load_classifier(folder)
+        journal = Journal(folder / _JOURNAL)
+        try:
+            opened = cls(folder, load_classifier(folder, encoder), journal)
+            if journal.entries:
+                _apply_journal(opened.classifier, journal.entries, journal.path)
+                opened.compact()
+        except BaseException:
+            journal.close()
+            raise
+        return opened
+
+    def add(self, examples: Sequence[IntentPair], *, vectors: Vectors | None = None) -> int:
+        """Add examples durably, also of new intents; return how many are new.
+
+        Args:
+            examples: texts with their intents.
+            vectors: normalised vectors of the texts, if known.
+
+        Raises:
+            IntentError: if an example is blank.
+            JournalError: if they cannot be written; nothing is added then.
+        """
+        pairs = _validate(examples)
+        with self._lock:
+            model, count = self.classifier.with_added(pairs, vectors=vectors)
+            if count:
+                self._journal.append({"add": pairs})
+                self.classifier.model_ = model
+        return count
+
+    def remove(self, examples: Sequence[IntentPair] = (), *, intent: str | None = None) -> int:
+        """Remove examples, and all examples of `intent`, durably; return how many were removed.
+
+        Raises:
+            IntentError: if no example of any intent would be left.
+            JournalError: if the change cannot be written; nothing is removed then.
+        """
+        pairs = _validate(examples)
+        with self._lock:
+            removed = pairs + ([] if intent is None else self.classifier.examples_of(intent))
+            model, count = self.classifier.with_removed(removed)
+            if count:
+                self._journal.append({"remove": removed})
+                self.classifier.model_ = model
+        return count
+
+    def compact(self) -> None:
+        """Write the classifier's current state and clear the journal."""
+        with self._lock:
+            save_classifier(self.classifier, self.folder)
+            self._journal.clear()
+
+    def close(self) -> None:
+        """Allow another process to open the folder; the classifier remains usable."""
+        self._journal.close()
+
+    def __enter__(self) -> "IntentFolder":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_classifier(folder: Path) -> IntentClassifier:
+    """Read a classifier and its journal for prediction only; another process may have the folder open."""
+    classifier = load_classifier(folder)
+    _apply_journal(classifier, read_entries(folder / _JOURNAL), folder / _JOURNAL)
+    return classifier
+
+
+def replace_classifier(classifier: IntentClassifier, folder: Path) -> None:
+    """Write a fitted classifier to a folder, replacing one that may be there, and its journal.
 
     Raises:
-        IntentError: if it gives other vectors of the examples.
+        IntentError: if its encoder cannot be saved.
+        JournalError: if another process has the folder open.
     """
-    examples = stored.fitted.examples
-    probes = [text for text, _ in examples.pairs[:_PROBES]]
-    encoded = encoder.encode(probes, normalise=True, max_length=stored.max_length)
-    known = examples.vectors[:_PROBES]
-    if encoded.shape != known.shape or float((encoded * known).sum(1).min()) < _SAME:
-        raise IntentError(
-            f"the classifier in {folder} was fitted with another encoder, whose vectors of its examples are not this one's: load it"
-            " with the one that it names, or fit it again"
-        )
+    with Journal(folder / _JOURNAL) as journal:
+        save_classifier(classifier, folder)
+        journal.clear()
 
 
-def _name(stored: Stored, folder: Path) -> str | None:
-    """What the encoder is found by; None: it lies in the classifier's own folder."""
-    if stored.tuning is not None or not isinstance(stored.encoder, str | Path) or _lies_in(stored, folder):
-        return None
-    place = Path(stored.encoder)
-    return str(place.resolve()) if place.is_dir() else str(stored.encoder)
+def _validate(examples: Sequence[IntentPair]) -> list[IntentPair]:
+    return validate_pairs([text for text, _ in examples], [intent for _, intent in examples])
 
 
-def _lies_in(stored: Stored, folder: Path) -> bool:
-    """Whether the encoder is the one in this folder."""
-    given = stored.encoder
-    return isinstance(given, str | Path) and Path(given).resolve() == (folder / _ENCODER).resolve()
-
-
-def _write_encoder(encoder: Any, folder: Path) -> None:
-    if not hasattr(encoder, "save"):
-        raise IntentError(
-            f"{type(encoder).__name__} cannot be saved with the classifier: give the name or the folder of a model, or a turnwise"
-            " Encoder"
-        )
-    encoder.save(folder)
-    for each in folder.rglob("*"):
-        sync(each)
-
-
-def _tuning(described: dict[str, Any] | None) -> "Tuning | None":
-    if described is None:
-        return None
-    from turnwise.assist.intents.tuning import Tuning
-
-    return Tuning(**described)
-
-
-def calibration_as_json(calibration: Calibration) -> dict[str, Any]:
-    """A calibration as JSON has it."""
-    curve = calibration.reliability
-    points = {
-        "confidence": curve.confidence.tolist(),
-        "accuracy": curve.accuracy.tolist(),
-        "count": curve.count.tolist(),
-    }
-    # JSON has no word for what is not a number
-    return {**asdict(calibration), "reliability": {**points, "ece": curve.ece if len(curve.count) else None}}
-
-
-def _calibration(described: dict[str, Any]) -> Calibration:
-    points = described["reliability"]
-    curve = Reliability(
-        np.array(points["confidence"], np.float64),
-        np.array(points["accuracy"], np.float64),
-        np.array(points["count"], np.int64),
-        float("nan") if points["ece"] is None else points["ece"],
-    )
-    return Calibration(**{**described, "offsets": tuple(described["offsets"]), "reliability": curve})
+def _apply_journal(classifier: IntentClassifier, entries: Sequence[dict[str, Any]], path: Path) -> None:
+    """Apply all changes at once: the last change of an example decides whether it exists."""
+    last: dict[IntentPair, tuple[IntentPair, bool]] = {}
+    for entry in entries:
+        action = next((name for name in ("add", "remove") if name in entry), None)
+        if action is None:
+            raise IntentError(f"{path} contains an entry that neither adds nor removes ({entry}): remove that line")
+        for text, intent in entry[action]:
+            last[same_text(text), intent] = (text, intent), action == "add"
+    classifier.model_, _ = classifier.with_added([pair for pair, is_added in last.values() if is_added])
+    classifier.model_, _ = classifier.with_removed([pair for pair, is_added in last.values() if not is_added])

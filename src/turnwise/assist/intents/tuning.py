@@ -1,43 +1,51 @@
-"""Contrastive tuning: an encoder fitted to the few examples of each intent, so that those of one intent lie together.
+"""Contrastive tuning: fits an encoder to a few examples per intent, and a classifier to the tuned encoder.
 
-A step takes P groups of K examples, a group being of one intent, and draws every example towards all others of its intent in the
-batch and away from the rest (supervised contrastive loss). So a step compares (P·K)² pairs, and nowhere is there a list of pairs,
-which would grow with the square of the examples. Every epoch puts each intent's examples into groups anew; where they do not fill
-the last one, examples of other groups do, or, where an intent has fewer than K, the same ones again: dropout makes two different
-vectors of one text.
+A step takes P groups of K examples, each group of one intent, and pulls every example towards all others of its intent
+in the batch and away from the rest (supervised contrastive loss). A step compares (P·K)² pairs; no list of all pairs,
+which would grow quadratically, is ever built. Every epoch groups each intent's examples anew. A last group that is not
+full is filled with other examples of the intent, or with the same ones if there are fewer than K: dropout makes two
+different vectors of one text.
+
+A tuned encoder places the examples it was tuned on closer to their intent than new texts, so that leaving out single
+examples is not enough for calibration: the encoder is tuned again for every fold, without the examples of the fold.
 """
 
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
+from turnwise.assist.intents.calibration import CalibrationData
+from turnwise.assist.intents.examples import OUT_OF_SCOPE, IntentError, IntentExamples, IntentPair, validate_vectors
+from turnwise.assist.intents.model import FOLDS, IntentModel, IntentSettings, assign_folds
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
+from turnwise.core.types import SupportsEncode
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.losses import supervised_contrastive
 from turnwise.training.finetuning import FineTuningSettings, fine_tune
 
 
 class TuningError(TurnwiseError):
-    """An encoder cannot be tuned as asked; the message says why and what to do."""
+    """An encoder cannot be tuned as requested."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tuning:
-    """How an encoder is tuned.
+class TuningSettings:
+    """Settings of contrastive tuning.
 
     Attributes:
-        epochs: how often each example is seen.
-        groups: P, groups of a step.
-        group_size: K, examples of a group, all of one intent.
-        learning_rate: at its peak; it rises over the first 5% of the steps and then falls to 0, both linearly.
+        epochs: passes over the examples.
+        groups: P, groups per step.
+        group_size: K, examples per group, all of one intent.
+        learning_rate: the peak; linear warm-up over the first 5% of the steps, then linear decay to 0.
         temperature: τ of the loss.
-        max_length: tokens of an example.
+        max_length: tokens per example.
         seed: of groups, their order, and dropout.
     """
 
@@ -50,88 +58,73 @@ class Tuning:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        least = {"epochs": 1, "groups": 2, "group_size": 2, "max_length": 1, "seed": 0}
-        for name, value in least.items():
+        minimum = {"epochs": 1, "groups": 2, "group_size": 2, "max_length": 1, "seed": 0}
+        for name, value in minimum.items():
             if getattr(self, name) < value:
-                raise TuningError(f"{name} is {getattr(self, name)}: tuning takes at least {value}")
+                raise TuningError(f"{name} must be at least {value}, got {getattr(self, name)}")
         for name in ("learning_rate", "temperature"):
             if not 0 < getattr(self, name) < math.inf:
-                raise TuningError(f"{name} is {getattr(self, name)}: give a number above 0")
+                raise TuningError(f"{name} must be positive, got {getattr(self, name)}")
 
 
-def tune(
+def tune_encoder(
     encoder: Encoder,
     texts: Sequence[str],
     intents: Sequence[str],
-    tuning: Tuning | None = None,
+    settings: TuningSettings | None = None,
     *,
     progress: Progress = silent,
 ) -> Encoder:
-    """A copy of an encoder, fitted to examples of intents; the encoder that comes in is left as it is.
+    """Return a copy of an encoder, tuned on examples of intents; the given encoder is not changed.
 
-    Equal examples and settings give equal weights on one machine. For hundreds of examples it takes seconds on a GPU, minutes on a
-    CPU.
-
-    Args:
-        encoder: where to start.
-        texts: the examples.
-        intents: of each text.
-        tuning: how; None: as `Tuning` has it.
-        progress: told how many steps are done.
+    Equal examples and settings give equal weights on one machine. Hundreds of examples take seconds on a GPU, minutes
+    on a CPU.
 
     Raises:
-        TuningError: if texts and intents do not fit together, there are fewer than two intents, or the encoder is compressed.
-        TrainingError: if the loss is not a number.
+        TuningError: if texts and intents do not match, there are fewer than two intents, or the encoder is compressed.
+        TrainingError: if the loss is not finite.
     """
-    tuning = Tuning() if tuning is None else tuning
+    settings = TuningSettings() if settings is None else settings
     if len(texts) != len(intents):
-        raise TuningError(f"there are {len(texts):,} texts and {len(intents):,} intents: give one intent a text")
+        raise TuningError(f"got {len(texts):,} texts and {len(intents):,} intents: pass one intent per text")
     names, labels = np.unique(np.asarray(intents, str), return_inverse=True)
     if len(names) < 2:
-        raise TuningError(
-            f"there are examples of {len(names)} intents: tuning tells intents apart, give examples of two at least"
-        )
+        raise TuningError(f"tuning needs examples of at least two intents, got {len(names)}")
     if encoder.compression is not None:
-        raise TuningError(
-            "this encoder is compressed towards templates, which tuning would not move: load it uncompressed"
-        )
+        raise TuningError("the encoder is compressed, and tuning would not change its templates: load it uncompressed")
     tuned = copy.deepcopy(encoder)
-    sequences = tuned.tokenise(texts, tuning.max_length)
-    drawn = [
-        group for epoch in range(tuning.epochs) for group in grouped(labels, tuning.group_size, [tuning.seed, epoch])
+    sequences = tuned.tokenise(texts, settings.max_length)
+    groups = [
+        group
+        for epoch in range(settings.epochs)
+        for group in make_groups(labels, settings.group_size, [settings.seed, epoch])
     ]
-    of = torch.tensor([labels[group[0]] for group in drawn], device=tuned.backbone.device)
-    steps = math.ceil(len(drawn) / tuning.groups)
+    group_labels = torch.tensor([labels[group[0]] for group in groups], device=tuned.backbone.device)
+    steps = math.ceil(len(groups) / settings.groups)
     done = 0
 
     def loss(vectors: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         nonlocal done
         done += 1
         progress("tuning the encoder", done, steps)
-        return supervised_contrastive(vectors.flatten(0, 1), of[rows].repeat(tuning.group_size), tuning.temperature)
+        repeated = group_labels[rows].repeat(settings.group_size)
+        return supervised_contrastive(vectors.flatten(0, 1), repeated, settings.temperature)
 
-    settings = FineTuningSettings(
-        # the groups of all epochs are there already
-        epochs=1,
-        batch_size=tuning.groups,
-        learning_rate=tuning.learning_rate,
+    fine_tuning = FineTuningSettings(
+        epochs=1,  # `groups` holds those of all epochs
+        batch_size=settings.groups,
+        learning_rate=settings.learning_rate,
         evaluate_every=steps,
         patience=1,
-        max_length=tuning.max_length,
+        max_length=settings.max_length,
     )
-    examples = [[sequences[row] for row in group] for group in drawn]
-    fine_tune(tuned, nn.Identity(), examples, loss, settings=settings, score=None, seed=tuning.seed)
+    examples = [[sequences[row] for row in group] for group in groups]
+    fine_tune(tuned, nn.Identity(), examples, loss, settings=fine_tuning, score=None, seed=settings.seed)
     return tuned
 
 
-def grouped(labels: Sequence[int] | np.typing.NDArray[np.int64], size: int, seed: Sequence[int]) -> list[list[int]]:
-    """Rows in groups of one label each: every row is in one at least, in more only to fill up a label's last group.
-
-    Args:
-        labels: of the rows.
-        size: rows of a group.
-        seed: of which rows come together.
-    """
+def make_groups(labels: Sequence[int] | npt.NDArray[np.int64], size: int, seed: Sequence[int]) -> list[list[int]]:
+    """Return rows in groups of one label each: every row at least once, repeated only to fill a label's last group."""
     random = np.random.default_rng(seed)
     groups = []
     for label in np.unique(labels):
@@ -139,3 +132,61 @@ def grouped(labels: Sequence[int] | np.typing.NDArray[np.int64], size: int, seed
         filled = np.resize(rows, math.ceil(len(rows) / size) * size)
         groups += filled.reshape(-1, size).tolist()
     return groups
+
+
+# ---- a classifier with a tuned encoder
+
+
+def fit_with_tuning(
+    encoder: SupportsEncode,
+    pairs: Sequence[IntentPair],
+    settings: IntentSettings,
+    tuning: TuningSettings,
+    max_length: int,
+    progress: Progress,
+) -> tuple[Encoder, IntentModel]:
+    """Return a tuned encoder and the model fitted on its vectors, calibrated by cross-validation.
+
+    Args:
+        encoder: the encoder to start from.
+        pairs: the examples; out-of-scope examples are not used for tuning.
+        settings: of the model.
+        tuning: of the encoder.
+        max_length: tokens per text.
+        progress: called with the number of steps.
+
+    Raises:
+        IntentError: if the encoder cannot be tuned, or there are too few examples to calibrate on.
+    """
+    if not isinstance(encoder, Encoder):
+        raise IntentError(f"{type(encoder).__name__} cannot be tuned: use a turnwise Encoder or its name, or no tuning")
+    # empty vectors: sorting and removing duplicates comes before encoding
+    examples = IntentExamples.from_pairs(pairs, np.empty((len(pairs), 0), np.float32))
+
+    def tune_on(is_seen: npt.NDArray[np.bool_]) -> tuple[Encoder, IntentExamples]:
+        """Return an encoder tuned on some of the in-scope examples, and all examples with its vectors."""
+        seen = [pair for pair, flag in zip(examples.pairs, is_seen, strict=False) if flag and pair[1] != OUT_OF_SCOPE]
+        texts, intents = [text for text, _ in seen], [intent for _, intent in seen]
+        tuned = tune_encoder(encoder, texts, intents, tuning, progress=progress)
+        vectors = tuned.encode([text for text, _ in examples.pairs], normalise=True, max_length=max_length)
+        return tuned, IntentExamples(examples.pairs, validate_vectors(vectors, len(examples.pairs)))
+
+    tuned, tuned_examples = tune_on(np.ones(len(examples.labels), np.bool_))
+    fold_of = assign_folds(examples.labels, FOLDS, settings.seed)
+    parts: list[CalibrationData] = []
+    for fold in np.unique(fold_of[fold_of >= 0]):
+        is_seen = fold_of != fold
+        _, fold_examples = tune_on(is_seen)
+        rows = np.r_[np.flatnonzero(is_seen), np.arange(len(is_seen), len(fold_examples.pairs))]
+        seen_examples = IntentExamples(tuple(fold_examples.pairs[row] for row in rows), fold_examples.vectors[rows])
+        model = IntentModel.uncalibrated(seen_examples, settings)
+        left_out = fold_examples.in_scope_vectors[~is_seen]
+        data = model.calibration_data(left_out, fold_examples.labels[~is_seen], fold_examples.out_of_scope_vectors)
+        oos_similarity = model.left_out_oos_similarity()
+        if oos_similarity is not None:  # not similarity of an out-of-scope example to itself
+            data = replace(data, outside_oos_similarity=oos_similarity)
+        parts.append(data)
+    if not parts:  # raises an error unless the classifier never abstains
+        return tuned, IntentModel.fit(tuned_examples, settings)
+    model = IntentModel.uncalibrated(tuned_examples, settings)
+    return tuned, model.calibrated(CalibrationData.concatenate(parts), held_out=True)

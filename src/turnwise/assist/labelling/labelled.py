@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.decision import OUT_OF_SCOPE
+from turnwise.assist.intents.examples import OUT_OF_SCOPE
 from turnwise.assist.labelling.grouping import NONE, LabellingError
 from turnwise.assist.map.map import Map
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Response
 from pydantic import ConfigDict, Field, model_validator
 
-from turnwise.assist.intents.decision import OUT_OF_SCOPE
-from turnwise.assist.intents.folder import IntentFolder
+from turnwise.assist.intents.examples import OUT_OF_SCOPE
+from turnwise.assist.intents.storage import IntentFolder
 from turnwise.serve.errors import BODY_ERRORS, ServiceError, documented, not_configured
 from turnwise.serve.models import Models, ServedIntents
 from turnwise.serve.routing import Noting, Serving, StrictRoute, as_json
@@ -43,7 +43,7 @@ async def list_intents(service: Serving) -> Response:
         return as_json(
             {
                 "intents": [{"intent": intent, "examples": counts[intent]} for intent in sorted(counts)],
-                "out_of_scope": len(classifier.pairs_of(OUT_OF_SCOPE)),
+                "out_of_scope": len(classifier.examples_of(OUT_OF_SCOPE)),
                 "head": classifier.head,
                 "false_rejection": classifier.false_rejection,
             }
@@ -149,7 +149,7 @@ async def examples(
     """The texts by which an intent is told; those of `out_of_scope` show what to abstain from."""
     with service.lease() as models:
         classifier = _folder(models).classifier
-        found = [text for text, _ in classifier.pairs_of(intent)]
+        found = [text for text, _ in classifier.examples_of(intent)]
         if not found:
             raise ServiceError(
                 404, f"there is no intent {intent!r}: GET /intents lists those that there are", code="no_such_intent"

@@ -1,4 +1,4 @@
-"""A classifier on disk that changes: what was acknowledged is there after a kill, once."""
+"""A classifier on disk whose examples change: acknowledged changes survive a kill, exactly once."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import pytest
 from tests.helpers.made_up_intents import EXAMPLES, BagOfWords, pairs
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import IntentError
-from turnwise.assist.intents.folder import IntentFolder, read_classifier, replace_classifier
+from turnwise.assist.intents.storage import IntentFolder, read_classifier, replace_classifier
 from turnwise.core.journal import Journal, JournalError
 
 NEW = [("when do you open", "hours"), ("are you open on sunday", "hours"), ("your opening times", "hours")]
@@ -20,38 +20,38 @@ NEW = [("when do you open", "hours"), ("are you open on sunday", "hours"), ("you
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(IntentClassifier, "_loaded", lambda self: BagOfWords())
+    monkeypatch.setattr(IntentClassifier, "load_encoder", lambda self: BagOfWords())
     IntentClassifier("named").fit(*pairs()).save(tmp_path / "intents")
     return tmp_path / "intents"
 
 
 def _pairs(folder):
     with IntentFolder.open(folder) as opened:
-        return set(opened.classifier.fitted_.examples.pairs)
+        return set(opened.classifier.model_.examples.pairs)
 
 
-def test_changes_are_on_disk_before_they_are_acknowledged(folder):
+def test_changes_are_durable_before_they_are_acknowledged(folder):
     opened = IntentFolder.open(folder)
     assert opened.add(NEW) == 3
     assert opened.add([(NEW[0][0].upper(), "hours")]) == 0
     assert opened.remove([NEW[2], ("never said", "hours")]) == 1
     assert opened.remove(intent="refund") == len(EXAMPLES["refund"])
     assert opened.remove(intent="never") == 0
-    expected = set(opened.classifier.fitted_.examples.pairs)
-    asked = ["do you open on sunday", "my money back", "where is my parcel"]
-    decisions = opened.classifier.decide(asked)
-    # read by another without a lock, and taken in by the next that opens it
-    assert [each.intent for each in read_classifier(folder).decide(asked)] == [each.intent for each in decisions]
+    expected = set(opened.classifier.model_.examples.pairs)
+    queries = ["do you open on sunday", "my money back", "where is my parcel"]
+    decisions = opened.classifier.decide(queries)
+    # visible to readers without a lock, and applied by the next process that opens it
+    assert [each.intent for each in read_classifier(folder).decide(queries)] == [each.intent for each in decisions]
     opened.close()
     assert _pairs(folder) == expected
     assert (folder / "changes.jsonl").read_bytes() == b""
-    again = read_classifier(folder).decide(asked)
+    again = read_classifier(folder).decide(queries)
     assert [(each.intent, each.score, each.threshold) for each in again] == [
         (each.intent, pytest.approx(each.score), pytest.approx(each.threshold)) for each in decisions
     ]
 
 
-def test_the_last_change_of_an_example_counts(folder):
+def test_last_change_of_an_example_wins(folder):
     opened = IntentFolder.open(folder)
     text, intent = NEW[0]
     opened.add([NEW[0], NEW[1]])
@@ -59,25 +59,25 @@ def test_the_last_change_of_an_example_counts(folder):
     opened.add([(f" {text.upper()}", intent)])
     opened.close()
     found = {pair for pair in _pairs(folder) if pair[1] == intent}
-    assert {(said.strip().lower(), asked) for said, asked in found} == {NEW[0]}
+    assert {(added.strip().lower(), own) for added, own in found} == {NEW[0]}
 
 
-def test_changes_that_were_taken_in_may_come_again(folder):
+def test_replaying_applied_changes_is_harmless(folder):
     opened = IntentFolder.open(folder)
     opened.add(NEW)
     opened.remove([NEW[0]])
-    expected = set(opened.classifier.fitted_.examples.pairs)
+    expected = set(opened.classifier.model_.examples.pairs)
     opened.close()
     journal = (folder / "changes.jsonl").read_bytes()
     assert _pairs(folder) == expected
-    # as if it had been killed between writing the classifier and clearing the journal
+    # as after a kill between writing the classifier and clearing the journal
     (folder / "changes.jsonl").write_bytes(journal)
     assert _pairs(folder) == expected
 
 
-def test_nothing_changes_where_the_disk_refuses(folder, monkeypatch):
+def test_failed_writes_change_nothing(folder, monkeypatch):
     opened = IntentFolder.open(folder)
-    before = opened.classifier.fitted_
+    before = opened.classifier.model_
 
     def refuse(self, entry):
         raise JournalError("full")
@@ -87,10 +87,10 @@ def test_nothing_changes_where_the_disk_refuses(folder, monkeypatch):
         opened.add(NEW)
     with pytest.raises(JournalError):
         opened.remove(intent="refund")
-    assert opened.classifier.fitted_ is before
+    assert opened.classifier.model_ is before
 
 
-def test_one_process_at_a_time_may_change_it(folder):
+def test_only_one_process_can_open_it(folder):
     with IntentFolder.open(folder) as opened:
         with pytest.raises(JournalError, match="open in another process"):
             IntentFolder.open(folder)
@@ -104,22 +104,22 @@ def test_one_process_at_a_time_may_change_it(folder):
     assert not [pair for pair in _pairs(folder) if pair[1] == "hours"]
 
 
-def test_bad_changes_are_refused_and_leave_nothing_behind(folder, tmp_path):
-    with pytest.raises(IntentError, match="holds no classifier"):
+def test_invalid_changes_leave_nothing_behind(folder, tmp_path):
+    with pytest.raises(IntentError, match="holds no intent classifier"):
         IntentFolder.open(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
     with IntentFolder.open(folder) as opened:
-        with pytest.raises(IntentError, match="not blank"):
+        with pytest.raises(IntentError, match="non-blank"):
             opened.add([("hello", "greeting"), (" ", "greeting")])
         with pytest.raises(IntentError, match="would be left"):
-            opened.remove(opened.classifier.fitted_.examples.pairs)
+            opened.remove(opened.classifier.model_.examples.pairs)
     assert (folder / "changes.jsonl").read_bytes() == b""
     (folder / "changes.jsonl").write_text('{"rename": []}\n')
     with pytest.raises(IntentError, match="neither adds nor removes"):
         IntentFolder.open(folder)
 
 
-def test_whoever_decides_is_not_disturbed_by_additions(folder):
+def test_predictions_are_not_affected_by_concurrent_additions(folder):
     opened = IntentFolder.open(folder)
     failed: list[BaseException] = []
 
@@ -144,12 +144,12 @@ def test_whoever_decides_is_not_disturbed_by_additions(folder):
     assert sum(pair[1].startswith("intent ") for pair in _pairs(folder)) == 15
 
 
-def test_a_kill_at_any_moment_loses_nothing_that_was_acknowledged(folder):
+def test_acknowledged_changes_survive_a_kill(folder):
     script = textwrap.dedent(
         """
         import sys
         from tests.helpers.made_up_intents import BagOfWords
-        from turnwise.assist.intents.folder import IntentFolder
+        from turnwise.assist.intents.storage import IntentFolder
         with IntentFolder.open(sys.argv[1], encoder=BagOfWords()) as opened:
             for number in range(10**6):
                 opened.add([(f"thing {sys.argv[2]} {number}", "things")])

@@ -1,4 +1,4 @@
-"""The report on intents: cross-validation that never judges what it has seen, figures that add up, a page that asks for nothing."""
+"""The intent report: unbiased cross-validation, consistent metrics, a self-contained page."""
 
 import json
 import re
@@ -11,13 +11,19 @@ import numpy as np
 import pytest
 
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import Examples, IntentError
-from turnwise.assist.intents.page import page, write_report
-from turnwise.assist.intents.report import Report, report
-from turnwise.assist.intents.tuning import Tuning
-from turnwise.assist.intents.validation import Kept, cross_validate
+from turnwise.assist.intents.examples import IntentError, IntentExamples
+from turnwise.assist.intents.model import assign_folds
+from turnwise.assist.intents.report import (
+    IntentReport,
+    PrecomputedEncoder,
+    cross_validate,
+    make_report,
+    render_report,
+    write_report,
+)
+from turnwise.assist.intents.tuning import TuningSettings
 
-#: Intents by words of their own; the last two are one thing under two names.
+#: Intents by their characteristic words; the last two are the same intent under two names.
 WORDS = {
     "balance": ["balance", "account", "left", "money"],
     "cancel": ["cancel", "stop", "drop", "undo"],
@@ -30,7 +36,7 @@ VOCABULARY = sorted({*FILLER, *(word for words in WORDS.values() for word in wor
 
 
 class Bag:
-    """Counts of words; remembers what it was asked to encode."""
+    """Encodes texts as word counts and records what it encodes."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -60,59 +66,59 @@ OUTSIDE = ["weather rain please 1", "rain now 2", "joke please 3", "a song 4", "
 
 
 @pytest.fixture(scope="module")
-def made() -> Report:
+def made() -> IntentReport:
     texts, intents = examples()
-    # a mistake, and an intent with a single text, twice
+    # a wrong label, and an intent with a single example, given twice
     texts += ["hello hi morning", "Pay the bill", " pay the bill"]
     intents += ["cancel", "pay", "pay"]
-    return report(texts, intents, IntentClassifier(Bag(), head="prototypes"), out_of_scope=OUTSIDE, folds=4)
+    return make_report(texts, intents, IntentClassifier(Bag(), head="prototypes"), out_of_scope=OUTSIDE, folds=4)
 
 
 # ---- cross-validation
 
 
 class Spy(IntentClassifier):
-    """Fails where something is judged that was learnt from; counts what is judged."""
+    """Fails if an example is classified that was fitted on; records what is classified."""
 
-    judged: list[str] = []  # noqa: RUF012  shared by the folds' own copies
+    classified: list[str] = []  # noqa: RUF012  shared by the copies of the folds
 
     def fit(self, texts: Sequence[str], intents: Sequence[str], **settings: Any) -> "Spy":
-        self.known = {*texts, *settings["out_of_scope"]}
+        self.seen = {*texts, *settings["out_of_scope"]}
         return super().fit(texts, intents, **settings)
 
     def decide(self, texts: Sequence[str], **settings: Any) -> list[Any]:
-        assert not self.known & set(texts)
-        self.judged.extend(texts)
+        assert not self.seen & set(texts)
+        self.classified.extend(texts)
         return super().decide(texts, **settings)
 
 
-def test_everything_is_judged_once_by_a_classifier_that_has_not_seen_it() -> None:
+def test_every_example_is_classified_once_by_a_classifier_not_fitted_on_it() -> None:
     texts, intents = examples(5)
     pairs = [*zip(texts, intents, strict=True), ("alone", "single"), *((text, "out_of_scope") for text in OUTSIDE)]
     encoder = Bag()
-    told = Examples.of(pairs, encoder.encode([text for text, _ in pairs]))
-    Spy.judged.clear()
-    found = cross_validate(Spy(encoder), encoder, told, folds=3)
-    assert sorted(Spy.judged) == sorted([*texts, *OUTSIDE])
-    assert [told.pairs[row][0] for row in found.rows] == [text for text, intent in told.pairs if intent in WORDS]
+    examples_ = IntentExamples.from_pairs(pairs, encoder.encode([text for text, _ in pairs]))
+    Spy.classified.clear()
+    found = cross_validate(Spy(encoder), encoder, examples_, folds=3)
+    assert sorted(Spy.classified) == sorted([*texts, *OUTSIDE])
+    assert [examples_.pairs[row][0] for row in found.rows] == [
+        text for text, intent in examples_.pairs if intent in WORDS
+    ]
     assert found.probabilities.shape == (25, 6)
     assert found.probabilities.sum(1) == pytest.approx(np.ones(25))
-    assert len(found.outside) == len(OUTSIDE)
+    assert len(found.outside_rejected) == len(OUTSIDE)
 
 
-def test_folds_are_judged_as_by_hand() -> None:
-    """With as many folds as examples an intent: leave one out of each."""
+def test_cross_validation_matches_a_restatement() -> None:
+    """With as many folds as examples per intent, one of each is left out."""
     texts, intents = examples(4)
     encoder = Bag()
     vectors = encoder.encode(texts)
-    told = Examples.of(list(zip(texts, intents, strict=True)), vectors)
-    found = cross_validate(IntentClassifier(encoder), encoder, told, folds=4, seed=5)
-    from turnwise.assist.intents.logistic import folds_of
-
-    folds = folds_of(told.labels, 4, 5)
+    examples_ = IntentExamples.from_pairs(list(zip(texts, intents, strict=True)), vectors)
+    found = cross_validate(IntentClassifier(encoder), encoder, examples_, folds=4, seed=5)
+    folds = assign_folds(examples_.labels, 4, 5)
     for fold in range(4):
-        known = [pair for pair, own in zip(told.pairs, folds, strict=True) if own != fold]
-        asked = [pair[0] for pair, own in zip(told.pairs, folds, strict=True) if own == fold]
+        known = [pair for pair, own in zip(examples_.pairs, folds, strict=True) if own != fold]
+        asked = [pair[0] for pair, own in zip(examples_.pairs, folds, strict=True) if own == fold]
         own = IntentClassifier(encoder).fit([text for text, _ in known], [intent for _, intent in known])
         assert found.probabilities[folds == fold] == pytest.approx(own.predict_proba(asked))
         assert [bool(each) for each in found.rejected[folds == fold]] == [
@@ -120,65 +126,65 @@ def test_folds_are_judged_as_by_hand() -> None:
         ]
 
 
-def test_kept_vectors_are_those_of_their_texts() -> None:
+def test_precomputed_encoder_returns_the_vectors_of_its_texts() -> None:
     encoder = Bag()
-    kept = Kept(["hello", "stop"], encoder.encode(["hello", "stop"]))
-    assert np.array_equal(kept.encode(["stop", "hello", "stop"]), encoder.encode(["stop", "hello", "stop"]))
+    precomputed = PrecomputedEncoder(["hello", "stop"], encoder.encode(["hello", "stop"]))
+    assert np.array_equal(precomputed.encode(["stop", "hello", "stop"]), encoder.encode(["stop", "hello", "stop"]))
 
 
 # ---- the report
 
 
-def test_the_report_finds_what_was_planted(made: Report) -> None:
-    assert (made.examples, made.judged, made.folds, made.alone) == (62, 61, 4, ("pay",))
+def test_report_finds_planted_problems(made: IntentReport) -> None:
+    assert (made.examples, made.evaluated, made.folds, made.not_evaluated) == (62, 61, 4, ("pay",))
     assert [row.intent for row in made.intents] == ["balance", "cancel", "greet", "pay", "trace", "track"]
     assert (made.overlaps[0].first, made.overlaps[0].second) == ("trace", "track") and made.overlaps[0].overlap > 0.5
     assert (made.confusions[0].first, made.confusions[0].second) == ("trace", "track")
-    planted = [suspect for suspect in made.suspects if suspect.text == "hello hi morning"]
+    planted = [issue for issue in made.label_issues if issue.text == "hello hi morning"]
     assert [(each.row, each.intent, each.proposed) for each in planted] == [(60, "cancel", "greet")]
     assert made.out_of_scope == 6 and made.out_of_scope_recall is not None and made.out_of_scope_recall > 0.5
 
 
-def test_its_figures_add_up(made: Report) -> None:
-    judged = {row.intent: row.judged for row in made.intents}
-    assert sum(judged.values()) == made.judged and judged["pay"] == 0
-    right = sum(row.recall * row.judged for row in made.intents if row.judged)
-    assert made.accuracy == pytest.approx(right / made.judged)
+def test_metrics_are_consistent(made: IntentReport) -> None:
+    evaluated = {row.intent: row.evaluated for row in made.intents}
+    assert sum(evaluated.values()) == made.evaluated and evaluated["pay"] == 0
+    right = sum(row.recall * row.evaluated for row in made.intents if row.evaluated)
+    assert made.accuracy == pytest.approx(right / made.evaluated)
     wrong = sum(each.first_as_second + each.second_as_first for each in made.confusions)
-    assert wrong == made.judged - round(right)
-    away = sum(row.rejected * row.judged for row in made.intents if row.judged)
-    assert made.false_rejection == pytest.approx(away / made.judged)
-    assert len(made.turned_away) == round(away)
-    assert made.reliability.count.sum() == made.judged
+    assert wrong == made.evaluated - round(right)
+    away = sum(row.rejected * row.evaluated for row in made.intents if row.evaluated)
+    assert made.false_rejection == pytest.approx(away / made.evaluated)
+    assert len(made.rejected) == round(away)
+    assert made.reliability.count.sum() == made.evaluated
     assert made.reliability.accuracy @ made.reliability.count == pytest.approx(right)
 
 
-def test_texts_are_encoded_once_whatever_the_folds() -> None:
+def test_texts_are_encoded_once_for_all_folds() -> None:
     encoder = Bag()
     texts, intents = examples(5)
-    report(texts, intents, IntentClassifier(encoder), folds=5)
+    make_report(texts, intents, IntentClassifier(encoder), folds=5)
     assert sorted(encoder.seen) == sorted(texts)
 
 
-def test_a_classifier_that_tunes_its_encoder_is_tuned_in_every_fold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folds are given the encoder itself: kept vectors would not move."""
+def test_encoder_is_tuned_in_every_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folds get the encoder itself, not precomputed vectors."""
     seen: list[Any] = []
 
-    def judged(classifier: Any, encoder: Any, told: Examples, **_: Any) -> Any:
+    def record(classifier: Any, encoder: Any, examples_: IntentExamples, **_: Any) -> Any:
         seen.append(encoder)
-        return cross_validate(IntentClassifier(encoder), encoder, told, folds=4)
+        return cross_validate(IntentClassifier(encoder), encoder, examples_, folds=4)
 
-    monkeypatch.setattr("turnwise.assist.intents.report.cross_validate", judged)
+    monkeypatch.setattr("turnwise.assist.intents.report.cross_validate", record)
     encoder = Bag()
-    found = report(*examples(4), IntentClassifier(encoder, tuning=Tuning(epochs=3)), folds=4)
+    found = make_report(*examples(4), IntentClassifier(encoder, tuning=TuningSettings(epochs=3)), folds=4)
     assert seen == [encoder]
     assert found.settings["tuning"]["epochs"] == 3 and found.settings["encoder"] == "Bag"
 
 
-def test_it_is_json(made: Report) -> None:
-    content = json.loads(json.dumps(made.as_json()))
+def test_report_is_json(made: IntentReport) -> None:
+    content = json.loads(json.dumps(made.to_json()))
     assert content["settings"]["head"] == "prototypes"
-    assert content["suspects"][0].keys() == {
+    assert content["label_issues"][0].keys() == {
         "row",
         "text",
         "intent",
@@ -187,38 +193,38 @@ def test_it_is_json(made: Report) -> None:
         "own_probability",
         "same_text",
     }
-    assert sum(content["reliability"]["count"]) == content["judged"]
+    assert sum(content["reliability"]["count"]) == content["evaluated"]
 
 
 @pytest.mark.parametrize(
     ("texts", "intents", "settings", "message"),
     [
-        (["a b", "a c"], ["x", "x"], {}, "there is but one intent"),
+        (["a b", "a c"], ["x", "x"], {}, "at least two intents"),
         (["a b", "c d"], ["x", "y"], {}, "fewer than two intents have a second example"),
         (["a b", "A B ", "c d", "c e"], ["x", "x", "y", "y"], {}, "fewer than two intents have a second example"),
         (
             ["a b", "a c", "c d", "c e"],
             ["x", "x", "y", "y"],
             {},
-            "no intent has more than 2 examples: without a fold of 5",
+            "no intent has more than 2 examples: without one of 5 folds",
         ),
         (["a b", "a c"], ["x"], {}, "2 texts and 1 intents"),
         (["a b", " "], ["x", "y"], {}, "the text of example 2"),
-        (["a b", "a c"], ["x", "y"], {"folds": 1}, "1 folds: cross-validation takes two at least"),
+        (["a b", "a c"], ["x", "y"], {"folds": 1}, "folds must be at least 2, got 1"),
     ],
 )
-def test_what_cannot_be_reported_on_is_said(
+def test_invalid_examples_raise_errors(
     texts: list[str], intents: list[str], settings: dict[str, int], message: str
 ) -> None:
     with pytest.raises(IntentError, match=message):
-        report(texts, intents, IntentClassifier(Bag()), **settings)
+        make_report(texts, intents, IntentClassifier(Bag()), **settings)
 
 
 # ---- the page
 
 
 class Outline(HTMLParser):
-    """Tags with their attributes, and text; fails where elements are not closed as they were opened."""
+    """Collects tags with attributes, and text; fails if elements are not properly nested."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -240,20 +246,20 @@ class Outline(HTMLParser):
         self.text.append(data)
 
 
-def test_the_page_holds_the_findings_and_asks_nothing_of_the_network(made: Report, tmp_path: Path) -> None:
+def test_page_shows_the_results_and_is_self_contained(made: IntentReport, tmp_path: Path) -> None:
     write_report(made, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     outline = Outline(text)
-    said = " ".join(outline.text)
+    content = " ".join(outline.text)
     for expected in (
         "6 intents, 62 examples",
         "hello hi morning",
-        "single text could not: pay",
+        "intents with a single example cannot be evaluated: pay",
         "61",
         "4-fold",
-        "Report on intents",
+        "Intent report",
     ):
-        assert expected in said, expected
+        assert expected in content, expected
     sources = [values[name] for _, values in outline.seen for name in ("src", "href") if values.get(name)]
     assert all(source.startswith(("data:image/svg+xml;base64,", "#")) for source in sources if source)
     policies = [
@@ -266,20 +272,20 @@ def test_the_page_holds_the_findings_and_asks_nothing_of_the_network(made: Repor
     assert all(values.get("alt") for tag, values in outline.seen if tag == "img")
 
 
-def test_what_users_wrote_cannot_become_markup() -> None:
+def test_examples_are_escaped() -> None:
     texts, intents = examples(4)
     texts += ["<script>alert(1)</script> hello", "hello \"quoted\" & 'so'"]
     intents += ["<b>greet</b>", "<b>greet</b>"]
-    text = page(report(texts, intents, IntentClassifier(Bag(), false_rejection=0.4), folds=2))
+    text = render_report(make_report(texts, intents, IntentClassifier(Bag(), false_rejection=0.4), folds=2))
     assert "<script>alert" not in text and "<b>greet" not in text
     assert "&lt;b&gt;greet&lt;/b&gt;" in text
 
 
-def test_a_page_of_a_classifier_that_never_abstains_and_never_errs() -> None:
+def test_page_of_a_perfect_classifier_that_never_abstains() -> None:
     texts = [f"{words[0]} {words[1]} {number}" for words in list(WORDS.values())[:3] for number in range(4)]
     intents = [name for name in list(WORDS)[:3] for _ in range(4)]
-    found = report(texts, intents, IntentClassifier(Bag(), false_rejection=None), folds=2)
-    assert found.accuracy == 1.0 and found.confusions == () and found.overlaps == () and found.turned_away == ()
-    text = page(found)
+    found = make_report(texts, intents, IntentClassifier(Bag(), false_rejection=None), folds=2)
+    assert found.accuracy == 1.0 and found.confusions == () and found.overlaps == () and found.rejected == ()
+    text = render_report(found)
     Outline(text)
-    assert "this classifier never abstains" in text and "every judged example" in text and "None stands out" in text
+    assert "this classifier never abstains" in text and "every evaluated example" in text and "None found" in text
