@@ -33,9 +33,7 @@ def evaluate_command(
         ),
     ],
     data: Data,
-    out: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder for results.json, tables.md and report.html.")
-    ],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for results.json, tables.md and report.html.")],
     suite: Annotated[
         str | None, typer.Option(help="Fill the tables of a paper: dse, dialoguecse, tadse, diaeval, ums.")
     ] = None,
