@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.helpers.svg import groups, marks, paths
 from turnwise import evaluate
 from turnwise.assist.evaluation_tasks import add_selection_plots, evaluate_selection
 from turnwise.cli import main
@@ -36,8 +37,6 @@ from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH,
 from turnwise.models.loading import ModelError, ModelUnderTest, with_reranker, wrap_model
 from turnwise.models.reranker import Reranker
 from turnwise.papers.plots import draw, mark_map
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def joined(item: Any) -> str:
@@ -312,10 +311,7 @@ def test_a_line_for_each_figure_runs_over_k() -> None:
     results.add(evaluate_selection(Encodes("free"), Scores(), examples(30), "mine", depths=(1, 5, 10, 30)))
     add_selection_plots(results)
     root = ElementTree.fromstring(results.figures["selection_mine.svg"])
-    lines = [
-        [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
-        for line in root.iter(f"{SVG}polyline")
-    ]
+    lines = [paths(line)[0] for line in groups(root, "line-")]
     assert [len(line) for line in lines] == [4, 4, 4]
     found = {(row.setting, row.metric): row.value for row in results.rows}
     heights = np.array([[y for _, y in line] for line in lines])
@@ -347,11 +343,11 @@ def test_states_at_marks_are_shown_by_whether_they_are_asked_for(reranker: Reran
     model = ModelUnderTest("mine", None, reranker, None, None, "")
     few = talks(9)
     draw("ums", model, lambda protocol, name: few if name == "sample" else None, results)
-    marks = {"insertion": 5, "deletion": 6, "search": 4}
-    assert set(results.figures) == {f"marks_sample_{task}.svg" for task in marks}
-    for task, count in marks.items():
-        groups = ElementTree.fromstring(results.figures[f"marks_sample_{task}.svg"]).findall(f"{SVG}g[@class='points']")
-        assert [len(group) for group in groups] == [9 * (count - 1), 9]
+    expected = {"insertion": 5, "deletion": 6, "search": 4}
+    assert set(results.figures) == {f"marks_sample_{task}.svg" for task in expected}
+    for task, count in expected.items():
+        clouds = groups(ElementTree.fromstring(results.figures[f"marks_sample_{task}.svg"]), "cloud-")
+        assert [len(marks(cloud)) for cloud in clouds] == [9 * (count - 1), 9]
 
 
 def test_a_re_ranker_shows_the_heads_that_it_has(reranker: Reranker) -> None:

@@ -18,7 +18,7 @@ TEMPLATE = """{% extends "core/html/base.html" %}
 {% call html.section(0, title, title) %}
 {% call html.table(title, [(title, title), ("b", none)], title) %}<tr><td>{{ title }}</td></tr>{% endcall %}
 {% endcall %}
-{% call html.section(1, "Second") %}{{ html.facts({title: title, "list": [title]}) }}{{ html.figure("<svg/>", title, title) }}{% endcall %}
+{% call html.section(1, "Second") %}{{ html.facts({title: title, "list": [title]}) }}{{ html.figure(svg | default("<svg/>"), title, title) }}{% endcall %}
 {% endblock %}"""
 
 HOSTILE = "\"'></style></script><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}"
@@ -61,6 +61,11 @@ def test_values_are_escaped() -> None:
     assert "{{ 7 * 7 }}" in text
     (image,) = re.findall(r'<img src="data:image/svg\+xml;base64,([^"]*)"', text)
     assert b64decode(image) == b"<svg/>"
+
+
+def test_figures_without_a_plot_say_why() -> None:
+    text = html.render_page("page.html", title="t", svg="plots need <matplotlib>")
+    assert '<figure><p class="remark">plots need &lt;matplotlib&gt;</p><figcaption>t</figcaption></figure>' in text
 
 
 def test_json_in_a_script_element_cannot_close_it() -> None:

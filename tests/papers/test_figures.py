@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.helpers.drawn import Drawn
+from tests.helpers.svg import groups, marks, paths, texts
 from turnwise.core.dialogue import Slot
 from turnwise.corpus.slots.template import template_of
 from turnwise.evaluation.datasets.intents import IntentData, Utterance
@@ -19,8 +20,6 @@ from turnwise.evaluation.tasks.compressed import Mixed
 from turnwise.evaluation.tasks.geometry import intent_map, two_intents_map
 from turnwise.models.loading import FunctionEncoder, ModelUnderTest
 from turnwise.papers.plots import draw
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Templates:
@@ -75,8 +74,8 @@ def test_maps_of_compressed_vectors_stand_beside_those_of_plain_ones() -> None:
     assert found["intents_atis_compressed.svg"] == intent_map(
         every, ATIS, intents=3, out_of_scope=False, model="mine, λ = 0.2"
     )
-    groups = ElementTree.fromstring(found["two_intents_snips_compressed.svg"]).findall(f"{SVG}g[@class='points']")
-    assert [len(group) for group in groups] == [20, 20]
+    clouds = groups(ElementTree.fromstring(found["two_intents_snips_compressed.svg"]), "cloud-")
+    assert [len(marks(cloud)) for cloud in clouds] == [20, 20]
 
 
 def test_a_model_without_templates_has_plain_maps_alone() -> None:
@@ -121,19 +120,16 @@ def test_a_line_runs_from_the_least_share_to_the_highest() -> None:
         figure("snips", "test utterances", "accuracy", 50.0, "intents"),
     ]
     root = ElementTree.fromstring(drawn(False, rows).figures["geometry.svg"])
-    lines = [
-        [tuple(map(float, corner.split(","))) for corner in line.attrib["points"].split()]
-        for line in root.iter(f"{SVG}polyline")
-    ]
+    lines = [paths(line)[0] for line in groups(root, "line-")]
     assert [len(line) for line in lines] == [4, 4]
     expected = np.array([list(POINTS.values()), list(OTHERS.values())]).reshape(-1, 2)
     across, up = np.array(lines).reshape(-1, 2).T
     # a straight scale for each direction, upwards being less on the page
     assert np.corrcoef(across, expected[:, 0])[0, 1] == pytest.approx(1, abs=1e-4)
     assert np.corrcoef(up, expected[:, 1])[0, 1] == pytest.approx(-1, abs=1e-4)
-    texts = Counter(text.text for text in root.iter(f"{SVG}text"))
-    assert texts["snips: λ = 0 at −2.50, λ = 0.5 at −1.50"] == texts["clinc150: λ = 0 at −1.90, λ = 0.5 at −1.70"] == 1
-    assert texts["uniformity"] == 1 and not any(text and text.startswith("atis") for text in texts)
+    shown = Counter(texts(root))
+    assert shown["snips: λ = 0 at −2.50, λ = 0.5 at −1.50"] == shown["clinc150: λ = 0 at −1.90, λ = 0.5 at −1.70"] == 1
+    assert shown["uniformity"] == 1 and not any(text.startswith("atis") for text in shown)
 
 
 def test_what_was_not_compressed_has_no_such_picture() -> None:

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -15,8 +16,8 @@ import numpy.typing as npt
 
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.responses.selector import Selector
+from turnwise.core.plots import line_chart
 from turnwise.core.progress import Progress, silent
-from turnwise.core.svg import line_chart
 from turnwise.core.types import SupportsEncode, SupportsScore
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import candidate_datasets
@@ -386,15 +387,17 @@ def add_selection_plots(results: Results) -> None:
             depth = float(setting["depth"].replace(",", ""))
             lines.setdefault(row.dataset, {}).setdefault(row.metric, []).append((depth, row.value, row.low, row.high))
     for dataset, series in lines.items():
-        results.figures[f"selection_{dataset}.svg"] = line_chart(
+        draw = partial(
+            line_chart,
             {metric: [(depth, value) for depth, value, _, _ in points] for metric, points in series.items()},
             f"{dataset}: responses selected in two stages",
             "k, responses that are retrieved and re-ranked",
-            logarithmic=True,
+            log_x=True,
             percent=True,
             intervals={
                 metric: [(depth, low, high) for depth, _, low, high in points] for metric, points in series.items()
             },
-            ticks={depth: f"{depth:,.0f}" for points in series.values() for depth, *_ in points},
-            beside=True,
+            x_ticks={depth: f"{depth:,.0f}" for points in series.values() for depth, *_ in points},
+            legend_outside=True,
         )
+        results.add_plot(f"selection_{dataset}.svg", draw)

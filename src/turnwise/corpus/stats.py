@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import same_text
+from turnwise.core.plots import line_chart
 from turnwise.core.progress import Progress, silent
-from turnwise.core.svg import line_chart
 from turnwise.corpus.fingerprints import FingerprintBuckets
 from turnwise.corpus.readers.responses import read_candidates
 from turnwise.corpus.source import CorpusError, CorpusSource, Rejection
@@ -220,7 +220,7 @@ def frequency_curve_svg(stats: CorpusStats) -> str:
         {f"the top 1% make up {stats.top_1_percent_share:.1%}": stats.frequency_curve},
         "Share of all turns that the most frequent utterances make up",
         "distinct utterances, most frequent first",
-        logarithmic=True,
+        log_x=True,
         percent=True,
     )
 

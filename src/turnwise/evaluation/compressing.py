@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from turnwise.core.plots import line_chart, write_chart
 from turnwise.core.progress import Progress, silent
-from turnwise.core.svg import line_chart
 from turnwise.corpus.slots.kinds import detector_from
 from turnwise.corpus.store import Store
 from turnwise.evaluation.datasets.intents import IntentData, load_intents
@@ -78,9 +78,7 @@ def choose_share(
     compression.set(template_weight=choice.template_weight)
     compression.save(place)
     title = f"1-NN accuracy on validation utterances of {', '.join(datasets)}, templates {source}"
-    (place / _CURVE).write_text(
-        line_chart({"accuracy": list(curve.items())}, title, "λ", from_zero=False), encoding="utf-8"
-    )
+    write_chart(place / _CURVE, lambda: line_chart({"accuracy": list(curve.items())}, title, "λ", from_zero=False))
     return choice
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 
 from turnwise.core.environment import environment
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.plots import MissingPlotsError
+from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.outcomes import Outcome, Row
 from turnwise.evaluation.tables import FilledTable
 
@@ -82,6 +84,13 @@ class Results:
             names.add(outcome.key)
         self.outcomes += outcomes
         self.rows += [outcome.row() for outcome in outcomes]
+
+    def add_plot(self, name: str, draw: Callable[[], str]) -> None:
+        """Add a plot under its file name, or the reason why it cannot be drawn to the facts."""
+        try:
+            self.figures[name] = draw()
+        except (DatasetError, MissingPlotsError) as error:
+            self.facts.setdefault("pictures left out", {})[name] = str(error)
 
     def content(self) -> dict[str, Any]:
         """What `results.json` holds."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from sklearn.manifold import TSNE
 
-from turnwise.core.svg import BLUE, RED, Cloud, line_chart, scatter_chart
+from turnwise.core.plots import BLUE, RED, Cloud, line_chart, scatter_chart
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.candidates import CandidateData
 from turnwise.evaluation.datasets.dataset import DatasetError
@@ -64,16 +64,15 @@ def draw(suite: str, model: ModelUnderTest, load: LoadDataset, results: Results)
             pictures |= _compressed_pictures(model.encoder, model.templates["given"], model.name, load)
     if suite == "ums" and isinstance(model.scorer, Reranker):
         pictures |= _mark_pictures(model.scorer, model.name, load)
-    for name, make in pictures.items():
-        try:
-            results.figures[name] = make()
-        except DatasetError as error:
-            results.facts.setdefault("pictures left out", {})[name] = str(error)
     if suite == "tadse":
-        results.figures["neighbours.svg"] = _neighbours(results)
+        pictures["neighbours.svg"] = partial(_neighbours, results)
         if lines := _geometry_lines(results):
             title = "alignment (upwards) by uniformity; lower is better for both"
-            results.figures["geometry.svg"] = line_chart(lines, title, "uniformity", from_zero=False, beside=True)
+            pictures["geometry.svg"] = partial(
+                line_chart, lines, title, "uniformity", from_zero=False, legend_outside=True
+            )
+    for name, make in pictures.items():
+        results.add_plot(name, make)
 
 
 # ---- the states of UMS's marks
@@ -208,7 +207,7 @@ def _neighbours(results: Results) -> str:
         count = row.setting.removesuffix("-NN")
         if row.task == "intents" and count.isdecimal() and int(count) in NEIGHBOURS and row.dataset != "average":
             series.setdefault(row.dataset, []).append((float(count), row.value))
-    return line_chart(series, "accuracy by the k nearest", "k", logarithmic=True)
+    return line_chart(series, "accuracy by the k nearest", "k", log_x=True)
 
 
 def _geometry_lines(results: Results) -> dict[str, list[tuple[float, float]]]:

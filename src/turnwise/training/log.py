@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.svg import line_chart
+from turnwise.core.plots import line_chart
 from turnwise.corpus.store import Corpus
 from turnwise.models.model_card import model_card_header
 from turnwise.training.recipe import Recipe

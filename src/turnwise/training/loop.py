@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from turnwise.core.files import write_whole
+from turnwise.core.plots import write_chart
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.store import Corpus
 from turnwise.models.backbone.stream import to_device
@@ -495,7 +496,7 @@ class _Run:
         with self.processes.together():
             if self.main and not (self.out / TRAINED).is_file():
                 self._save(self.out, model_card(self.recipe, self.corpus, self.out))
-                (self.out / "curves.svg").write_text(curves_svg(self.out / "metrics.jsonl"), encoding="utf-8")
+                write_chart(self.out / "curves.svg", lambda: curves_svg(self.out / "metrics.jsonl"))
                 write_whole(self.out / TRAINED, "\n".join(corpus_identity(self.corpus)))
         return self.model
 

@@ -2,13 +2,16 @@
 
 import json
 import re
+from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from tests.helpers.filled import EVIL, NASTY, results
+from tests.helpers.svg import group, marks, paths, texts
 from turnwise.evaluation.reporting.report import page, write_report
 from turnwise.evaluation.results import Results, read_content
 
@@ -168,20 +171,27 @@ def test_wide_tables_scroll_in_their_box(browser: Any, folder: Path) -> None:
     visit.close()
 
 
-def test_dots_stand_where_their_figures_are(browser: Any, folder: Path) -> None:
-    """Within a strip, marks stand in the order of their figures, ours within its interval."""
-    visit = Visit(browser, folder, viewport={"width": 1280, "height": 844})
-    strips = visit.page.locator(".dots").first.locator(".strip:not(.scale)")
-    assert strips.locator(".name").all_inner_texts() == [
-        *("1-shot · Alpha", "5-shot · Alpha", "1-shot · Beta", "1-shot · Gamma", "5-shot · Gamma", "5-shot · Delta")
-    ]
-    places = strips.first.evaluate(
-        """(strip) => Object.fromEntries([".printed", ".ours", ".proposed", ".interval"].map((name) => {
-             const box = strip.querySelector(name).getBoundingClientRect(); return [name, [box.left, box.right]]; }))"""
+def test_dot_plots_show_our_results_among_the_published_values(browser: Any, folder: Path) -> None:
+    """Within a row the marks stand in the order of their values, ours within its interval, in light or dark colours."""
+    visit = Visit(browser, folder, color_scheme="dark")
+    image = visit.page.locator(".dots img").first
+    assert "5-shot · Delta: " in (image.get_attribute("alt") or "")
+    svg = b64decode((image.get_attribute("src") or "").partition("base64,")[2]).decode()
+    root = ElementTree.fromstring(svg)
+    names = ("1-shot · Alpha", "5-shot · Alpha", "1-shot · Beta", "1-shot · Gamma", "5-shot · Gamma", "5-shot · Delta")
+    assert [text for text in texts(root) if " · " in text] == list(names)
+    published, proposed, ours = (marks(group(root, kind))[0][0] for kind in ("published", "proposed", "ours"))
+    assert published < proposed < ours
+    ((low, _), (high, _)) = paths(group(root, "interval"))[0]
+    assert low < ours < high
+    assert "prefers-color-scheme:dark" in svg
+    lightest = image.evaluate(
+        """(image) => { const canvas = document.createElement("canvas"); const area = canvas.getContext("2d");
+             [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight]; area.drawImage(image, 0, 0);
+             const pixels = area.getImageData(0, 0, canvas.width, canvas.height).data; return Math.max(...pixels
+               .filter((_, place) => place % 4 === 0)); }"""
     )
-    middle = {name: sum(ends) / 2 for name, ends in places.items()}
-    assert middle[".printed"] < middle[".proposed"] < middle[".ours"]
-    assert places[".interval"][0] < middle[".ours"] < places[".interval"][1]
+    assert lightest > 200  # light text on the dark page
     visit.close()
 
 

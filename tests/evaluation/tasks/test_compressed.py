@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tests.helpers.drawn import Drawn
+from tests.helpers.svg import group, paths
 from tests.helpers.tiny import corpus, folder, recipe
 from turnwise import Dialogue, Turn, evaluate, train
 from turnwise.cli import app
@@ -389,8 +391,7 @@ def test_a_share_is_chosen_kept_and_drawn(model: Path, data: Path) -> None:
     assert after.templates == before.templates and bool((after.vectors == before.vectors).all())
     svg = (model / "compression" / "curve.svg").read_text(encoding="utf-8")
     assert "validation utterances of sample, lamps, templates given" in svg
-    (line,) = [each for each in svg.splitlines() if each.startswith("<polyline")]
-    assert len(line.partition('points="')[2].partition('"')[0].split()) == len(CURVE)
+    assert len(paths(group(ElementTree.fromstring(svg), "line-0"))[0]) == len(CURVE)
 
 
 def test_the_source_is_the_folders_own_unless_one_is_named(model: Path, data: Path) -> None:

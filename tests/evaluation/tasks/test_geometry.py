@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.drawn import Constant, Drawn
+from tests.helpers.svg import groups, shapes
 from turnwise.core.dialogue import Slot
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, OutOfScope, Utterance, intent_datasets
@@ -22,7 +23,6 @@ from turnwise.evaluation.tasks.geometry import answer_map, geometry, intent_map,
 from turnwise.models.loading import FunctionEncoder
 
 DATA = os.environ.get("TURNWISE_DATA")
-SVG = "{http://www.w3.org/2000/svg}"
 UTTERANCES = st.lists(
     st.builds(Utterance, st.text("abcd", min_size=1, max_size=3), st.sampled_from("xyz")), min_size=4, max_size=25
 )
@@ -103,17 +103,7 @@ def test_extremes() -> None:
 
 def marks(svg: str) -> list[Counter[tuple[str, str]]]:
     """(shape, colour) of the points, cloud by cloud."""
-    root = ElementTree.fromstring(svg)
-    found = []
-    for group in root.findall(f"{SVG}g[@class='points']"):
-        shapes = [
-            ("ring", mark.attrib["stroke"])
-            if mark.attrib["fill"] == "none"
-            else (mark.tag.removeprefix(SVG), mark.attrib["fill"])
-            for mark in group
-        ]
-        found.append(Counter(shapes))
-    return found
+    return [Counter(shapes(cloud)) for cloud in groups(ElementTree.fromstring(svg), "cloud-")]
 
 
 def test_intents_in_colour_and_out_of_scope_as_black_rings() -> None:
@@ -137,7 +127,7 @@ def test_questions_and_answers() -> None:
     others, *shown = marks(answer_map(encoder, pairs, "toy", count=4, others=30))
     assert others == {("ring", "#222222"): 30}
     assert [list(cloud) for cloud in shown[::2]] == [[("circle", next(iter(cloud))[1])] for cloud in shown[1::2]]
-    assert {shape for cloud in shown[1::2] for shape, _ in cloud} == {"polygon"}
+    assert {shape for cloud in shown[1::2] for shape, _ in cloud} == {"triangle"}
     assert len({colour for cloud in shown for _, colour in cloud}) == 4
     asked = {text.split()[1] for text in encoder.encoded if text.startswith("question")}
     assert len(asked) == 4

@@ -11,6 +11,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
+from tests.helpers.svg import group, groups, marks, paths, texts
 from tests.helpers.sweep_points import RESULT_KEYS, outcomes, point, results
 from turnwise.cli.experiments import metric_lines
 from turnwise.cli.output import show
@@ -19,7 +20,6 @@ from turnwise.evaluation.results import Results
 from turnwise.papers.sweeps.points import SweepPoint
 from turnwise.papers.sweeps.report import summary_table, write_experiment
 
-SVG = "{http://www.w3.org/2000/svg}"
 AXES = ("batch_size", "objectives.dse.temperature")
 EVIL = '<img src="https://example.org/x.png" onerror="alert(1)"> | a_b'
 
@@ -61,8 +61,9 @@ def curve(folder: Path, name: str) -> ElementTree.Element:
     return ElementTree.fromstring((folder / "curves" / f"{name}.svg").read_text(encoding="utf-8"))
 
 
-def texts(picture: ElementTree.Element) -> list[str | None]:
-    return [text.text for text in picture.iter(f"{SVG}text")]
+def points_of(picture: ElementTree.Element) -> list[tuple[float, float]]:
+    """Where the points of all lines are."""
+    return [mark for line in groups(picture, "line-") for mark in marks(line)]
 
 
 # ---- results.json
@@ -130,8 +131,7 @@ def test_undefined_results_are_null_in_json_and_named_in_tables(tmp_path: Path) 
     assert [summary[key] for key in ("value", "low", "high")] == [None] * 3
     assert summary["difference"] == {"value": None, "low": None, "high": None}
     assert table(tmp_path, "Results")["flat"] == ["undefined (undefined)"]
-    marks = curve(tmp_path, "dialoguecse-similarity").findall(f"{SVG}circle")
-    assert len(marks) == 1
+    assert len(points_of(curve(tmp_path, "dialoguecse-similarity"))) == 1
 
 
 # ---- table.md
@@ -217,10 +217,18 @@ def test_curves_have_a_line_for_every_combination_of_the_other_axes(tmp_path: Pa
     write_experiment(points(), AXES, tmp_path, "Sizes")
     assert {path.name for path in (tmp_path / "curves").iterdir()} == {"diaeval-actions.svg", "diaeval-responses.svg"}
     picture = curve(tmp_path, "diaeval-actions")
-    assert [len(line.attrib["points"].split()) for line in picture.iter(f"{SVG}polyline")] == [2, 2]
+    assert [len(marks(line)) for line in groups(picture, "line-")] == [2, 2]
     shown = texts(picture)
-    assert shown[0] == "diaeval: actions"
-    assert {"temperature 0.05", "temperature 0.1", "untrained", "16", "64", "256", "batch_size"} <= set(shown)
+    assert {
+        "diaeval: actions",
+        "temperature 0.05",
+        "temperature 0.1",
+        "untrained",
+        "16",
+        "64",
+        "256",
+        "batch_size",
+    } <= set(shown)
 
 
 def test_variants_are_lines_and_no_axis(tmp_path: Path) -> None:
@@ -230,7 +238,7 @@ def test_variants_are_lines_and_no_axis(tmp_path: Path) -> None:
     ]
     write_experiment([point("untrained", {}, 0.4), *made], ["x", "variant"], tmp_path, "Two")
     picture = curve(tmp_path, "diaeval-actions")
-    assert [len(line.attrib["points"].split()) for line in picture.iter(f"{SVG}polyline")] == [2, 2]
+    assert [len(marks(line)) for line in groups(picture, "line-")] == [2, 2]
     assert {"Ours", "a_b | theirs", "untrained", "x"} <= set(texts(picture))
     alone = [point(name, {"variant": name}, 0.5, seed) for seed, name in enumerate(names)]
     write_experiment(alone, ["variant"], tmp_path, "Alone")
@@ -244,14 +252,12 @@ def test_untrained_model_is_a_dashed_line_at_its_value(tmp_path: Path) -> None:
     made = points()
     write_experiment(made, AXES, tmp_path, "Sizes")
     picture = curve(tmp_path, "diaeval-responses")
-    dashed = [line for line in picture.iter(f"{SVG}line") if "stroke-dasharray" in line.attrib]
-    across = [line for line in dashed if line.attrib["x1"] == "52"]
-    (level,) = across
-    assert level.attrib["y1"] == level.attrib["y2"]
+    (((_, level), (_, same_level)),) = paths(group(picture, "level"))
+    assert level == same_level
     values = [each.summaries["diaeval", "responses"].value for each in made[:5]]
-    heights = [float(mark.attrib["cy"]) for mark in picture.iter(f"{SVG}circle")]
+    heights = [y for _, y in points_of(picture)]
     slope, start = np.polyfit(values[1:], heights, 1)
-    assert float(level.attrib["y1"]) == pytest.approx(slope * values[0] + start, abs=0.2)
+    assert level == pytest.approx(slope * values[0] + start, abs=0.2)
     assert slope < 0
 
 
@@ -264,7 +270,7 @@ def test_axis_orders_names_and_scales_numbers(tmp_path: Path) -> None:
         made = [point(str(value), {axis: value}, 0.5, seed) for seed, value in enumerate(values)]
         write_experiment(made, [axis], tmp_path / axis, axis)
         picture = curve(tmp_path / axis, "diaeval-actions")
-        along = [float(mark.attrib["cx"]) for mark in picture.iter(f"{SVG}circle")]
+        along = [x for x, _ in points_of(picture)]
         share = (along[1] - along[0]) / (along[2] - along[0])
         assert share == pytest.approx(0.25 if axis == "ratio" else 0.5, abs=0.01)
         labels = {"pooling": ["mean", "cls", "max"], "ratio": ["0", "0.25", "1"], "layers": ["[1, 2]", "null", "true"]}[
@@ -276,7 +282,7 @@ def test_axis_orders_names_and_scales_numbers(tmp_path: Path) -> None:
 def test_axis_over_several_magnitudes_is_logarithmic(tmp_path: Path) -> None:
     made = [point(str(rate), {"learning_rate": rate}, 0.5, seed) for seed, rate in enumerate([1e-6, 1e-5, 1e-4])]
     write_experiment(made, ["learning_rate"], tmp_path, "Rates")
-    along = [float(mark.attrib["cx"]) for mark in curve(tmp_path, "diaeval-actions").iter(f"{SVG}circle")]
+    along = [x for x, _ in points_of(curve(tmp_path, "diaeval-actions"))]
     assert (along[1] - along[0]) / (along[2] - along[0]) == pytest.approx(0.5, abs=0.01)
 
 

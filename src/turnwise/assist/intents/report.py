@@ -29,8 +29,8 @@ from turnwise.assist.intents.model import assign_folds
 from turnwise.core.dialogue import same_text
 from turnwise.core.files import write_whole
 from turnwise.core.html import render_page
+from turnwise.core.plots import MissingPlotsError, line_chart
 from turnwise.core.progress import Progress, silent
-from turnwise.core.svg import line_chart
 from turnwise.core.types import SupportsEncode
 
 #: The maximum number of entries in each list of the report.
@@ -527,7 +527,10 @@ def render_report(report: IntentReport) -> str:
     points = [(100 * confidence, 100 * accuracy) for confidence, accuracy, _ in bins]
     lines = {"measured": points, "perfect calibration": [(0.0, 0.0), (100.0, 100.0)]}
     marks = {"measured": [(x, y, y) for x, y in points]}
-    plot = line_chart(lines, "accuracy", "confidence", percent=True, intervals=marks, beside=True)
+    try:
+        plot = line_chart(lines, "accuracy", "confidence", percent=True, intervals=marks, legend_outside=True)
+    except MissingPlotsError as error:
+        plot = str(error)
     return render_page(
         "assist/intents/report.html",
         styles=["core/html/page.css", "assist/intents/report.css"],

@@ -7,6 +7,7 @@ from typing import Any
 
 from turnwise.core.html.document import contents, document, facts, image, listing, scrolling, section
 from turnwise.core.html.elements import Markup, element, joined
+from turnwise.core.plots import MissingPlotsError
 from turnwise.evaluation.outcomes import Row
 from turnwise.evaluation.reporting.cells import (
     ABSENT,
@@ -19,7 +20,7 @@ from turnwise.evaluation.reporting.cells import (
     our_cells,
     sizes,
 )
-from turnwise.evaluation.reporting.dots import dots
+from turnwise.evaluation.reporting.dot_plot import describe_rows, dot_plot, dot_rows
 from turnwise.evaluation.reporting.latex import latex
 from turnwise.evaluation.reporting.markdown import markdown
 from turnwise.evaluation.results import Results, taken_with, write_results
@@ -130,8 +131,19 @@ def _table(table: FilledTable, model: str, place: int) -> Markup:
     if counts := sizes(table):
         notes.append([f"Runs × test examples: {counts}."])
     listed = element("ul", *(element("li", *note) for note in notes), class_="notes") if notes else Markup()
-    content = [scrolling(table.title, element("table", head, *body, class_="paper")), listed, dots(table, model)]
+    content = [scrolling(table.title, element("table", head, *body, class_="paper")), listed, _dot_plot(table, model)]
     return section(place, table.title, joined(content), "wide" if len(table.columns) > _WIDE else None)
+
+
+def _dot_plot(table: FilledTable, model: str) -> Markup:
+    rows = dot_rows(table)
+    if not rows:
+        return Markup()
+    try:
+        picture = image(dot_plot(rows, table, model), describe_rows(rows, table, model))
+    except MissingPlotsError as error:
+        return element("p", str(error), class_="remark")
+    return element("figure", picture, class_="dots", tabindex=0, role="region", aria_label="Dot plot")
 
 
 def _group(table: FilledTable, group: FilledGroup, model: str) -> Markup:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sklearn.manifold import TSNE
 from sklearn.metrics import pairwise_distances_chunked
 
-from turnwise.core.svg import BLACK, BLUE, RED, Cloud, palette, scatter_chart
+from turnwise.core.plots import BLACK, BLUE, RED, Cloud, palette, scatter_chart
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData

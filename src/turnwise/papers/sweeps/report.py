@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from turnwise.core.files import write_whole
 from turnwise.core.html import format_value, render_page
-from turnwise.core.svg import line_chart
+from turnwise.core.plots import MissingPlotsError, line_chart
 from turnwise.evaluation.reporting.cells import ABSENT, between, digits_of, number, signed
 from turnwise.evaluation.reporting.markdown import escaped, grid
 from turnwise.evaluation.results import defined, taken_with
@@ -48,7 +48,11 @@ def write_experiment(
         remarks: notes for readers.
     """
     experiment = _Experiment(points, axes, title, remarks)
-    curves = _draw_curves(experiment)
+    try:
+        curves = _draw_curves(experiment)
+    except MissingPlotsError as error:
+        curves = {}
+        experiment = _Experiment(points, axes, title, [*remarks, str(error)])
     content = defined(_json_content(experiment, out))
     files = {f"curves/{name}": svg for name, svg in curves.items()} | {
         "results.json": json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n",
@@ -373,12 +377,12 @@ def _draw_curve(experiment: _Experiment, key: _SummaryKey) -> str:
         {name: sorted(line) for name, line in lines.items()},
         _heading(key),
         axis,
-        logarithmic=numeric and min(values) > 0 and max(values) >= _LOGARITHMIC_RANGE * min(values),
+        log_x=numeric and min(values) > 0 and max(values) >= _LOGARITHMIC_RANGE * min(values),
         intervals={name: sorted(bounds) for name, bounds in intervals.items()},
         levels=levels,
-        ticks={x: f"{x:g}" if numeric else label for label, x in positions.items()},
+        x_ticks={x: f"{x:g}" if numeric else label for label, x in positions.items()},
         from_zero=False,
-        beside=True,
+        legend_outside=True,
     )
 
 
