@@ -26,7 +26,9 @@ from pathlib import Path
 import pytest
 
 import turnwise
-from turnwise.corpus.fetch import Download, FetchError, fetch
+from turnwise.corpus.fetch import FetchError, fetch
+from turnwise.corpus.registry import Download
+from turnwise.corpus.source import CorpusError
 
 # By name: the package may one day export the function under the name of the module.
 fetch_module = importlib.import_module("turnwise.corpus.fetch")
@@ -372,7 +374,7 @@ def test_gives_up_after_tries_without_progress_and_keeps_the_part(
 def test_the_pause_has_an_upper_limit(remote: Remote, tmp_path: Path, pauses: list[float]) -> None:
     remote.answers = [Answer(break_after=0) for _ in range(12)]
     fetch([remote.download()], tmp_path, attempts=13, pause=1.0)
-    assert pauses[-1] == max(pauses) == fetch_module.LONGEST_PAUSE
+    assert pauses[-1] == max(pauses) == fetch_module.MAX_PAUSE
 
 
 def test_a_server_that_is_not_there(tmp_path: Path, pauses: list[float]) -> None:
@@ -563,27 +565,38 @@ def test_a_long_retry_after_is_left_to_the_user(remote: Remote, tmp_path: Path, 
     ["file:///etc/passwd", "ftp://host/x.zip", "data:text/plain,x", "x.zip", "http:///x.zip", "http://[::1/x.zip", ""],
 )
 def test_other_addresses_are_refused(url: str) -> None:
-    with pytest.raises(FetchError):
+    with pytest.raises(CorpusError):
         Download(url)
 
 
-@pytest.mark.parametrize("url", ["http://host:port/x.zip", "http://127.0.0.1:1/a b.zip", "http://127.0.0.1:1/ä.zip"])
-def test_malformed_addresses_are_not_retried(tmp_path: Path, pauses: list[float], url: str) -> None:
+@pytest.mark.parametrize("url", ["http://host:port/x.zip", "http://host:99999/x.zip", "http://[::1/x.zip"])
+def test_malformed_addresses_are_refused(url: str) -> None:
+    with pytest.raises(CorpusError, match="not a valid URL"):
+        Download(url)
+
+
+@pytest.mark.parametrize("url", ["http://a..b/x.zip", "http://host/a\x01b.zip"])
+def test_addresses_that_the_client_refuses_are_not_retried(tmp_path: Path, pauses: list[float], url: str) -> None:
     with pytest.raises(FetchError, match="not a valid URL"):
-        fetch([Download(url)], tmp_path)
+        fetch([Download(url, name="x.zip")], tmp_path)
     assert pauses == []
+
+
+@pytest.mark.parametrize("name", ["a b.bin", "ä.bin"])
+def test_characters_outside_urls_are_escaped(remote: Remote, tmp_path: Path, name: str) -> None:
+    assert fetch([remote.download(name)], tmp_path, **TIMES) == [tmp_path / name]
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/b", "a\\b", "a\nb", "/etc/passwd", "SHA256SUMS", "x.part", "x.corrupt", "x.unpacked"]
 )
 def test_names_that_cannot_be_are_refused(name: str) -> None:
-    with pytest.raises(FetchError):
+    with pytest.raises(CorpusError):
         Download("http://host/file.bin", name=name)
 
 
 def test_an_address_without_a_file_name_asks_for_one() -> None:
-    with pytest.raises(FetchError, match="name"):
+    with pytest.raises(CorpusError, match="name"):
         Download("http://host/")
     assert Download("http://host/?id=3", name="x.zip").file_name == "x.zip"
     assert Download("http://host/a/b%20c.zip?download=1#top").file_name == "b c.zip"
@@ -591,7 +604,7 @@ def test_an_address_without_a_file_name_asks_for_one() -> None:
 
 @pytest.mark.parametrize("checksum", ["", "abc", "g" * 64, "a" * 63])
 def test_what_is_no_checksum_is_refused(checksum: str) -> None:
-    with pytest.raises(FetchError, match="SHA-256"):
+    with pytest.raises(CorpusError, match="SHA-256"):
         Download("http://host/x.zip", checksum)
 
 
@@ -618,6 +631,12 @@ def test_a_redirect_to_another_scheme_is_refused(remote: Remote, tmp_path: Path,
     assert len(remote.requests) == 1
 
 
+def test_no_other_command_imports_the_http_client() -> None:
+    program = "import sys, turnwise.corpus.importing, turnwise.cli.corpus; assert 'httpx' not in sys.modules"
+    environment = {**os.environ, "PYTHONPATH": str(Path(turnwise.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
+
+
 # --- Kills, full disks, company ---
 
 
@@ -626,7 +645,8 @@ def run_and_kill(remote: Remote, name: str, destination: Path, what: str, done: 
     program = f"""
 import os, signal
 from pathlib import Path
-from turnwise.corpus.fetch import Download, fetch
+from turnwise.corpus.fetch import fetch
+from turnwise.corpus.registry import Download
 def progress(what, done, total=None):
     if what.startswith({what!r}) and done >= {done}:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -653,7 +673,7 @@ def test_a_killed_download_is_continued(remote: Remote, tmp_path: Path) -> None:
 
 def test_a_kill_before_the_checksum_costs_no_request(remote: Remote, tmp_path: Path) -> None:
     run_and_kill(remote, "corpus.bin", tmp_path, "checking", 1)
-    assert names(tmp_path) == ["corpus.bin.part", "corpus.bin.part.json"]
+    assert names(tmp_path) == [".lock", "corpus.bin.part", "corpus.bin.part.json"]
     remote.requests.clear()
     fetch([remote.download()], tmp_path, **TIMES)
     assert remote.requests == []

@@ -1,108 +1,66 @@
-"""Downloads the files of a corpus so that neither a bad line nor a kill costs what has already arrived.
+"""Downloading the files of a corpus, so that neither a broken connection nor a kill costs what has already arrived.
 
-What lies in the destination while and after a file NAME is fetched:
+Files in the destination while and after NAME is fetched:
 
-* `NAME.part`, `NAME.part.json`: what has arrived so far, and which state of the remote file it belongs to (ETag,
-  Last-Modified, size). The next try asks for the rest only, on the condition that the remote file is still that one.
-* `NAME`: the whole file; it takes this name only once its SHA-256 sum is known to be right.
-* `NAME.corrupt`: a whole file whose sum was wrong. Never used; the next fetch starts afresh.
-* `SHA256SUMS`: the sum of every finished file; `sha256sum --check SHA256SUMS` reads it too.
-* `NAME.unpacking`, `NAME.unpacked`: a half unpacked archive, and the list of files that an archive has given. The
-  archive stays beside what was unpacked from it: as long as `NAME.unpacked` is missing, unpacking is still due.
+- `NAME.part`, `NAME.part.json`: what has arrived so far, and the version of the remote file it belongs to (ETag,
+  Last-Modified, size). The next attempt requests the rest, on the condition that the remote file is still that version.
+- `NAME`: the complete file, once its SHA-256 sum is verified.
+- `NAME.corrupt`: a complete file with a wrong checksum. It is never used; the next fetch starts over.
+- `SHA256SUMS`: the checksums of all complete files, in the format of `sha256sum --check`.
+- `NAME.unpacking`, `NAME.unpacked`: a half unpacked archive, and the list of files of an unpacked one, which is written last.
 
-The remote file is trusted to be the same one when its ETag (or else Last-Modified) and its size are. A server that
-sends neither ETag nor Last-Modified is held to the size alone; there only a known checksum notices a file that was
-changed between two tries.
+A server that sends neither ETag nor Last-Modified is checked by size only; then only a known checksum detects a file that
+changed between two attempts.
 """
 
 import errno
 import hashlib
-import http.client
 import json
 import os
 import posixpath
 import re
 import shutil
-import ssl
-import sys
 import tarfile
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
-from turnwise.core.errors import TurnwiseError
+import httpx
+from filelock import FileLock, Timeout
+
+from turnwise.core.files import sync, write_whole
 from turnwise.core.progress import Progress, silent
+from turnwise.corpus.registry import OWN_SUFFIXES, SUMS, Download
+from turnwise.corpus.source import CorpusError
 
-if sys.platform != "win32":
-    import fcntl
+#: The longest pause between two attempts, in seconds; if a server requests a longer one, the fetch fails.
+MAX_PAUSE = 60.0
 
-#: The file, in the destination, that holds the checksum of every finished file.
-SUMS = "SHA256SUMS"
-
-#: The longest pause between two tries, in seconds; a server that asks for a longer one is left in peace.
-LONGEST_PAUSE = 60.0
-
-_BLOCK = 256 * 1024
-_SCHEMES = ("http", "https")
-_TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-_OWN_SUFFIXES = (".part", ".part.json", ".corrupt", ".unpacking", ".unpacked")
+_BLOCK = 1 << 20
+_LOCK = ".lock"
+_ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _SUM_LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
+_BAD_ARCHIVE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError, ValueError, RuntimeError)
 
 
-class FetchError(TurnwiseError):
+class FetchError(CorpusError):
     """A file could not be fetched; the message says which one, why, and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
-    """One file to fetch.
+class _InterruptedError(Exception):
+    """An attempt failed in a way that another one may remedy."""
 
-    Attributes:
-        url: where it is; http or https.
-        sha256: its checksum in hexadecimal; None where the publisher gives none. Then the first one seen is recorded,
-            and what is fetched later is held against that.
-        name: what it is called in the destination; None takes the last part of the URL's path.
-    """
-
-    url: str
-    sha256: str | None = None
-    name: str | None = None
-
-    def __post_init__(self) -> None:
-        try:
-            parts = urllib.parse.urlsplit(self.url)
-        except ValueError as error:
-            raise FetchError(f"{self.url!r} is not a valid URL: {error}") from error
-        if parts.scheme not in _SCHEMES or not parts.hostname:
-            raise FetchError(f"{self.url!r} cannot be fetched: only http:// and https:// URLs can")
-        if self.sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", self.sha256):
-            raise FetchError(f"{self.url}: {self.sha256!r} is not a SHA-256 sum, which is 64 hexadecimal digits")
-        name = self.file_name
-        if (
-            name in ("", ".", "..", SUMS)
-            or name.endswith(_OWN_SUFFIXES)
-            or re.search(r"[/\\\x00-\x1f\x7f]", name) is not None
-        ):
-            raise FetchError(f"{self.url}: a file cannot be called {name!r} here; give the download another `name`")
-
-    @property
-    def file_name(self) -> str:
-        """What the file is called in the destination."""
-        if self.name is not None:
-            return self.name
-        return PurePosixPath(urllib.parse.unquote(urllib.parse.urlsplit(self.url).path)).name
+    def __init__(self, reason: str, pause: float = 0.0) -> None:
+        super().__init__(reason)
+        self.pause = pause
 
 
 def fetch(
@@ -114,615 +72,411 @@ def fetch(
     timeout: float = 30.0,
     pause: float = 1.0,
 ) -> list[Path]:
-    """Fetches files into a folder and unpacks those that are archives.
+    """Fetch files into a folder and unpack archives there.
 
-    A file that is there already, with the right checksum, is not fetched again; one that is there and of which no
-    checksum is known (put there by hand) is taken as it is. Of two archives that hold a file of the same name, the
-    later one wins.
+    A complete file with the right checksum is not fetched again; one without a known checksum (copied there manually) is
+    accepted as it is. If two archives contain a file of the same name, the later one wins.
 
     Args:
-        downloads: what to fetch, in this order.
-        destination: the folder; made if need be.
-        progress: told the bytes of each file as they arrive and are checked, and the members that are unpacked.
-        attempts: how many tries in a row may bring nothing new before a file is given up, and how often a file may
-            start from the beginning because the server does not continue.
-        timeout: seconds without a single byte after which a connection counts as broken.
-        pause: seconds before the second try; doubled with each further one that brings nothing.
+        downloads: the files, in this order.
+        destination: the folder; created if necessary.
+        progress: called with the bytes that have arrived or been verified, and the members unpacked.
+        attempts: how many consecutive attempts may bring no bytes before a file is given up, and how often a file may
+            start over because the server does not resume.
+        timeout: seconds without a byte after which a connection counts as broken.
+        pause: seconds before the second attempt; doubled for each further one that brings no bytes.
 
     Returns:
-        One path for each download: the file itself. What an archive held lies beside it, in `destination`.
+        The path of each file; the members of an archive are beside it.
 
     Raises:
-        FetchError: where a file cannot be fetched, is not what it should be, or cannot be unpacked. What has arrived
-            is kept: the same call continues.
-        ValueError: where `attempts` is below 1.
+        FetchError: if a file cannot be fetched, verified or unpacked. What has arrived is kept: the same call resumes.
+        ValueError: if `attempts` is below 1.
     """
     if attempts < 1:
-        raise ValueError(f"attempts is {attempts}: at least one is needed")
+        raise ValueError(f"attempts must be at least 1, got {attempts}")
     names = [download.file_name for download in downloads]
     for name in names:
         if names.count(name) > 1:
             raise FetchError(f"several downloads would be called {name!r} in {destination}; give them different names")
-    reserved = frozenset(name + suffix for name in names for suffix in ("", *_OWN_SUFFIXES)) | {SUMS}
-    with _disk_errors(destination, "making the folder"):
-        destination.mkdir(parents=True, exist_ok=True)
-    opener = _opener()
-    paths = []
-    with _alone_in(destination):
-        for download in downloads:
-            transfer = _Transfer(download, destination, opener, progress, timeout)
-            checksum = _finish(transfer, attempts, pause)
-            if _is_archive(transfer.target.name):
-                _unpack(transfer, checksum, reserved)
-            paths.append(transfer.target)
-    return paths
+    reserved = {SUMS, _LOCK, *(name + suffix for name in names for suffix in ("", *OWN_SUFFIXES))}
+    hooks = {"response": [_check_redirect]}
+    headers = {"User-Agent": "turnwise", "Accept-Encoding": "identity"}
+    with (
+        _disk_errors(destination),
+        _locked(destination),
+        httpx.Client(headers=headers, follow_redirects=True, timeout=timeout, event_hooks=hooks) as client,
+    ):
+        transfers = [_Transfer(download, destination, client, progress) for download in downloads]
+        for transfer in transfers:
+            checksum = transfer.complete(attempts, pause)
+            if transfer.target.name.lower().endswith(_ARCHIVE_SUFFIXES):
+                transfer.unpack(checksum, reserved)
+    return [transfer.target for transfer in transfers]
 
 
 @contextmanager
-def _disk_errors(path: Path, doing: str) -> Iterator[None]:
-    """Turns what the file system refuses into a `FetchError`; only for blocks that do nothing on the network."""
+def _disk_errors(folder: Path) -> Iterator[None]:
+    """Turn errors of the file system into a `FetchError`; those of the network are no OSErrors in httpx."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise FetchError(
-                f"{path}: no space left on the disk while {doing}. What has arrived is kept: free some space and run "
-                "the same command again, it continues from there"
-            ) from error
-        raise FetchError(f"{path}: {doing} failed: {error}. Mend that and run the same command again") from error
+            advice = "What has arrived is kept: free some space and run the same command again to resume"
+            raise FetchError(f"{folder}: no space left on the disk. {advice}") from error
+        raise FetchError(f"{folder}: {error}. Fix that and run the same command again") from error
 
 
 @contextmanager
-def _alone_in(destination: Path) -> Iterator[None]:
-    """Keeps a second process out: two that append to the same part would mix it up."""
-    if sys.platform == "win32":
-        yield
-        return
-    with _disk_errors(destination, "opening the folder"):
-        # The lock is on the folder itself, and goes with the process: nothing is left behind by a kill.
-        folder = os.open(destination, os.O_RDONLY)
+def _locked(destination: Path) -> Iterator[None]:
+    """Lock the folder: two processes that append to the same part would corrupt it."""
+    destination.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(destination / _LOCK)
     try:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise FetchError(
-                f"{destination}: another process is fetching into this folder; wait until it is done"
-            ) from error
-        except OSError:
-            pass  # Some network file systems have no locks; fetching without one is better than not at all.
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise FetchError(f"{destination}: another process is fetching into this folder; wait for it") from error
+    try:
         yield
     finally:
-        os.close(folder)
+        (destination / _LOCK).unlink(missing_ok=True)
+        lock.release()
 
 
-# --- The network ------------------------------------------------------------------------------------------------------
-
-
-class _WebRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to http and https only; the handler it extends would also follow one to ftp."""
-
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: http.client.HTTPMessage,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        if urllib.parse.urlsplit(newurl).scheme not in _SCHEMES:
-            raise urllib.error.HTTPError(newurl, code, "a redirect to another scheme than http or https", headers, fp)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """An opener that speaks http and https and nothing else (`build_opener` would add file, ftp and data)."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.UnknownHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        _WebRedirects(),
-        urllib.request.HTTPErrorProcessor(),
-    ):
-        opener.add_handler(handler)
-    return opener
-
-
-class _BrokenOffError(Exception):
-    """A try ended without the whole file, in a way that may be better next time."""
-
-    def __init__(self, reason: str, pause: float = 0.0) -> None:
-        super().__init__(reason)
-        self.pause = pause
-
-
-@dataclass(frozen=True, slots=True)
-class _Version:
-    """Which state of the remote file a part belongs to."""
-
-    url: str
-    etag: str | None
-    last_modified: str | None
-    total: int | None
-
-    @property
-    def condition(self) -> str | None:
-        """What `If-Range` may hold: a weak ETag promises no identical bytes and is not allowed there."""
-        if self.etag is not None and not self.etag.startswith("W/"):
-            return self.etag
-        return self.last_modified
-
-    def agrees_with(self, other: "_Version") -> bool:
-        """Whether nothing says that the two are different states. What only one of them tells does not count."""
-        if self.total is not None and other.total is not None and self.total != other.total:
-            return False
-        if self.etag is not None and other.etag is not None:
-            return self.etag == other.etag
-        if self.last_modified is not None and other.last_modified is not None:
-            return self.last_modified == other.last_modified
-        return True
+def _check_redirect(response: httpx.Response) -> None:
+    target = response.headers.get("Location", "")
+    if response.has_redirect_location and re.match(r"(?!https?:)[a-z][a-z0-9+.-]*:", target, re.IGNORECASE):
+        raise FetchError(
+            f"{response.url} answered {response.status_code} with a redirect to {target!r}: only http and https are "
+            "followed. Check the address"
+        )
 
 
 class _Transfer:
-    """Brings one file to its `.part`, in as many tries as it takes."""
+    """The transfer of one file: downloading to its `.part`, verifying, unpacking."""
 
-    def __init__(
-        self,
-        download: Download,
-        destination: Path,
-        opener: urllib.request.OpenerDirector,
-        progress: Progress,
-        timeout: float,
-    ) -> None:
+    def __init__(self, download: Download, destination: Path, client: httpx.Client, progress: Progress) -> None:
         self.download = download
         self.target = destination / download.file_name
-        self.part = self.beside(".part")
-        self.memory = self.beside(".part.json")
+        self.part, self.state_file, self.corrupt, self.unpacking, self.unpacked = (
+            self.target.with_name(self.target.name + suffix) for suffix in OWN_SUFFIXES
+        )
+        self.sums = destination / SUMS
+        self.client = client
         self.progress = progress
-        self.opener = opener
-        self.timeout = timeout
         self.restarts = 0
 
-    def beside(self, suffix: str) -> Path:
-        """The path of one of the companions of the file."""
-        return self.target.with_name(self.target.name + suffix)
-
-    def size(self) -> int:
-        """How many bytes have arrived."""
-        try:
-            return self.part.stat().st_size
-        except FileNotFoundError:
-            return 0
-
-    def run(self, attempts: int, pause: float) -> None:
-        """Tries until the part is whole."""
-        fruitless = 0
-        while True:
-            before = self.size()
-            try:
-                self.try_once()
-                return
-            except _BrokenOffError as error:
-                fruitless = 0 if self.size() > before else fruitless + 1
-                # Restarts have a count of their own: each brings bytes, and still a server that never continues would
-                # otherwise be asked for ever.
-                if fruitless >= attempts or self.restarts >= attempts:
-                    raise self.given_up(error) from error
-                wait = min(pause * 2 ** max(fruitless - 1, 0), LONGEST_PAUSE)
-                time.sleep(max(wait, error.pause))
-
-    def given_up(self, reason: _BrokenOffError) -> FetchError:
-        """The error after the last try."""
-        version = self.remembered()
-        total = "an unknown number of" if version is None or version.total is None else str(version.total)
-        return FetchError(
-            f"{self.download.url} could not be fetched: {reason}. {self.size()} of {total} bytes are in {self.part} "
-            "and are kept: run the same command again, it continues from there"
-        )
-
-    def try_once(self) -> None:
-        """Sends one request and writes what it brings; returns once the part is whole.
-
-        Raises:
-            _BrokenOffError: where another try may bring more.
-            FetchError: where none will.
-        """
-        have = self.size()
-        version = self.remembered() if have else None
-        if version is not None and version.total == have:
-            return
-        headers = {"User-Agent": "turnwise", "Accept-Encoding": "identity"}
-        if version is not None:
-            headers["Range"] = f"bytes={have}-"
-            if version.condition is not None:
-                headers["If-Range"] = version.condition
-        try:
-            with self.open(headers) as response:
-                self.receive(response, have, version)
-        except urllib.error.HTTPError as error:
-            with error:
-                self.refused(error, have, version)
-
-    def open(self, headers: Mapping[str, str]) -> http.client.HTTPResponse:
-        """Sends the request; lets an `HTTPError` (any status but 2xx) through."""
-        try:
-            request = urllib.request.Request(self.download.url, headers=dict(headers))
-            response = self.opener.open(request, timeout=self.timeout)
-        except urllib.error.HTTPError:
-            raise
-        except (ValueError, http.client.InvalidURL) as error:
-            raise FetchError(f"{self.download.url!r} is not a valid URL: {error}") from error
-        except (OSError, http.client.HTTPException) as error:
-            reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            if isinstance(reason, ssl.SSLCertVerificationError):
-                raise FetchError(
-                    f"{self.download.url}: the server cannot prove who it is ({reason}). Check the address, the clock "
-                    "and the certificates of this machine"
-                ) from error
-            raise _BrokenOffError(_in_words(reason)) from error
-        assert isinstance(response, http.client.HTTPResponse)
-        return response
-
-    def receive(self, response: http.client.HTTPResponse, have: int, version: _Version | None) -> None:
-        """Writes the body of a 200 or 206 answer to the part.
-
-        Args:
-            response: the answer.
-            have: the bytes in the part.
-            version: what they belong to; None where the whole file was asked for.
-        """
-        sent = _Version(
-            self.download.url, response.headers.get("ETag"), response.headers.get("Last-Modified"), response.length
-        )
-        end = response.length
-        if response.status == 206 and version is not None:
-            start, stop, total = _content_range(response.headers.get("Content-Range"))
-            sent = _Version(sent.url, sent.etag, sent.last_modified, total)
-            if start != have or not version.agrees_with(sent):
-                self.restart()
-                raise _BrokenOffError("the file has changed on the server")
-            end = stop
-            if version.total is None and total is not None:
-                version = _Version(version.url, version.etag, version.last_modified, total)
-                self.remember(version)
-        elif response.status == 200:
-            # Asked for the rest, the server sends everything: it cannot continue, or the file is not the same any more.
-            self.restart()
-            have = 0
-            version = sent
-            self.remember(version)
-        else:
+    def complete(self, attempts: int, pause: float) -> str:
+        """Download and verify the file unless that is done; return its checksum."""
+        recorded = next((checksum for _, name, checksum in _read_sums(self.sums) if name == self.target.name), None)
+        expected = self.download.sha256.lower() if self.download.sha256 is not None else recorded
+        if self.target.is_file():
+            checksum = self._compute_checksum(self.target)
+            if expected in (None, checksum):
+                if recorded != checksum:
+                    _record_sum(self.sums, self.target.name, checksum)
+                return checksum
+            # damaged, or an older release: kept until the new file is complete and verified
+        self._download(attempts, pause)
+        checksum = self._compute_checksum(self.part)
+        if expected not in (None, checksum):
+            self.part.replace(self.corrupt)
+            self.state_file.unlink(missing_ok=True)
+            advice = "Run the same command again; if the sum is wrong again, the publisher has changed the file"
+            if self.download.sha256 is None:
+                advice = (
+                    "The expected sum is that of an earlier fetch, so the publisher has changed the file; to use the new "
+                    f"one, remove the line of {self.target.name} from {self.sums} and run the same command again"
+                )
             raise FetchError(
-                f"{self.download.url} answered {response.status} {response.reason}, which is no file. Check the address"
+                f"{self.download.url} has the wrong checksum: SHA-256 {checksum}, expected {expected}. It was moved to "
+                f"{self.corrupt} and is not used. {advice}"
             )
-        with _disk_errors(self.part, "opening the part"):
-            file = self.part.open("ab")
-        with file:
-            while end is None or have < end:
-                try:
-                    # One system call at a time: `read` would lose what it has gathered when the line breaks.
-                    block = response.read1(_BLOCK if end is None else min(_BLOCK, end - have))
-                except (OSError, http.client.HTTPException) as error:
-                    raise _BrokenOffError(_in_words(error)) from error
-                if not block:
-                    break
-                with _disk_errors(self.part, "writing what arrives"):
-                    _write(file, block)
-                have += len(block)
-                self.progress(f"fetching {self.target.name}", have, version.total)
-        expected = end if version.total is None else version.total
-        if expected is not None and have < expected:
-            raise _BrokenOffError(f"the connection was closed after {have} of {expected} bytes")
+        sync(self.part)
+        # first the record: after a kill in between, the next run verifies the complete part against it
+        _record_sum(self.sums, self.target.name, checksum)
+        self.part.replace(self.target)
+        self.state_file.unlink(missing_ok=True)
+        return checksum
 
-    def refused(self, error: urllib.error.HTTPError, have: int, version: _Version | None) -> None:
-        """Deals with any status but 2xx; returns where it means that the part is whole."""
-        status = f"{error.code} {error.reason}"
-        if error.code == 416 and version is not None:
-            total = _content_range(error.headers.get("Content-Range"))[2]
-            sent = _Version(self.download.url, error.headers.get("ETag"), error.headers.get("Last-Modified"), total)
-            if total == have and version.agrees_with(sent):
+    # ---- downloading
+
+    def _size(self) -> int:
+        return self.part.stat().st_size if self.part.exists() else 0
+
+    def _download(self, attempts: int, pause: float) -> None:
+        """Try until the part is complete."""
+        failures = 0
+        while True:
+            before = self._size()
+            try:
+                self._attempt()
                 return
-            self.restart()
-            raise _BrokenOffError(f"the server has no bytes after the first {have} ({status})")
-        if error.code in (408, 429) or error.code >= 500:
-            asked = _retry_after(error.headers.get("Retry-After"))
-            if asked > LONGEST_PAUSE:
+            except _InterruptedError as error:
+                failures = 0 if self._size() > before else failures + 1
+                # restarts bring bytes, but a server that never resumes must not be asked forever
+                if failures >= attempts or self.restarts >= attempts:
+                    total = self._read_state().get("total") or "an unknown number of"
+                    raise FetchError(
+                        f"{self.download.url} could not be fetched: {error}. {self._size()} of {total} bytes are in "
+                        f"{self.part} and are kept: run the same command again to resume"
+                    ) from error
+                time.sleep(max(min(pause * 2 ** max(failures - 1, 0), MAX_PAUSE), error.pause))
+
+    def _attempt(self) -> None:
+        """Send one request and append the response to the part; return if the part is complete."""
+        size = self._size()
+        state = self._read_state() if size else {}
+        if state and state["total"] == size:
+            return
+        headers = {}
+        if state:
+            headers["Range"] = f"bytes={size}-"
+            etag = state["etag"]  # a weak ETag does not promise identical bytes and is not allowed in If-Range
+            condition = etag if etag and not etag.startswith("W/") else state["last_modified"]
+            if condition:
+                headers["If-Range"] = condition
+        try:
+            with self.client.stream("GET", self.download.url, headers=headers) as response:
+                self._receive(response, size, state)
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError) as error:
+            raise FetchError(f"{self.download.url!r} is not a valid URL: {error}") from error
+        except httpx.TimeoutException as error:
+            raise _InterruptedError("the server sent nothing for too long") from error
+        except httpx.HTTPError as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 raise FetchError(
-                    f"{self.download.url} answered {status} and asks for a pause of {asked:.0f} seconds. {have} bytes "
-                    f"are in {self.part} and are kept: run the same command again after that, it continues from there"
+                    f"{self.download.url}: the server's certificate is not valid ({error}). Check the address, the "
+                    "clock and the certificates of this machine"
                 ) from error
-            raise _BrokenOffError(f"the server answered {status}", asked) from error
-        if error.code in (401, 403):
+            raise _InterruptedError(f"the connection broke off ({error or type(error).__name__})") from error
+
+    def _receive(self, response: httpx.Response, size: int, state: dict[str, Any]) -> None:
+        start, end, total = _parse_content_range(response.headers.get("Content-Range", ""))
+        if response.status_code == 200:
+            length = response.headers.get("Content-Length", "")
+            end = total = int(length) if length.isdecimal() else None
+        version = {
+            "url": self.download.url,
+            "etag": response.headers.get("ETag"),
+            "last_modified": response.headers.get("Last-Modified"),
+            "total": total,
+        }
+        if response.status_code == 206 and state:
+            if start != size or not _is_same_version(state, version):
+                self._restart()
+                raise _InterruptedError("the file has changed on the server")
+            if state["total"] is None and total is not None:
+                state["total"] = total
+                self._write_state(state)
+        elif response.status_code == 200:  # a server that does not resume, or another version
+            self._restart()
+            size, state = 0, version
+            self._write_state(state)
+        elif response.status_code == 416 and state:
+            if total == size and _is_same_version(state, version):
+                return
+            self._restart()
+            raise _InterruptedError(f"the server has no bytes after the first {size} (416)")
+        else:
+            raise self._status_error(response)
+        with self.part.open("ab") as file:
+            for block in response.iter_raw():
+                _write(file, block)
+                size += len(block)
+                self.progress(f"fetching {self.target.name}", size, state["total"])
+        expected = end if state["total"] is None else state["total"]
+        if expected is not None and size < expected:
+            raise _InterruptedError(f"the connection was closed after {size} of {expected} bytes")
+
+    def _status_error(self, response: httpx.Response) -> Exception:
+        code, status = response.status_code, f"{response.status_code} {response.reason_phrase}"
+        if code in (408, 429) or code >= 500:
+            pause = _parse_retry_after(response.headers.get("Retry-After", ""))
+            if pause <= MAX_PAUSE:
+                return _InterruptedError(f"the server answered {status}", pause)
             advice = (
-                f"It may ask for a login or a licence: fetch it by hand, put it at {self.target}, and run this again"
+                f"It requests a pause of {pause:.0f} seconds. {self._size()} bytes are in {self.part} and are kept: run "
+                "the same command again after that to resume"
+            )
+        elif code in (401, 403):
+            advice = (
+                "It may require a login or the acceptance of a licence: download it manually, put it at "
+                f"{self.target}, and run this again"
             )
         else:
             advice = "Check the address: the publisher may have moved the file"
-        raise FetchError(f"{self.download.url} answered {status}. {advice}") from error
+        return FetchError(f"{self.download.url} answered {status}. {advice}")
 
-    def restart(self) -> None:
-        """Empties the part, which is of no more use."""
-        with _disk_errors(self.part, "emptying the part"):
-            if self.size():
-                self.restarts += 1
-                os.truncate(self.part, 0)
+    def _restart(self) -> None:
+        if self._size():
+            self.restarts += 1
+            os.truncate(self.part, 0)
 
-    def remembered(self) -> _Version | None:
-        """What the part belongs to; None where that is not known for this URL, so that nothing can be continued."""
+    def _read_state(self) -> dict[str, Any]:
+        """Return the version that the part belongs to; empty if it is unknown, or of another URL."""
         try:
-            with _disk_errors(self.memory, "reading the state of the download"):
-                text = self.memory.read_text(encoding="utf-8") if self.memory.exists() else ""
-            version = _Version(**json.loads(text))
-        except (ValueError, TypeError):
-            return None
-        return version if version.url == self.download.url else None
+            state = json.loads(self.state_file.read_text(encoding="utf-8"))
+            return state if state.keys() >= {"etag", "total"} and state["url"] == self.download.url else {}
+        except (FileNotFoundError, ValueError, AttributeError):
+            return {}
 
-    def remember(self, version: _Version) -> None:
-        """Writes down what the part belongs to; first done while it is empty, so that a kill leaves no wrong pair."""
-        with _disk_errors(self.memory, "noting the state of the download"):
-            _replace_text(self.memory, json.dumps(asdict(version)))
+    def _write_state(self, state: dict[str, Any]) -> None:
+        write_whole(self.state_file, json.dumps(state))  # while the part is empty, so that a kill leaves no wrong pair
+
+    def _compute_checksum(self, path: Path) -> str:
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            total = path.stat().st_size
+            while block := file.read(_BLOCK):
+                digest.update(block)
+                self.progress(f"checking {self.target.name}", file.tell(), total)
+        return digest.hexdigest()
+
+    # ---- unpacking
+
+    def unpack(self, checksum: str, reserved: set[str]) -> None:
+        """Unpack the archive beside itself, unless that is done; no member may have a reserved name.
+
+        Members go to a temporary folder first and are moved once all are there. The list of them is written last: after a
+        kill before that, the next run unpacks again.
+        """
+        if self._is_unpacked(checksum):
+            return
+        try:
+            shutil.rmtree(self.unpacking, ignore_errors=True)
+            self.unpacking.mkdir()
+            self._extract(reserved)
+            files = _move_files(self.unpacking, self.target.parent)
+            write_whole(self.unpacked, json.dumps({"sha256": checksum, "files": files}))
+        except _BAD_ARCHIVE as error:
+            advice = "Its checksum is the expected one: the publisher's file is damaged"
+            if self.download.sha256 is None:  # it may be an error page: the next fetch must not keep it
+                self.target.replace(self.corrupt)
+                _record_sum(self.sums, self.target.name, None)
+                advice = f"It was moved to {self.corrupt}: inspect it, or run the same command again to fetch it afresh"
+            reason = str(error) or type(error).__name__
+            raise FetchError(
+                f"{self.target}, fetched from {self.download.url}, cannot be unpacked: {reason}. {advice}"
+            ) from error
+        finally:
+            shutil.rmtree(self.unpacking, ignore_errors=True)
+
+    def _is_unpacked(self, checksum: str) -> bool:
+        try:
+            record = json.loads(self.unpacked.read_text(encoding="utf-8"))
+            paths = [self.target.parent / name for name in record["files"]]
+            return record["sha256"] == checksum and all(os.path.lexists(path) for path in paths)
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            return False
+
+    def _extract(self, reserved: set[str]) -> None:
+        label, folder = f"unpacking {self.target.name}", self.target.parent
+
+        def check(name: str) -> None:
+            parts = PurePosixPath(name.replace("\\", "/")).parts
+            if parts and (parts[0] == "/" or ".." in parts or re.match(r"[A-Za-z]:", parts[0])):
+                raise FetchError(f"{self.target} was not unpacked: its member {name!r} would be outside {folder}")
+            if parts and parts[0] in reserved:
+                raise FetchError(
+                    f"{self.target} was not unpacked: its member {name!r} would overwrite {folder / parts[0]}"
+                )
+
+        def filter_member(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+            check(member.name)
+            if member.issym():  # tarfile checks the target of the link now; this is its target after moving
+                target = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), member.linkname))
+                if target == ".." or target.startswith(("/", "../")):
+                    raise tarfile.LinkOutsideDestinationError(member, target)
+            return tarfile.data_filter(member, path)
+
+        def count(members: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+            for number, member in enumerate(members, start=1):
+                yield member
+                self.progress(label, number, None)
+
+        try:
+            if self.target.name.lower().endswith(".zip"):
+                with zipfile.ZipFile(self.target) as archive:
+                    members = archive.infolist()
+                    for info in members:  # `extract` would silently change such a name
+                        check(info.filename)
+                    for number, info in enumerate(members, start=1):
+                        archive.extract(info, self.unpacking)
+                        self.progress(label, number, len(members))
+            else:
+                with tarfile.open(self.target) as tar:
+                    tar.extractall(self.unpacking, members=count(tar), filter=filter_member)
+                    # the checksums of gzip and xz come after the end of the tar and are verified by reading on
+                    while tar.fileobj is not None and tar.fileobj.read(_BLOCK):
+                        pass
+        except tarfile.FilterError as error:
+            raise FetchError(f"{self.target} was not unpacked: {error}") from error
+        except OSError as error:
+            if error.errno is None:  # damaged data of gzip and bz2
+                raise ValueError(str(error)) from error
+            raise
 
 
 def _write(file: IO[bytes], block: bytes) -> None:
     file.write(block)
-    # A kill must not cost what lies in a buffer.
-    file.flush()
+    file.flush()  # a kill must not cost what is in a buffer
 
 
-def _in_words(error: object) -> str:
-    if isinstance(error, TimeoutError):
-        return "the server sent nothing for too long"
-    return f"the connection broke off ({error or type(error).__name__})"
+def _is_same_version(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Return whether nothing that both versions state differs; a Last-Modified date counts only without ETags."""
+    for keys in (["total"], ["etag", "last_modified"]):
+        key = next((key for key in keys if old[key] is not None and new[key] is not None), None)
+        if key is not None and old[key] != new[key]:
+            return False
+    return True
 
 
-def _content_range(header: str | None) -> tuple[int | None, int | None, int | None]:
-    """First byte, byte after the last, and size of the whole file; None for what the header does not tell."""
-    match = _CONTENT_RANGE.fullmatch((header or "").strip())
-    if match is None:
-        return None, None, None
-    first, last, total = match.groups()
-    return (
-        int(first) if first is not None else None,
-        int(last) + 1 if last is not None else None,
-        int(total) if total != "*" else None,
-    )
+def _parse_content_range(header: str) -> tuple[int | None, int | None, int | None]:
+    """Return the first byte, the byte after the last, and the size of the file; None for what is not stated."""
+    match = _CONTENT_RANGE.fullmatch(header.strip())
+    groups = match.groups() if match else (None, None, None)
+    first, last, total = (int(group) if group and group != "*" else None for group in groups)
+    return first, None if last is None else last + 1, total
 
 
-def _retry_after(header: str | None) -> float:
-    """The seconds that a `Retry-After` header asks for, which may be given as a number or as a date."""
-    if header is None:
-        return 0.0
+def _parse_retry_after(header: str) -> float:
+    """Return the seconds that a `Retry-After` header requests, as a number or a date."""
     if header.strip().isdecimal():
         return float(header)
     try:
         moment = parsedate_to_datetime(header)
     except ValueError:
         return 0.0
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max((moment - datetime.now(UTC)).total_seconds(), 0.0)
 
 
-# --- Checksums --------------------------------------------------------------------------------------------------------
+def _read_sums(path: Path) -> list[tuple[str, str, str]]:
+    """Return the lines of a file as of `sha256sum`, each with the file name and checksum, or '' for other lines."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    matches = [_SUM_LINE.fullmatch(line) for line in lines]
+    return [
+        (line, match[2], match[1].lower()) if match else (line, "", "")
+        for line, match in zip(lines, matches, strict=True)
+    ]
 
 
-def _finish(transfer: _Transfer, attempts: int, pause: float) -> str:
-    """Has the file whole, checked, recorded and under its final name; returns its checksum."""
-    download, target, part = transfer.download, transfer.target, transfer.part
-    sums = target.with_name(SUMS)
-    recorded = _recorded_sums(sums).get(target.name)
-    known = download.sha256.lower() if download.sha256 is not None else recorded
-    if target.is_file():
-        found = _checksum(target, transfer.progress)
-        if known is None or found == known:
-            if recorded != found:
-                _record_sum(sums, target.name, found)
-            return found
-        # Damaged, or of an older release: fetched again, and kept until the new one is whole and right.
-    transfer.run(attempts, pause)
-    found = _checksum(part, transfer.progress)
-    if known is not None and found != known:
-        corrupt = transfer.beside(".corrupt")
-        with _disk_errors(part, "putting a corrupt file aside"):
-            part.replace(corrupt)
-            transfer.memory.unlink(missing_ok=True)
-        if download.sha256 is not None:
-            advice = "Run the same command again; if the sum is wrong again, the publisher has changed the file"
+def _record_sum(path: Path, name: str, checksum: str | None) -> None:
+    """Set the checksum of a file (None: remove it); all other lines stay as they are."""
+    lines = [line for line, other, _ in _read_sums(path) if other != name]
+    lines += [f"{checksum}  {name}"] if checksum else []
+    write_whole(path, "".join(f"{line}\n" for line in lines))
+
+
+def _move_files(source: Path, destination: Path) -> list[str]:
+    """Move all files below `source` to the same place below `destination`; return their relative paths."""
+    names = []
+    for path in sorted(source.rglob("*")):
+        name = path.relative_to(source)
+        if path.is_dir() and not path.is_symlink():
+            (destination / name).mkdir(exist_ok=True)
         else:
-            advice = (
-                f"The recorded sum is that of an earlier fetch, so the publisher has changed the file; if the new one "
-                f"is to be used, remove the line of {target.name} from {sums} and run the same command again"
-            )
-        raise FetchError(
-            f"{download.url} has the wrong checksum: SHA-256 {found}, expected {known}. It was put aside as {corrupt} "
-            f"and is not used. {advice}"
-        )
-    with _disk_errors(target, "finishing the file"):
-        with part.open("rb+") as file:
-            os.fsync(file.fileno())
-        # Recorded first: a kill before the renaming leaves a whole part, which the next run checks against the record.
-        _record_sum(sums, target.name, found)
-        part.replace(target)
-        transfer.memory.unlink(missing_ok=True)
-    return found
-
-
-def _checksum(path: Path, progress: Progress) -> str:
-    """The SHA-256 sum of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    done = 0
-    what = f"checking {path.name.removesuffix('.part')}"
-    with _disk_errors(path, "reading it for its checksum"):
-        total = path.stat().st_size
-        with path.open("rb") as file:
-            while block := file.read(4 * _BLOCK):
-                digest.update(block)
-                done += len(block)
-                progress(what, done, total)
-    return digest.hexdigest()
-
-
-def _recorded_sums(sums: Path) -> dict[str, str]:
-    """The checksums in a file as `sha256sum` writes it, by file name."""
-    with _disk_errors(sums, "reading the recorded checksums"):
-        lines = sums.read_text(encoding="utf-8").splitlines() if sums.exists() else []
-    matches = (_SUM_LINE.fullmatch(line) for line in lines)
-    return {match[2]: match[1].lower() for match in matches if match is not None}
-
-
-def _record_sum(sums: Path, name: str, checksum: str | None) -> None:
-    """Writes the checksum of a file into `sums` (None: takes it out); every other line stays as it is."""
-    with _disk_errors(sums, "recording a checksum"):
-        lines = sums.read_text(encoding="utf-8").splitlines() if sums.exists() else []
-        kept = [line for line in lines if (match := _SUM_LINE.fullmatch(line)) is None or match[2] != name]
-        if checksum is not None:
-            kept.append(f"{checksum}  {name}")
-        _replace_text(sums, "".join(f"{line}\n" for line in kept))
-
-
-def _replace_text(path: Path, text: str) -> None:
-    """Writes a text file as a whole or not at all."""
-    new = path.with_name(path.name + ".new")
-    new.write_text(text, encoding="utf-8", newline="\n")
-    new.replace(path)
-
-
-# --- Archives ---------------------------------------------------------------------------------------------------------
-
-
-def _is_archive(name: str) -> bool:
-    return name.lower().endswith((".zip", *_TAR_SUFFIXES))
-
-
-def _unpack(transfer: _Transfer, checksum: str, reserved: frozenset[str]) -> None:
-    """Unpacks an archive beside itself, unless that has been done.
-
-    The members go to a folder of their own first and are moved once all of them are there. The list of them, written
-    last, says that unpacking is done; a kill at any moment before means that the next run does it again.
-
-    Args:
-        transfer: whose target the archive is.
-        checksum: that of the archive; the list is only good for the same archive.
-        reserved: names in the destination that no member may take.
-    """
-    archive, destination = transfer.target, transfer.target.parent
-    done, temporary = transfer.beside(".unpacked"), transfer.beside(".unpacking")
-    if _is_unpacked(done, checksum):
-        return
-    try:
-        with _disk_errors(archive, "unpacking"):
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir()
-            try:
-                _extract(archive, temporary, reserved, transfer.progress)
-                files = _move_into(temporary, destination)
-                _replace_text(done, json.dumps({"sha256": checksum, "files": files}))
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
-    except _BadArchiveError as error:
-        advice = "Its checksum is the one expected: the publisher's file is at fault"
-        if transfer.download.sha256 is None:
-            # Nobody vouches for this file (it may be a page that says "not found"): the next fetch must not keep to it.
-            corrupt = transfer.beside(".corrupt")
-            with _disk_errors(archive, "putting a corrupt file aside"):
-                archive.replace(corrupt)
-                _record_sum(destination / SUMS, archive.name, None)
-            advice = f"It was put aside as {corrupt}: look into it, or run the same command again to fetch it afresh"
-        raise FetchError(
-            f"{archive}, fetched from {transfer.download.url}, cannot be unpacked: {error}. {advice}"
-        ) from error
-
-
-class _BadArchiveError(Exception):
-    """What should be an archive is damaged, or of another kind than its name says."""
-
-
-def _is_unpacked(done: Path, checksum: str) -> bool:
-    """Whether an archive with this checksum was unpacked, and all that came out of it is still there."""
-    try:
-        record = json.loads(done.read_text(encoding="utf-8"))
-        return record["sha256"] == checksum and all(os.path.lexists(done.parent / name) for name in record["files"])
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
-        return False
-
-
-def _extract(archive: Path, folder: Path, reserved: frozenset[str], progress: Progress) -> None:
-    """Writes the members of an archive into an empty folder."""
-    what = f"unpacking {archive.name}"
-    if not hasattr(tarfile, "data_filter"):
-        raise FetchError(f"{archive} was not unpacked: doing so safely needs Python 3.11.4 or later")
-
-    def check(name: str) -> None:
-        parts = PurePosixPath(name.replace("\\", "/")).parts
-        if not parts:
-            return  # "./", the folder itself
-        if parts[0] == "/" or ".." in parts or re.match(r"[A-Za-z]:", parts[0]):
-            raise FetchError(f"{archive} was not unpacked: its member {name!r} would land outside {folder.parent}")
-        if parts[0] in reserved:
-            raise FetchError(
-                f"{archive} was not unpacked: its member {name!r} would overwrite {folder.parent / parts[0]}"
-            )
-
-    def tar_filter(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
-        check(member.name)
-        if member.issym():
-            # The filter below looks at where a link leads now; this at where it leads once it has been moved.
-            leads_to = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), member.linkname))
-            if leads_to == ".." or leads_to.startswith(("/", "../")):
-                raise FetchError(
-                    f"{archive} was not unpacked: its link {member.name!r} leads outside {folder.parent}, to {member.linkname!r}"
-                )
-        return tarfile.data_filter(member, path)
-
-    def counted(members: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-        for number, member in enumerate(members, start=1):
-            yield member
-            progress(what, number, None)
-
-    try:
-        if archive.name.lower().endswith(".zip"):
-            with zipfile.ZipFile(archive) as zipped:
-                infos = zipped.infolist()
-                # All before the first: `extract` would quietly bend such a name into one inside.
-                for info in infos:
-                    check(info.filename)
-                for number, info in enumerate(infos, start=1):
-                    zipped.extract(info, folder)
-                    progress(what, number, len(infos))
-        else:
-            with tarfile.open(archive) as tarred:
-                tarred.extractall(folder, members=counted(tarred), filter=tar_filter)
-                # tarfile stops at the end mark of the tar; the sums of gzip and xz come after it, and are only compared
-                # by reading on.
-                while tarred.fileobj is not None and tarred.fileobj.read(_BLOCK):
-                    pass
-    except FetchError:
-        raise
-    except tarfile.FilterError as error:
-        raise FetchError(f"{archive} was not unpacked: {error}") from error
-    # RuntimeError is a zip that asks for a password; NotImplementedError, one packed by an unknown method.
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError, ValueError, RuntimeError) as error:
-        raise _BadArchiveError(str(error) or type(error).__name__) from error
-    except OSError as error:
-        # gzip and bz2 report damaged data as an OSError, but without a number from the system.
-        if error.errno is None:
-            raise _BadArchiveError(str(error)) from error
-        raise
-
-
-def _move_into(source: Path, destination: Path, prefix: str = "") -> list[str]:
-    """Moves all files below `source` to the same place below `destination`; returns their relative paths."""
-    moved = []
-    for entry in sorted(source.iterdir()):
-        target = destination / entry.name
-        name = prefix + entry.name
-        if entry.is_dir() and not entry.is_symlink():
-            target.mkdir(exist_ok=True)
-            moved += _move_into(entry, target, f"{name}/")
-        else:
-            entry.replace(target)
-            moved.append(name)
-    return moved
+            path.replace(destination / name)
+            names.append(name.as_posix())
+    return names

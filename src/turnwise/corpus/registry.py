@@ -2,18 +2,60 @@
 
 import importlib
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import yaml
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.fetch import Download
 from turnwise.corpus.source import CorpusCounts, CorpusError, CorpusSource
+
+#: The file, in the folder of a download, with the checksums of all complete files.
+SUMS = "SHA256SUMS"
+
+#: Suffixes of the files that `corpus fetch` keeps beside a download.
+OWN_SUFFIXES = (".part", ".part.json", ".corrupt", ".unpacking", ".unpacked")
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file of a corpus.
+
+    Attributes:
+        url: its http or https address.
+        sha256: its checksum in hexadecimal; None if the publisher states none: then the first one seen is recorded, and
+            later fetches are compared with that.
+        name: its name in the destination; None: the last part of the URL's path.
+    """
+
+    url: str
+    sha256: str | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.url)
+            _ = parts.port
+        except ValueError as error:
+            raise CorpusError(f"{self.url!r} is not a valid URL: {error}") from error
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise CorpusError(f"{self.url!r} cannot be fetched: only http:// and https:// URLs can")
+        if self.sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", self.sha256):
+            raise CorpusError(f"{self.url}: a SHA-256 sum has 64 hexadecimal digits, got {self.sha256!r}")
+        name = self.file_name
+        if name in ("", ".", "..", SUMS) or name.endswith(OWN_SUFFIXES) or re.search(r"[/\\\x00-\x1f\x7f]", name):
+            raise CorpusError(f"{self.url}: the file name {name!r} is not allowed; give the download another `name`")
+
+    @property
+    def file_name(self) -> str:
+        """The name of the file in the destination."""
+        return PurePosixPath(unquote(urlsplit(self.url).path)).name if self.name is None else self.name
 
 
 @dataclass(frozen=True, slots=True)
