@@ -15,7 +15,7 @@ from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.outcomes import Outcome, lower_is_better
 from turnwise.evaluation.results import Results, ResultsError
 from turnwise.evaluation.summaries import Summarised, summarise
-from turnwise.papers.suites import PAPER_SUITES, SUMMARIES, Average
+from turnwise.papers.suites import PAPER_SUITES
 
 PROBED = "frozen encoder, MLP"
 
@@ -67,10 +67,10 @@ def test_the_parts_are_what_the_tasks_emit(suite: str, world: Path) -> None:
     measured = evaluate(letters, world, suite=suite, effort=Effort(seeds=1, steps=1), fine_tuning=False, pictures=False)
     found = summarise(measured)
     assert [summary.name for summary in found] == [
-        summary.name for summary in SUMMARIES[suite] if "fine-tuned" not in str(summary)
+        summary.name for summary in PAPER_SUITES[suite].summaries if "fine-tuned" not in str(summary)
     ]
     emitted = {(each.task, each.setting, each.metric) for each in measured.outcomes}
-    parts = {part for summary in SUMMARIES[suite] for part in summary.parts}
+    parts = {part for summary in PAPER_SUITES[suite].summaries for part in summary.parts}
     assert {part for part in parts - emitted if "fine-tuned" not in part[1] and part[1] != "re-ranker"} == set()
     assert {part for summary in found for part in summary.parts} == parts & emitted
 
@@ -81,16 +81,15 @@ def test_a_re_ranker_is_summed_up_too(world: Path) -> None:
 
 
 def test_dse_is_summed_up_by_the_columns_of_its_table_6() -> None:
-    table = next(table for table in PAPER_SUITES["dse"].tables if table.printed.number == "Table 6")
-    columns = [table.cells("", column) for column in table.printed.columns]
-    averages = [{(key[0], key[2], key[3]) for key in cell.keys} for cell in columns if isinstance(cell, Average)]
-    assert [set(summary.parts) for summary in SUMMARIES["dse"]] == averages
+    cells = PAPER_SUITES["dse"].tables["Table 6"].cells.values()
+    averages = [{(key[0], key[2], key[3]) for key in cell.keys} for cell in cells if cell.average]
+    assert [set(summary.parts) for summary in PAPER_SUITES["dse"].summaries] == averages
     assert len(averages) == 5
 
 
 def test_every_suite_has_summaries_whose_metrics_agree_on_what_is_better() -> None:
-    assert SUMMARIES.keys() == PAPER_SUITES.keys()
-    for summaries in SUMMARIES.values():
+    for summaries in (suite.summaries for suite in PAPER_SUITES.values()):
+        assert summaries
         assert len({summary.name for summary in summaries}) == len(summaries)
         for summary in summaries:
             assert len(set(summary.parts)) == len(summary.parts)

@@ -1,4 +1,4 @@
-"""The five suites, end to end on the sample world: every protocol runs, tables are filled, nothing is measured twice."""
+"""The five suites end to end on a sample folder: protocols, tables, caching, and definitions."""
 
 import json
 from collections.abc import Callable
@@ -14,10 +14,11 @@ from turnwise.evaluation.reporting.report import write_report
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import EvaluationError
 from turnwise.models.encoder import Encoder
-from turnwise.papers.suites import PAPER_SUITES, Average, Either
+from turnwise.papers.paper_tables import add_tables
+from turnwise.papers.suites import PAPER_SUITES
 
-#: The protocols cut to what a test can wait for.
-HASTE = Effort(seeds=2, steps=2, shots=30)
+#: Shortens the protocols.
+EFFORT = Effort(seeds=2, steps=2, shots=30)
 
 
 @pytest.fixture(scope="module")
@@ -31,21 +32,23 @@ def encoder(tiny_folder: Callable[[str], Path]) -> Encoder:
 
 
 @pytest.fixture(scope="module")
-def found(world: Path, encoder: Encoder, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Results, Path]]:
-    """The results of every suite, and where they were written."""
-    place = tmp_path_factory.mktemp("results")
-    done = {}
+def evaluated_suites(
+    world: Path, encoder: Encoder, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Results, Path]]:
+    """The results of every suite, and their folders."""
+    root = tmp_path_factory.mktemp("results")
+    evaluated = {}
     for suite in PAPER_SUITES:
-        results = evaluate(encoder, world, suite=suite, out=place / suite, effort=HASTE, name="tiny")
-        write_report(results, place / suite)
-        done[suite] = results, place / suite
-    return done
+        results = evaluate(encoder, world, suite=suite, out=root / suite, effort=EFFORT, name="tiny")
+        write_report(results, root / suite)
+        evaluated[suite] = results, root / suite
+    return evaluated
 
 
 @pytest.mark.parametrize("suite", PAPER_SUITES)
-def test_a_suite_runs_whole_on_the_sample_world(suite: str, found: dict[str, tuple[Results, Path]]) -> None:
-    results, folder = found[suite]
-    tasks = {PROTOCOLS[work.protocol].task for work in PAPER_SUITES[suite].steps}
+def test_suite_runs_on_the_sample_folder(suite: str, evaluated_suites: dict[str, tuple[Results, Path]]) -> None:
+    results, folder = evaluated_suites[suite]
+    tasks = {PROTOCOLS[step.protocol].task for step in PAPER_SUITES[suite].steps}
     assert {row.task for row in results.rows} == tasks
     assert {row.dataset for row in results.rows} == {"sample"}
     assert results.facts["left out"] == {}
@@ -61,13 +64,14 @@ def test_a_suite_runs_whole_on_the_sample_world(suite: str, found: dict[str, tup
     assert [table for table in results.tables if "on other data" in table.title]
     assert all(
         "cut short: seeds 2, steps 2, shots 30" in table.notes
-        for table in results.tables[: len(PAPER_SUITES[suite].tables)]
+        for table in results.tables
+        if "on other data" not in table.title
     )
 
 
-def test_every_task_of_the_contract_is_run_by_some_suite(found: dict[str, tuple[Results, Path]]) -> None:
-    """All but the one that takes two models, and the one of our own thresholds: no paper has them."""
-    run = {row.task for results, _ in found.values() for row in results.rows}
+def test_suites_run_all_tasks_of_the_papers(evaluated_suites: dict[str, tuple[Results, Path]]) -> None:
+    """Two-stage selection and abstention are not evaluated in any of the papers."""
+    run = {row.task for results, _ in evaluated_suites.values() for row in results.rows}
     assert run == {
         *("intents", "out-of-scope", "responses", "reranking", "coherence", "actions", "inference", "retrieval"),
         *("sts", "nli", "geometry"),
@@ -75,48 +79,50 @@ def test_every_task_of_the_contract_is_run_by_some_suite(found: dict[str, tuple[
     assert set(task_names()) == {*run, "selection", "abstention"}
 
 
-def test_the_pictures_of_the_papers_are_drawn(found: dict[str, tuple[Results, Path]]) -> None:
-    assert set(found["dse"][0].figures) == {"intents_sample.svg", "answers_sample.svg"}
-    assert set(found["tadse"][0].figures) == {"neighbours.svg"}
-    assert "needs more" in found["tadse"][0].facts["pictures left out"]["two_intents_sample.svg"]
+def test_plots_of_the_papers_are_drawn(evaluated_suites: dict[str, tuple[Results, Path]]) -> None:
+    assert set(evaluated_suites["dse"][0].figures) == {"intents_sample.svg", "answers_sample.svg"}
+    assert set(evaluated_suites["tadse"][0].figures) == {"neighbours.svg"}
+    assert "needs more" in evaluated_suites["tadse"][0].facts["pictures left out"]["two_intents_sample.svg"]
 
 
-def test_a_model_without_templates_is_not_asked_for_them(found: dict[str, tuple[Results, Path]]) -> None:
-    """Compression is an extra: in an ordinary model's results nothing is missing for the lack of it, as nothing is left out."""
-    results, _ = found["tadse"]
+def test_compression_is_not_expected_of_models_without_templates(
+    evaluated_suites: dict[str, tuple[Results, Path]],
+) -> None:
+    """Their results neither report missing data sets for it nor that it was left out."""
+    results, _ = evaluated_suites["tadse"]
     assert {entry["wanted_by"] for entry in results.missing} == {"nearest", "geometry"}
     assert not any("compressed" in row.setting or "λ" in row.setting for row in results.rows)
 
 
-def test_a_second_run_measures_nothing_again(
-    world: Path, encoder: Encoder, found: dict[str, tuple[Results, Path]], monkeypatch: pytest.MonkeyPatch
+def test_second_run_uses_the_cache(
+    world: Path, encoder: Encoder, evaluated_suites: dict[str, tuple[Results, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not a single forward pass, and the same figures to the last digit."""
-    results, folder = found["diaeval"]
-    monkeypatch.setattr(Encoder, "forward", lambda *_: pytest.fail("something was encoded again"))
-    again = evaluate(encoder, world, suite="diaeval", out=folder, effort=HASTE, name="tiny")
+    """It needs no forward pass and gives the same results to the last digit."""
+    results, folder = evaluated_suites["diaeval"]
+    monkeypatch.setattr(Encoder, "forward", lambda *_: pytest.fail("a text was encoded again"))
+    again = evaluate(encoder, world, suite="diaeval", out=folder, effort=EFFORT, name="tiny")
     assert again.rows == results.rows
 
 
-def test_an_interrupted_suite_goes_on_where_it_stopped(
-    world: Path, encoder: Encoder, found: dict[str, tuple[Results, Path]], tmp_path: Path
+def test_interrupted_suite_continues(
+    world: Path, encoder: Encoder, evaluated_suites: dict[str, tuple[Results, Path]], tmp_path: Path
 ) -> None:
-    def stop(what: str, count: int, total: int | None = None) -> None:
-        if what.startswith("diaeval: probed inference"):
+    def interrupt(step: str, count: int, total: int | None = None) -> None:
+        if step.startswith("diaeval: probed inference"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        evaluate(encoder, world, suite="diaeval", out=tmp_path, effort=HASTE, name="tiny", progress=stop)
-    kept = list((tmp_path / "cache" / "outcomes").rglob("*.parquet"))
-    assert len(kept) == 1
-    before = kept[0].stat().st_mtime_ns
-    results = evaluate(encoder, world, suite="diaeval", out=tmp_path, effort=HASTE, name="tiny")
-    assert kept[0].stat().st_mtime_ns == before
-    assert results.rows == found["diaeval"][0].rows
+        evaluate(encoder, world, suite="diaeval", out=tmp_path, effort=EFFORT, name="tiny", progress=interrupt)
+    cached = list((tmp_path / "cache" / "outcomes").rglob("*.parquet"))
+    assert len(cached) == 1
+    before = cached[0].stat().st_mtime_ns
+    results = evaluate(encoder, world, suite="diaeval", out=tmp_path, effort=EFFORT, name="tiny")
+    assert cached[0].stat().st_mtime_ns == before
+    assert results.rows == evaluated_suites["diaeval"][0].rows
 
 
-def test_other_weights_are_measured_anew(world: Path, tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
-    """The cache is by what the model is, not by what it is called."""
+def test_other_weights_are_evaluated_again(world: Path, tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    """The cache key is the model's fingerprint, not its name."""
     first = Encoder.load(tiny_folder("bert"), device="cpu")
     before = evaluate(first, world, tasks=["nli"], out=tmp_path, name="model")
     for parameter in first.parameters():
@@ -125,22 +131,20 @@ def test_other_weights_are_measured_anew(world: Path, tiny_folder: Callable[[str
     assert before.rows[0] != after.rows[0]
 
 
-def test_a_function_is_judged_without_being_kept_or_trained(world: Path, tmp_path: Path) -> None:
-    """Bags of letters: whatever they are worth, they can be measured."""
-
+def test_functions_are_evaluated_without_cache_and_training(world: Path, tmp_path: Path) -> None:
     def letters(texts: list[str]) -> np.ndarray:
         return np.array(
             [[text.lower().count(letter) + 0.1 for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
         )
 
-    results = evaluate(letters, world, suite="dse", out=tmp_path, effort=HASTE, name="letters")
+    results = evaluate(letters, world, suite="dse", out=tmp_path, effort=EFFORT, name="letters")
     assert {"intents", "responses", "nli", "out-of-scope"} <= {row.task for row in results.rows}
     assert not any("fine-tuned" in row.setting for row in results.rows)
     assert results.facts["left out"]["fine-tuned intents"] == "the model does not have what it takes"
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_reranker_is_judged_by_its_scores(world: Path) -> None:
+def test_rerankers_are_evaluated_by_their_scores(world: Path) -> None:
     class Longest:
         def score(self, context: list[str], candidates: list[str]) -> np.ndarray:
             return np.array([float(len(candidate)) for candidate in candidates])
@@ -159,90 +163,88 @@ def test_a_reranker_is_judged_by_its_scores(world: Path) -> None:
         ({"tasks": ["nli"], "datasets": ["snli"]}, "holds no data set for nli among snli"),
     ],
 )
-def test_what_cannot_be_run_is_said(world: Path, encoder: Encoder, arguments: dict[str, object], message: str) -> None:
+def test_invalid_arguments_are_rejected(
+    world: Path, encoder: Encoder, arguments: dict[str, object], message: str
+) -> None:
     with pytest.raises(EvaluationError, match=message):
         evaluate(encoder, world, **arguments)  # type: ignore[arg-type]
 
 
-def test_a_data_set_that_is_too_small_for_a_protocol_is_left_out_and_said_so(
-    tmp_path: Path, encoder: Encoder, world: Path
-) -> None:
+def test_protocols_with_too_little_data_are_left_out(tmp_path: Path, encoder: Encoder, world: Path) -> None:
     (tmp_path / "intents").symlink_to(world / "intents")
     (tmp_path / "amazonqa_few").mkdir()
     lines = [repr({"question": f"question {number}?", "answer": f"answer {number}."}) for number in range(5)]
     (tmp_path / "amazonqa_few" / "qa_Few.json").write_text("\n".join(lines))
-    results = evaluate(encoder, tmp_path, suite="dse", effort=HASTE)
+    results = evaluate(encoder, tmp_path, suite="dse", effort=EFFORT)
     assert {row.task for row in results.rows} == {"intents", "out-of-scope"}
     assert "too few answers" in results.facts["left out"]["answers, amazonqa"]
     (tmp_path / "amazonqa_few" / "qa_Few.json").write_text("{'question'")
     with pytest.raises(EvaluationError, match=r"qa_Few\.json"):
-        evaluate(encoder, tmp_path, suite="dse", effort=HASTE)
+        evaluate(encoder, tmp_path, suite="dse", effort=EFFORT)
 
 
-def test_a_folder_without_data_is_said_to_be_empty(encoder: Encoder, tmp_path: Path) -> None:
+def test_folder_without_data_is_rejected(encoder: Encoder, tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match="holds no data set"):
         evaluate(encoder, tmp_path, suite="dse")
     with pytest.raises(EvaluationError, match="is no folder"):
         evaluate(encoder, tmp_path / "nothing", suite="dse")
 
 
-# ---- every table of every suite, against the protocols that are to fill it
+# ---- definitions
 
 
 @pytest.mark.parametrize("suite", PAPER_SUITES)
-def test_every_cell_names_a_figure_that_some_work_of_the_suite_gives(suite: str) -> None:
-    given = {(PROTOCOLS[work.protocol].task, name) for work in PAPER_SUITES[suite].steps for name in work.datasets}
-    for table in PAPER_SUITES[suite].tables:
-        for group in table.printed.groups:
-            for column in table.printed.columns:
-                cell = table.cells(group.name, column)
-                keys = cell.keys if isinstance(cell, Average | Either) else (cell,)
-                assert {(task, name) for task, name, _, _ in keys} <= given, (table.printed.number, group.name, column)
+def test_cells_refer_to_results_of_the_suite(suite: str) -> None:
+    evaluated = {(PROTOCOLS[step.protocol].task, name) for step in PAPER_SUITES[suite].steps for name in step.datasets}
+    tables = [table for table in PAPER_SUITES[suite].tables.values() if table.cells]
+    for table in tables:
+        assert list(table.cells) == [(group, column) for group in table.groups for column in table.columns]
+        for place, cell in table.cells.items():
+            assert {(task, name) for task, name, _, _ in cell.keys} <= evaluated, (table.number, place)
+    assert len(tables) == {"dse": 11, "dialoguecse": 3, "tadse": 3, "diaeval": 3, "ums": 4}[suite]
 
 
 @pytest.mark.parametrize(
-    ("suite", "work", "dataset"),
+    ("suite", "protocol", "dataset"),
     [("dse", "prototypes", "clinc150"), ("tadse", "nearest", "snips"), ("dse", "out-of-scope", "clinc150")],
 )
-def test_figures_land_where_the_paper_prints_them(
-    suite: str, work: str, dataset: str, found: dict[str, tuple[Results, Path]]
+def test_results_are_placed_in_the_right_cells(
+    suite: str, protocol: str, dataset: str, evaluated_suites: dict[str, tuple[Results, Path]]
 ) -> None:
-    """The sample world's figures, passed off as those of a data set of the paper's: its column is filled."""
-    from turnwise.papers.paper_tables import fill
-
-    results, _ = found[suite]
-    task = PROTOCOLS[work].task
+    """The results on the sample data, relabelled as those of one of the paper's data sets, fill its column."""
+    results, _ = evaluated_suites[suite]
+    task = PROTOCOLS[protocol].task
     outcomes = [
         Outcome(each.task, dataset, each.setting, each.metric, each.evidence, each.statistic, each.scale)
         for each in results.outcomes
         if each.task == task
     ]
-    passed_off = Results("tiny", suite)
-    passed_off.add(outcomes)
-    fill(PAPER_SUITES[suite], passed_off, {}, "another model", Effort())
-    by_place: dict[tuple[str, str, str], Row] = {
+    relabelled = Results("tiny", suite)
+    relabelled.add(outcomes)
+    add_tables(PAPER_SUITES[suite], relabelled, {}, "another model", Effort())
+    by_cell: dict[tuple[str, str, str], Row] = {
         (table.title.split(":")[0].split(", ")[1], group.name, column): row
-        for table in passed_off.tables
+        for table in relabelled.tables
         for group in table.groups
         for column, row in zip(table.columns, group.ours, strict=False)
         if row is not None
     }
     values = {outcome.key: outcome.row().value for outcome in outcomes}
-    if (suite, work) == ("dse", "prototypes"):
-        row = by_place["Table 2", "5-shot", "Clinc150"]
+    if (suite, protocol) == ("dse", "prototypes"):
+        row = by_cell["Table 2", "5-shot", "Clinc150"]
         assert row.value == values["intents", "clinc150", "5-shot prototypes", "accuracy"]
         assert (row.table, row.published) == ("Table 2", 78.73)
-        average = by_place["Table 2", "5-shot", "Ave."]
+        average = by_cell["Table 2", "5-shot", "Ave."]
         assert average.value == pytest.approx(row.value) and average.published == 67.48
         assert average.comparable is not None and "the mean of 1 of 6 data sets" in average.comparable
     elif suite == "tadse":
-        row = by_place["Table 3", "", "SNIPS"]
+        row = by_cell["Table 3", "", "SNIPS"]
         assert row.value == values["intents", "snips", "1-NN", "accuracy"] and row.published == 97.00
     else:
-        row = by_place["Table 3", "mean", "OOS-Recall"]
+        row = by_cell["Table 3", "mean", "OOS-Recall"]
         assert row.value == values["out-of-scope", "clinc150", "1-shot, threshold mean", "OOS-Recall"]
         assert row.published == 92.11 and row.comparable == "another model"
-        assert by_place["Table 8", "mean-std", "Ave."].published == 74.38
-        overall = by_place["Table 6", "", "OOS"]
-        parts = [by_place["Table 3", group, "Ave."].value for group in ("mean", "mean-std")]
+        assert by_cell["Table 8", "mean-std", "Ave."].published == 74.38
+        overall = by_cell["Table 6", "", "OOS"]
+        parts = [by_cell["Table 3", group, "Ave."].value for group in ("mean", "mean-std")]
         assert overall.value == pytest.approx(sum(parts) / 2)

@@ -14,49 +14,6 @@ class PrintedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class PrintedGroup:
-    """Lines of a paper's table that belong together, such as '1-shot'; a table without groups has one without a name."""
-
-    name: str
-    rows: tuple[PrintedRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PrintedTable:
-    """A table of results as its paper prints it.
-
-    Attributes:
-        paper: 'dse', 'dialoguecse', 'tadse', 'diaeval' or 'ums'.
-        number: 'Table 2'; 'Section 4.5' for figures that stand in the text.
-        caption: what it shows, in our words.
-        columns: names of its columns, in its order.
-        groups: its lines, in its order.
-        ours: the row that the paper proposes: what a reader compares with first.
-        digits: decimals that it prints.
-    """
-
-    paper: str
-    number: str
-    caption: str
-    columns: tuple[str, ...]
-    groups: tuple[PrintedGroup, ...]
-    ours: str
-    digits: int = 2
-
-    def figure(self, group: str, model: str, column: str) -> float | None:
-        """One printed figure.
-
-        Raises:
-            KeyError: if the table has no such group, line or column.
-        """
-        for lines in self.groups:
-            for row in lines.rows:
-                if lines.name == group and row.model == model and column in self.columns:
-                    return row.values[self.columns.index(column)]
-        raise KeyError(f"{self.paper} {self.number} has no figure for {group!r}, {model!r}, {column!r}")
-
-
-@dataclass(frozen=True, slots=True)
 class FilledGroup:
     """Lines of a table: the printed ones, and ours below them, a figure (or nothing) a column."""
 

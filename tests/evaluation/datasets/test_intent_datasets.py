@@ -27,7 +27,7 @@ from turnwise.evaluation.datasets.intents import (
 )
 from turnwise.evaluation.datasets.slots import slots_of, template_pieces
 from turnwise.evaluation.probe import make_probe
-from turnwise.papers.suites import SPLIT_REMARKS
+from turnwise.papers.suites import PAPER_SUITES
 
 DATA = os.environ.get("TURNWISE_DATA")
 real = pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
@@ -715,4 +715,4 @@ def test_real_splits_that_remarks_speak_of() -> None:
     assert Counter((each.text.lower().strip(), each.intent) for each in usual) == Counter(
         (each.text.lower().strip(), each.intent) for each in fold
     )
-    assert {name for remarks in SPLIT_REMARKS.values() for name in remarks} <= {*KNOWN}
+    assert {name for suite in PAPER_SUITES.values() for name in suite.split_remarks} <= {*KNOWN}

@@ -318,7 +318,7 @@ def test_another_recipe_or_corpus_is_rejected_in_the_same_folder(
     [
         (["seed=1,2", "learning_rate=1e-3,fast"], r"seed=1, learning_rate=fast: learning_rate='fast': expected float"),
         (["seed=1,2", "query_trns=[1]"], r"neither the recipe nor its objectives have a key 'query_trns'"),
-        (["batch_size=8,1"], r"batch_size=1: batch_size=1: too small"),
+        (["batch_size=8,1"], r"batch_size=1: batch_size must be 2 or more, got 1"),
         (["learning_rate=1,1.0"], r"learning_rate=1.0 and learning_rate=1 are the same model in the same evaluation"),
     ],
 )
