@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.assist.map.map import Map
+from turnwise.assist.map.utterance_map import UtteranceMap
 from turnwise.core.dialogue import same_text
 from turnwise.corpus.store import read_corpus
 
@@ -28,7 +28,7 @@ def test_maps_a_store_and_marks_new_texts_in_a_later_map(
     options = (store, "--model", tiny_folder("bert"), "--speaker", "user", "--method", "tsne", "--min-cluster-size", 8)
     stdout, stderr = run(*options, "--split", "train", "--out", tmp_path / "first", "--top", 2)
     assert stderr == ""
-    first = Map.load(tmp_path / "first")
+    first = UtteranceMap.load(tmp_path / "first")
     said = [
         turn.text
         for dialogue in read_corpus(store, splits=["train"])
@@ -36,7 +36,7 @@ def test_maps_a_store_and_marks_new_texts_in_a_later_map(
         if turn.speaker == "user"
     ]
     assert len(first) == len({same_text(text) for text in said}) and first.counts.sum() == len(said)
-    assert f"{len(first):,} texts, said {len(said):,} times · {len(first.clusters)} clusters" in stdout
+    assert f"{len(first):,} texts, {len(said):,} occurrences · {len(first.clusters)} clusters" in stdout
     assert first.clusters and first.clusters[0].name in stdout
     files = {path.name for path in (tmp_path / "first").iterdir()}
     assert files == {"map.json", "map.html", "map.svg", "utterances.parquet", "vectors.safetensors"}
@@ -44,7 +44,7 @@ def test_maps_a_store_and_marks_new_texts_in_a_later_map(
     printed = json.loads(
         run(*options, "--out", tmp_path / "second", "--since", tmp_path / "first", "--limit", 90, "--json")[0]
     )
-    second = Map.load(tmp_path / "second")
+    second = UtteranceMap.load(tmp_path / "second")
     assert printed["texts"] == len(second) == 90
     assert second.new is not None and printed["new"] == int(second.new.sum())
     known = {same_text(text) for text in first.texts}

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from turnwise.assist.map.clustering import describe
-from turnwise.assist.map.map import Map, Utterance
+from turnwise.assist.map.clustering import describe_clusters
+from turnwise.assist.map.utterance_map import Utterance, UtteranceMap
 
 TOPICS = ("boat", "garden", "clock", "bread")
 
@@ -19,12 +19,12 @@ def texts_and_vectors(rows: int, seed: int = 0, spread: float = 0.4) -> tuple[li
     return texts, (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32), topics
 
 
-def made_up_map(rows: int = 24, seed: int = 0) -> Map:
+def made_up_map(rows: int = 24, seed: int = 0) -> UtteranceMap:
     """A map in which every sixth text is in no cluster."""
     texts, vectors, topics = texts_and_vectors(rows, seed)
     labels = np.where(np.arange(rows) % 6 == 5, -1, topics).astype(np.int32)
     counts = 1 + np.arange(rows) % 3
-    return Map(
+    return UtteranceMap(
         [
             Utterance(text, f"dialogue {row}", row, "user", int(count))
             for row, (text, count) in enumerate(zip(texts, counts, strict=True))
@@ -32,7 +32,7 @@ def made_up_map(rows: int = 24, seed: int = 0) -> Map:
         vectors,
         vectors[:, :2].copy(),
         labels,
-        describe(texts, labels, vectors, counts),
+        describe_clusters(texts, labels, vectors, counts),
         "made-up",
     )
 

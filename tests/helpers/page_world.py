@@ -8,8 +8,8 @@ from torch import nn
 
 from turnwise.assist.conversations.conversations import Conversations
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.map.clustering import describe
-from turnwise.assist.map.map import Map, Since, Utterance
+from turnwise.assist.map.clustering import describe_clusters
+from turnwise.assist.map.utterance_map import MapComparison, Utterance, UtteranceMap
 from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.models.backbone.backbone import Backbone
@@ -96,9 +96,9 @@ def _map(encoder: Encoder, folder: Path) -> None:
     points = (corners + np.random.default_rng(0).normal(size=(len(texts), 2))).astype(np.float32)
     utterances = [Utterance(text, f"d{row}", 0, "user", 1 + row % 3) for row, text in enumerate(texts)]
     counts = [each.count for each in utterances]
-    clusters = describe(texts, labels, vectors, counts)
-    since = Since(10, 20, 0.8, (5, 0, 5, 5))
-    Map(utterances, vectors, points, labels, clusters, "minilm", new=topics == 1, since=since).save(folder)
+    clusters = describe_clusters(texts, labels, vectors, counts)
+    since = MapComparison(10, 20, 0.8, (5, 0, 5, 5))
+    UtteranceMap(utterances, vectors, points, labels, clusters, "minilm", new=topics == 1, since=since).save(folder)
 
 
 def _reranker(backbone: Path, folder: Path) -> None:

@@ -19,8 +19,8 @@ from torch import nn
 from turnwise import Encoder
 from turnwise.assist.conversations.conversations import Conversations
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.map.clustering import describe
-from turnwise.assist.map.map import Map, Utterance
+from turnwise.assist.map.clustering import describe_clusters
+from turnwise.assist.map.utterance_map import Utterance, UtteranceMap
 from turnwise.assist.responses.responder import Responder
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.backbone import Backbone
@@ -55,7 +55,9 @@ def build(place: Path, model: Path, limits: Limits | None = None) -> Settings:
     labels = np.repeat([0, 1, -1], len(_ENDS)).astype(np.int32)
     points = np.random.default_rng(1).normal(size=(len(MAPPED), 2)).astype(np.float32)
     utterances = [Utterance(text, count=1) for text in MAPPED]
-    Map(utterances, vectors, points, labels, describe(MAPPED, labels, vectors), str(model)).save(place / "map")
+    UtteranceMap(utterances, vectors, points, labels, describe_clusters(MAPPED, labels, vectors), str(model)).save(
+        place / "map"
+    )
     _reranker(model, place / "reranker")
     (place / "report").mkdir()
     (place / "report" / "report.html").write_text("<!doctype html><title>A report</title>", encoding="utf-8")

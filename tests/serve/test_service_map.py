@@ -9,8 +9,8 @@ from starlette.testclient import TestClient
 from tests.helpers.served import is_error, served
 from turnwise import Encoder
 from turnwise.assist.labelling.labelling import Labelling
-from turnwise.assist.map.clustering import describe
-from turnwise.assist.map.map import Map, Utterance
+from turnwise.assist.map.clustering import describe_clusters
+from turnwise.assist.map.utterance_map import Utterance, UtteranceMap
 from turnwise.serve.loading import newest_intents, unused_intents
 from turnwise.serve.settings import Settings
 
@@ -25,8 +25,8 @@ def folder(tmp_path: Path, tiny_folder) -> Path:
     labels = np.repeat([0, 1, -1], 6).astype(np.int32)
     points = np.random.default_rng(1).normal(size=(len(TEXTS), 2)).astype(np.float32)
     utterances = [Utterance(text, count=number + 1) for number, text in enumerate(TEXTS)]
-    clusters = describe(TEXTS, labels, vectors)
-    Map(utterances, vectors, points, labels, clusters, str(tiny_folder("bert"))).save(tmp_path / "map")
+    clusters = describe_clusters(TEXTS, labels, vectors)
+    UtteranceMap(utterances, vectors, points, labels, clusters, str(tiny_folder("bert"))).save(tmp_path / "map")
     return tmp_path / "map"
 
 
@@ -37,7 +37,7 @@ def client(folder: Path, tiny_folder) -> TestClient:
 
 
 def test_the_map_as_it_was_made(client: TestClient, folder: Path) -> None:
-    drawn = Map.load(folder)
+    drawn = UtteranceMap.load(folder)
     for headers in ({"accept-encoding": "gzip"}, {"accept-encoding": "identity"}):
         answer = client.get("/map", headers=headers)
         assert ("content-encoding" in answer.headers) == (headers["accept-encoding"] == "gzip")

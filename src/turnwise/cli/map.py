@@ -12,7 +12,7 @@ from turnwise.cli.output import facts, lines, progress_bar, quiet_transformers, 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from turnwise.assist.map.map import Map
+    from turnwise.assist.map.utterance_map import UtteranceMap
 
 #: Number of texts to show per cluster.
 _EXAMPLES = 3
@@ -45,56 +45,58 @@ def map_command(
 
     Example: `turnwise map stores/our-logs --speaker user --out map` and open `map/map.html`.
     """
-    from turnwise.assist.map.map import Map, check_out
+    from turnwise.assist.map.utterance_map import UtteranceMap, check_output_folder
     from turnwise.corpus.store import read_corpus
 
-    check_out(out)
+    check_output_folder(out)
     corpus = read_corpus(store, splits=split or None)
-    earlier = None if since is None else Map.load(since)
+    earlier = None if since is None else UtteranceMap.load(since)
     quiet_transformers()
-    from turnwise.assist.map.making import drawn_at_random, make_map, utterances_of
-    from turnwise.assist.map.page import map_page, summary
+    from turnwise.assist.map.page import map_page, summarise_map
     from turnwise.assist.map.picture import map_svg
-    from turnwise.assist.search.portions import KeptPortions
+    from turnwise.assist.map.utterance_map import collect_utterances, make_map, sample_utterances
     from turnwise.core.files import write_whole
     from turnwise.models.encoder import Encoder
+    from turnwise.models.identity import encoder_fingerprint
+    from turnwise.models.vector_cache import VectorCache
 
     with progress_bar() as progress:
-        utterances = utterances_of(corpus, speaker or None, total=len(corpus), progress=progress)
+        utterances = collect_utterances(corpus, speaker or None, total=len(corpus), progress=progress)
         if limit is not None:
-            utterances = drawn_at_random(utterances, limit, seed)
+            utterances = sample_utterances(utterances, limit, seed)
         progress("loading the encoder", 0)
-        encoder = KeptPortions(Encoder.load(model), out)
+        encoder = Encoder.load(model)
+        cache = VectorCache(encoder, out / f".vectors-{encoder_fingerprint(encoder)[:16]}")
         result = make_map(
-            encoder,
+            cache,
             utterances,
             model=model,
             method=method,
-            least=min_cluster_size,
+            min_cluster_size=min_cluster_size,
             outliers=outliers,
-            since=earlier,
+            earlier=earlier,
             seed=seed,
             progress=progress,
         )
         result.save(out)
         write_whole(out / "map.html", map_page(result, store.name))
         write_whole(out / "map.svg", map_svg(result, store.name))
-        encoder.clear()
-    rows = [("mapped", summary(result)), ("page", str(out / "map.html")), ("picture", str(out / "map.svg"))]
+        cache.clear()
+    rows = [("mapped", summarise_map(result)), ("page", str(out / "map.html")), ("picture", str(out / "map.svg"))]
     blocks = [_cluster_block(result, place) for place in range(min(top, len(result.clusters)))]
     if len(result.clusters) > top:
         blocks.append(f"{len(result.clusters) - top:,} more clusters: see the page, or use --top")
     show(_as_json(result, out), facts(store, rows), *blocks, as_json=as_json)
 
 
-def _as_json(result: "Map", out: Path) -> dict[str, Any]:
+def _as_json(result: "UtteranceMap", out: Path) -> dict[str, Any]:
     return {
         "folder": str(out),
         "texts": len(result),
         "utterances": int(result.counts.sum()),
         "outside": int((result.labels < 0).sum()),
         "new": None if result.new is None else int(result.new.sum()),
-        "since": None if result.since is None else asdict(result.since),
+        "since": None if result.comparison is None else asdict(result.comparison),
         "clusters": [
             {**asdict(cluster), "representatives": [result.utterances[row].text for row in cluster.representatives]}
             for cluster in result.clusters
@@ -102,11 +104,11 @@ def _as_json(result: "Map", out: Path) -> dict[str, Any]:
     }
 
 
-def _cluster_block(result: "Map", place: int) -> "RenderableType":
+def _cluster_block(result: "UtteranceMap", place: int) -> "RenderableType":
     cluster = result.clusters[place]
     title = f"{cluster.name}  {cluster.size:,} texts, {cluster.utterances / int(result.counts.sum()):.1%}"
-    if result.new is not None and result.since is not None:
+    if result.new is not None and result.comparison is not None:
         new = int(result.new[result.labels == cluster.number].sum())
-        title += f", {new:,} texts new, {result.since.before[place] / result.since.utterances:.1%} before"
+        title += f", {new:,} texts new, {result.comparison.before[place] / result.comparison.utterances:.1%} before"
     examples = [(f"  {result.utterances[row].text}", "") for row in cluster.representatives[:_EXAMPLES]]
     return lines((title, "bold"), *examples)

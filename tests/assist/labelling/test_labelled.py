@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from tests.helpers.made_up_dialogues import TOPICS, Words
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.labelling.labelling import Labelling, LabellingError
-from turnwise.assist.map.clustering import describe
-from turnwise.assist.map.map import Map, Utterance
+from turnwise.assist.map.clustering import describe_clusters
+from turnwise.assist.map.utterance_map import Utterance, UtteranceMap
 from turnwise.cli import app
 from turnwise.core.errors import TurnwiseError
 
@@ -30,12 +30,12 @@ def mapped(folder: Path, model: str = "") -> Path:
     texts += [f"zebra quartz {number} violin" for number in range(12)]
     vectors = Words().encode(texts)
     labels = np.repeat([0, 1, 2, -1], 12).astype(np.int32)
-    Map(
+    UtteranceMap(
         [Utterance(text, count=1) for text in texts],
         vectors,
         vectors[:, :2].copy(),
         labels,
-        describe(texts, labels, vectors),
+        describe_clusters(texts, labels, vectors),
         model,
     ).save(folder)
     return folder

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.helpers.made_up_map import made_up_map, saved
 from turnwise.assist.labelling.grouping import Change, Grouping
 from turnwise.assist.labelling.labelling import Labelling, LabellingError
-from turnwise.assist.map.map import MapError
+from turnwise.assist.map.utterance_map import MapError
 from turnwise.core.journal import JournalError
 
 NAMES = st.sampled_from(["boats", "gardens", "clocks", " bread ", 'Öl, "Ä"', "out_of_scope"])
@@ -170,7 +170,7 @@ class Machine(RuleBasedStateMachine):
         assert (self.labelling.can_undo, self.labelling.can_redo) == (bool(self.past), bool(self.future))
 
     @rule()
-    def describe(self) -> None:
+    def describe_clusters(self) -> None:
         """What is said of groups fits who is in them."""
         found = {group.number: group for group in self.labelling.groups}
         counts = made_up_map(ROWS).counts

@@ -1,4 +1,4 @@
-"""A map's page in a browser, and its picture: all can be reached by mouse and keys, and nothing is asked of the network."""
+"""The page of a map in a browser, and its picture: usable by mouse and keyboard, without network requests."""
 
 import json
 import re
@@ -10,10 +10,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.helpers.made_up_topics import TOPICS, Topical, texts_about
-from turnwise.assist.map.clustering import describe
-from turnwise.assist.map.map import Map, Since, Utterance
-from turnwise.assist.map.page import map_page, page_data, summary
+from turnwise.assist.map.clustering import describe_clusters
+from turnwise.assist.map.page import map_page, page_data, summarise_map
 from turnwise.assist.map.picture import map_svg
+from turnwise.assist.map.utterance_map import MapComparison, Utterance, UtteranceMap
 
 TITLE = 'logs of <May> & "June"'
 HOSTILE = "</script><script>document.title = 'broken'</script> & <b>parcel</b>"
@@ -24,8 +24,8 @@ const pixels = new Uint32Array(canvas.getContext("2d").getImageData(0, 0, canvas
 return new Set(pixels).size; }"""
 
 
-def made() -> Map:
-    """Topics in the four corners, one text in the middle that is in no cluster, the doctor's new."""
+def make_example_map() -> UtteranceMap:
+    """Return a map with topics in the four corners, a text in no cluster in the centre, and a new topic."""
     texts = [text for topic in TOPICS for text in texts_about(topic, 30)]
     texts[0] = HOSTILE
     texts.append("nothing of the kind")
@@ -40,8 +40,8 @@ def made() -> Map:
         Utterance(text, f"dialogue-{row}", row % 7, "user", int(count))
         for row, (text, count) in enumerate(zip(texts, counts, strict=True))
     ]
-    clusters = describe(texts, labels, vectors, counts)
-    return Map(
+    clusters = describe_clusters(texts, labels, vectors, counts)
+    return UtteranceMap(
         utterances,
         vectors,
         points,
@@ -49,24 +49,24 @@ def made() -> Map:
         clusters,
         "topical",
         new=labels == 3,
-        since=Since(90, 200, 0.61, (80, 60, 60, 0)),
+        comparison=MapComparison(90, 200, 0.61, (80, 60, 60, 0)),
     )
 
 
 @pytest.fixture(scope="module")
 def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     place = tmp_path_factory.mktemp("page") / "map.html"
-    place.write_text(map_page(made(), TITLE), encoding="utf-8")
+    place.write_text(map_page(make_example_map(), TITLE), encoding="utf-8")
     opened = browser.new_page(viewport={"width": 1200, "height": 800}, reduced_motion="reduce")
     opened.set_default_timeout(10_000)
-    said: list[str] = []
-    opened.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-    opened.on("pageerror", lambda error: said.append(str(error)))
-    asked: list[str] = []
-    opened.on("request", lambda request: asked.append(request.url))
+    errors: list[str] = []
+    opened.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    requests: list[str] = []
+    opened.on("request", lambda request: requests.append(request.url))
     opened.goto(place.as_uri())
     yield opened
-    assert said == [] and set(asked) == {place.as_uri()}
+    assert errors == [] and set(requests) == {place.as_uri()}
 
 
 @pytest.fixture
@@ -76,21 +76,21 @@ def fresh(page: Page) -> Page:
 
 
 def colours(page: Page) -> int:
-    """How many different colours there are on the canvas."""
+    """Return the number of colours on the canvas."""
     return int(page.evaluate(COLOURS))
 
 
-def test_the_legend_leads_to_clusters_and_texts(fresh: Page) -> None:
-    assert fresh.title() == f"{TITLE}: a map"
+def test_legend_leads_to_clusters_and_texts(fresh: Page) -> None:
+    assert fresh.title() == f"{TITLE}: map"
     expect(fresh.get_by_role("heading", level=1)).to_have_text(TITLE)
-    expect(fresh.get_by_role("banner")).to_contain_text("121 texts, said")
+    expect(fresh.get_by_role("banner")).to_contain_text("121 texts, 301 occurrences")
     assert colours(fresh) > 20
     legend = fresh.locator("#panel button:has(.bar)")
     expect(legend).to_have_count(5)
-    drawn = made()
-    largest = max(drawn.clusters, key=lambda cluster: cluster.utterances)
+    utterance_map = make_example_map()
+    largest = max(utterance_map.clusters, key=lambda cluster: cluster.utterances)
     expect(legend.first).to_contain_text(largest.name)
-    doctors = drawn.clusters[3]
+    doctors = utterance_map.clusters[3]
     legend.filter(has_text=doctors.name).click()
     expect(fresh.locator("#panel h2")).to_have_text(doctors.name)
     expect(fresh.locator("#panel h2")).to_be_focused()
@@ -99,13 +99,13 @@ def test_the_legend_leads_to_clusters_and_texts(fresh: Page) -> None:
     expect(fresh.locator(".words li").first).to_have_text(doctors.words[0])
     row = doctors.representatives[0]
     fresh.locator("#panel .entries button").first.click()
-    expect(fresh.locator("blockquote")).to_have_text(drawn.texts[row])
+    expect(fresh.locator("blockquote")).to_have_text(utterance_map.texts[row])
     expect(fresh.locator("#panel .facts")).to_contain_text(f"dialogue-{row}, turn {row % 7 + 1}")
     fresh.get_by_role("button", name="All clusters").click()
     expect(legend).to_have_count(5)
 
 
-def test_texts_are_searched_and_shown_as_they_are(fresh: Page) -> None:
+def test_texts_are_searched_and_escaped(fresh: Page) -> None:
     fresh.keyboard.press("/")
     fresh.keyboard.type("PARCEL <b>")
     expect(fresh.locator("#panel h2")).to_have_text("1 text found")
@@ -114,13 +114,13 @@ def test_texts_are_searched_and_shown_as_they_are(fresh: Page) -> None:
     expect(fresh.get_by_role("status")).to_have_text("1 text found")
     fresh.keyboard.press("Escape")
     expect(fresh.locator("#panel h2")).to_have_text("Clusters")
-    fresh.get_by_label("only what is new").check()
+    fresh.get_by_label("New texts only").check()
     expect(fresh.locator("#panel h2")).to_have_text("30 texts found")
-    fresh.get_by_label("Search the texts").fill("hotel")
-    expect(fresh.locator("#panel")).to_contain_text("No text holds all of these words.")
+    fresh.get_by_label("Search texts").fill("hotel")
+    expect(fresh.locator("#panel")).to_contain_text("No text contains all of these words.")
 
 
-def test_points_are_reached_by_mouse_and_keys(fresh: Page) -> None:
+def test_points_are_reached_by_mouse_and_keyboard(fresh: Page) -> None:
     canvas = fresh.locator("#canvas")
     box = canvas.bounding_box()
     assert box is not None
@@ -128,12 +128,12 @@ def test_points_are_reached_by_mouse_and_keys(fresh: Page) -> None:
     canvas.focus()
     fresh.keyboard.press("ArrowRight")
     expect(fresh.locator("blockquote")).to_have_text("nothing of the kind")
-    expect(fresh.get_by_role("status")).to_have_text("nothing of the kind. Cluster: in no cluster")
+    expect(fresh.get_by_role("status")).to_have_text("nothing of the kind. Cluster: no cluster")
     fresh.keyboard.press("ArrowRight")
     expect(fresh.locator("blockquote")).not_to_have_text("nothing of the kind")
     fresh.keyboard.press("Escape")
     expect(fresh.locator("#panel h2")).to_have_text("Clusters")
-    # the text in no cluster lies near the middle of the canvas: look for it in circles
+    # the text in no cluster is near the centre of the canvas: search for it in circles
     tip = fresh.locator("#tip")
     for reach in range(0, 80, 10):
         for angle in np.linspace(0, 2 * np.pi, 1 + reach // 4, endpoint=False):
@@ -146,25 +146,25 @@ def test_points_are_reached_by_mouse_and_keys(fresh: Page) -> None:
     fresh.mouse.down()
     fresh.mouse.up()
     expect(fresh.locator("blockquote")).to_have_text("nothing of the kind")
-    # closer, the corners are out of sight, and with them their colours
+    # after zooming in, the corners and their colours are not visible
     before = colours(fresh)
     fresh.mouse.wheel(0, -1500)
     fresh.wait_for_function(f"before => ({COLOURS})() < before / 2", arg=before)
-    fresh.get_by_role("button", name="Whole map").click()
+    fresh.get_by_role("button", name="Show all").click()
     fresh.wait_for_function(f"before => ({COLOURS})() > before / 2", arg=before)
 
 
-def test_the_table_has_every_cluster_and_leads_to_the_map(fresh: Page) -> None:
-    drawn = made()
+def test_table_lists_every_cluster_and_leads_to_the_map(fresh: Page) -> None:
+    utterance_map = make_example_map()
     rows = fresh.locator("table tbody tr")
     expect(rows).to_have_count(4)
-    for place, cluster in enumerate(drawn.clusters):
+    for place, cluster in enumerate(utterance_map.clusters):
         expect(rows.nth(place)).to_contain_text(cluster.name)
-        expect(rows.nth(place)).to_contain_text(drawn.texts[cluster.representatives[0]])
+        expect(rows.nth(place)).to_contain_text(utterance_map.texts[cluster.representatives[0]])
     expect(rows.nth(3).locator("td").nth(3)).to_have_text("30")
     expect(rows.nth(0).locator("td").nth(4)).to_have_text("40.0%")
     rows.nth(1).get_by_role("button").click()
-    expect(fresh.locator("#panel h2")).to_have_text(drawn.clusters[1].name)
+    expect(fresh.locator("#panel h2")).to_have_text(utterance_map.clusters[1].name)
 
 
 def test_light_and_dark_are_two_pictures(fresh: Page) -> None:
@@ -176,27 +176,29 @@ def test_light_and_dark_are_two_pictures(fresh: Page) -> None:
     fresh.emulate_media(color_scheme="light")
 
 
-def test_the_page_holds_all_and_lets_nothing_else_in() -> None:
-    drawn = made()
-    page = map_page(drawn, TITLE)
+def test_page_is_complete_and_self_contained() -> None:
+    utterance_map = make_example_map()
+    page = map_page(utterance_map, TITLE)
     held = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)
     assert held is not None
     data = json.loads(held.group(1))
-    assert data == json.loads(json.dumps(page_data(drawn)))
-    assert data["texts"] == drawn.texts and data["groups"] == drawn.labels.tolist()
+    assert data == json.loads(json.dumps(page_data(utterance_map)))
+    assert data["texts"] == utterance_map.texts and data["groups"] == utterance_map.labels.tolist()
     points = np.array(data["points"])
     assert points.min() == 0 and points.max() == 10_000
-    assert np.corrcoef(points[:, 0], drawn.points[:, 0])[0, 1] > 0.9999
-    assert "default-src &#x27;none&#x27;" in page and "unsafe" not in page
+    assert np.corrcoef(points[:, 0], utterance_map.points[:, 0])[0, 1] > 0.9999
+    assert "default-src 'none'" in page and "unsafe" not in page
     assert not re.search(r"(src|href)=\"(?!#)", page) and "http://" not in page and "https://" not in page
-    assert summary(drawn).startswith("121 texts, said 301 times · 4 clusters · 0% in none · 30 new")
+    assert summarise_map(utterance_map).startswith(
+        "121 texts, 301 occurrences · 4 clusters · 0% in no cluster · 30 new"
+    )
 
 
-def test_the_picture_is_whole() -> None:
-    drawn = made()
-    root = ElementTree.fromstring(map_svg(drawn, TITLE))
+def test_picture_is_complete() -> None:
+    utterance_map = make_example_map()
+    root = ElementTree.fromstring(map_svg(utterance_map, TITLE))
     named = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert named == {TITLE, *(cluster.name for cluster in drawn.clusters)}
+    assert named == {TITLE, *(cluster.name for cluster in utterance_map.clusters)}
     paths = list(root.iter("{http://www.w3.org/2000/svg}path"))
     assert [path.attrib["d"].count("M") for path in paths] == [1, 30, 30, 30, 30]
     assert len({path.attrib["stroke"] for path in paths}) == 5

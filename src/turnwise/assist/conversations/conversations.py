@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from turnwise.assist.conversations.vectors import TurnStatistics, TurnStatisticsBuilder, Vectors, conversation_vector
-from turnwise.assist.map.clustering import cluster, describe
-from turnwise.assist.map.reduction import Method
+from turnwise.assist.map.clustering import describe_clusters, find_clusters
+from turnwise.assist.map.reduction import DimensionReduction, Method
 from turnwise.assist.search.schema import KEY, VECTOR, Filter, as_matrix
 from turnwise.assist.search.table import VectorTable
 from turnwise.core.conversation import Conversation, turns_of
@@ -275,8 +275,7 @@ class Conversations:
 
         Raises:
             ConversationsError: if the table is empty.
-            ClusteringError: if `least` is below 2.
-            ReductionError: if the method is not installed.
+            ClusteringError: if `least` is below 2, or the method is not installed.
         """
         return self._find_clusters(least, method, seed, progress)[0]
 
@@ -297,7 +296,8 @@ class Conversations:
             # In a fixed order, independent of the order in the files.
             rows = rows.take(np.argsort(np.array(rows[KEY].to_pylist()), kind="stable"))
             vectors = as_matrix(rows[VECTOR])
-            labels = cluster(vectors, least=least, method=method, seed=seed, progress=progress)
+            reduction = DimensionReduction(vectors, method, seed=seed, progress=progress)
+            labels = find_clusters(reduction, min_cluster_size=least)
             texts = [
                 _user_texts(*row) for row in zip(rows["speakers"].to_pylist(), rows["texts"].to_pylist(), strict=True)
             ]
@@ -306,7 +306,7 @@ class Conversations:
                 ConversationCluster(
                     each.number, each.name, each.words, each.size, tuple(names[row] for row in each.representatives)
                 )
-                for each in describe(texts, labels, vectors)
+                for each in describe_clusters(texts, labels, vectors)
             ]
             places = zip(names, rows["source"].to_pylist(), labels.tolist(), strict=True)
             cached = settings, clusters, [ClusterAssignment(*place) for place in places]

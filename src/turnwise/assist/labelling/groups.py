@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.labelling.grouping import NONE, Grouping
-from turnwise.assist.map.clustering import describe
-from turnwise.assist.map.map import Map
+from turnwise.assist.map.clustering import describe_clusters
+from turnwise.assist.map.utterance_map import UtteranceMap
 
 #: Characteristic words in a name that is suggested.
 _WORDS = 3
@@ -50,7 +50,7 @@ class _About:
 class Groups:
     """Describes groups; what is known of one is kept by its members, on which alone it depends."""
 
-    def __init__(self, labelled: Map):
+    def __init__(self, labelled: UtteranceMap):
         """Starts with what a map says of its clusters."""
         self._map = labelled
         self._counts = labelled.counts
@@ -75,7 +75,7 @@ class Groups:
         if not unknown:
             return
         looked_at = np.where(np.isin(state.groups, unknown), state.groups, NONE)
-        for each in describe(self._map.texts, looked_at, self._map.vectors, self._counts):
+        for each in describe_clusters(self._map.texts, looked_at, self._map.vectors, self._counts):
             # not the name that they have there: it depends on which others are described with it
             name = ", ".join(each.words[:_WORDS]) or self._map.texts[each.representatives[0]]
             self._known[_digest(members[each.number])] = _About(name, each.words, each.representatives)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import OUT_OF_SCOPE
 from turnwise.assist.labelling.grouping import NONE, LabellingError
-from turnwise.assist.map.map import Map
+from turnwise.assist.map.utterance_map import UtteranceMap
 
 #: The columns of the table; `turnwise intents fit` reads the first two.
 COLUMNS = ("text", "intent", "group", "confirmed", "count", "dialogue", "turn", "speaker")
@@ -25,7 +25,10 @@ _WHOLE = 1_000_000
 
 
 def as_csv(
-    labelled: Map, labels: Sequence[str | None], groups: npt.NDArray[np.int32], confirmed: npt.NDArray[np.bool_]
+    labelled: UtteranceMap,
+    labels: Sequence[str | None],
+    groups: npt.NDArray[np.int32],
+    confirmed: npt.NDArray[np.bool_],
 ) -> str:
     """The labels as CSV: a line an utterance; where it has no label or is in no group, that is empty.
 
@@ -47,7 +50,9 @@ def as_csv(
     return file.getvalue()
 
 
-def fitted(labelled: Map, labels: Sequence[str | None], encoder: Any, settings: dict[str, Any]) -> IntentClassifier:
+def fitted(
+    labelled: UtteranceMap, labels: Sequence[str | None], encoder: Any, settings: dict[str, Any]
+) -> IntentClassifier:
     """A classifier fitted on the utterances that have a label; those labelled 'out_of_scope' show what to abstain from.
 
     Where the encoder is the map's, the map's vectors are taken, and nothing is encoded.
@@ -76,7 +81,7 @@ def fitted(labelled: Map, labels: Sequence[str | None], encoder: Any, settings: 
     return IntentClassifier(encoder, **settings).fit(texts, intents)
 
 
-def _is_of(labelled: Map, encoder: Any) -> bool:
+def _is_of(labelled: UtteranceMap, encoder: Any) -> bool:
     """Whether an encoder is the one that a map was made with."""
     if isinstance(encoder, str | Path):
         return str(encoder) == labelled.model

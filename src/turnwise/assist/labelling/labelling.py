@@ -21,7 +21,7 @@ from turnwise.assist.labelling.asking import Asker, Question
 from turnwise.assist.labelling.grouping import Change, Grouping, LabellingError
 from turnwise.assist.labelling.groups import Group, Groups
 from turnwise.assist.labelling.labelled import as_csv, fitted
-from turnwise.assist.map.map import JOURNAL, Map
+from turnwise.assist.map.utterance_map import JOURNAL, UtteranceMap
 from turnwise.core.dialogue import same_text
 from turnwise.core.files import write_whole
 from turnwise.core.journal import Journal
@@ -52,7 +52,7 @@ class Labelling:
             LabellingError: if they are of another map.
         """
         folder = Path(folder)
-        labelled = Map.load(folder)
+        labelled = UtteranceMap.load(folder)
         journal = Journal(folder / JOURNAL)
         try:
             return cls(folder, labelled, journal)
@@ -60,7 +60,7 @@ class Labelling:
             journal.close()
             raise
 
-    def __init__(self, folder: Path, labelled: Map, journal: Journal):
+    def __init__(self, folder: Path, labelled: UtteranceMap, journal: Journal):
         """Replays a journal over a map; `open` is what you want."""
         self.folder = folder
         self.map = labelled
@@ -349,7 +349,7 @@ class Labelling:
             self._state.apply(Change.of_json(entry, len(self.map)))
 
 
-def _fingerprint(labelled: Map) -> str:
+def _fingerprint(labelled: UtteranceMap) -> str:
     """Tells maps apart: labels are of one alone."""
     digest = hashlib.sha256(labelled.labels.astype("<i4").tobytes())
     for text in labelled.texts:

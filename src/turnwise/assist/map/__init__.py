@@ -1,1 +1,4 @@
-"""A map of what is said: fewer dimensions, clusters with names, a page and a picture."""
+"""A map of the utterances of a corpus: dimension reduction, clusters with names, an HTML page and a picture.
+
+May import `assist.search` and the layers below `assist`.
+"""

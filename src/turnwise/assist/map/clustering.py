@@ -1,7 +1,7 @@
-"""Clusters of texts by their vectors, with names from the words that are characteristic of them, and representatives.
+"""Clusters of texts by their vectors, with names made of characteristic words, and representatives.
 
-HDBSCAN finds groups of any size and shape in few dimensions, and says which texts belong to none. Those are many in real logs, so
-that the ones that are as near to the middle of a cluster as its own members mostly are get to be members too.
+HDBSCAN finds groups of any size and shape in few dimensions, and leaves outliers. Real logs have many of those. Outliers
+that are as close to the centroid of a cluster as most of its members become members too.
 """
 
 import math
@@ -12,46 +12,41 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.map.reduction import Method, Reduction, Vectors
-from turnwise.core.errors import TurnwiseError
-from turnwise.core.progress import Progress, silent
+from turnwise.assist.map.reduction import ClusteringError, DimensionReduction, Vectors
 
-#: The label of a text that is in no cluster.
-NONE = -1
+#: The label of a text in no cluster.
+NO_CLUSTER = -1
 
-#: What becomes of texts that are in no cluster at first: the near ones get the nearest, all do, or they stay out.
+#: Which outliers are assigned to the nearest cluster: the near ones, all, or none.
 Outliers = Literal["near", "all", "none"]
 
 Labels = npt.NDArray[np.int32]
 
-#: A text counts as near where it is nearer to a cluster's middle than this share of its members.
-_FARTHEST = 0.1
+#: An outlier is near a cluster if it is closer to the centroid than this fraction of the members.
+_NEAR_QUANTILE = 0.1
 
-#: Neighbours in the reduced dimensions that say which cluster is the nearest, and HDBSCAN's measure of density.
-_NEIGHBOURS, _DENSITY = 10, 5
+#: Neighbours that vote for the cluster of an outlier, and the upper bound of HDBSCAN's min_samples.
+_NEIGHBOURS, _MAX_MIN_SAMPLES = 10, 5
 
-#: Representatives of a cluster, words that describe it, words in its name, and members that representatives are chosen among.
-_REPRESENTATIVES, _WORDS, _NAMED, _CANDIDATES = 5, 10, 3, 1_000
+#: Numbers of representatives, of words that describe a cluster, of words in its name, and of members among which
+#: representatives are chosen.
+_REPRESENTATIVES, _WORDS, _NAME_WORDS, _CANDIDATES = 5, 10, 3, 1_000
 
-#: A word begins with a letter; an apostrophe or a hyphen may stand within.
+#: A word starts with a letter and may contain apostrophes and hyphens.
 _WORD = r"\b[^\W\d_]\w*(?:['’-]\w+)*"
-
-
-class ClusteringError(TurnwiseError):
-    """Texts cannot be clustered as asked; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Texts that belong together.
+    """A cluster of texts.
 
     Attributes:
         number: its label; the largest cluster has 0.
-        name: its most characteristic words; no two clusters have one name.
-        words: words and pairs of words that are more frequent in it than elsewhere, the most characteristic first.
-        size: how many texts it holds.
-        utterances: how often these were said.
-        representatives: rows of texts that together stand for all of it, the most central first.
+        name: its most characteristic words; unique among the clusters.
+        words: words and word pairs that are more frequent in it than elsewhere, the most characteristic first.
+        size: the number of distinct texts.
+        utterances: the number of their occurrences.
+        representatives: rows of texts that cover the cluster, the most central first.
     """
 
     number: int
@@ -62,178 +57,154 @@ class Cluster:
     representatives: tuple[int, ...]
 
 
-def cluster(
-    vectors: Vectors,
-    *,
-    least: int | None = None,
-    outliers: Outliers = "near",
-    method: Method = "umap",
-    seed: int = 0,
-    progress: Progress = silent,
+def find_clusters(
+    reduction: DimensionReduction, *, min_cluster_size: int | None = None, outliers: Outliers = "near"
 ) -> Labels:
-    """The cluster of each vector, from 0, the largest first; −1: none.
+    """Return the cluster of each vector, numbered by decreasing size from 0; -1 for none.
 
     Args:
-        vectors: of length 1 (texts, size).
-        least: texts of the smallest cluster; None: see `least_for`.
-        outliers: what becomes of texts in no cluster.
-        method: how dimensions are reduced.
-        seed: of all that is drawn at random.
-        progress: told how far it is.
+        reduction: of the vectors.
+        min_cluster_size: None: see `default_min_cluster_size`.
+        outliers: which texts in no cluster are assigned to the nearest one.
 
     Raises:
-        ClusteringError: if `least` is below 2.
-        ReductionError: if the vectors cannot be used, or the method is not installed.
+        ClusteringError: if `min_cluster_size` is below 2.
     """
-    return cluster_reduced(
-        Reduction(vectors, method, seed=seed, progress=progress), least=least, outliers=outliers, progress=progress
-    )
-
-
-def cluster_reduced(
-    reduction: Reduction, *, least: int | None = None, outliers: Outliers = "near", progress: Progress = silent
-) -> Labels:
-    """What `cluster` gives, for dimensions that are reduced already or will be needed again."""
-    vectors = reduction.vectors
-    least = least_for(len(vectors)) if least is None else least
-    if least < 2:
-        raise ClusteringError(f"the smallest cluster is to hold {least} texts: give 2 or more")
-    if len(vectors) < 2 * least:  # too few for two clusters, and one would say nothing
-        return np.full(len(vectors), NONE, np.int32)
+    vectors, progress = reduction.vectors, reduction.progress
+    minimum = default_min_cluster_size(len(vectors)) if min_cluster_size is None else min_cluster_size
+    if minimum < 2:
+        raise ClusteringError(f"min_cluster_size must be at least 2, got {minimum}")
+    if len(vectors) < 2 * minimum:  # too few for two clusters
+        return np.full(len(vectors), NO_CLUSTER, np.int32)
     from sklearn.cluster import HDBSCAN
 
-    points = reduction.for_clusters()
+    points = reduction.reduce_for_clustering()
     progress("finding clusters", 0)
-    labels = HDBSCAN(min_cluster_size=least, min_samples=min(least, _DENSITY), copy=True, n_jobs=-1).fit_predict(points)
-    labels = labels.astype(np.int32)
+    model = HDBSCAN(min_cluster_size=minimum, min_samples=min(minimum, _MAX_MIN_SAMPLES), copy=True, n_jobs=-1)
+    labels = model.fit_predict(points).astype(np.int32)
     if outliers != "none":
-        labels = _taken_in(vectors, points, labels, everything=outliers == "all")
+        labels = _assign_outliers(vectors, points, labels, assign_all=outliers == "all")
     progress("finding clusters", 1, 1)
-    return _by_size(labels)
+    return _renumber_by_size(labels)
 
 
-def least_for(count: int) -> int:
-    """Texts of the smallest cluster among `count` texts: a quarter of the square root, and 5 at least."""
+def default_min_cluster_size(count: int) -> int:
+    """Return a quarter of the square root of the number of texts, at least 5."""
     return max(5, round(math.sqrt(count) / 4))
 
 
-def _taken_in(vectors: Vectors, points: Vectors, labels: Labels, everything: bool) -> Labels:
-    """Gives texts in no cluster the one that most of their neighbours are in, where they are near to it or all are wanted."""
-    outside, inside = np.flatnonzero(labels == NONE), np.flatnonzero(labels != NONE)
+def _assign_outliers(vectors: Vectors, points: Vectors, labels: Labels, assign_all: bool) -> Labels:
+    """Assign outliers to the cluster of most of their neighbours, if they are near it or all are to be assigned."""
+    outside, inside = np.flatnonzero(labels == NO_CLUSTER), np.flatnonzero(labels != NO_CLUSTER)
     if not len(outside) or not len(inside):
         return labels
     from sklearn.neighbors import KNeighborsClassifier
 
-    neighbours = KNeighborsClassifier(min(_NEIGHBOURS, len(inside)), weights="distance").fit(
-        points[inside], labels[inside]
-    )
-    nearest = neighbours.predict(points[outside]).astype(np.int32)
-    if everything:
-        near = np.ones(len(outside), bool)
+    neighbours = KNeighborsClassifier(min(_NEIGHBOURS, len(inside)), weights="distance")
+    nearest = neighbours.fit(points[inside], labels[inside]).predict(points[outside]).astype(np.int32)
+    if assign_all:
+        is_near = np.ones(len(outside), bool)
     else:
-        middles = centroids(vectors, labels)
-        members = (vectors[inside] * middles[labels[inside]]).sum(1)
-        limits = np.array([np.quantile(members[labels[inside] == number], _FARTHEST) for number in range(len(middles))])
-        near = (vectors[outside] * middles[nearest]).sum(1) >= limits[nearest]
-    taken = labels.copy()
-    taken[outside[near]] = nearest[near]
-    return taken
+        centroids = compute_centroids(vectors, labels)
+        cosines = (vectors[inside] * centroids[labels[inside]]).sum(1)
+        limits = np.array(
+            [np.quantile(cosines[labels[inside] == number], _NEAR_QUANTILE) for number in range(len(centroids))]
+        )
+        is_near = (vectors[outside] * centroids[nearest]).sum(1) >= limits[nearest]
+    assigned = labels.copy()
+    assigned[outside[is_near]] = nearest[is_near]
+    return assigned
 
 
-def _by_size(labels: Labels) -> Labels:
-    """The same clusters, numbered from the largest; of equal ones the one that comes first has the lower number."""
-    numbers, first, sizes = np.unique(labels[labels != NONE], return_index=True, return_counts=True)
+def _renumber_by_size(labels: Labels) -> Labels:
+    """Renumber clusters by decreasing size; ties by their first row."""
+    numbers, first, sizes = np.unique(labels[labels != NO_CLUSTER], return_index=True, return_counts=True)
     order = numbers[np.lexsort((first, -sizes))]
-    renamed = np.full(len(order) + 1, NONE, np.int32)
-    renamed[order] = np.arange(len(order))
-    return renamed[labels]
+    renumbered = np.full(len(order) + 1, NO_CLUSTER, np.int32)
+    renumbered[order] = np.arange(len(order))
+    return renumbered[labels]
 
 
-def centroids(vectors: Vectors, labels: Labels) -> Vectors:
-    """The mean of each cluster's vectors, scaled to length 1 (clusters, size); labels are 0, 1, …, and −1 for none."""
-    count = int(labels.max(initial=NONE)) + 1
+def compute_centroids(vectors: Vectors, labels: Labels) -> Vectors:
+    """Return the normalised mean vector of each cluster (clusters, dimensions)."""
+    count = int(labels.max(initial=NO_CLUSTER)) + 1
     sums = np.zeros((count, vectors.shape[1]))
-    inside = labels != NONE
+    inside = labels != NO_CLUSTER
     np.add.at(sums, labels[inside], vectors[inside])
-    scaled: Vectors = (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)).astype(np.float32)
-    return scaled
+    centroids: Vectors = (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)).astype(np.float32)
+    return centroids
 
 
-# ---- what a cluster is about
+# ---- descriptions
 
 
-def describe(
+def describe_clusters(
     texts: Sequence[str],
     labels: npt.NDArray[np.integer],
     vectors: Vectors,
     counts: Sequence[int] | npt.NDArray[np.integer] | None = None,
 ) -> list[Cluster]:
-    """Names, characteristic words, sizes and representatives of clusters, in the order of their numbers.
+    """Return names, characteristic words, sizes and representatives of clusters, sorted by number.
 
     Args:
-        texts: what was clustered.
-        labels: the cluster of each; −1: none. Any numbers will do, also with gaps.
-        vectors: of length 1 (texts, size).
-        counts: how often each text was said; None: once.
+        texts: the clustered texts.
+        labels: the cluster of each; -1 for none. Numbers may have gaps.
+        vectors: normalised (texts, dimensions).
+        counts: the occurrences of each text; None: one each.
 
     Raises:
-        ClusteringError: if there are not as many labels, vectors or counts as texts.
+        ClusteringError: if the lengths differ.
     """
-    said = np.ones(len(texts), np.int64) if counts is None else np.asarray(counts, np.int64)
-    if not len(texts) == len(labels) == len(vectors) == len(said):
+    occurrences = np.ones(len(texts), np.int64) if counts is None else np.asarray(counts, np.int64)
+    if not len(texts) == len(labels) == len(vectors) == len(occurrences):
         raise ClusteringError(
-            f"there are {len(texts)} texts, {len(labels)} labels, {len(vectors)} vectors and {len(said)} counts: give each text one"
+            f"got {len(texts)} texts, {len(labels)} labels, {len(vectors)} vectors and {len(occurrences)} counts: pass"
+            " one of each per text"
         )
-    numbers = np.unique(labels[labels != NONE])
-    words = _characteristic(texts, labels, numbers)
-    names = _names(words, numbers)
+    numbers = np.unique(labels[labels != NO_CLUSTER])
+    words = _characteristic_words(texts, labels, numbers)
     clusters = []
-    for number, name, terms in zip(numbers, names, words, strict=True):
+    for number, name, terms in zip(numbers, _unique_names(words, numbers), words, strict=True):
         rows = np.flatnonzero(labels == number)
-        representatives = rows[_central(vectors[rows], said[rows])]
-        clusters.append(
-            Cluster(
-                int(number), name, terms, len(rows), int(said[rows].sum()), tuple(int(row) for row in representatives)
-            )
-        )
+        representatives = tuple(rows[_choose_representatives(vectors[rows], occurrences[rows])].tolist())
+        clusters.append(Cluster(int(number), name, terms, len(rows), int(occurrences[rows].sum()), representatives))
     return clusters
 
 
-def _characteristic(
+def _characteristic_words(
     texts: Sequence[str], labels: npt.NDArray[np.integer], numbers: npt.NDArray[np.integer]
 ) -> list[tuple[str, ...]]:
-    """For each cluster its words and pairs of words by a c-TF-IDF that is taken over texts.
+    """Return the words and word pairs of each cluster by a c-TF-IDF over texts.
 
-    A term's weight is p·log(p/q)·log(1/r): p is the share of the cluster's texts that hold it, q the share of all texts, r that of
-    its more frequent word. So it counts how frequent a term is there and how rare elsewhere; what is said everywhere ("I", "the",
-    in any language) counts for little, alone and in pairs.
+    The weight of a term is p·log(p/q)·log(1/r): p is the fraction of the cluster's texts that contain it, q that of all
+    texts, r that of its more frequent word. Common words ("I", "the", in any language) have a low weight, alone and in pairs.
     """
     from sklearn.feature_extraction.text import CountVectorizer
 
     counter = CountVectorizer(token_pattern=_WORD, ngram_range=(1, 2), binary=True, dtype=np.int32)
     try:
-        held = counter.fit_transform(texts).tocsr()
-    except ValueError:  # not a word in any text
+        contains = counter.fit_transform(texts).tocsr()
+    except ValueError:  # no text contains a word
         return [()] * len(numbers)
     terms = counter.get_feature_names_out()
-    overall = np.asarray(held.sum(0)).ravel() / len(texts)
-    places = counter.vocabulary_
-    commonest = np.array([max(overall[places[word]] for word in term.split(" ")) for term in terms])
-    found = []
+    overall = np.asarray(contains.sum(0)).ravel() / len(texts)
+    columns = counter.vocabulary_
+    word_frequency = np.array([max(overall[columns[word]] for word in term.split(" ")) for term in terms])
+    words = []
     for number in numbers:
         rows = np.flatnonzero(labels == number)
-        frequency = np.asarray(held[rows].sum(0)).ravel()
-        # a term of a single text says nothing of the others
+        frequency = np.asarray(contains[rows].sum(0)).ravel()
+        # a term of a single text does not describe the others
         present = np.flatnonzero(frequency >= min(2, len(rows)))
-        share = frequency[present] / len(rows)
-        weights = share * np.log(share / overall[present]) * -np.log(commonest[present])
+        fraction = frequency[present] / len(rows)
+        weights = fraction * np.log(fraction / overall[present]) * -np.log(word_frequency[present])
         order = np.lexsort((terms[present], -weights))
-        found.append(_unlike([terms[present[place]] for place in order if weights[place] > 0]))
-    return found
+        words.append(_without_overlap([terms[present[place]] for place in order if weights[place] > 0]))
+    return words
 
 
-def _unlike(terms: Sequence[str]) -> tuple[str, ...]:
-    """The first terms, without those whose words all stand in terms before them, or that only add to one of them."""
+def _without_overlap(terms: Sequence[str]) -> tuple[str, ...]:
+    """Return the first terms that share no word with a term before them."""
     chosen: list[str] = []
     seen: set[str] = set()
     for term in terms:
@@ -246,28 +217,28 @@ def _unlike(terms: Sequence[str]) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def _names(words: Sequence[tuple[str, ...]], numbers: npt.NDArray[np.integer]) -> list[str]:
-    """The first words of each; where two clusters share a name, the later one says more, or its number."""
+def _unique_names(words: Sequence[tuple[str, ...]], numbers: npt.NDArray[np.integer]) -> list[str]:
+    """Return the first words of each cluster; more words, or its number, if an earlier cluster has the same name."""
     names: list[str] = []
     for terms, number in zip(words, numbers, strict=True):
-        longer = (", ".join(terms[:count]) for count in range(min(_NAMED, len(terms)), len(terms) + 1))
+        longer = (", ".join(terms[:count]) for count in range(min(_NAME_WORDS, len(terms)), len(terms) + 1))
         names.append(next((name for name in longer if name and name not in names), f"cluster {number}"))
     return names
 
 
-def _central(vectors: Vectors, counts: npt.NDArray[np.int64]) -> list[int]:
-    """The members that together lie nearest to all, by greedy facility location, weighted by how often each was said.
+def _choose_representatives(vectors: Vectors, counts: npt.NDArray[np.int64]) -> list[int]:
+    """Return the members that together are closest to all, by greedy facility location weighted by occurrences.
 
-    Of a large cluster every second, third, … member is looked at, so that it costs no more than one of a thousand.
+    Only every second, third, … member of a large cluster is considered, which bounds the cost.
     """
-    looked = np.arange(0, len(vectors), -(-len(vectors) // _CANDIDATES))
-    cosines = vectors[looked] @ vectors[looked].T
-    covered = np.full(len(looked), -1.0, np.float32)
+    rows = np.arange(0, len(vectors), -(-len(vectors) // _CANDIDATES))
+    cosines = vectors[rows] @ vectors[rows].T
+    covered = np.full(len(rows), -1.0, np.float32)
     chosen: list[int] = []
-    for _ in range(min(_REPRESENTATIVES, len(looked))):
-        gains = (np.maximum(cosines - covered[:, None], 0) * counts[looked, None]).sum(0)
+    for _ in range(min(_REPRESENTATIVES, len(rows))):
+        gains = (np.maximum(cosines - covered[:, None], 0) * counts[rows, None]).sum(0)
         gains[chosen] = -1
         best = int(gains.argmax())
         chosen.append(best)
         covered = np.maximum(covered, cosines[:, best])
-    return [int(looked[place]) for place in chosen]
+    return [int(rows[place]) for place in chosen]

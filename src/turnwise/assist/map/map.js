@@ -1,37 +1,38 @@
-// The map of what is said, on a canvas: points by cluster, names of clusters, zoom and pan, hover and selection.
+// An interactive map of utterances on a canvas: points coloured by cluster, cluster names, zoom and pan, hover and selection.
 //
 //   import { UtteranceMap } from "./map.js";
 //   const map = new UtteranceMap(canvas, data, { onhover, onselect });
 //
-// canvas   an element with a size of its own (by CSS); gets `tabindex` and a role. Colours are its custom properties --paper, --ink
-//          and --muted (any CSS colour); whether clusters are coloured for light or dark follows from --paper.
-// data     what GET /map answers: { points: [[x, y], …], groups: [number by point, −1: none], counts: [times said], clusters:
-//          [{ number, name, size, … }], new: [bool by point] | null, … }. Points have any scale, y grows upwards.
-// onhover(row | null, x, y)    the point under the pointer changed; x, y: where in the canvas, in CSS pixels.
-// onselect(row | null, event)  a point was chosen by click, or by the keyboard; null: none, or the selection was taken back.
+// canvas   an element whose size is set by CSS; gets `tabindex` and a role. Colours are its custom properties --paper, --ink
+//          and --muted (any CSS colour); --paper determines whether clusters get light or dark colours.
+// data     the response of GET /map: { points: [[x, y], …], groups: [cluster number per point, -1: none], counts:
+//          [occurrences], clusters: [{ number, name, size, … }], new: [bool per point] | null, … }. Points have any scale,
+//          y grows upwards.
+// onhover(row | null, x, y)    the point under the pointer changed; x, y: position in the canvas in CSS pixels.
+// onselect(row | null, event)  a point was selected by click or keyboard; null: the selection was cleared.
 //
-// map.update({ groups, clusters })   after clusters were named, merged, split: colours and names change, points stay.
-// map.emphasise(rows | null)         fades all other points (an iterable of rows); null: none is faded.
-// map.select(row | null)             marks a point, without calling onselect.
+// map.update({ groups, clusters })   after clusters were named, merged or split: colours and names change, points stay.
+// map.emphasise(rows | null)         fades all other points (an iterable of rows); null: fades none.
+// map.select(row | null)             marks a point without calling onselect.
 // map.zoomTo(rows | null)            moves the view to these points; null: to all.
-// map.zoom(factor)                   about the middle.
-// map.near(row, count)               rows that lie nearest to a point, nearest first.
-// map.colour(group)                  the CSS colour of a cluster by its number, in the present light; −1: of no cluster.
-// map.refresh()                      after the page's colours changed other than by the system's (that is noticed).
-// map.destroy()                      takes every listener back.
+// map.zoom(factor)                   zooms about the centre.
+// map.near(row, count)               returns the rows nearest to a point, nearest first.
+// map.colour(group)                  returns the CSS colour of a cluster by its number; -1: of no cluster.
+// map.refresh()                      call after the page's colours changed (a change of the system's colour scheme is noticed).
+// map.destroy()                      removes every listener.
 //
-// Pointer: drag moves, wheel or pinch zooms, click selects. Keys, with the canvas focused: arrows go from point to point, with
-// Shift they move the map; + and − zoom, 0 shows all, Escape takes the selection back.
+// Pointer: drag moves, wheel or pinch zooms, click selects. Keys, with the canvas focused: arrow keys move from point to
+// point, with Shift they move the map; + and - zoom, 0 shows all, Escape clears the selection.
 
 const NONE = -1;
-const REACH = 14;              // how near the pointer has to come to a point, in CSS pixels
-const CLOSEST = 60;            // how often larger than all of it a map may be shown
+const HIT_RADIUS = 14;         // distance at which the pointer hits a point, in CSS pixels
+const MAX_ZOOM = 60;           // relative to the view of the whole map
 const MARGIN = 36;             // around all points
-const STEP = 80;               // pixels that an arrow key moves the map by
-const FADED = 0.13;
+const PAN_STEP = 80;           // pixels that an arrow key moves the map by
+const FADED_OPACITY = 0.13;
 
-/** The hue of a cluster: neighbours in number lie far apart on the circle, however many there are. */
-function tone(number, dark) {
+/** The colour of a cluster: consecutive numbers have distant hues, however many clusters there are. */
+function clusterColour(number, dark) {
   const hue = (25 + number * 137.508) % 360;
   const lightness = (dark ? [0.78, 0.7, 0.85] : [0.56, 0.64, 0.48])[number % 3];
   return { hue, lightness, chroma: dark ? 0.13 : 0.15 };
@@ -39,12 +40,12 @@ function tone(number, dark) {
 
 export class UtteranceMap {
   #canvas; #context; #handlers; #points; #counts; #groups; #new; #names = new Map(); #rows = new Map(); #anchors = new Map();
-  #cells; #side; #columns; #lowest; #bounds; #view = null; #goal = null; #started = 0; #from = null;
-  #emphasised = null; #selected = null; #hovered = null; #pointers = new Map(); #moved = false;
-  #discs = new Map(); #pixels = new Map(); #image;
+  #cells; #cellSize; #columns; #origin; #bounds; #view = null; #target = null; #animationStart = 0; #animationFrom = null;
+  #emphasised = null; #selected = null; #hovered = null; #pointers = new Map(); #hasMoved = false;
+  #discCache = new Map(); #colourCache = new Map(); #image;
   #palette = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-  #paper = "#fff"; #ink = "#000"; #muted = "#777"; #dark = false; #asked = 0; #ended = new AbortController(); #sizes; #watch;
-  #still = matchMedia("(prefers-reduced-motion: reduce)");
+  #paper = "#fff"; #ink = "#000"; #muted = "#777"; #dark = false; #frame = 0; #listeners = new AbortController(); #canvasSize; #resizeObserver;
+  #reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
 
   constructor(canvas, data, handlers = {}) {
     this.#canvas = canvas;
@@ -53,16 +54,16 @@ export class UtteranceMap {
     this.#points = data.points;
     this.#counts = data.counts ?? null;
     this.#new = data.new ?? null;
-    this.#index();
+    this.#buildGrid();
     this.update(data);
     this.refresh();
     this.#listen();
-    this.#watch = new ResizeObserver(() => this.#resize());
-    this.#watch.observe(canvas);
+    this.#resizeObserver = new ResizeObserver(() => this.#resize());
+    this.#resizeObserver.observe(canvas);
     this.#resize();
   }
 
-  // ---- what a page asks for
+  // ---- public methods
 
   update({ groups, clusters }) {
     this.#groups = groups;
@@ -73,34 +74,34 @@ export class UtteranceMap {
       this.#rows.get(group).push(row);
     });
     this.#anchors = new Map();
-    for (const [group, rows] of this.#rows) if (group !== NONE) this.#anchors.set(group, this.#centre(rows));
-    this.#ask();
+    for (const [group, rows] of this.#rows) if (group !== NONE) this.#anchors.set(group, this.#namePosition(rows));
+    this.#requestDraw();
   }
 
   emphasise(rows) {
     this.#emphasised = rows === null ? null : new Set(rows);
-    this.#ask();
+    this.#requestDraw();
   }
 
   select(row) {
     this.#selected = row;
-    this.#ask();
+    this.#requestDraw();
   }
 
   zoomTo(rows) {
-    const wanted = rows === null ? null : [...rows];
-    this.#move(wanted === null || wanted.length === 0 ? this.#whole() : this.#around(wanted));
+    const members = [...(rows ?? [])];
+    this.#moveTo(members.length ? this.#viewOf(members) : this.#viewAll());
   }
 
   zoom(factor) {
     const { width, height } = this.#size();
-    this.#move(this.#zoomed(this.#goal ?? this.#view, factor, width / 2, height / 2));
+    this.#moveTo(this.#zoomedView(this.#target ?? this.#view, factor, width / 2, height / 2));
   }
 
   near(row, count) {
     const [x, y] = this.#points[row];
     let found = [];
-    for (let reach = this.#side * 1.5; found.length <= count && reach < this.#side * this.#columns * 4; reach *= 2) {
+    for (let reach = this.#cellSize * 1.5; found.length <= count && reach < this.#cellSize * this.#columns * 4; reach *= 2) {
       found = this.#within(x, y, reach);
     }
     return found.filter(([other]) => other !== row).sort((a, b) => a[1] - b[1] || a[0] - b[0]).slice(0, count).map(([other]) => other);
@@ -108,7 +109,7 @@ export class UtteranceMap {
 
   colour(group) {
     if (group === NONE) return this.#muted;
-    const { hue, lightness, chroma } = tone(group, this.#dark);
+    const { hue, lightness, chroma } = clusterColour(group, this.#dark);
     return `oklch(${lightness} ${chroma} ${hue.toFixed(1)})`;
   }
 
@@ -119,18 +120,18 @@ export class UtteranceMap {
     this.#muted = style.getPropertyValue("--muted").trim() || "#777";
     const [red, green, blue] = this.#pixel(this.#paper);
     this.#dark = 0.3 * red + 0.59 * green + 0.11 * blue < 128;
-    this.#ask();
+    this.#requestDraw();
   }
 
   destroy() {
-    this.#ended.abort();
-    this.#watch.disconnect();
-    cancelAnimationFrame(this.#asked);
+    this.#listeners.abort();
+    this.#resizeObserver.disconnect();
+    cancelAnimationFrame(this.#frame);
   }
 
-  // ---- where points lie: a grid, so that the nearest are found without looking at all
+  // ---- a grid of points, to find the nearest without visiting all
 
-  #index() {
+  #buildGrid() {
     const bounds = [Infinity, Infinity, -Infinity, -Infinity];
     for (const [x, y] of this.#points) {
       bounds[0] = Math.min(bounds[0], x); bounds[1] = Math.min(bounds[1], y);
@@ -140,8 +141,8 @@ export class UtteranceMap {
     this.#bounds = bounds;
     const extent = Math.max(bounds[2] - bounds[0], bounds[3] - bounds[1]) || 1;
     this.#columns = Math.max(1, Math.ceil(Math.sqrt(this.#points.length / 2)));
-    this.#side = extent / this.#columns;
-    this.#lowest = [bounds[0], bounds[1]];
+    this.#cellSize = extent / this.#columns;
+    this.#origin = [bounds[0], bounds[1]];
     this.#cells = new Map();
     this.#points.forEach(([x, y], row) => {
       const key = this.#cell(x, 0) * (this.#columns + 1) + this.#cell(y, 1);
@@ -151,10 +152,10 @@ export class UtteranceMap {
   }
 
   #cell(value, axis) {
-    return Math.min(this.#columns, Math.max(0, Math.floor((value - this.#lowest[axis]) / this.#side)));
+    return Math.min(this.#columns, Math.max(0, Math.floor((value - this.#origin[axis]) / this.#cellSize)));
   }
 
-  /** Rows within a distance of a place, with their squared distances. */
+  /** Return rows within a distance of a position, with their squared distances. */
   #within(x, y, reach) {
     const found = [];
     for (let across = this.#cell(x - reach, 0); across <= this.#cell(x + reach, 0); across++) {
@@ -168,8 +169,8 @@ export class UtteranceMap {
     return found;
   }
 
-  /** Where a cluster's name stands: its member nearest to the median, so that a name never lies beside the points it names. */
-  #centre(rows) {
+  /** Return the position of a cluster's name: that of the member nearest to the median, so that the name is on its points. */
+  #namePosition(rows) {
     const median = [0, 1].map((axis) => rows.map((row) => this.#points[row][axis]).sort((a, b) => a - b)[rows.length >> 1]);
     let best = rows[0], least = Infinity;
     for (const row of rows) {
@@ -179,7 +180,7 @@ export class UtteranceMap {
     return this.#points[best];
   }
 
-  // ---- the view: pixels a unit, and what lies in the upper left corner
+  // ---- the view: pixels per unit, and the coordinates of the upper left corner
 
   #size() {
     return { width: this.#canvas.clientWidth || 1, height: this.#canvas.clientHeight || 1 };
@@ -192,58 +193,58 @@ export class UtteranceMap {
     return { scale, left: (left + right) / 2 - width / 2 / scale, top: (low + high) / 2 + height / 2 / scale };
   }
 
-  #whole() {
+  #viewAll() {
     return this.#fit(this.#bounds, MARGIN, this.#points.length > 1 ? Infinity : 1);
   }
 
-  #around(rows) {
+  #viewOf(rows) {
     const sorted = [0, 1].map((axis) => rows.map((row) => this.#points[row][axis]).sort((a, b) => a - b));
     const at = (axis, share) => sorted[axis][Math.round(share * (rows.length - 1))];
-    // a few members far away do not make the others small
-    return this.#fit([at(0, 0.02), at(1, 0.02), at(0, 0.98), at(1, 0.98)], 90, this.#whole().scale * 5);
+    // a few distant members do not determine the scale
+    return this.#fit([at(0, 0.02), at(1, 0.02), at(0, 0.98), at(1, 0.98)], 90, this.#viewAll().scale * 5);
   }
 
-  #zoomed(view, factor, x, y) {
-    const least = this.#whole().scale;
-    const scale = Math.min(Math.max(view.scale * factor, least * 0.7), least * CLOSEST);
+  #zoomedView(view, factor, x, y) {
+    const least = this.#viewAll().scale;
+    const scale = Math.min(Math.max(view.scale * factor, least * 0.7), least * MAX_ZOOM);
     return { scale, left: view.left + x / view.scale - x / scale, top: view.top - y / view.scale + y / scale };
   }
 
-  #move(goal) {
-    if (this.#still.matches || this.#view === null) {
-      this.#view = goal;
-      this.#goal = null;
+  #moveTo(target) {
+    if (this.#reducedMotion.matches || this.#view === null) {
+      this.#view = target;
+      this.#target = null;
     } else {
-      [this.#from, this.#goal, this.#started] = [this.#view, goal, performance.now()];
+      [this.#animationFrom, this.#target, this.#animationStart] = [this.#view, target, performance.now()];
     }
-    this.#ask();
+    this.#requestDraw();
   }
 
-  #advance(now) {
-    const share = Math.min(1, Math.max(0, now - this.#started) / 350);
+  #animate(now) {
+    const share = Math.min(1, Math.max(0, now - this.#animationStart) / 350);
     const eased = 1 - (1 - share) ** 3;
     const { width, height } = this.#size();
     const middle = (view) => [view.left + width / 2 / view.scale, view.top - height / 2 / view.scale];
-    const [from, to] = [middle(this.#from), middle(this.#goal)];
-    const scale = Math.exp(Math.log(this.#from.scale) * (1 - eased) + Math.log(this.#goal.scale) * eased);
-    // the middle moves as the scale does, so that what is zoomed to stays in sight
-    const ratio = this.#from.scale === this.#goal.scale ? eased
-      : (1 / this.#from.scale - 1 / scale) / (1 / this.#from.scale - 1 / this.#goal.scale);
+    const [from, to] = [middle(this.#animationFrom), middle(this.#target)];
+    const scale = Math.exp(Math.log(this.#animationFrom.scale) * (1 - eased) + Math.log(this.#target.scale) * eased);
+    // the centre moves with the scale, so that the target stays visible
+    const ratio = this.#animationFrom.scale === this.#target.scale ? eased
+      : (1 / this.#animationFrom.scale - 1 / scale) / (1 / this.#animationFrom.scale - 1 / this.#target.scale);
     const centre = [0, 1].map((axis) => from[axis] + (to[axis] - from[axis]) * ratio);
     this.#view = { scale, left: centre[0] - width / 2 / scale, top: centre[1] + height / 2 / scale };
-    if (share === 1) this.#goal = null;
-    else this.#ask();
+    if (share === 1) this.#target = null;
+    else this.#requestDraw();
   }
 
-  #place(row) {
+  #toCanvas(row) {
     const [x, y] = this.#points[row];
     return [(x - this.#view.left) * this.#view.scale, (this.#view.top - y) * this.#view.scale];
   }
 
-  #at(x, y) {
+  #pointAt(x, y) {
     const { scale, left, top } = this.#view;
     let best = null, least = Infinity;
-    for (const [row, distance] of this.#within(left + x / scale, top - y / scale, REACH / scale)) {
+    for (const [row, distance] of this.#within(left + x / scale, top - y / scale, HIT_RADIUS / scale)) {
       const seen = this.#emphasised === null || this.#emphasised.has(row);
       if (distance * (seen ? 1 : 1e6) < least) [best, least] = [row, distance * (seen ? 1 : 1e6)];
     }
@@ -253,14 +254,14 @@ export class UtteranceMap {
   #resize() {
     const { width, height } = this.#size();
     const ratio = devicePixelRatio || 1;
-    if (this.#sizes?.width === width && this.#sizes?.height === height && this.#sizes?.ratio === ratio) return;
-    const before = this.#sizes;
-    this.#sizes = { width, height, ratio };
+    if (this.#canvasSize?.width === width && this.#canvasSize?.height === height && this.#canvasSize?.ratio === ratio) return;
+    const before = this.#canvasSize;
+    this.#canvasSize = { width, height, ratio };
     this.#canvas.width = Math.round(width * ratio);
     this.#canvas.height = Math.round(height * ratio);
     this.#image = this.#context.createImageData(this.#canvas.width, this.#canvas.height);
     if (this.#view === null || before === undefined) {
-      this.#view = this.#whole();
+      this.#view = this.#viewAll();
     } else {
       this.#view.left += (before.width - width) / 2 / this.#view.scale;
       this.#view.top -= (before.height - height) / 2 / this.#view.scale;
@@ -270,25 +271,25 @@ export class UtteranceMap {
 
   // ---- drawing
 
-  #ask() {
-    if (!this.#asked && this.#view !== null) {
-      this.#asked = requestAnimationFrame((now) => {
-        this.#asked = 0;
+  #requestDraw() {
+    if (!this.#frame && this.#view !== null) {
+      this.#frame = requestAnimationFrame((now) => {
+        this.#frame = 0;
         this.#draw(now);
       });
     }
   }
 
   #draw(now) {
-    if (this.#goal !== null) this.#advance(now);
-    const { width, height, ratio } = this.#sizes;
+    if (this.#target !== null) this.#animate(now);
+    const { width, height, ratio } = this.#canvasSize;
     const context = this.#context;
     const radius = this.#radius();
     const groups = [...this.#rows.keys()].sort((a, b) => (b === NONE) - (a === NONE) || a - b);
-    // points are blended into the pixels by hand: tens of thousands of drawing calls would take far longer
+    // points are blended into the pixels directly: tens of thousands of drawing calls would take much longer
     new Uint32Array(this.#image.data.buffer).fill(new Uint32Array(Uint8Array.of(...this.#pixel(this.#paper), 255).buffer)[0]);
     for (const lit of this.#emphasised === null ? [true] : [false, true]) {
-      // what is looked for is seen better where it is larger
+      // emphasised points are larger
       const size = radius * ratio * (this.#emphasised !== null && lit ? 1.25 : 1);
       for (const group of groups) this.#drawGroup(group, size, lit);
     }
@@ -299,24 +300,24 @@ export class UtteranceMap {
     this.#drawNames(width, height);
   }
 
-  /** Of a point that was said once: fewer points are larger, and all grow a little as the map does. */
+  /** Return the radius of a point with one occurrence: larger for fewer points, and growing slowly with the zoom. */
   #radius() {
     const { width, height } = this.#size();
     const room = Math.sqrt((width * height) / Math.max(1, this.#points.length));
-    return Math.min(4.5, Math.max(1.3, room * 0.11)) * Math.min(2.2, (this.#view.scale / this.#whole().scale) ** 0.35);
+    return Math.min(4.5, Math.max(1.3, room * 0.11)) * Math.min(2.2, (this.#view.scale / this.#viewAll().scale) ** 0.35);
   }
 
   #drawGroup(group, radius, lit) {
     const { data, width, height } = this.#image;
-    const { ratio } = this.#sizes;
+    const { ratio } = this.#canvasSize;
     const scale = this.#view.scale * ratio, { left, top } = this.#view;
     const faded = this.#emphasised !== null && !lit;
-    const opacity = faded ? FADED : group === NONE ? 0.45 : 1;
+    const opacity = faded ? FADED_OPACITY : group === NONE ? 0.45 : 1;
     const colours = [this.#pixel(this.colour(group)), this.#pixel(this.#paper), this.#pixel(this.#ink)];
     for (const row of this.#rows.get(group)) {
       if (this.#emphasised !== null && this.#emphasised.has(row) !== lit) continue;
       const x = Math.round((this.#points[row][0] - left) * scale), y = Math.round((top - this.#points[row][1]) * scale);
-      const disc = this.#disc(radius, this.#grade(row), this.#new !== null && this.#new[row]);
+      const disc = this.#disc(radius, this.#sizeClass(row), this.#new !== null && this.#new[row]);
       if (x + disc.reach < 0 || y + disc.reach < 0 || x - disc.reach >= width || y - disc.reach >= height) continue;
       const { across, down, colour, share } = disc;
       for (let pixel = 0; pixel < share.length; pixel++) {
@@ -330,17 +331,17 @@ export class UtteranceMap {
     }
   }
 
-  /** How large a point is, in four steps, by how often it was said. */
-  #grade(row) {
+  /** Return the size class of a point, 0 to 3, by its occurrences. */
+  #sizeClass(row) {
     return this.#counts === null ? 0 : Math.min(3, Math.floor(Math.log2(this.#counts[row]) / 2));
   }
 
-  /** The pixels of a point: where they lie from its middle, of which colour (its own, the paper, the ink), how much of it. */
-  #disc(radius, grade, isNew) {
-    const key = Math.round(radius * 8) * 8 + grade * 2 + (isNew ? 1 : 0);
-    let disc = this.#discs.get(key);
+  /** Return the pixels of a point: offsets from its centre, colour (0: cluster, 1: paper, 2: ink) and opacity. */
+  #disc(radius, sizeClass, isNew) {
+    const key = Math.round(radius * 8) * 8 + sizeClass * 2 + (isNew ? 1 : 0);
+    let disc = this.#discCache.get(key);
     if (disc !== undefined) return disc;
-    const size = radius * (1 + 0.45 * grade), edge = isNew ? Math.max(1.2, radius * 0.4) : Math.max(0.6, radius * 0.2);
+    const size = radius * (1 + 0.45 * sizeClass), edge = isNew ? Math.max(1.2, radius * 0.4) : Math.max(0.6, radius * 0.2);
     const reach = Math.ceil(size + edge);
     const pixels = [];
     const covered = (wide, distance) => Math.min(1, Math.max(0, wide - distance + 0.5));
@@ -356,24 +357,24 @@ export class UtteranceMap {
       reach, across: Int16Array.from(pixels, (pixel) => pixel[0]), down: Int16Array.from(pixels, (pixel) => pixel[1]),
       colour: Uint8Array.from(pixels, (pixel) => pixel[2]), share: Float32Array.from(pixels, (pixel) => pixel[3]),
     };
-    this.#discs.set(key, disc);
+    this.#discCache.set(key, disc);
     return disc;
   }
 
-  /** A CSS colour as red, green and blue. */
+  /** Return a CSS colour as red, green and blue. */
   #pixel(colour) {
-    if (!this.#pixels.has(colour)) {
+    if (!this.#colourCache.has(colour)) {
       this.#palette.fillStyle = colour;
       this.#palette.fillRect(0, 0, 1, 1);
-      this.#pixels.set(colour, [...this.#palette.getImageData(0, 0, 1, 1).data.subarray(0, 3)]);
+      this.#colourCache.set(colour, [...this.#palette.getImageData(0, 0, 1, 1).data.subarray(0, 3)]);
     }
-    return this.#pixels.get(colour);
+    return this.#colourCache.get(colour);
   }
 
   #ring(row, radius) {
-    const [x, y] = this.#place(row);
+    const [x, y] = this.#toCanvas(row);
     const context = this.#context;
-    const size = radius * (1 + 0.45 * this.#grade(row));
+    const size = radius * (1 + 0.45 * this.#sizeClass(row));
     context.beginPath();
     context.arc(x, y, size, 0, 2 * Math.PI);
     context.fillStyle = this.colour(this.#groups[row]);
@@ -387,7 +388,7 @@ export class UtteranceMap {
     }
   }
 
-  /** Names of the clusters in sight, the largest first, where they hide no other name. */
+  /** Draw the names of visible clusters, the largest first, unless they would overlap another name. */
   #drawNames(width, height) {
     const context = this.#context;
     const taken = [];
@@ -403,7 +404,7 @@ export class UtteranceMap {
       if (across < 0 || down < 0 || across > width || down > height) continue;
       const size = 11.5 + Math.min(2.5, Math.log10(this.#rows.get(group).length) / 1.5) - (width < 600 ? 1.5 : 0);
       context.font = `600 ${size.toFixed(1)}px ${family}`;
-      const name = shortened(this.#names.get(group) ?? String(group), 34);
+      const name = truncate(this.#names.get(group) ?? String(group), 34);
       const half = context.measureText(name).width / 2 + 6;
       const middle = Math.min(Math.max(across, half), width - half), row = Math.min(Math.max(down, 12), height - 12);
       const box = [middle - half, row - size, middle + half, row + size];
@@ -426,63 +427,63 @@ export class UtteranceMap {
     canvas.tabIndex = 0;
     canvas.setAttribute("role", "application");
     canvas.style.touchAction = "none";
-    const on = (target, kind, handler, more = {}) => target.addEventListener(kind, handler, { signal: this.#ended.signal, ...more });
-    on(canvas, "pointerdown", (event) => this.#pressed(event));
-    on(canvas, "pointermove", (event) => this.#dragged(event));
-    for (const kind of ["pointerup", "pointercancel"]) on(canvas, kind, (event) => this.#released(event));
+    const on = (target, kind, handler, more = {}) => target.addEventListener(kind, handler, { signal: this.#listeners.signal, ...more });
+    on(canvas, "pointerdown", (event) => this.#onPointerDown(event));
+    on(canvas, "pointermove", (event) => this.#onPointerMove(event));
+    for (const kind of ["pointerup", "pointercancel"]) on(canvas, kind, (event) => this.#onPointerUp(event));
     on(canvas, "pointerleave", () => this.#hover(null, 0, 0));
-    on(canvas, "wheel", (event) => this.#wheeled(event), { passive: false });
-    on(canvas, "keydown", (event) => this.#key(event));
+    on(canvas, "wheel", (event) => this.#onWheel(event), { passive: false });
+    on(canvas, "keydown", (event) => this.#onKeyDown(event));
     on(matchMedia("(prefers-color-scheme: dark)"), "change", () => this.refresh());
   }
 
-  #local(event) {
+  #pointerPosition(event) {
     const box = this.#canvas.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
   }
 
-  #pressed(event) {
+  #onPointerDown(event) {
     if (event.button !== 0) return;
     this.#canvas.setPointerCapture(event.pointerId);
-    this.#pointers.set(event.pointerId, this.#local(event));
-    this.#moved = this.#pointers.size > 1;
-    this.#goal = null;
+    this.#pointers.set(event.pointerId, this.#pointerPosition(event));
+    this.#hasMoved = this.#pointers.size > 1;
+    this.#target = null;
   }
 
-  #dragged(event) {
-    const place = this.#local(event);
+  #onPointerMove(event) {
+    const place = this.#pointerPosition(event);
     const before = this.#pointers.get(event.pointerId);
     if (before === undefined) {
-      this.#hover(this.#at(...place), ...place);
+      this.#hover(this.#pointAt(...place), ...place);
       return;
     }
-    if (!this.#moved && Math.hypot(place[0] - before[0], place[1] - before[1]) < 4) return;
-    this.#moved = true;
+    if (!this.#hasMoved && Math.hypot(place[0] - before[0], place[1] - before[1]) < 4) return;
+    this.#hasMoved = true;
     this.#hover(null, 0, 0);
     const others = [...this.#pointers].filter(([id]) => id !== event.pointerId).map(([, other]) => other);
     if (others.length === 1) {
       const spread = (from) => Math.hypot(from[0] - others[0][0], from[1] - others[0][1]) || 1;
-      this.#view = this.#zoomed(this.#view, spread(place) / spread(before), (place[0] + others[0][0]) / 2, (place[1] + others[0][1]) / 2);
+      this.#view = this.#zoomedView(this.#view, spread(place) / spread(before), (place[0] + others[0][0]) / 2, (place[1] + others[0][1]) / 2);
     } else {
       this.#view.left -= (place[0] - before[0]) / this.#view.scale;
       this.#view.top += (place[1] - before[1]) / this.#view.scale;
     }
     this.#pointers.set(event.pointerId, place);
-    this.#ask();
+    this.#requestDraw();
   }
 
-  #released(event) {
+  #onPointerUp(event) {
     const pressed = this.#pointers.delete(event.pointerId);
-    if (!pressed || this.#moved || event.type === "pointercancel") return;
-    this.#choose(this.#at(...this.#local(event)), event);
+    if (!pressed || this.#hasMoved || event.type === "pointercancel") return;
+    this.#selectByUser(this.#pointAt(...this.#pointerPosition(event)), event);
   }
 
-  #wheeled(event) {
+  #onWheel(event) {
     event.preventDefault();
     const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 18 : 1;
-    this.#goal = null;
-    this.#view = this.#zoomed(this.#view, Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0016)), ...this.#local(event));
-    this.#ask();
+    this.#target = null;
+    this.#view = this.#zoomedView(this.#view, Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0016)), ...this.#pointerPosition(event));
+    this.#requestDraw();
   }
 
   #hover(row, x, y) {
@@ -491,55 +492,55 @@ export class UtteranceMap {
     this.#hovered = row;
     this.#canvas.style.cursor = row === null ? "grab" : "pointer";
     this.#handlers.onhover?.(row, x, y);
-    if (changed) this.#ask();
+    if (changed) this.#requestDraw();
   }
 
-  #choose(row, event) {
+  #selectByUser(row, event) {
     this.#selected = row;
     this.#handlers.onselect?.(row, event);
-    this.#ask();
+    this.#requestDraw();
   }
 
-  #key(event) {
+  #onKeyDown(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const directions = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
     const direction = directions[event.key];
     if (direction !== undefined && event.shiftKey) {
-      const view = this.#goal ?? this.#view;
-      this.#move({ ...view, left: view.left + direction[0] * STEP / view.scale, top: view.top - direction[1] * STEP / view.scale });
-    } else if (direction !== undefined) this.#step(direction, event);
+      const view = this.#target ?? this.#view;
+      this.#moveTo({ ...view, left: view.left + direction[0] * PAN_STEP / view.scale, top: view.top - direction[1] * PAN_STEP / view.scale });
+    } else if (direction !== undefined) this.#selectNext(direction, event);
     else if (event.key === "+" || event.key === "=") this.zoom(1.5);
     else if (event.key === "-" || event.key === "_") this.zoom(1 / 1.5);
     else if (event.key === "0") this.zoomTo(null);
-    else if (event.key === "Escape") this.#choose(null, event);
+    else if (event.key === "Escape") this.#selectByUser(null, event);
     else return;
     event.preventDefault();
   }
 
-  /** To the next point in a direction: near, and not far aside; from the middle of the view where none is selected. */
-  #step([across, down], event) {
+  /** Select the next point in a direction; the point nearest to the centre of the view if none is selected. */
+  #selectNext([across, down], event) {
     const { width, height } = this.#size();
-    const from = this.#selected === null ? [width / 2, height / 2] : this.#place(this.#selected);
+    const from = this.#selected === null ? [width / 2, height / 2] : this.#toCanvas(this.#selected);
     let best = null, least = Infinity;
     for (let row = 0; row < this.#points.length; row++) {
       if (row === this.#selected || (this.#emphasised !== null && !this.#emphasised.has(row))) continue;
-      const [x, y] = this.#place(row);
+      const [x, y] = this.#toCanvas(row);
       const [dx, dy] = [x - from[0], y - from[1]];
       const ahead = dx * across + dy * down, aside = Math.abs(dx * down + dy * across);
       const cost = this.#selected === null ? Math.hypot(dx, dy) : ahead > 0.5 && aside <= 2 * ahead ? ahead + 2 * aside : Infinity;
       if (cost < least) [best, least] = [row, cost];
     }
     if (best === null) return;
-    this.#choose(best, event);
-    const [x, y] = this.#place(best);
+    this.#selectByUser(best, event);
+    const [x, y] = this.#toCanvas(best);
     if (x < MARGIN || y < MARGIN || x > width - MARGIN || y > height - MARGIN) {
-      this.#move({
+      this.#moveTo({
         ...this.#view, left: this.#points[best][0] - width / 2 / this.#view.scale, top: this.#points[best][1] + height / 2 / this.#view.scale,
       });
     }
   }
 }
 
-function shortened(text, letters) {
+function truncate(text, letters) {
   return text.length <= letters ? text : `${text.slice(0, letters - 1)}…`;
 }

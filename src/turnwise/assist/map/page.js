@@ -1,17 +1,17 @@
-// The page around a map: search, legend, and what is said of the cluster or the utterance that is chosen. Stands behind map.js.
+// The page of a map: search, legend, and details of the selected cluster or utterance. Embedded after map.js.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const find = (id) => document.getElementById(id);
-const [canvas, tip, panel, search, told] = ["canvas", "tip", "panel", "search", "told"].map(find);
-const LISTED = 100;                                     // entries that are listed before one asks for more
+const [canvas, tip, panel, search, status] = ["canvas", "tip", "panel", "search", "status"].map(find);
+const PAGE_SIZE = 100;  // entries that are listed at once
 const clusters = new Map(data.clusters.map((cluster) => [cluster.number, cluster]));
 const members = new Map();
 data.groups.forEach((group, row) => {
   if (!members.has(group)) members.set(group, []);
   members.get(group).push(row);
 });
-const folded = data.texts.map((text) => text.toLowerCase());
-const said = data.counts.reduce((sum, count) => sum + count, 0);
+const lowerCaseTexts = data.texts.map((text) => text.toLowerCase());
+const total = data.counts.reduce((sum, count) => sum + count, 0);
 const format = new Intl.NumberFormat("en-GB");
 let query = [], onlyNew = false, order = "size";
 
@@ -35,10 +35,10 @@ function swatch(group) {
   return element;
 }
 
-const nameOf = (group) => clusters.get(group)?.name ?? "in no cluster";
-const times = (count, what) => `${format.format(count)} ${what}${count === 1 ? "" : "s"}`;
+const nameOf = (group) => clusters.get(group)?.name ?? "no cluster";
+const plural = (count, what) => `${format.format(count)} ${what}${count === 1 ? "" : "s"}`;
 
-/** Replaces what the panel shows, and moves the focus there where somebody went to it by a button. */
+/** Replace the contents of the panel, and move the focus to its heading if the focus was inside. */
 function show(...children) {
   const within = panel.contains(document.activeElement);
   panel.replaceChildren(...children);
@@ -49,20 +49,20 @@ function show(...children) {
 const heading = (text) => make("h2", { tabindex: -1 }, text);
 const back = (label, action) => make("button", { class: "back", type: "button", onclick: action }, `← ${label}`);
 
-/** A list of rows, the first of them at first. */
+/** Return a list of the first rows, and a button that shows more. */
 function entries(rows, entry) {
   const list = make("ul", { class: "entries" });
-  const more = make("button", { class: "more", type: "button", onclick: () => extend(true) });
+  const more = make("button", { class: "more", type: "button", onclick: () => showMore(true) });
   let shown = 0;
-  function extend(moving) {
-    const fresh = rows.slice(shown, shown + LISTED).map((row) => make("li", {}, entry(row)));
-    list.append(...fresh);
-    shown += fresh.length;
+  function showMore(focus) {
+    const added = rows.slice(shown, shown + PAGE_SIZE).map((row) => make("li", {}, entry(row)));
+    list.append(...added);
+    shown += added.length;
     more.hidden = shown >= rows.length;
     more.textContent = `Show more (${format.format(rows.length - shown)} left)`;
-    if (moving) fresh[0]?.firstChild.focus();
+    if (focus) added[0]?.firstChild.focus();
   }
-  extend(false);
+  showMore(false);
   return [list, more];
 }
 
@@ -71,21 +71,21 @@ function utteranceEntry(row) {
   return make(
     "button", { type: "button", onclick: () => { map.select(row); showUtterance(row); } },
     swatch(data.groups[row]),
-    make("span", {}, ...marked(data.texts[row]), ...(data.new?.[row] ? [badge("new")] : [])),
+    make("span", {}, ...markTerms(data.texts[row]), ...(data.new?.[row] ? [badge("new")] : [])),
     make("span", { class: "number" }, count > 1 ? `×${format.format(count)}` : ""),
   );
 }
 
 const badge = (text) => make("span", { class: "badge" }, text);
 
-/** A text with the words of the search marked. */
-function marked(text) {
+/** Return a text with the search terms marked. */
+function markTerms(text) {
   if (!query.length) return [text];
   const words = query.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
   return text.split(new RegExp(`(${words.join("|")})`, "gi")).map((part, place) => (place % 2 ? make("mark", {}, part) : part));
 }
 
-// ---- the pointer's box
+// ---- tooltip
 
 function showTip(row, x, y) {
   tip.hidden = row === null;
@@ -93,37 +93,37 @@ function showTip(row, x, y) {
   const count = data.counts[row];
   tip.replaceChildren(
     make("p", {}, data.texts[row]),
-    make("small", {}, swatch(data.groups[row]), `${nameOf(data.groups[row])}${count > 1 ? ` · said ${format.format(count)} times` : ""}`),
+    make("small", {}, swatch(data.groups[row]), `${nameOf(data.groups[row])}${count > 1 ? ` · ${format.format(count)} occurrences` : ""}`),
   );
   const { clientWidth: width, clientHeight: height } = canvas;
   tip.style.left = `${Math.max(8, Math.min(x + 16, width - tip.offsetWidth - 8))}px`;
   tip.style.top = `${y + 20 + tip.offsetHeight > height ? Math.max(8, y - tip.offsetHeight - 14) : y + 20}px`;
 }
 
-// ---- what the panel shows
+// ---- panel
 
 function showLegend() {
   map.select(null);
   if (query.length || onlyNew) return showMatches();
   map.emphasise(null);
   const sorted = [...clusters.values()];
-  const growth = (cluster) => cluster.utterances / said - (cluster.before ?? 0) / Math.max(1, data.before);
+  const growth = (cluster) => cluster.utterances / total - (cluster.before ?? 0) / Math.max(1, data.before);
   const orders = { size: (a, b) => b.utterances - a.utterances, name: (a, b) => a.name.localeCompare(b.name), new: (a, b) => b.new / b.size - a.new / a.size,
     grown: (a, b) => growth(b) - growth(a) };
   sorted.sort((a, b) => orders[order](a, b) || a.number - b.number);
-  const choices = Object.entries({ size: "largest first", name: "by name", ...(data.new ? { new: "newest first", grown: "most grown first" } : {}) });
+  const choices = Object.entries({ size: "largest first", name: "by name", ...(data.new ? { new: "most new texts first", grown: "largest growth first" } : {}) });
   const select = make("select", { class: "order", "aria-label": "Order of clusters" }, ...choices.map(([value, label]) =>
     make("option", { value, ...(value === order ? { selected: "" } : {}) }, label)));
   select.addEventListener("change", () => { order = select.value; showLegend(); panel.querySelector("select").focus(); });
   const most = Math.max(1, ...sorted.map((cluster) => cluster.utterances));
-  const [list, more] = entries(sorted, (cluster) => legendEntry(cluster.number, cluster.utterances, most, newest(cluster)));
+  const [list, more] = entries(sorted, (cluster) => legendEntry(cluster.number, cluster.utterances, most, newBadge(cluster)));
   const none = members.get(-1) ?? [];
   const outside = none.reduce((sum, row) => sum + data.counts[row], 0);
   if (none.length) list.append(make("li", {}, legendEntry(-1, outside, most, "")));
   show(make("div", { class: "head" }, heading("Clusters"), select), list, more);
 }
 
-function newest(cluster) {
+function newBadge(cluster) {
   if (!data.new || !cluster.new) return "";
   return cluster.new * 2 > cluster.size ? "new" : `${Math.max(1, Math.round((100 * cluster.new) / cluster.size))}% new`;
 }
@@ -151,9 +151,9 @@ function showCluster(group, zoom) {
   map.emphasise(rows);
   if (zoom) map.zoomTo(group === -1 ? null : rows);
   const utterances = rows.reduce((sum, row) => sum + data.counts[row], 0);
-  const share = ((100 * utterances) / said).toFixed(1);
-  const facts = [times(rows.length, "text"), `said ${times(utterances, "time")}`, `${share}%`];
-  if (cluster && data.new) facts.push(`${format.format(cluster.new)} new`, `${((100 * cluster.before) / Math.max(1, data.before)).toFixed(1)}% before`);
+  const share = ((100 * utterances) / total).toFixed(1);
+  const facts = [plural(rows.length, "text"), plural(utterances, "occurrence"), `${share}%`];
+  if (cluster && data.new) facts.push(`${format.format(cluster.new)} new`, `${((100 * cluster.before) / Math.max(1, data.before)).toFixed(1)}% earlier`);
   const representatives = cluster?.representatives ?? [];
   const chosen = new Set(representatives);
   const rest = rows.filter((row) => !chosen.has(row)).sort((a, b) => data.counts[b] - data.counts[a] || a - b);
@@ -163,7 +163,7 @@ function showCluster(group, zoom) {
     make("p", { class: "facts" }, facts.join(" · ")),
     ...(cluster?.words.length ? [make("ul", { class: "words", "aria-label": "Characteristic words" }, ...cluster.words.map((word) => make("li", {}, word)))] : []),
     ...(representatives.length ? [make("h3", {}, "Representatives"), ...entries(representatives, utteranceEntry)] : []),
-    ...(rest.length ? [make("h3", {}, representatives.length ? "Others" : "Texts"), ...entries(rest, utteranceEntry)] : []),
+    ...(rest.length ? [make("h3", {}, representatives.length ? "Other texts" : "Texts"), ...entries(rest, utteranceEntry)] : []),
   );
 }
 
@@ -173,61 +173,61 @@ function showUtterance(row) {
   const where = make("button", { type: "button", onclick: () => showCluster(group, true) }, swatch(group), make("span", {}, nameOf(group)),
     make("span", { class: "number" }, format.format((members.get(group) ?? []).length)));
   show(
-    back(query.length || onlyNew ? "What was found" : "All clusters", () => { showLegend(); }),
+    back(query.length || onlyNew ? "Search results" : "All clusters", () => { showLegend(); }),
     heading("Utterance"),
     make("blockquote", {}, data.texts[row]),
-    make("p", { class: "facts" }, [`said ${times(data.counts[row], "time")}`, data.speakers[row], place ? `first in ${place}` : "", data.new?.[row] ? "new" : ""].filter(Boolean).join(" · ")),
+    make("p", { class: "facts" }, [plural(data.counts[row], "occurrence"), data.speakers[row], place ? `first in ${place}` : "", data.new?.[row] ? "new" : ""].filter(Boolean).join(" · ")),
     make("h3", {}, "Cluster"),
     make("ul", { class: "entries" }, make("li", {}, where)),
-    make("h3", {}, "Near it on the map"),
+    make("h3", {}, "Nearby on the map"),
     ...entries(map.near(row, 8), utteranceEntry),
   );
-  told.textContent = `${data.texts[row]}. Cluster: ${nameOf(group)}`;
+  status.textContent = `${data.texts[row]}. Cluster: ${nameOf(group)}`;
 }
 
 function showMatches() {
   const rows = [];
-  folded.forEach((text, row) => {
+  lowerCaseTexts.forEach((text, row) => {
     if ((!onlyNew || data.new[row]) && query.every((word) => text.includes(word))) rows.push(row);
   });
   rows.sort((a, b) => data.counts[b] - data.counts[a] || a - b);
   map.emphasise(rows);
-  told.textContent = `${times(rows.length, "text")} found`;
-  show(heading(`${times(rows.length, "text")} found`), ...(rows.length ? entries(rows, utteranceEntry) : [make("p", { class: "facts" }, "No text holds all of these words.")]));
+  status.textContent = `${plural(rows.length, "text")} found`;
+  show(heading(`${plural(rows.length, "text")} found`), ...(rows.length ? entries(rows, utteranceEntry) : [make("p", { class: "facts" }, "No text contains all of these words.")]));
 }
 
 // ---- controls
 
-function searched() {
+function updateSearch() {
   query = [...new Set(search.value.toLowerCase().split(/\s+/).filter(Boolean))];
   onlyNew = find("only-new")?.checked ?? false;
-  if (!query.length && !onlyNew) told.textContent = "";
+  if (!query.length && !onlyNew) status.textContent = "";
   map.zoomTo(null);
   showLegend();
 }
 
-let waiting = 0;
-search.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(searched, 150); });
-find("only-new")?.addEventListener("change", searched);
-find("closer").addEventListener("click", () => map.zoom(1.6));
-find("farther").addEventListener("click", () => map.zoom(1 / 1.6));
-find("whole").addEventListener("click", () => map.zoomTo(null));
+let searchTimer = 0;
+search.addEventListener("input", () => { clearTimeout(searchTimer); searchTimer = setTimeout(updateSearch, 150); });
+find("only-new")?.addEventListener("change", updateSearch);
+find("zoom-in").addEventListener("click", () => map.zoom(1.6));
+find("zoom-out").addEventListener("click", () => map.zoom(1 / 1.6));
+find("show-all").addEventListener("click", () => map.zoomTo(null));
 document.addEventListener("keydown", (event) => {
   if (event.key === "/" && document.activeElement !== search && !event.ctrlKey && !event.metaKey) {
     event.preventDefault();
     search.focus();
   } else if (event.key === "Escape" && document.activeElement === search && search.value) {
     search.value = "";
-    searched();
+    updateSearch();
   }
 });
 for (const button of document.querySelectorAll("table button[data-group]")) {
   button.addEventListener("click", () => { showCluster(Number(button.dataset.group), true); scrollTo({ top: 0 }); panel.querySelector("h2").focus(); });
 }
-function recolour() {
+function updateColours() {
   for (const element of document.querySelectorAll(".swatch[data-group]")) element.style.background = map.colour(Number(element.dataset.group));
   for (const bar of document.querySelectorAll(".bar i")) bar.style.color = bar.closest("button").querySelector(".swatch").style.background;
 }
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => requestAnimationFrame(recolour));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => requestAnimationFrame(updateColours));
 showLegend();
-recolour();
+updateColours();

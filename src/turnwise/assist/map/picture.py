@@ -6,8 +6,8 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.map.clustering import NONE
-from turnwise.assist.map.map import Map
+from turnwise.assist.map.clustering import NO_CLUSTER
+from turnwise.assist.map.utterance_map import UtteranceMap
 
 _Places = npt.NDArray[np.float64]
 
@@ -22,7 +22,7 @@ _GREY = "#9aa3ab"
 _TURN = 137.508
 
 
-def map_svg(drawn: Map, title: str) -> str:
+def map_svg(drawn: UtteranceMap, title: str) -> str:
     """A picture of a map, on white, that needs nothing but itself.
 
     Args:
@@ -31,7 +31,7 @@ def map_svg(drawn: Map, title: str) -> str:
     """
     places = _places(drawn)
     width = float(np.clip(0.22 * np.sqrt((_WIDTH * _HEIGHT) / max(1, len(drawn))), 2.2, 8))
-    numbers = [NONE, *(cluster.number for cluster in drawn.clusters)]
+    numbers = [NO_CLUSTER, *(cluster.number for cluster in drawn.clusters)]
     paths = [_dots(places[drawn.labels == number], _colour(number), width) for number in numbers]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
@@ -44,7 +44,7 @@ def map_svg(drawn: Map, title: str) -> str:
     )
 
 
-def _places(drawn: Map) -> _Places:
+def _places(drawn: UtteranceMap) -> _Places:
     """Where texts lie in the picture: one scale for both directions, in the middle."""
     points = drawn.points.astype(np.float64)
     low, high = points.min(0), points.max(0)
@@ -63,14 +63,14 @@ def _dots(places: _Places, colour: str, width: float) -> str:
 
 
 def _colour(number: int) -> str:
-    if number == NONE:
+    if number == NO_CLUSTER:
         return _GREY
     lightness = (0.45, 0.55, 0.37)[number % 3]
     mixed = colorsys.hls_to_rgb((25 + number * _TURN) % 360 / 360, lightness, 0.58)
     return "#" + "".join(f"{round(255 * part):02x}" for part in mixed)
 
 
-def _names(drawn: Map, places: _Places) -> list[str]:
+def _names(drawn: UtteranceMap, places: _Places) -> list[str]:
     """Names at the middle of clusters, the largest first, where they hide no other name."""
     taken: list[tuple[float, float, float]] = []
     written = []

@@ -1,0 +1,393 @@
+"""A map of utterances: positions, clusters, and what is new since an earlier map; how it is built and stored.
+
+The folder of a map contains `map.json` (settings and clusters), `utterances.parquet` (one row per text) and
+`vectors.safetensors`.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors.numpy import load_file, save_file
+
+from turnwise.assist.map.clustering import NO_CLUSTER, Cluster, Labels, Outliers, describe_clusters, find_clusters
+from turnwise.assist.map.reduction import DimensionReduction, Method, Vectors
+from turnwise.assist.search.neighbours import nearest_neighbours
+from turnwise.core.dialogue import Dialogue, same_text
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.files import read_json, sync, write_whole
+from turnwise.core.progress import Progress, silent
+from turnwise.core.types import SupportsEncode
+from turnwise.version import __version__
+
+FORMAT = 1
+DESCRIPTION, UTTERANCES, VECTORS = "map.json", "utterances.parquet", "vectors.safetensors"
+
+#: The journal of labels in a map's folder; a labelled map is not overwritten.
+JOURNAL = "labels.jsonl"
+
+#: The fraction of earlier texts that would be considered new among the others.
+FALSE_ALARM_RATE = 0.01
+
+#: Texts or dialogues between two progress reports.
+_PORTION = 1_024
+
+
+class MapError(TurnwiseError):
+    """A map cannot be made, read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """A distinct text of a corpus.
+
+    Attributes:
+        text: as in its first occurrence.
+        dialogue: the id of the dialogue of its first occurrence; None if unknown.
+        turn: the index of the turn in that dialogue.
+        speaker: of that turn.
+        count: the number of occurrences.
+    """
+
+    text: str
+    dialogue: str | None = None
+    turn: int | None = None
+    speaker: str | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MapComparison:
+    """The comparison of a map with an earlier one.
+
+    Attributes:
+        texts: the number of texts in the earlier map.
+        utterances: the number of their occurrences.
+        threshold: a text is new if its cosine with every earlier text is below.
+        before: for each cluster, the number of earlier utterances that would belong to it.
+    """
+
+    texts: int
+    utterances: int
+    threshold: float
+    before: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UtteranceMap:
+    """A map with one row per distinct text.
+
+    Attributes:
+        utterances: the texts.
+        vectors: normalised (texts, dimensions).
+        points: positions on the map (texts, 2).
+        labels: the cluster of each text; -1 for none.
+        clusters: sorted by number.
+        model: the name of the encoder.
+        method: of the dimension reduction.
+        seed: of the random initialisation.
+        new: whether no text of the earlier map is similar; None without an earlier map.
+        comparison: with the earlier map; None without one.
+    """
+
+    utterances: Sequence[Utterance]
+    vectors: Vectors
+    points: Vectors
+    labels: Labels
+    clusters: Sequence[Cluster]
+    model: str
+    method: Method = "umap"
+    seed: int = 0
+    new: npt.NDArray[np.bool_] | None = None
+    comparison: MapComparison | None = None
+
+    def __len__(self) -> int:
+        """Return the number of texts."""
+        return len(self.utterances)
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts."""
+        return [utterance.text for utterance in self.utterances]
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """The occurrences of each text."""
+        return np.array([utterance.count for utterance in self.utterances], np.int64)
+
+    def save(self, folder: Path | str) -> None:
+        """Write the map to a folder, replacing a map that is there.
+
+        Raises:
+            MapError: if the folder is a file, or holds a labelled map.
+        """
+        folder = Path(folder)
+        check_output_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        # map.json is removed first and written last: a folder that has it is complete
+        (folder / DESCRIPTION).unlink(missing_ok=True)
+        pq.write_table(self._to_table(), folder / UTTERANCES, compression="zstd")
+        save_file({"vectors": np.ascontiguousarray(self.vectors)}, folder / VECTORS)
+        for name in (UTTERANCES, VECTORS):
+            sync(folder / name)
+        description = {
+            "format": FORMAT,
+            "turnwise": __version__,
+            "model": self.model,
+            "method": self.method,
+            "seed": self.seed,
+            "texts": len(self),
+            "since": None if self.comparison is None else asdict(self.comparison),
+            "clusters": [asdict(cluster) for cluster in self.clusters],
+        }
+        write_whole(folder / DESCRIPTION, json.dumps(description, indent=2, ensure_ascii=False) + "\n")
+        sync(folder)
+
+    @classmethod
+    def load(cls, folder: Path | str) -> "UtteranceMap":
+        """Read a map that `save` wrote.
+
+        Raises:
+            MapError: if the folder holds no map, or one of an unknown format.
+        """
+        folder = Path(folder)
+        if not (folder / DESCRIPTION).is_file():
+            raise MapError(f"{folder} is not a map: create one with `turnwise map STORE --out {folder}`")
+        description = read_json(folder / DESCRIPTION)
+        if description.get("format") != FORMAT:
+            raise MapError(
+                f"{folder} has map format {description.get('format')}, this version reads {FORMAT}: create the map again"
+            )
+        table = pq.read_table(folder / UTTERANCES)
+        columns = (table[name].to_pylist() for name in ("text", "dialogue", "turn", "speaker", "count"))
+        comparison = description["since"]
+        return cls(
+            [Utterance(*row) for row in zip(*columns, strict=True)],
+            load_file(folder / VECTORS)["vectors"],
+            np.stack([table["x"].to_numpy(), table["y"].to_numpy()], 1),
+            table["cluster"].to_numpy(),
+            [Cluster(**_with_tuples(cluster, "words", "representatives")) for cluster in description["clusters"]],
+            description["model"],
+            description["method"],
+            description["seed"],
+            None if comparison is None else table["new"].to_numpy(),
+            None if comparison is None else MapComparison(**_with_tuples(comparison, "before")),
+        )
+
+    def _to_table(self) -> pa.Table:
+        columns: dict[str, Any] = {
+            "text": pa.array(self.texts, pa.string()),
+            "dialogue": pa.array([utterance.dialogue for utterance in self.utterances], pa.string()),
+            "turn": pa.array([utterance.turn for utterance in self.utterances], pa.int32()),
+            "speaker": pa.array([utterance.speaker for utterance in self.utterances], pa.string()),
+            "count": pa.array(self.counts, pa.int64()),
+            "x": pa.array(self.points[:, 0], pa.float32()),
+            "y": pa.array(self.points[:, 1], pa.float32()),
+            "cluster": pa.array(self.labels, pa.int32()),
+            "new": pa.nulls(len(self), pa.bool_()) if self.new is None else pa.array(self.new, pa.bool_()),
+        }
+        return pa.table(columns)
+
+
+def _with_tuples(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    return values | {name: tuple(values[name]) for name in names}
+
+
+def check_output_folder(folder: Path) -> None:
+    """Raise MapError unless a map may be written to a folder."""
+    if folder.exists() and not folder.is_dir():
+        raise MapError(f"{folder} is a file: choose a folder for the map")
+    if (folder / JOURNAL).exists():
+        raise MapError(f"{folder} holds a map that is labelled ({JOURNAL}): choose another folder")
+
+
+# ---- texts
+
+
+def collect_utterances(
+    corpus: Iterable[Dialogue],
+    speakers: Collection[str] | None = None,
+    *,
+    total: int | None = None,
+    progress: Progress = silent,
+) -> list[Utterance]:
+    """Return the distinct texts of a corpus with their counts, in the order of their first occurrences.
+
+    Args:
+        corpus: the dialogues.
+        speakers: whose turns to include; None: all.
+        total: the number of dialogues, if known.
+        progress: called with the number of dialogues read.
+    """
+    first: dict[str, tuple[str, str, int, str]] = {}
+    counts: dict[str, int] = {}
+    done = 0
+    for done, dialogue in enumerate(corpus, 1):
+        for index, turn in enumerate(dialogue.turns):
+            if speakers is None or turn.speaker in speakers:
+                key = same_text(turn.text)
+                first.setdefault(key, (turn.text.strip(), dialogue.id, index, turn.speaker))
+                counts[key] = counts.get(key, 0) + 1
+        if done % _PORTION == 0:
+            progress("reading", done, total)
+    progress("reading", done, total)
+    return [Utterance(*occurrence, counts[key]) for key, occurrence in first.items()]
+
+
+def merge_duplicates(texts: Sequence[Utterance | str]) -> list[Utterance]:
+    """Merge texts that differ only in case and surrounding space; raise MapError if a text is empty."""
+    if isinstance(texts, str):
+        raise MapError("texts must be a list, got a single string: pass [text]")
+    merged: dict[str, Utterance] = {}
+    for number, text in enumerate(texts):
+        utterance = Utterance(text) if isinstance(text, str) else text
+        key = same_text(utterance.text)
+        if not key:
+            raise MapError(f"text {number} is empty: leave it out")
+        before = merged.get(key)
+        merged[key] = utterance if before is None else replace(before, count=before.count + utterance.count)
+    return list(merged.values())
+
+
+def sample_utterances(utterances: Sequence[Utterance], count: int, seed: int = 0) -> list[Utterance]:
+    """Return a random sample of at most `count` utterances, in their order."""
+    if count >= len(utterances):
+        return list(utterances)
+    rows = np.random.default_rng(seed).choice(len(utterances), count, replace=False)
+    return [utterances[row] for row in np.sort(rows)]
+
+
+# ---- making a map
+
+
+def make_map(
+    encoder: SupportsEncode,
+    texts: Sequence[Utterance | str],
+    *,
+    model: str = "",
+    method: Method = "umap",
+    min_cluster_size: int | None = None,
+    outliers: Outliers = "near",
+    earlier: UtteranceMap | None = None,
+    max_length: int | None = None,
+    seed: int = 0,
+    vectors: Vectors | None = None,
+    progress: Progress = silent,
+) -> UtteranceMap:
+    """Encode, cluster and lay out texts, and compare them with an earlier map.
+
+    Texts that differ only in case and surrounding space are merged. With an earlier map, each text starts at the position
+    of the most similar earlier text, so that the two maps resemble each other.
+
+    Args:
+        encoder: computes the vectors.
+        texts: the texts to map.
+        model: the encoder's name, stored with the map.
+        method: 'umap' or 'tsne'.
+        min_cluster_size: None: depends on the number of texts.
+        outliers: which texts in no cluster are assigned to the nearest one.
+        earlier: a map made with the same encoder.
+        max_length: tokens per text; None: the encoder's limit.
+        seed: of the random initialisation.
+        vectors: normalised vectors of the texts, if known; the texts must be distinct.
+        progress: called while it works.
+
+    Raises:
+        MapError: if there is no text, or vectors and texts do not match.
+        EncoderMismatchError: if the earlier map was made with another encoder.
+        ClusteringError: if `min_cluster_size` is below 2, or the method is not installed.
+    """
+    utterances = merge_duplicates(texts)
+    if not utterances:
+        raise MapError("there is no text to map: check the store, the splits and the speakers")
+    if earlier is not None:
+        _check_encoder(encoder, earlier, max_length)
+    if vectors is None:
+        vectors = _encode(encoder, [utterance.text for utterance in utterances], max_length, progress)
+    elif len(vectors) != len(utterances):
+        raise MapError(f"got {len(vectors)} vectors for {len(utterances)} distinct texts: pass one vector per text")
+    reduction = DimensionReduction(vectors, method, seed=seed, progress=progress)
+    labels = find_clusters(reduction, min_cluster_size=min_cluster_size, outliers=outliers)
+    new = novelty = start = None
+    if earlier is not None:
+        novelty = detect_novelty(vectors, earlier.vectors, progress=progress)
+        new, start = novelty.new, earlier.points[novelty.nearest]
+    points = reduction.lay_out(start)
+    progress("naming clusters", 0)
+    counts = np.array([utterance.count for utterance in utterances], np.int64)
+    clusters = describe_clusters([utterance.text for utterance in utterances], labels, vectors, counts)
+    progress("naming clusters", 1, 1)
+    comparison = None
+    if earlier is not None and novelty is not None:
+        comparison = _compare(earlier, novelty.threshold, vectors, labels, len(clusters))
+    return UtteranceMap(utterances, vectors, points, labels, clusters, model, method, seed, new, comparison)
+
+
+def _encode(encoder: SupportsEncode, texts: Sequence[str], max_length: int | None, progress: Progress) -> Vectors:
+    # texts of similar length together, to reduce padding
+    order = np.argsort([len(text) for text in texts], kind="stable")
+    portions = []
+    for first in range(0, len(texts), _PORTION):
+        portion = order[first : first + _PORTION]
+        portions.append(encoder.encode([texts[row] for row in portion], normalise=True, max_length=max_length))
+        progress("encoding", first + len(portion), len(texts))
+    encoded = np.concatenate(portions)
+    vectors = np.empty_like(encoded)
+    vectors[order] = encoded
+    return vectors
+
+
+def _check_encoder(encoder: SupportsEncode, earlier: UtteranceMap, max_length: int | None) -> None:
+    from turnwise.models.identity import EncoderIdentity
+
+    if len(earlier) < 2:
+        raise MapError("the earlier map has a single text: a comparison needs at least two")
+    name = f"the earlier map ({earlier.model})" if earlier.model else "the earlier map"
+    EncoderIdentity.from_stored(earlier.texts, earlier.vectors, max_length).check(encoder, name)
+
+
+# ---- comparison with an earlier map
+
+
+@dataclass(frozen=True, slots=True)
+class Novelty:
+    """The novelty of texts: row and cosine of the most similar earlier text, and whether it is below the threshold."""
+
+    nearest: npt.NDArray[np.int64]
+    similarity: npt.NDArray[np.float64]
+    threshold: float
+    new: npt.NDArray[np.bool_]
+
+
+def detect_novelty(vectors: Vectors, earlier: Vectors, *, progress: Progress = silent) -> Novelty:
+    """Detect texts that are unlike all earlier texts.
+
+    A text is new if its cosine with the nearest earlier text is lower than that of nearly every earlier text with its own
+    nearest neighbour: the more varied the earlier texts, the lower the threshold.
+
+    Args:
+        vectors: normalised (texts, dimensions).
+        earlier: normalised (at least two earlier texts, dimensions).
+        progress: called with the number of compared texts.
+    """
+    # the nearest is the text itself, or one with the same vector
+    among = nearest_neighbours(earlier, earlier, 2, description="comparing earlier texts", progress=progress)
+    threshold = float(np.quantile(among.similarities[:, 1], FALSE_ALARM_RATE))
+    result = nearest_neighbours(vectors, earlier, 1, description="comparing with earlier texts", progress=progress)
+    similarity = result.similarities[:, 0]
+    return Novelty(result.rows[:, 0], similarity, threshold, similarity < threshold)
+
+
+def _compare(earlier: UtteranceMap, threshold: float, vectors: Vectors, labels: Labels, clusters: int) -> MapComparison:
+    """Count the earlier utterances of each cluster: each belongs to the cluster of the nearest text, if that is similar."""
+    nearest = nearest_neighbours(earlier.vectors, vectors, 1)
+    cluster_of = np.where(nearest.similarities[:, 0] >= threshold, labels[nearest.rows[:, 0]], NO_CLUSTER)
+    before = np.zeros(clusters, np.int64)
+    np.add.at(before, cluster_of[cluster_of != NO_CLUSTER], earlier.counts[cluster_of != NO_CLUSTER])
+    return MapComparison(len(earlier), int(earlier.counts.sum()), threshold, tuple(before.tolist()))
