@@ -12,8 +12,7 @@ from turnwise.assist.evaluation_tasks import CLASSIFIERS, evaluate_abstention
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData, OutOfScope, Utterance, load_intents
-from turnwise.evaluation.outcomes import COUNTS, FALSE_REJECTION, Outcome
-from turnwise.evaluation.statistics import figures
+from turnwise.evaluation.metrics import DESCRIPTIVE_METRICS, FALSE_REJECTION, Outcome, compute_per_run
 from turnwise.evaluation.tasks.intents import few_shot
 from turnwise.evaluation.tasks.scope import detect_out_of_scope
 from turnwise.models.vector_cache import VectorCache
@@ -53,7 +52,11 @@ def outcomes() -> list[Outcome]:
 
 def values(outcomes: Sequence[Outcome], setting: str) -> dict[str, list[float]]:
     """The figure of every run by metric, as a share."""
-    found = {each.metric: figures(each.statistic, each.table).tolist() for each in outcomes if each.setting == setting}
+    found = {
+        each.metric: compute_per_run(each.statistic, each.table).tolist()
+        for each in outcomes
+        if each.setting == setting
+    }
     assert found, setting
     return found
 
@@ -129,7 +132,7 @@ def test_out_of_scope_examples_are_used_where_there_are_any(outcomes: list[Outco
 
 
 def test_false_rejection_makes_no_model_better_than_another() -> None:
-    assert FALSE_REJECTION in COUNTS
+    assert FALSE_REJECTION in DESCRIPTIVE_METRICS
 
 
 def test_data_sets_without_what_it_takes_say_so() -> None:

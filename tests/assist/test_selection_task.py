@@ -28,7 +28,7 @@ from turnwise.core.dialogue import Turn
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import CandidateData
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.outcomes import COUNTS, MILLISECONDS, Outcome
+from turnwise.evaluation.metrics import DESCRIPTIVE_METRICS, MILLISECONDS, Outcome
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import EvaluationError
 from turnwise.evaluation.tasks.coherence import drawn_puzzles, whole_dialogues
@@ -168,7 +168,7 @@ def test_times_are_of_blocks_of_contexts_and_no_two_models_are_compared_by_them(
     with patch("turnwise.assist.evaluation_tasks.perf_counter", lambda: float(next(ticks) ** 2)):
         outcomes = evaluate_selection(Encodes("free"), Scores(), examples(40), "mine", depths=(5,))
     times = {outcome.setting: outcome for outcome in outcomes if outcome.metric == MILLISECONDS}
-    assert MILLISECONDS in COUNTS
+    assert MILLISECONDS in DESCRIPTIVE_METRICS
     # read at 0, 1, 2, 3 for 32 contexts, at 4, 5, 6, 7 for 8
     assert times["retrieving 5 of 40"].evidence.tolist() == [[[1, 32], [25 - 16, 8]]]
     assert times["re-ranking 5 of 40"].evidence.tolist() == [[[9 - 4, 32], [49 - 36, 8]]]
@@ -203,7 +203,7 @@ def test_a_pair_measures_what_takes_both(data: Path) -> None:
     results = evaluate(
         Encodes("free"), data, reranker=Scores(), tasks=["selection", "reranking", "responses"], name="pair"
     )
-    assert results.model == "pair" and set(results.figures) == {"selection_sample.svg"}
+    assert results.model == "pair" and set(results.plots) == {"selection_sample.svg"}
     settings = {(row.task, row.setting) for row in results.rows}
     assert ("reranking", "re-ranker") in settings and ("reranking", "cosine, history") not in settings
     assert ("responses", "0-shot similarity, history") in settings
@@ -310,7 +310,7 @@ def test_a_line_for_each_figure_runs_over_k() -> None:
     results = Results("mine", "selection")
     results.add(evaluate_selection(Encodes("free"), Scores(), examples(30), "mine", depths=(1, 5, 10, 30)))
     add_selection_plots(results)
-    root = ElementTree.fromstring(results.figures["selection_mine.svg"])
+    root = ElementTree.fromstring(results.plots["selection_mine.svg"])
     lines = [paths(line)[0] for line in groups(root, "line-")]
     assert [len(line) for line in lines] == [4, 4, 4]
     found = {(row.setting, row.metric): row.value for row in results.rows}
@@ -324,7 +324,7 @@ def test_a_line_for_each_figure_runs_over_k() -> None:
     assert np.corrcoef(-heights.ravel(), expected.ravel())[0, 1] == pytest.approx(1, abs=1e-4)
     empty = Results("mine", "nli")
     add_selection_plots(empty)
-    assert empty.figures == {}
+    assert empty.plots == {}
 
 
 def talks(count: int) -> CandidateData:
@@ -344,9 +344,9 @@ def test_states_at_marks_are_shown_by_whether_they_are_asked_for(reranker: Reran
     few = talks(9)
     draw("ums", model, lambda protocol, name: few if name == "sample" else None, results)
     expected = {"insertion": 5, "deletion": 6, "search": 4}
-    assert set(results.figures) == {f"marks_sample_{task}.svg" for task in expected}
+    assert set(results.plots) == {f"marks_sample_{task}.svg" for task in expected}
     for task, count in expected.items():
-        clouds = groups(ElementTree.fromstring(results.figures[f"marks_sample_{task}.svg"]), "cloud-")
+        clouds = groups(ElementTree.fromstring(results.plots[f"marks_sample_{task}.svg"]), "cloud-")
         assert [len(marks(cloud)) for cloud in clouds] == [9 * (count - 1), 9]
 
 
@@ -354,9 +354,9 @@ def test_a_re_ranker_shows_the_heads_that_it_has(reranker: Reranker) -> None:
     results = Results("mine", "ums")
     alone = Reranker(reranker.backbone, {"selection": nn.Linear(reranker.backbone.hidden, 1)})
     draw("ums", ModelUnderTest("mine", None, alone, None, None, ""), lambda protocol, name: talks(9), results)
-    assert results.figures == {}
+    assert results.plots == {}
     draw("ums", ModelUnderTest("mine", None, reranker, None, None, ""), lambda protocol, name: talks(3), results)
-    assert results.figures == {} and len(results.facts["pictures left out"]) == 3 * 5
+    assert results.plots == {} and len(results.facts["pictures left out"]) == 3 * 5
     with pytest.raises(DatasetError, match="sample has 15 marks to show"):
         mark_map(reranker, talks(3), "insertion")
 

@@ -28,7 +28,7 @@ KEYS = [
     *("table", "published", "comparable"),
 ]
 
-FILES = {"results.json", "outcomes.parquet", "tables.md", "tables.tex", "report.html"}
+FILES = {"results.json", "outcomes.parquet", "tables.md", "report.html"}
 
 METRIC_LINE = re.compile(r"^(\S+): (.+?) {2,}(.+?) (−?[\d.]+)  \(95%: (−?[\d.]+) to (−?[\d.]+)\) *$", re.MULTILINE)
 

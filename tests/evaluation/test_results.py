@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.results import (
     Results,
     ResultsError,

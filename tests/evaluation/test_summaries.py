@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from turnwise import evaluate
 from turnwise.corpus.synthetic.sample_folder import write_sample
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.evaluation.outcomes import Outcome, lower_is_better
+from turnwise.evaluation.metrics import Outcome, lower_is_better
 from turnwise.evaluation.results import Results, ResultsError
-from turnwise.evaluation.summaries import Summarised, summarise
+from turnwise.evaluation.suites import SummaryResult, summarise
 from turnwise.papers.suites import PAPER_SUITES
 
 PROBED = "frozen encoder, MLP"
@@ -140,13 +140,13 @@ def test_less_is_better_where_the_metric_says_so() -> None:
 def test_the_interval_draws_data_sets_apart_and_figures_of_one_together() -> None:
     """A restatement: the mean over members in every drawing, each data set drawn by a seed of its own."""
     members = (drawn("gsim", 1), drawn("gsim", 2), drawn("dstc2", 3, examples=40))
-    found = Summarised("diaeval", "actions", members)
+    found = SummaryResult("diaeval", "actions", members)
     seeds = [crc32(b"gsim"), crc32(b"gsim"), crc32(b"dstc2")]
-    expected = sum(member.drawings(seed) for member, seed in zip(members, seeds, strict=True)) / 3
-    np.testing.assert_allclose(found.drawings(), expected)
-    assert found.interval() == pytest.approx(tuple(np.percentile(expected, [2.5, 97.5])))
-    doubled = Summarised("diaeval", "actions", (members[0], members[0]))
-    np.testing.assert_allclose(doubled.drawings(), members[0].drawings(crc32(b"gsim")))
+    expected = sum(member.bootstrap(seed) for member, seed in zip(members, seeds, strict=True)) / 3
+    np.testing.assert_allclose(found.bootstrap, expected)
+    assert found.confidence_interval() == pytest.approx(tuple(np.percentile(expected, [2.5, 97.5])))
+    doubled = SummaryResult("diaeval", "actions", (members[0], members[0]))
+    np.testing.assert_allclose(doubled.bootstrap, members[0].bootstrap(crc32(b"gsim")))
 
 
 # ---- differences
@@ -156,13 +156,13 @@ def test_the_interval_draws_data_sets_apart_and_figures_of_one_together() -> Non
 @given(st.integers(0, 99), st.integers(0, 99))
 def test_differences_are_paired(first: int, second: int) -> None:
     ours, theirs = (
-        Summarised("diaeval", "actions", (drawn("gsim", seed), drawn("dstc2", seed, examples=30)))
+        SummaryResult("diaeval", "actions", (drawn("gsim", seed), drawn("dstc2", seed, examples=30)))
         for seed in (first, second)
     )
     value, low, high = ours.difference(theirs)
     assert value == pytest.approx(ours.value - theirs.value)
     drawings = [
-        np.mean([member.drawings(crc32(member.dataset.encode())) for member in each.members], axis=0)
+        np.mean([member.bootstrap(crc32(member.dataset.encode())) for member in each.outcomes], axis=0)
         for each in (ours, theirs)
     ]
     assert (low, high) == pytest.approx(tuple(np.percentile(drawings[0] - drawings[1], [2.5, 97.5])))
@@ -173,8 +173,8 @@ def test_what_is_hard_for_both_cancels_out() -> None:
     """One more example in ten is right: within the intervals of the two, but not within that of their difference."""
     right = (np.arange(100) < 50).astype(float)
     better = (np.arange(100) < 60).astype(float)
-    before, after = (Summarised("diaeval", "actions", (outcome("gsim", [each.tolist()]),)) for each in (right, better))
-    assert before.interval()[1] > after.interval()[0]
+    before, after = (SummaryResult("diaeval", "actions", (outcome("gsim", [each.tolist()]),)) for each in (right, better))
+    assert before.confidence_interval()[1] > after.confidence_interval()[0]
     value, low, high = after.difference(before)
     assert value == pytest.approx(10)
     assert 0 < low < value < high
@@ -193,9 +193,9 @@ def test_what_is_hard_for_both_cancels_out() -> None:
 )
 def test_what_was_not_seen_on_the_same_examples_has_no_difference(other: tuple[Outcome, ...], said: str) -> None:
     ours, theirs = (
-        Summarised("diaeval", "actions", members) for members in ((drawn("gsim", 1), drawn("dstc2", 1)), other)
+        SummaryResult("diaeval", "actions", members) for members in ((drawn("gsim", 1), drawn("dstc2", 1)), other)
     )
-    assert said in ours.obstacle(theirs)
+    assert said in ours.why_not_paired(theirs)
     with pytest.raises(ResultsError, match="diaeval, actions cannot be compared"):
         ours.difference(theirs)
 
@@ -204,4 +204,4 @@ def test_an_undefined_member_makes_an_undefined_mean() -> None:
     evidence = np.stack([np.ones((1, 20)), np.arange(20.0)[None]], -1)
     flat = Outcome("sts", "sample", "cosine", "Spearman", evidence, "spearman")
     (found,) = summarise(results("dialoguecse", flat))
-    assert np.isnan([found.value, *found.interval()]).all()
+    assert np.isnan([found.value, *found.confidence_interval()]).all()

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from turnwise.evaluation.outcomes import Outcome, Row
+from turnwise.evaluation.metrics import MetricRow, Outcome
 from turnwise.evaluation.results import Results
-from turnwise.evaluation.tables import FilledGroup, FilledTable, PrintedRow
+from turnwise.evaluation.tables import PublishedRow, ResultGroup, ResultTable
 
 #: Everything that Markdown, LaTeX or HTML takes for something else than text.
 NASTY = r"a_b & 50% #1 $x$ {y} ~z ^ \w | <script>alert('1')</script> [q]* `c` \"d\""
@@ -14,21 +14,21 @@ EVIL = '<img src="https://example.org/x.png" onerror="document.title=1">'
 
 def row(
     dataset: str, value: float, low: float, high: float, metric: str = "accuracy", comparable: str | None = None
-) -> Row:
-    return Row("intents", dataset, "1-shot", metric, value, 1.25, low, high, 10, 4_500, comparable=comparable)
+) -> MetricRow:
+    return MetricRow("intents", dataset, "1-shot", metric, value, 1.25, low, high, 10, 4_500, comparable=comparable)
 
 
-def table() -> FilledTable:
+def table() -> ResultTable:
     """Ours clearly better, clearly worse, within its interval, not like for like, absent and undefined; a group without ours."""
     nan = float("nan")
-    first = FilledGroup(
+    first = ResultGroup(
         "1-shot",
-        (PrintedRow("BERT", (36.98, None, 62.51, 2.0)), PrintedRow("DSE", (62.53, 43.12, 79.57, 1.5))),
+        (PublishedRow("BERT", (36.98, None, 62.51, 2.0)), PublishedRow("DSE", (62.53, 43.12, 79.57, 1.5))),
         (row("Alpha", 65.0, 64.0, 66.0), row("Beta", 41.0, 40.0, 42.0), row("Gamma", 79.6, 78.0, 81.0), None),
     )
-    second = FilledGroup(
+    second = ResultGroup(
         "5-shot",
-        (PrintedRow("DSE", (78.73, 61.65, None, 1.5)),),
+        (PublishedRow("DSE", (78.73, 61.65, None, 1.5)),),
         (
             row("Alpha", 70.0, 69.0, 71.0, comparable="other texts; fewer of them"),
             row("Beta", nan, nan, nan),
@@ -37,19 +37,19 @@ def table() -> FilledTable:
         ),
     )
     # a paper has lines of models that ours is no variant of: they get no line of ours
-    third = FilledGroup("large models", (PrintedRow("BERT-large", (1.0, 2.0, 3.0, None)),), ())
+    third = ResultGroup("large models", (PublishedRow("BERT-large", (1.0, 2.0, 3.0, None)),), ())
     notes = ("other texts", "Delta is not the paper's")
-    return FilledTable(
+    return ResultTable(
         "DSE, Table 2: accuracy", ("Alpha", "Beta", "Gamma", "Delta"), (first, second, third), notes, 2, "DSE"
     )
 
 
-def wide() -> FilledTable:
+def wide() -> ResultTable:
     """More columns than a page is wide, no groups, no proposed line, names that are not harmless."""
     columns = tuple(f"column {place} of many & R10@{place}" for place in range(14))
     rows = tuple(row(column, 0.5 + place / 100, 0.4, 0.7) for place, column in enumerate(columns))
-    return FilledTable(
-        f"Wide: {NASTY}", columns, (FilledGroup("", (PrintedRow(EVIL, (0.5,) * 14),), rows),), (EVIL,), 3
+    return ResultTable(
+        f"Wide: {NASTY}", columns, (ResultGroup("", (PublishedRow(EVIL, (0.5,) * 14),), rows),), (EVIL,), 3
     )
 
 
@@ -60,7 +60,7 @@ def results() -> Results:
         [Outcome("responses", f"toy {place}", "similarity", "MRR", random.random((2, 50))) for place in range(30)]
     )
     found.tables += [table(), wide()]
-    found.rows += [entry for group in table().groups for entry in group.ours if entry]
+    found.rows += [entry for group in table().groups for entry in group.measured if entry]
     found.data += [
         {"name": "Alpha", "sha256": "ab" * 32, "licence": "CC BY 4.0", "known": True, "examples": 4_500},
         {"name": NASTY, "sha256": "cd" * 32, "licence": NASTY, "known": False},
@@ -71,5 +71,5 @@ def results() -> Results:
     ]
     found.facts |= {"seeds": [1, 2], "command": NASTY}
     drawn = '<script>alert(1)</script><circle r="40" cx="45" cy="45"/>'
-    found.figures["some_picture.svg"] = f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="90">{drawn}</svg>'
+    found.plots["some_picture.svg"] = f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="90">{drawn}</svg>'
     return found

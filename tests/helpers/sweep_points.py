@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.results import Results
 from turnwise.papers.sweeps.points import SweepPoint
 

@@ -14,7 +14,7 @@ from tests.helpers.svg import groups, marks, paths, texts
 from turnwise.core.dialogue import Slot
 from turnwise.corpus.slots.template import template_of
 from turnwise.evaluation.datasets.intents import IntentData, Utterance
-from turnwise.evaluation.outcomes import Row
+from turnwise.evaluation.metrics import MetricRow
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.compressed import Mixed
 from turnwise.evaluation.tasks.geometry import intent_map, two_intents_map
@@ -53,7 +53,7 @@ ATIS = made_up("atis", ("flight", "airfare", "meal"))
 ENCODER = FunctionEncoder(Drawn().encode)
 
 
-def drawn(templates: bool, rows: Sequence[Row] = (), *held: IntentData) -> Results:
+def drawn(templates: bool, rows: Sequence[MetricRow] = (), *held: IntentData) -> Results:
     model = ModelUnderTest("mine", ENCODER, None, None, None, "", {"given": Templates()} if templates else {})
     results = Results("mine", "tadse", rows=list(rows))
     by_name = {data.name: data for data in held}
@@ -63,7 +63,7 @@ def drawn(templates: bool, rows: Sequence[Row] = (), *held: IntentData) -> Resul
 
 def test_maps_of_compressed_vectors_stand_beside_those_of_plain_ones() -> None:
     """TaDSE's Figure 4 at λ = 0.5, and Figure 10, which is Figure 9 at λ = 0.2."""
-    found = drawn(True, (), SNIPS, ATIS).figures
+    found = drawn(True, (), SNIPS, ATIS).plots
     assert set(found) == {
         *("two_intents_snips.svg", "two_intents_snips_compressed.svg"),
         *("intents_atis.svg", "intents_atis_compressed.svg", "neighbours.svg"),
@@ -79,24 +79,24 @@ def test_maps_of_compressed_vectors_stand_beside_those_of_plain_ones() -> None:
 
 
 def test_a_model_without_templates_has_plain_maps_alone() -> None:
-    assert set(drawn(False, (), SNIPS).figures) == {"two_intents_snips.svg", "neighbours.svg"}
+    assert set(drawn(False, (), SNIPS).plots) == {"two_intents_snips.svg", "neighbours.svg"}
 
 
 def test_too_few_utterances_for_a_compressed_map_are_noted() -> None:
     few = IntentData("sample", "none", (), (), SNIPS.test[:30])
     results = drawn(True, (), few)
-    assert set(results.figures) == {"neighbours.svg"}
+    assert set(results.plots) == {"neighbours.svg"}
     assert set(results.facts["pictures left out"]) == {"two_intents_sample.svg", "two_intents_sample_compressed.svg"}
 
 
 # ---- uniformity and alignment over λ
 
 
-def figure(dataset: str, setting: str, metric: str, value: float, task: str = "geometry") -> Row:
-    return Row(task, dataset, setting, metric, value, 0.0, value, value, 1, 10)
+def figure(dataset: str, setting: str, metric: str, value: float, task: str = "geometry") -> MetricRow:
+    return MetricRow(task, dataset, setting, metric, value, 0.0, value, value, 1, 10)
 
 
-def laid_out(dataset: str, points: dict[float, tuple[float, float]], source: str = "given") -> list[Row]:
+def laid_out(dataset: str, points: dict[float, tuple[float, float]], source: str = "given") -> list[MetricRow]:
     """The rows of a data set, from the highest λ to the least."""
     return [
         figure(
@@ -119,7 +119,7 @@ def test_a_line_runs_from_the_least_share_to_the_highest() -> None:
         figure("snips", "contexts of 3 turns", "mean cosine of random pairs", 0.5),
         figure("snips", "test utterances", "accuracy", 50.0, "intents"),
     ]
-    root = ElementTree.fromstring(drawn(False, rows).figures["geometry.svg"])
+    root = ElementTree.fromstring(drawn(False, rows).plots["geometry.svg"])
     lines = [paths(line)[0] for line in groups(root, "line-")]
     assert [len(line) for line in lines] == [4, 4]
     expected = np.array([list(POINTS.values()), list(OTHERS.values())]).reshape(-1, 2)
@@ -133,8 +133,8 @@ def test_a_line_runs_from_the_least_share_to_the_highest() -> None:
 
 
 def test_what_was_not_compressed_has_no_such_picture() -> None:
-    assert "geometry.svg" not in drawn(False, laid_out("snips", {0.0: (-2.5, 1.0)})).figures
-    assert "geometry.svg" not in drawn(True).figures
+    assert "geometry.svg" not in drawn(False, laid_out("snips", {0.0: (-2.5, 1.0)})).plots
+    assert "geometry.svg" not in drawn(True).plots
 
 
 def test_other_suites_have_none_of_these() -> None:
@@ -145,4 +145,4 @@ def test_other_suites_have_none_of_these() -> None:
         lambda protocol, name: None,
         results,
     )
-    assert results.figures == {}
+    assert results.plots == {}

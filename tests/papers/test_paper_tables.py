@@ -5,7 +5,7 @@ import pytest
 
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.evaluation.outcomes import Outcome, Row
+from turnwise.evaluation.metrics import Outcome, MetricRow
 from turnwise.evaluation.results import Results
 from turnwise.papers.paper_tables import add_tables
 from turnwise.papers.suites import PAPER_SUITES
@@ -22,10 +22,10 @@ def fill_tables(
     return results
 
 
-def our_row(results: Results, table: str, group: str, column: str) -> Row:
+def our_row(results: Results, table: str, group: str, column: str) -> MetricRow:
     filled = next(each for each in results.tables if each.title.startswith(f"{table}:"))
     filled_group = next(each for each in filled.groups if each.name == group)
-    row = filled_group.ours[filled.columns.index(column)]
+    row = filled_group.measured[filled.columns.index(column)]
     assert row is not None
     return row
 
@@ -87,6 +87,6 @@ def test_results_on_stand_ins_have_a_remark_and_their_own_table() -> None:
     outcome = Outcome("actions", "dstc2", "10-shot fine-tuned", "Micro F1", np.ones((1, 5, 2)), "ratio")
     results = fill_tables("dse", [outcome], {("actions", "dstc2"): stand_in})
     assert [row.comparable for row in results.rows] == ["dstc2: other acts"]
-    assert [table.title for table in results.tables if any(any(group.ours) for group in table.groups)] == [
+    assert [table.title for table in results.tables if any(any(group.measured) for group in table.groups)] == [
         "DSE, on other data: actions"
     ]

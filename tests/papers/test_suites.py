@@ -9,7 +9,7 @@ import pytest
 
 from turnwise import evaluate
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS, Effort, task_names
-from turnwise.evaluation.outcomes import Outcome, Row
+from turnwise.evaluation.metrics import Outcome, MetricRow
 from turnwise.evaluation.reporting.report import write_report
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import EvaluationError
@@ -55,7 +55,7 @@ def test_suite_runs_on_the_sample_folder(suite: str, evaluated_suites: dict[str,
     for row in results.rows:
         assert np.isfinite([row.value, row.low, row.high]).all(), row
         assert row.low - 1e-6 <= row.value <= row.high + 1e-6 or row.metric in ("uniformity", "alignment"), row
-    assert {"results.json", "tables.md", "tables.tex", "report.html", "outcomes.parquet"} <= {
+    assert {"results.json", "tables.md", "report.html", "outcomes.parquet"} <= {
         path.name for path in folder.iterdir()
     }
     content = json.loads((folder / "results.json").read_text())
@@ -222,11 +222,11 @@ def test_results_are_placed_in_the_right_cells(
     relabelled = Results("tiny", suite)
     relabelled.add(outcomes)
     add_tables(PAPER_SUITES[suite], relabelled, {}, "another model", Effort())
-    by_cell: dict[tuple[str, str, str], Row] = {
+    by_cell: dict[tuple[str, str, str], MetricRow] = {
         (table.title.split(":")[0].split(", ")[1], group.name, column): row
         for table in relabelled.tables
         for group in table.groups
-        for column, row in zip(table.columns, group.ours, strict=False)
+        for column, row in zip(table.columns, group.measured, strict=False)
         if row is not None
     }
     values = {outcome.key: outcome.row().value for outcome in outcomes}

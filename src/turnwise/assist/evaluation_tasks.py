@@ -30,7 +30,7 @@ from turnwise.evaluation.evaluation_protocols import (
     register_protocol,
     scorer_of,
 )
-from turnwise.evaluation.outcomes import FALSE_REJECTION, MILLISECONDS, Outcome
+from turnwise.evaluation.metrics import FALSE_REJECTION, MILLISECONDS, Outcome
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.intents import MAX_LENGTH as INTENT_MAX_LENGTH

@@ -19,7 +19,7 @@ from turnwise.cli.options import (
 from turnwise.cli.output import facts, message, progress_bar, quiet_transformers, show
 
 if TYPE_CHECKING:
-    from turnwise.evaluation.outcomes import Row
+    from turnwise.evaluation.metrics import MetricRow
 
 annotate_app = typer.Typer(help="Collect human similarity scores for pairs of texts.", no_args_is_help=True)
 
@@ -76,7 +76,7 @@ def evaluate_command(
     from turnwise.corpus.store import read_corpus
     from turnwise.evaluation.evaluation_protocols import Effort
     from turnwise.evaluation.reporting.report import write_report
-    from turnwise.evaluation.results import whence
+    from turnwise.evaluation.results import describe_source
     from turnwise.models.loading import load_model, postprocess_model
 
     loaded = load_model(model, pooling, compressed)
@@ -104,15 +104,15 @@ def evaluate_command(
         for name, reason in results.facts["left out"].items():
             message(f"left out: {name}; {reason}")
         for entry in results.missing:
-            message(f"missing: {entry['name']} ({entry['wanted_by']}); {whence(entry['home'])}")
+            message(f"missing: {entry['name']} ({entry['wanted_by']}); {describe_source(entry['home'])}")
         message(f"tables: {out / 'report.html'}")
 
 
-def _interval(row: "Row") -> str:
-    from turnwise.evaluation.reporting.cells import between, digits_of, number
+def _interval(row: "MetricRow") -> str:
+    from turnwise.evaluation.tables import decimals_for, format_interval, format_number
 
-    digits = digits_of(row.value, row.high)
-    return f"{number(row.value, digits)}  (95%: {between(row.low, row.high, digits)})"
+    digits = decimals_for(row.value, row.high)
+    return f"{format_number(row.value, digits)}  (95%: {format_interval(row.low, row.high, digits)})"
 
 
 def compare_command(
@@ -127,9 +127,9 @@ def compare_command(
     """
     if len(results) < 2:
         raise typer.BadParameter("name two or more result folders", param_hint="RESULTS…")
-    from turnwise.evaluation.reporting.compare import compare_all, comparison_json, comparison_text
+    from turnwise.evaluation.reporting.comparison import compare, comparison_json, comparison_text
 
-    comparison = compare_all(results)
+    comparison = compare(*results)
     if as_json:
         show(comparison_json(comparison), as_json=True)
     else:

@@ -17,7 +17,7 @@ from turnwise.evaluation.datasets.intents import intent_datasets
 from turnwise.evaluation.datasets.questions import QUESTION_DATASETS
 from turnwise.evaluation.datasets.similarity import SIMILARITY_DATASETS
 from turnwise.evaluation.datasets.triplets import TRIPLET_DATASETS
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.coherence import coherence, heads_of
 from turnwise.evaluation.tasks.compressed import compressed_geometry, compressed_intents

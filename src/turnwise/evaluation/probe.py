@@ -10,7 +10,7 @@ from turnwise.core.types import SupportsEncode, SupportsScore
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, candidate_datasets
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, intent_datasets
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.intents import prototype_intents
 from turnwise.evaluation.tasks.reranking import rerank, rerank_adversarial
 

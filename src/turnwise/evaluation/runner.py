@@ -14,8 +14,8 @@ from turnwise.corpus.source import CorpusError
 from turnwise.evaluation.datasets.construction import ConstructionError
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS, Effort, Protocol, task_names
-from turnwise.evaluation.outcomes import Outcome
-from turnwise.evaluation.results import Results, read_outcomes, taken_with, write_outcomes
+from turnwise.evaluation.metrics import Outcome
+from turnwise.evaluation.results import Results, evaluation_environment, read_outcomes, write_outcomes
 from turnwise.evaluation.suites import SUITES, Suite
 from turnwise.models.loading import ModelUnderTest, load_model, with_reranker, wrap_model
 from turnwise.models.vector_cache import VectorCache
@@ -260,7 +260,7 @@ class _Runner:
         if templates:
             key.append(self.model.templates_fingerprint)
         if job.protocol.timed:  # results name the machine that they were taken on: times of another are not theirs
-            key.append(taken_with())
+            key.append(evaluation_environment())
         return self._parts / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}.parquet"
 
     def _loaded(self, dataset: Dataset[Any]) -> Any:

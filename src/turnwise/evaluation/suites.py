@@ -1,22 +1,33 @@
-"""The registry of suites: named sets of protocols and data sets, with the tables, plots and summaries that belong to them.
+"""The registry of suites (named sets of protocols and data sets, with their tables, plots and summaries), and summaries of results.
 
 Suites are defined by the packages above this one, which register them here with `register_suite`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.evaluation.results import Results
+from turnwise.evaluation.metrics import (
+    DESCRIPTIVE_METRICS,
+    Outcome,
+    bootstrap_mean,
+    confidence_interval,
+    lower_is_better,
+)
+from turnwise.evaluation.results import Results, ResultsError
 from turnwise.models.loading import ModelUnderTest
 
 #: A metric on any data set: task, setting, metric.
 MetricKey = tuple[str, str, str]
 
-#: Adds tables to the results, and published values to their rows. Gets the data sets used, by task and name, and how the model differs
-#: from the ones in the published tables.
+#: Adds tables to the results, and published values to their rows. Gets the data sets used, by task and name, how the model differs
+#: from those of the published tables, and how much of the protocols was run.
 AddTables = Callable[[Results, Mapping[tuple[str, str], Dataset[Any]], str, Effort], None]
 
 #: Loads a data set by protocol and name; returns None if the data folder does not hold it.
@@ -67,3 +78,82 @@ SUITES: dict[str, Suite] = {}
 def register_suite(suite: Suite) -> None:
     """Make a suite available to `evaluate`; registering it again replaces it."""
     SUITES[suite.name] = suite
+
+
+@dataclass(frozen=True)  # no slots: the bootstrap samples are cached in the instance
+class SummaryResult:
+    """The value of a summary for one model.
+
+    It is the mean over all data sets on which its parts were measured, substitutes and sample data included.
+    """
+
+    suite: str
+    name: str
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def value(self) -> float:
+        """Return the mean of the metrics."""
+        return float(np.mean([outcome.value for outcome in self.outcomes]))
+
+    @property
+    def parts(self) -> tuple[MetricKey, ...]:
+        """Return the distinct metrics, whatever the data set."""
+        return tuple(dict.fromkeys((outcome.task, outcome.setting, outcome.metric) for outcome in self.outcomes))
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Return the names of the data sets, sorted."""
+        return tuple(sorted({outcome.dataset for outcome in self.outcomes}))
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Return whether lower is better; all metrics of a summary agree on that."""
+        return lower_is_better(self.outcomes[0].metric)
+
+    @cached_property
+    def bootstrap(self) -> npt.NDArray[np.float64]:
+        """The mean in each bootstrap sample; paired between models that were evaluated on the same examples."""
+        return bootstrap_mean(self.outcomes)
+
+    def confidence_interval(self) -> tuple[float, float]:
+        """Return the 95% confidence interval."""
+        return confidence_interval(self.bootstrap)
+
+    def why_not_paired(self, other: "SummaryResult") -> str:
+        """Return why the two cannot be compared; empty if they can."""
+        ours, theirs = ({outcome.key: outcome for outcome in each.outcomes} for each in (self, other))
+        if unpaired := ours.keys() ^ theirs.keys():
+            return f"only one of the two has {', '.join(min(unpaired))}"
+        for key, outcome in ours.items():
+            shapes = outcome.table.shape[:2], theirs[key].table.shape[:2]
+            if shapes[0] != shapes[1]:
+                first, second = (f"{runs:,} × {examples:,}" for runs, examples in shapes)
+                return f"{first} and {second} runs and test examples of {', '.join(key)}"
+        return ""
+
+    def difference(self, other: "SummaryResult") -> tuple[float, float, float]:
+        """Return by how much this mean exceeds the other, with the 95% confidence interval of the paired difference."""
+        if reason := self.why_not_paired(other):
+            raise ResultsError(f"{self.suite}, {self.name} cannot be compared: {reason}")
+        return self.value - other.value, *confidence_interval(self.bootstrap - other.bootstrap)
+
+
+def summarise(results: Results) -> list[SummaryResult]:
+    """Summarise results; summaries without any measured metric are left out.
+
+    A registered suite has its own summaries; single tasks have one for every task, setting and metric except descriptive ones.
+    """
+    suite = SUITES.get(results.suite)
+    summaries: Iterable[Summary] = suite.summaries if suite else ()
+    if not suite:
+        keys = dict.fromkeys((outcome.task, outcome.setting, outcome.metric) for outcome in results.outcomes)
+        summaries = [Summary(", ".join(key), (key,)) for key in keys if key[2] not in DESCRIPTIVE_METRICS]
+    found = []
+    for summary in summaries:
+        outcomes = tuple(
+            outcome for outcome in results.outcomes if (outcome.task, outcome.setting, outcome.metric) in summary.parts
+        )
+        if outcomes:
+            found.append(SummaryResult(results.suite, summary.name, outcomes))
+    return found

@@ -1,43 +1,200 @@
-"""Tables: what a paper printed, and ours in the same rows and columns."""
+"""Tables of results: the rows that a paper published, the measured row below them, and how their cells are formatted."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from string import ascii_lowercase
+from typing import Literal
 
-from turnwise.evaluation.outcomes import Row
+from turnwise.evaluation.metrics import MetricRow, lower_is_better
+
+#: Shown where there is no value.
+ABSENT = "–"
 
 
 @dataclass(frozen=True, slots=True)
-class PrintedRow:
-    """A line of a paper's table: the model, and a figure (or nothing) a column."""
+class PublishedRow:
+    """A row of a published table: the model, and a value (or None) for each column."""
 
     model: str
     values: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class FilledGroup:
-    """Lines of a table: the printed ones, and ours below them, a figure (or nothing) a column."""
+class ResultGroup:
+    """Published rows and the measured row below them, with a metric (or None) for each column; empty: no measured row."""
 
     name: str
-    printed: tuple[PrintedRow, ...]
-    ours: tuple[Row | None, ...]
+    published: tuple[PublishedRow, ...]
+    measured: tuple[MetricRow | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class FilledTable:
-    """A table with our line in it.
+class ResultTable:
+    """A published table with a measured row.
 
     Attributes:
         title: 'DSE, Table 2: …'.
         columns: names of its columns.
-        groups: its lines.
-        notes: what a reader must know: data sets that are missing and where to get them, why figures are not like for like.
+        groups: its rows.
+        notes: missing data sets and where to get them, why values are not comparable.
         digits: decimals to print.
-        proposed: the printed line of the method that the paper proposes, where it has one.
+        proposed: the published row of the method that the paper proposes, if any.
     """
 
     title: str
     columns: tuple[str, ...]
-    groups: tuple[FilledGroup, ...]
+    groups: tuple[ResultGroup, ...]
     notes: tuple[str, ...] = ()
     digits: int = 2
     proposed: str = ""
+
+
+# ---- numbers as text
+
+
+def format_number(value: float | None, digits: int) -> str:
+    """Format a value for a table."""
+    if value is None:
+        return ABSENT
+    if not math.isfinite(value):
+        return "undefined"
+    # adding 0 turns the -0.0 that rounding may leave into 0.0
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
+
+
+def format_difference(value: float, digits: int) -> str:
+    """Format a difference with its sign."""
+    if math.isfinite(value) and round(value, digits) == 0:
+        return "±" + format_number(0.0, digits)
+    return ("+" if value > 0 else "") + format_number(value, digits)
+
+
+def format_interval(low: float, high: float, digits: int) -> str:
+    """Format a confidence interval."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return "undefined"
+    return f"{format_number(low, digits)} to {format_number(high, digits)}"
+
+
+def decimals_for(*values: float | None) -> int:
+    """Return the decimals for metrics outside published tables: two, or three where all of them are small."""
+    return 2 if any(value is not None and abs(value) >= 10 for value in values) else 3
+
+
+# ---- cells
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCell:
+    """A measured metric in a published table.
+
+    Attributes:
+        row: the metric.
+        value: formatted.
+        interval: formatted.
+        published: the value of the proposed method, if any.
+        difference: measured minus published, formatted; empty without a published value.
+        verdict: comparison with the published value; 'within' if our interval contains it; empty without one.
+        mark: of the footnote that says why the two are not comparable; empty if they are.
+    """
+
+    row: MetricRow
+    value: str
+    interval: str
+    published: float | None
+    difference: str
+    verdict: Literal["better", "worse", "within", ""]
+    mark: str
+
+
+def footnotes(table: ResultTable) -> list[tuple[str, str]]:
+    """Return marks and texts of the footnotes; notes have no mark, and are left out where a marked one includes them."""
+    reasons = _reasons(table)
+    notes = [("", note) for note in dict.fromkeys(table.notes) if not any(note in reason for reason in reasons)]
+    return [*((_mark(index), f"Not like for like: {reason}") for index, reason in enumerate(reasons)), *notes]
+
+
+def measured_cells(table: ResultTable, group: ResultGroup) -> list[MeasuredCell | None]:
+    """Return the measured row of a group; empty if the group has none."""
+    if not group.measured:
+        return []
+    absent = (None,) * len(table.columns)
+    proposed = next((row.values for row in group.published if row.model == table.proposed), absent)
+    reasons = _reasons(table)
+    return [
+        _measured_cell(row, published, table.digits, _mark(reasons.index(row.comparable)) if row.comparable else "")
+        if row
+        else None
+        for row, published in zip(group.measured, proposed, strict=True)
+    ]
+
+
+def _measured_cell(row: MetricRow, published: float | None, digits: int, mark: str) -> MeasuredCell:
+    value, interval = format_number(row.value, digits), format_interval(row.low, row.high, digits)
+    if published is None or not math.isfinite(row.value):
+        return MeasuredCell(row, value, interval, published, "", "", mark)
+    difference = row.value - published
+    verdict: Literal["better", "worse", "within"] = "within"
+    if published < row.low or published > row.high:
+        verdict = "better" if (difference > 0) != lower_is_better(row.metric) else "worse"
+    return MeasuredCell(row, value, interval, published, format_difference(difference, digits), verdict, mark)
+
+
+def sample_sizes(table: ResultTable) -> str:
+    """Return runs × test examples of the measured rows: '10 × 4,500 (CLINC150), 10 × 700 (SNIPS)'."""
+    sizes: dict[str, dict[str, None]] = {}
+    for group in table.groups:
+        for column, row in zip(table.columns, group.measured, strict=bool(group.measured)):
+            if row is not None:
+                sizes.setdefault(f"{row.runs:,} × {row.n:,}", {})[column] = None
+    if len(sizes) < 2:
+        return ", ".join(sizes)
+    return ", ".join(f"{size} ({', '.join(columns)})" for size, columns in sizes.items())
+
+
+@dataclass(frozen=True, slots=True)
+class TableLine:
+    """A line of a table as text: its kind, its header cell, and a cell for each column."""
+
+    kind: Literal["group", "published", "proposed", "measured", "interval", "difference"]
+    header: str
+    cells: tuple[str, ...]
+    marks: tuple[str, ...] = ()
+
+
+def table_lines(table: ResultTable, model: str) -> Iterator[TableLine]:
+    """Yield a table from top to bottom: published rows, then the measured one, its interval and its difference."""
+    for group in table.groups:
+        if group.name:
+            yield TableLine("group", group.name, ("",) * len(table.columns))
+        for row in group.published:
+            kind: Literal["published", "proposed"] = "proposed" if row.model == table.proposed else "published"
+            yield TableLine(kind, row.model, tuple(format_number(value, table.digits) for value in row.values))
+        cells = measured_cells(table, group)
+        if not cells:
+            continue
+        values = tuple(cell.value if cell else ABSENT for cell in cells)
+        yield TableLine("measured", model, values, tuple(cell.mark if cell else "" for cell in cells))
+        if any(cells):
+            yield TableLine("interval", "95% interval", tuple(cell.interval if cell else "" for cell in cells))
+        if any(cell and cell.difference for cell in cells):
+            differences = tuple(cell.difference if cell else "" for cell in cells)
+            yield TableLine("difference", f"difference to {table.proposed}", differences)
+
+
+def rows_outside_tables(rows: list[MetricRow], tables: list[ResultTable]) -> list[MetricRow]:
+    """Return the metrics that are in none of the tables."""
+    shown = {row.key for table in tables for group in table.groups for row in group.measured if row is not None}
+    return [row for row in rows if row.key not in shown]
+
+
+def _reasons(table: ResultTable) -> list[str]:
+    """Return why metrics of a table are not comparable, each reason once, in order."""
+    reasons = [row.comparable for group in table.groups for row in group.measured if row is not None and row.comparable]
+    return list(dict.fromkeys(reasons))
+
+
+def _mark(index: int) -> str:
+    """Return a, b, …, z, aa, bb, …."""
+    return ascii_lowercase[index % 26] * (index // 26 + 1)

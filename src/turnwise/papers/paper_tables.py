@@ -8,10 +8,10 @@ import numpy as np
 
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.evaluation.outcomes import Outcome, Row, mean_drawings
-from turnwise.evaluation.results import Results, whence
-from turnwise.evaluation.statistics import figures, interval
-from turnwise.evaluation.tables import FilledGroup, FilledTable
+from turnwise.evaluation.metrics import Outcome, MetricRow, bootstrap_mean
+from turnwise.evaluation.results import Results, describe_source
+from turnwise.evaluation.metrics import confidence_interval
+from turnwise.evaluation.tables import ResultGroup, ResultTable
 from turnwise.papers.suites import PaperSuite, PublishedTable, ResultKey, TableCell
 
 
@@ -63,10 +63,10 @@ class _TableFiller:
         remark: str,
         effort: Effort,
     ):
-        self.rows: dict[ResultKey, Row] = {
+        self.rows: dict[ResultKey, MetricRow] = {
             (row.task, row.dataset, row.setting, row.metric): row for row in results.rows
         }
-        self.averages: dict[ResultKey, Row] = {}
+        self.averages: dict[ResultKey, MetricRow] = {}
         self._outcomes = {outcome.key: outcome for outcome in results.outcomes if outcome.key[1] not in other_datasets}
         self._title = title
         self._differences = differences
@@ -75,22 +75,22 @@ class _TableFiller:
         shortened = ", ".join(f"{name} {value}" for name, value in limits.items() if value)
         self._remarks = [text for text in (remark, f"cut short: {shortened}" if shortened else "") if text]
 
-    def fill(self, table: PublishedTable) -> FilledTable:
+    def fill(self, table: PublishedTable) -> ResultTable:
         """Return a table with our row in each of its groups."""
         groups, notes = [], list(self._remarks)
         for group, rows in table.groups.items():
-            ours: list[Row | None] = []
+            ours: list[MetricRow | None] = []
             if not table.groups_are_models or group == list(table.groups)[-1]:
                 for column in table.columns:
                     cell = table.cells[group, column]
                     ours.append(self._find_row(cell, table, group, column))
                     notes += self._cell_remarks(cell) + self._missing_datasets(cell)
-            groups.append(FilledGroup(group, rows, tuple(ours)))
+            groups.append(ResultGroup(group, rows, tuple(ours)))
         title = f"{self._title}, {table.number}: {table.caption}"
         proposed = "" if table.several_backbones else table.proposed
-        return FilledTable(title, table.columns, tuple(groups), tuple(dict.fromkeys(notes)), table.digits, proposed)
+        return ResultTable(title, table.columns, tuple(groups), tuple(dict.fromkeys(notes)), table.digits, proposed)
 
-    def _find_row(self, cell: TableCell, table: PublishedTable, group: str, column: str) -> Row | None:
+    def _find_row(self, cell: TableCell, table: PublishedTable, group: str, column: str) -> MetricRow | None:
         """Return the result that belongs in a cell; the first table that has it adds its number and published value."""
         if cell.average:
             row, rows = self._average(cell), self.averages
@@ -107,7 +107,7 @@ class _TableFiller:
         rows[row.task, row.dataset, row.setting, row.metric] = row
         return row
 
-    def _average(self, cell: TableCell) -> Row | None:
+    def _average(self, cell: TableCell) -> MetricRow | None:
         outcomes = [self._outcomes[key] for key in cell.keys if key in self._outcomes]
         if not outcomes:
             return None
@@ -118,10 +118,10 @@ class _TableFiller:
         if key not in self.averages:
             rows = [self.rows[outcome.key] for outcome in outcomes]
             value = float(np.mean([row.value for row in rows]))
-            bounds = interval(mean_drawings(outcomes))
+            bounds = confidence_interval(bootstrap_mean(outcomes))
             examples = sum({row.dataset: row.n for row in rows}.values())
             runs = min(row.runs for row in rows)
-            self.averages[key] = Row(*key, value, _std_of_mean(outcomes), *bounds, runs, examples)
+            self.averages[key] = MetricRow(*key, value, _std_of_mean(outcomes), *bounds, runs, examples)
         return self.averages[key]
 
     def _cell_remarks(self, cell: TableCell) -> list[str]:
@@ -138,7 +138,7 @@ class _TableFiller:
 
     def _missing_datasets(self, cell: TableCell) -> list[str]:
         names = dict.fromkeys(key[1] for key in cell.keys if key[1] in self._missing)
-        return [f"{name} is not there; {whence(self._missing[name])}" for name in names]
+        return [f"{name} is not there; {describe_source(self._missing[name])}" for name in names]
 
 
 def _published_value(table: PublishedTable, group: str, column: str) -> float | None:
@@ -156,13 +156,13 @@ def _std_of_mean(outcomes: Sequence[Outcome]) -> float:
     runs = {outcome.evidence.shape[0] for outcome in outcomes}
     if len(runs) > 1:
         return float("nan")
-    means = np.mean([figures(outcome.statistic, outcome.table) * outcome.scale for outcome in outcomes], axis=0)
+    means = np.mean([outcome.per_run() for outcome in outcomes], axis=0)
     return float(means.std(ddof=1)) if runs.pop() > 1 else 0.0
 
 
 def _tables_of_other_data(
-    title: str, rows: Sequence[Row], datasets: set[str], differences: Mapping[tuple[str, str], str], digits: int
-) -> list[FilledTable]:
+    title: str, rows: Sequence[MetricRow], datasets: set[str], differences: Mapping[tuple[str, str], str], digits: int
+) -> list[ResultTable]:
     """Return tables of the results on data that the paper does not have: one per task, with a row per setting."""
     tables = []
     for task in dict.fromkeys(row.task for row in rows):
@@ -170,14 +170,14 @@ def _tables_of_other_data(
         if not selected:
             continue
         columns = tuple(dict.fromkeys(row.metric for row in selected))
-        by_setting: dict[tuple[str, str], dict[str, Row]] = {}
+        by_setting: dict[tuple[str, str], dict[str, MetricRow]] = {}
         for row in selected:
             by_setting.setdefault((row.dataset, row.setting), {})[row.metric] = row
         groups = tuple(
-            FilledGroup(f"{dataset}, {setting}", (), tuple(metrics.get(column) for column in columns))
+            ResultGroup(f"{dataset}, {setting}", (), tuple(metrics.get(column) for column in columns))
             for (dataset, setting), metrics in by_setting.items()
         )
         names = dict.fromkeys(row.dataset for row in selected)
         notes = tuple(f"{name}: {differences[task, name]}" for name in names if differences.get((task, name)))
-        tables.append(FilledTable(f"{title}, on other data: {task}", columns, groups, notes, digits))
+        tables.append(ResultTable(f"{title}, on other data: {task}", columns, groups, notes, digits))
     return tables

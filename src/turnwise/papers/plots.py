@@ -13,7 +13,7 @@ from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.candidates import CandidateData
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.evaluation_protocols import NEIGHBOURS
-from turnwise.evaluation.reporting.cells import number
+from turnwise.evaluation.tables import format_number
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.suites import LoadDataset
 from turnwise.evaluation.tasks.coherence import Puzzle, drawn_puzzles, whole_dialogues
@@ -123,7 +123,7 @@ def mark_map(
 def _asked(
     composer: Composer, known: Mapping[str, Tokens], puzzle: Puzzle, task: MarkTask, longest: int
 ) -> tuple[MarkedInput, int]:
-    """What is read of a window, and the number of the mark that is asked for."""
+    """What is read of a window, and the format_number of the mark that is asked for."""
     if task == "deletion":
         return deletion_input(composer, [known[turn] for turn in puzzle.planted], longest), puzzle.planted_at
     if task == "insertion":
@@ -224,6 +224,6 @@ def _geometry_lines(results: Results) -> dict[str, list[tuple[float, float]]]:
         points = {share: (at["uniformity"], at["alignment"]) for share, at in sorted(shares.items())}
         if len(points) > 1:  # what was not compressed is a point
             # a line says not by itself where it begins
-            ends = ", ".join(f"λ = {share:g} at {number(points[share][0], 2)}" for share in (min(points), max(points)))
+            ends = ", ".join(f"λ = {share:g} at {format_number(points[share][0], 2)}" for share in (min(points), max(points)))
             lines[f"{dataset}: {ends}"] = list(points.values())
     return lines

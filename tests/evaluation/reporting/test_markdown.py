@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.filled import NASTY, results, row, table, wide
-from turnwise.evaluation.outcomes import Outcome, lower_is_better
-from turnwise.evaluation.reporting.cells import digits_of, number, our_cells, signed, sizes
-from turnwise.evaluation.reporting.markdown import escaped, markdown, table_text
+from turnwise.evaluation.metrics import Outcome, lower_is_better
+from turnwise.evaluation.reporting.markdown import escape_markdown, render_markdown, render_table
 from turnwise.evaluation.results import Results
+from turnwise.evaluation.tables import decimals_for, format_difference, format_number, measured_cells, sample_sizes
 from turnwise.models.model_card import short_name
 
 
@@ -21,7 +21,7 @@ def lines_of(text: str) -> list[list[str]]:
 
 
 def test_a_table_has_the_paper_s_lines_and_then_ours() -> None:
-    cells = lines_of(table_text(table(), "mine"))
+    cells = lines_of(render_table(table(), "mine"))
     assert [line[0] for line in cells] == [
         *("model", "*1-shot*", "BERT", "DSE (proposed)", "**mine**", "95% interval", "difference to DSE"),
         *(
@@ -44,7 +44,7 @@ def test_a_table_has_the_paper_s_lines_and_then_ours() -> None:
 
 
 def test_notes_stand_below_and_once() -> None:
-    text = table_text(table())
+    text = render_table(table())
     assert text.count("other texts") == 1
     assert "- <sup>a</sup> Not like for like: other texts; fewer of them\n" in text
     assert "- Delta is not the paper's\n" in text
@@ -52,7 +52,7 @@ def test_notes_stand_below_and_once() -> None:
 
 
 def test_verdicts_know_the_interval_and_the_metric() -> None:
-    first, second, third = (our_cells(table(), group) for group in table().groups)
+    first, second, third = (measured_cells(table(), group) for group in table().groups)
     assert [cell and cell.verdict for cell in first] == ["better", "worse", "within", None]
     assert [cell and cell.verdict for cell in second] == ["worse", "", "", "better"]
     assert third == []
@@ -60,26 +60,26 @@ def test_verdicts_know_the_interval_and_the_metric() -> None:
 
 def test_every_line_has_as_many_cells_as_there_are_columns() -> None:
     for filled in (table(), wide()):
-        assert {len(line) for line in lines_of(table_text(filled))} == {len(filled.columns) + 1}
-    for block in markdown(results()).split("\n\n"):
+        assert {len(line) for line in lines_of(render_table(filled))} == {len(filled.columns) + 1}
+    for block in render_markdown(results()).split("\n\n"):
         assert len({len(line) for line in lines_of(block)}) <= 1
 
 
 def test_all_parts_are_there() -> None:
-    text = markdown(results())
+    text = render_markdown(results())
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert [heading.split(":")[0] for heading in headings] == [
         *(
             f"# {results().model}",
             "## DSE, Table 2",
             "## Wide",
-            "## Other figures",
+            "## Other metrics",
             "## Data sets",
             "## Missing data sets",
-            "## Taken with",
+            "## Environment",
         )
     ]
-    others = text.split("## Other figures")[1].split("##")[0]
+    others = text.split("## Other metrics")[1].split("##")[0]
     assert others.count("| responses |") == 30
     assert "| intents |" not in others
     assert f"`{'ab' * 32}`" in text
@@ -92,7 +92,7 @@ def test_all_parts_are_there() -> None:
 def test_without_tables_there_is_a_list_of_figures() -> None:
     found = Results("model", "intents")
     found.add([Outcome("intents", "toy", "1-shot prototypes", "accuracy", np.array([[1.0, 0, 1, 1], [1.0, 1, 1, 0]]))])
-    lines = markdown(found).splitlines()
+    lines = render_markdown(found).splitlines()
     assert lines[0] == "# model"
     assert lines[2] == "| task | data set | setting | metric | value | 95% interval | runs |"
     assert re.fullmatch(
@@ -102,13 +102,13 @@ def test_without_tables_there_is_a_list_of_figures() -> None:
 
 @given(st.text())
 def test_escaped_text_stays_in_its_cell(text: str) -> None:
-    assert len(lines_of(f"| {escaped(text)} | x |")[0]) == 2
-    assert len(escaped(text).splitlines()) <= 1
-    assert re.sub(r"\\(.)", r"\1", escaped(text)) == " ".join(text.split())
+    assert len(lines_of(f"| {escape_markdown(text)} | x |")[0]) == 2
+    assert len(escape_markdown(text).splitlines()) <= 1
+    assert re.sub(r"\\(.)", r"\1", escape_markdown(text)) == " ".join(text.split())
 
 
 def test_nothing_of_a_name_is_taken_for_markup() -> None:
-    assert not re.search(r"(?<!\\)[`*_<>|\[\]]", escaped(NASTY))
+    assert not re.search(r"(?<!\\)[`*_<>|\[\]]", escape_markdown(NASTY))
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_nothing_of_a_name_is_taken_for_markup() -> None:
     ],
 )
 def test_numbers(value: float, digits: int, plain: str, difference: str) -> None:
-    assert number(value, digits) == plain
-    assert signed(value, digits) == difference
+    assert format_number(value, digits) == plain
+    assert format_difference(value, digits) == difference
 
 
 def test_small_things() -> None:
-    assert number(None, 2) == "–"
-    assert (digits_of(9.9, None), digits_of(-10.0, 1.0)) == (3, 2)
+    assert format_number(None, 2) == "–"
+    assert (decimals_for(9.9, None), decimals_for(-10.0, 1.0)) == (3, 2)
     assert (short_name("runs/dse/"), short_name("BAAI/bge"), short_name("minilm"), short_name("")) == (
         "dse",
         "bge",
@@ -137,5 +137,5 @@ def test_small_things() -> None:
     )
     assert all(map(lower_is_better, ("uniformity", "alignment", "FPR95", "adversary first")))
     assert not any(map(lower_is_better, ("accuracy", "MRR", "AUROC", "R10@1")))
-    assert sizes(table()) == "10 × 4,500"
+    assert sample_sizes(table()) == "10 × 4,500"
     assert row("Alpha", 1, 0, 2).n == 4_500

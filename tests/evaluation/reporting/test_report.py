@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers.filled import EVIL, NASTY, results
 from tests.helpers.svg import group, marks, paths, texts
-from turnwise.evaluation.reporting.report import page, write_report
+from turnwise.evaluation.reporting.report import render_report, write_report
 from turnwise.evaluation.results import Results, read_content
 
 #: Every text on the page whose contrast with what is behind it is below what the WCAG ask for (4.5, or 3 for large text).
@@ -62,10 +62,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_folder_is_whole(folder: Path) -> None:
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == [
-        *("figures/some_picture.svg", "outcomes.parquet", "report.html", "results.json", "tables.md", "tables.tex")
+        *("figures/some_picture.svg", "outcomes.parquet", "report.html", "results.json", "tables.md")
     ]
     assert read_content(folder / "results.json")["suite"] == "dse"
-    assert (folder / "figures" / "some_picture.svg").read_text() == results().figures["some_picture.svg"]
+    assert (folder / "figures" / "some_picture.svg").read_text() == results().plots["some_picture.svg"]
     assert json.loads((folder / "results.json").read_text())["rows"][-1]["metric"] == "uniformity"
 
 
@@ -101,12 +101,12 @@ def test_the_page_is_well_formed_and_escaped(folder: Path) -> None:
 
 
 def test_a_page_of_little_is_a_page(tmp_path: Path) -> None:
-    text = page(Results("", "intents"))
+    text = render_report(Results("", "intents"))
     outline = Outline()
     outline.feed(text)
     assert not outline.open
     assert "<h1>Evaluation</h1>" in text
-    assert "All figures" not in text
+    assert "All metrics" not in text
     write_report(Results("", "intents"), tmp_path)
 
 
@@ -114,7 +114,7 @@ def test_the_summary_counts_what_can_be_compared(folder: Path) -> None:
     """In the made-up table: two better (one of them a metric of which less is), one worse, one within, one not like for like."""
     text = (folder / "report.html").read_text(encoding="utf-8")
     assert (
-        "5 figures stand beside the line that a paper proposes: 2 are better, 2 worse, and in 1 the printed figure"
+        "5 metrics can be compared with the method that a paper proposes: 2 are better, 2 worse, and for 1 the published"
         in text
     )
     assert "1 of them are not like for like" in text
@@ -191,7 +191,7 @@ def test_dot_plots_show_our_results_among_the_published_values(browser: Any, fol
              const pixels = area.getImageData(0, 0, canvas.width, canvas.height).data;
              return pixels.reduce((most, value, place) => place % 4 ? most : Math.max(most, value), 0); }"""
     )
-    assert lightest > 0xE0, "the text is light on a dark page; nothing is as light on a light one"
+    assert lightest > 0xE0, "the text is light on a dark render_report; nothing is as light on a light one"
     visit.close()
 
 
@@ -203,7 +203,7 @@ def test_figures_can_be_sorted(browser: Any, folder: Path) -> None:
         "(all) => all.map((cell) => Number(cell.dataset.value || -1e9))",
     )
     figures = cells.evaluate_all(read)
-    head = table.locator("th", has_text="figure")
+    head = table.locator("th", has_text="value")
     head.click()
     assert head.get_attribute("aria-sort") == "ascending"
     assert cells.evaluate_all(read) == sorted(figures) != figures

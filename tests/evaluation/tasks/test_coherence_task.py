@@ -20,7 +20,7 @@ from turnwise.core.progress import Progress, silent
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.runner import EvaluationError
 from turnwise.evaluation.tasks.coherence import Puzzle, coherence, drawn_puzzles, whole_dialogues
 from turnwise.models.backbone.backbone import Backbone

@@ -17,7 +17,7 @@ from turnwise.core.dialogue import Turn
 from turnwise.evaluation.datasets.actions import ActionData, ActionExample
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, Utterance
-from turnwise.evaluation.statistics import figures
+from turnwise.evaluation.metrics import compute_per_run
 from turnwise.evaluation.tasks import finetuned
 from turnwise.evaluation.tasks.finetuned import (
     ACTIONS,
@@ -226,7 +226,7 @@ def test_f1_is_scikit_learns(data: st.DataObject, runs: int, examples: int, labe
     found = f1_outcomes("actions", "toy", "a setting", predicted, truth)
     for outcome, average in zip(found, ("micro", "macro"), strict=True):
         expected = [f1_score(truth, run, average=average, zero_division=0) for run in predicted]
-        assert figures(outcome.statistic, outcome.table) == pytest.approx(expected)
+        assert compute_per_run(outcome.statistic, outcome.table) == pytest.approx(expected)
     assert f1_scores(predicted[0], truth) == pytest.approx(
         [f1_score(truth, predicted[0], average=average, zero_division=0) for average in ("micro", "macro")]
     )

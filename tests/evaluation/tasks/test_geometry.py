@@ -89,7 +89,7 @@ def test_intervals_are_those_of_drawing_both_ends_of_every_pair() -> None:
             )
         )
     for outcome, spread in zip(geometry(encoder, data_of(test)), np.std(drawn, 0), strict=True):
-        assert outcome.drawings().std() == pytest.approx(spread, rel=0.15)
+        assert outcome.bootstrap().std() == pytest.approx(spread, rel=0.15)
 
 
 def test_extremes() -> None:

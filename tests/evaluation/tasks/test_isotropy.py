@@ -19,7 +19,7 @@ from turnwise.core.dialogue import same_text
 from turnwise.corpus.synthetic.sample_folder import write_sample
 from turnwise.evaluation.datasets.conversations import ConversationData, conversation_datasets
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.outcomes import Outcome, lower_is_better
+from turnwise.evaluation.metrics import Outcome, lower_is_better
 from turnwise.evaluation.tasks.isotropy import (
     LEAST_TEXTS,
     TEXTS,

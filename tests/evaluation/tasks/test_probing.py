@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from turnwise.core.dialogue import Turn
 from turnwise.evaluation.datasets.actions import ActionData, ActionExample
 from turnwise.evaluation.datasets.inference import InferenceData, InferenceExample
-from turnwise.evaluation.statistics import figures
+from turnwise.evaluation.metrics import compute_per_run
 from turnwise.evaluation.tasks.probing import (
     GRID,
     Examples,
@@ -117,7 +117,7 @@ def test_actions_are_as_good_as_logistic_regressions() -> None:
         truth.append(asked)
     for outcome, average in ((micro, "micro"), (macro, "macro")):
         known = f1_score(np.stack(truth, 1), np.stack(predicted, 1), average=average, zero_division=0)
-        assert figures(outcome.statistic, outcome.table)[0] > known - 0.03
+        assert compute_per_run(outcome.statistic, outcome.table)[0] > known - 0.03
 
 
 def test_what_a_plane_cannot_tell_apart_takes_a_hidden_layer() -> None:

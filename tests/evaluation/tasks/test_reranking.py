@@ -17,7 +17,7 @@ from turnwise.core.dialogue import Turn
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.reranking import Context, adversarial, cosine_scores, merged, rerank, rerank_adversarial
 from turnwise.models.backbone.inputs import ROLE_TOKENS
 from turnwise.models.encoder import Encoder

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.helpers.drawn import Constant
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.responses import _random_pools, rank_answers, rank_responses
 
 

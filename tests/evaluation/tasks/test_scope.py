@@ -11,8 +11,7 @@ from sklearn.metrics import accuracy_score, recall_score, roc_auc_score, roc_cur
 
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData, OutOfScope, Utterance, load_intents
-from turnwise.evaluation.outcomes import Outcome
-from turnwise.evaluation.statistics import figures
+from turnwise.evaluation.metrics import Outcome, compute_per_run
 from turnwise.evaluation.tasks.intents import few_shot
 from turnwise.evaluation.tasks.scope import detect_out_of_scope
 
@@ -61,7 +60,11 @@ DATASET = IntentData(
 
 def values(outcomes: Sequence[Outcome], setting: str) -> dict[str, list[float]]:
     """The figure of every run by metric, as a share."""
-    return {each.metric: figures(each.statistic, each.table).tolist() for each in outcomes if each.setting == setting}
+    return {
+        each.metric: compute_per_run(each.statistic, each.table).tolist()
+        for each in outcomes
+        if each.setting == setting
+    }
 
 
 def expected(found: list[list[str]]) -> dict[str, list[float]]:

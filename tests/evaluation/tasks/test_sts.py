@@ -8,7 +8,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from tests.helpers.drawn import Drawn
 from turnwise.evaluation.datasets.similarity import SimilarityData, TextPair
-from turnwise.evaluation.statistics import figures
+from turnwise.evaluation.metrics import compute_per_run
 from turnwise.evaluation.tasks.similarity import correlate
 
 TEXTS = st.text("abcd", min_size=1, max_size=2)
@@ -29,7 +29,7 @@ def test_equals_scipy(pairs: list[TextPair]) -> None:
     ]
     assert outcomes[0].evidence[0] == pytest.approx(np.array([cosines, gold]).T, abs=2e-5)
     if len(set(gold)) > 1 and len(set(cosines)) > 1:
-        figure = {outcome.metric: figures(outcome.statistic, outcome.table)[0] for outcome in outcomes}
+        figure = {outcome.metric: compute_per_run(outcome.statistic, outcome.table)[0] for outcome in outcomes}
         assert figure["Spearman"] == pytest.approx(spearmanr(outcomes[0].evidence[0, :, 0], gold).statistic)
         assert figure["Pearson"] == pytest.approx(pearsonr(cosines, gold).statistic, abs=1e-3)
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnwise.core.plots import BLUE, chart_style, shorten_label, to_svg
-from turnwise.evaluation.reporting.cells import OurCell, number, our_cells
-from turnwise.evaluation.tables import FilledTable
+from turnwise.evaluation.tables import MeasuredCell, format_number, measured_cells
+from turnwise.evaluation.tables import ResultTable
 
 #: Columns share an axis unless one of them would take up less than this fraction of it.
 _SHARED_AXIS = 1 / 12
@@ -22,7 +22,7 @@ class DotRow:
 
     name: str
     column: str
-    ours: OurCell
+    ours: MeasuredCell
     published: tuple[tuple[str, float], ...]
 
     @property
@@ -33,30 +33,30 @@ class DotRow:
         return [value for value in values if math.isfinite(value)]
 
 
-def dot_rows(table: FilledTable) -> list[DotRow]:
+def dot_rows(table: ResultTable) -> list[DotRow]:
     """Return a row for each of our results in the table."""
     rows = []
     for group in table.groups:
-        for place, ours in enumerate(our_cells(table, group)):
+        for place, ours in enumerate(measured_cells(table, group)):
             if ours is None or not math.isfinite(ours.row.value):
                 continue
-            values = ((line.model, line.values[place]) for line in group.printed)
+            values = ((line.model, line.values[place]) for line in group.published)
             published = tuple((name, value) for name, value in values if value is not None)
             column = table.columns[place]
             rows.append(DotRow(f"{group.name} · {column}" if group.name else column, column, ours, published))
     return rows
 
 
-def describe_rows(rows: Sequence[DotRow], table: FilledTable, model: str) -> str:
+def describe_rows(rows: Sequence[DotRow], table: ResultTable, model: str) -> str:
     """Return what a dot plot shows as text, for screen readers."""
     return ". ".join(
         f"{row.name}: {model} {row.ours.value}, 95% interval {row.ours.interval}"
-        + "".join(f"; {name} {number(value, table.digits)}" for name, value in row.published)
+        + "".join(f"; {name} {format_number(value, table.digits)}" for name, value in row.published)
         for row in rows
     )
 
 
-def dot_plot(rows: Sequence[DotRow], table: FilledTable, model: str) -> str:
+def dot_plot(rows: Sequence[DotRow], table: ResultTable, model: str) -> str:
     """Draw the rows as an SVG whose colours follow the light or dark mode of the browser.
 
     Columns whose values lie in different ranges get an axis each.

@@ -1,129 +1,103 @@
-"""Results as Markdown: the paper's tables with our line in them, and what it takes to trust it."""
+"""Results as Markdown."""
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from turnwise.core.html.document import plain
-from turnwise.evaluation.outcomes import Row
-from turnwise.evaluation.reporting.cells import (
+from turnwise.core.html import format_value
+from turnwise.evaluation.metrics import MetricRow
+from turnwise.evaluation.results import Results, evaluation_environment
+from turnwise.evaluation.tables import (
     ABSENT,
-    Line,
-    between,
-    digits_of,
+    ResultTable,
+    TableLine,
+    decimals_for,
     footnotes,
-    known,
-    lines,
-    number,
-    others,
-    sizes,
+    format_interval,
+    format_number,
+    rows_outside_tables,
+    sample_sizes,
+    table_lines,
 )
-from turnwise.evaluation.results import Results, taken_with
-from turnwise.evaluation.tables import FilledTable
 from turnwise.models.model_card import short_name
 
 
-def escaped(text: object) -> str:
-    """Text that Markdown takes for nothing but text, also in the cell of a table."""
+def escape_markdown(text: object) -> str:
+    """Escape text for Markdown, including table cells."""
     return re.sub(r"([\\`*_<>|\[\]~])", r"\\\1", " ".join(str(text).split()))
 
 
-def grid(columns: Sequence[str], body: Iterable[Sequence[str]], align: str = "") -> str:
-    """A table of cells that are Markdown already.
-
-    Args:
-        columns: heads.
-        body: lines.
-        align: a letter a column, 'l' or 'r'; all 'l' where it is not given.
-    """
+def markdown_table(columns: Sequence[str], body: Iterable[Sequence[str]], align: str = "") -> str:
+    """Return a table of cells that are Markdown already; `align` has 'l' or 'r' for each column."""
     rules = [{"l": "---", "r": "--:"}[letter] for letter in align or "l" * len(columns)]
     table = [f"| {' | '.join(columns)} |", f"|{'|'.join(rules)}|", *(f"| {' | '.join(cells)} |" for cells in body)]
     return "\n".join(table) + "\n"
 
 
-def table_text(table: FilledTable, model: str = "ours") -> str:
-    """A paper's table with our line in it, and its notes.
-
-    Args:
-        table: printed lines and ours.
-        model: what our line is called.
-    """
-    body = [_cells(line) for line in lines(table, model)]
-    text = grid(["model", *map(escaped, table.columns)], body, "l" + "r" * len(table.columns))
-    notes = [f"<sup>{mark}</sup> {escaped(note)}" if mark else escaped(note) for mark, note in footnotes(table)]
-    if counts := sizes(table):
-        notes.append(f"Runs × test examples: {escaped(counts)}")
+def render_table(table: ResultTable, model: str = "ours") -> str:
+    """Return a published table with the measured row, named `model`, and its footnotes."""
+    body = [_cells(line) for line in table_lines(table, model)]
+    text = markdown_table(["model", *map(escape_markdown, table.columns)], body, "l" + "r" * len(table.columns))
+    notes = [
+        f"<sup>{mark}</sup> {escape_markdown(note)}" if mark else escape_markdown(note)
+        for mark, note in footnotes(table)
+    ]
+    if sizes := sample_sizes(table):
+        notes.append(f"Runs × test examples: {escape_markdown(sizes)}")
     return text + ("\n" + "".join(f"- {note}\n" for note in notes) if notes else "")
 
 
-def _cells(line: Line) -> list[str]:
-    head, cells = escaped(line.head), [escaped(cell) for cell in line.cells]
+def _cells(line: TableLine) -> list[str]:
+    header, cells = escape_markdown(line.header), [escape_markdown(cell) for cell in line.cells]
     if line.kind == "group":
-        return [f"*{head}*", *cells]
+        return [f"*{header}*", *cells]
     if line.kind == "proposed":
-        return [f"{head} (proposed)", *cells]
-    if line.kind == "ours":
-        marked = (f"<sup>{mark}</sup>" if mark else "" for mark in line.marks)
-        return [
-            f"**{head}**",
-            *(f"**{cell}**{mark}" if cell != ABSENT else cell for cell, mark in zip(cells, marked, strict=True)),
-        ]
-    return [head, *cells]
+        return [f"{header} (proposed)", *cells]
+    if line.kind == "measured":
+        marks = (f"<sup>{mark}</sup>" if mark else "" for mark in line.marks)
+        values = (f"**{cell}**{mark}" if cell != ABSENT else cell for cell, mark in zip(cells, marks, strict=True))
+        return [f"**{header}**", *values]
+    return [header, *cells]
 
 
-def rows_text(rows: Iterable[Row]) -> str:
-    """Figures one by one."""
-    return grid(
-        ("task", "data set", "setting", "metric", "value", "95% interval", "runs"),
-        (
-            (
-                *map(escaped, (row.task, row.dataset, row.setting, row.metric)),
-                number(row.value, digits_of(row.value, row.low, row.high)),
-                between(row.low, row.high, digits_of(row.value, row.low, row.high)),
-                str(row.runs),
-            )
-            for row in rows
-        ),
-        "llllrrr",
-    )
+def _render_rows(rows: Iterable[MetricRow]) -> str:
+    body = []
+    for row in rows:
+        digits = decimals_for(row.value, row.low, row.high)
+        values = format_number(row.value, digits), format_interval(row.low, row.high, digits), str(row.runs)
+        body.append((*map(escape_markdown, row.key), *values))
+    return markdown_table(("task", "data set", "setting", "metric", "value", "95% interval", "runs"), body, "llllrrr")
 
 
-def markdown(results: Results) -> str:
-    """All results: tables, other figures, data sets, what is missing, and the environment."""
+def render_markdown(results: Results) -> str:
+    """Return all results: tables, other metrics, data sets, missing data sets and the environment."""
     model = short_name(results.model)
-    parts = [f"# {escaped(results.model or 'Evaluation')}\n"]
+    parts = [f"# {escape_markdown(results.model or 'Evaluation')}\n"]
     if not results.tables:
-        parts.append(rows_text(results.rows))
+        parts.append(_render_rows(results.rows))
     for table in results.tables:
-        parts.append(f"## {escaped(table.title)}\n\n{table_text(table, model)}")
-    rest = others(results.rows, results.tables)
+        parts.append(f"## {escape_markdown(table.title)}\n\n{render_table(table, model)}")
+    rest = rows_outside_tables(results.rows, results.tables)
     if results.tables and rest:
-        parts.append(f"## Other figures\n\n{rows_text(rest)}")
+        parts.append(f"## Other metrics\n\n{_render_rows(rest)}")
     if results.data:
-        parts.append(f"## Data sets\n\n{_data(results.data)}")
-    if results.missing:
-        names = ("name", "wanted_by", "home")
-        body = [[escaped(entry[name]) for name in names] for entry in results.missing]
-        parts.append(f"## Missing data sets\n\n{grid(('data set', 'wanted by', 'where to get it'), body)}")
-    facts = {"suite": results.suite, **taken_with(), **results.facts}
-    parts.append(
-        "## Taken with\n\n" + "".join(f"- {escaped(name)}: {escaped(plain(value))}\n" for name, value in facts.items())
-    )
-    return "\n".join(parts)
-
-
-def _data(entries: Iterable[dict[str, Any]]) -> str:
-    return grid(
-        ("data set", "licence", "files", "examples", "SHA-256"),
-        (
+        body = [
             (
-                escaped(entry["name"]),
-                escaped(entry["licence"]),
-                known(entry),
+                escape_markdown(entry["name"]),
+                escape_markdown(entry["licence"]),
+                "as known" if entry["known"] else "not known",
                 f"{entry['examples']:,}" if entry.get("examples") is not None else "",
-                f"`{escaped(entry['sha256'])}`",
+                f"`{escape_markdown(entry['sha256'])}`",
             )
-            for entry in entries
-        ),
-        "lllrl",
-    )
+            for entry in results.data
+        ]
+        columns = ("data set", "licence", "files", "examples", "SHA-256")
+        parts.append(f"## Data sets\n\n{markdown_table(columns, body, 'lllrl')}")
+    if results.missing:
+        keys = ("name", "wanted_by", "home")
+        missing = [[escape_markdown(entry[key]) for key in keys] for entry in results.missing]
+        names = ("data set", "needed by", "where to get it")
+        parts.append(f"## Missing data sets\n\n{markdown_table(names, missing)}")
+    facts = {"suite": results.suite, **evaluation_environment(), **results.facts}
+    lines = (f"- {escape_markdown(name)}: {escape_markdown(format_value(value))}\n" for name, value in facts.items())
+    parts.append("## Environment\n\n" + "".join(lines))
+    return "\n".join(parts)

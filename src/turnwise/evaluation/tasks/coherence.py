@@ -24,7 +24,7 @@ from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.outcomes import CHANCE, Outcome
+from turnwise.evaluation.metrics import CHANCE, Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.models.backbone.inputs import WINDOW
 from turnwise.models.coherence import (

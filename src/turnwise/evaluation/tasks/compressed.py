@@ -14,7 +14,7 @@ import numpy.typing as npt
 from turnwise.core.types import SupportsEncode
 from turnwise.corpus.slots.template import SlotMarks
 from turnwise.evaluation.datasets.intents import IntentData
-from turnwise.evaluation.outcomes import TEMPLATE_SHARE, Outcome
+from turnwise.evaluation.metrics import TEMPLATE_SHARE, Outcome
 from turnwise.evaluation.tasks.geometry import geometry
 from turnwise.evaluation.tasks.intents import nearest_intents, nearest_validation
 from turnwise.models.compression import TemplateSource, mix_vectors

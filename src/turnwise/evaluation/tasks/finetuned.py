@@ -24,7 +24,7 @@ from turnwise.core.progress import Progress, silent
 from turnwise.evaluation.datasets.actions import ActionData
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.intents import few_shot, numbered
 from turnwise.evaluation.tasks.multilabel import f1_outcomes, f1_scores, flags
 from turnwise.evaluation.tasks.responses import rank_answers

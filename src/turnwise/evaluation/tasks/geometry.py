@@ -16,7 +16,7 @@ from turnwise.core.plots import BLACK, BLUE, RED, Cloud, palette, scatter_chart
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.intents import MAX_LENGTH, encode_utterances
 

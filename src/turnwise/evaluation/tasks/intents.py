@@ -20,7 +20,7 @@ from turnwise.core.types import SupportsEncode
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, Utterance
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 
 SHOTS = (1, 5)

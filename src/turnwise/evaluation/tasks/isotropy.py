@@ -21,7 +21,7 @@ from turnwise.core.dialogue import Turn, same_text
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.conversations import ConversationData
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 
 #: Tokens of an utterance or a context, as in DSE's dialogue-level task.

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 
 Flags = npt.NDArray[np.bool_]
 

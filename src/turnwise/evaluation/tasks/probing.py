@@ -21,7 +21,7 @@ from turnwise.core.dialogue import Turn
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.actions import ActionData
 from turnwise.evaluation.datasets.inference import InferenceData
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.multilabel import f1_outcomes, f1_scores, flags
 from turnwise.training.finetuning import WeightSnapshot
 

@@ -21,7 +21,7 @@ from turnwise.core.conversation import conversation, reply
 from turnwise.core.types import SupportsEncode, SupportsScore, SupportsScoreAll
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.outcomes import COUNTS, Outcome
+from turnwise.evaluation.metrics import WITHOUT_ANSWER, Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.ranking import (
     Ranks,
@@ -77,7 +77,7 @@ def rerank(
     ]
     if len(answerable) < len(examples):
         unanswerable = np.array([[not example.positives for example in examples]], np.float64)
-        outcomes.append(Outcome("reranking", dataset, setting, COUNTS[0], unanswerable, scale=len(examples)))
+        outcomes.append(Outcome("reranking", dataset, setting, WITHOUT_ANSWER, unanswerable, scale=len(examples)))
     return outcomes
 
 

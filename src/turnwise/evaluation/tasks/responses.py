@@ -16,7 +16,7 @@ from turnwise.core.conversation import reply
 from turnwise.core.types import SupportsEncode
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.ranking import Ranks, ranks, recall_at, truth_ranks
 from turnwise.evaluation.tasks.reranking import Context, cosine_scores, with_answers

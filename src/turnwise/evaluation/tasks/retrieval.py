@@ -7,7 +7,7 @@ import numpy as np
 
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.retrieval import RetrievalData
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.ranking import average_precision, ranks, reciprocal_rank
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.intents import (
     MAX_LENGTH,

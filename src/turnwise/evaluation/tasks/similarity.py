@@ -7,7 +7,7 @@ import numpy as np
 
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.similarity import SimilarityData
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 
 #: Tokens of a text: DialogueCSE's 100 for JDDC; it has 50 for ECD and MDC.

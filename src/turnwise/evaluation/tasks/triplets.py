@@ -8,7 +8,7 @@ import numpy as np
 
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.triplets import TripletData
-from turnwise.evaluation.outcomes import Outcome
+from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.distinct import encode_distinct
 
 #: Tokens of a text; the paper's for single utterances.

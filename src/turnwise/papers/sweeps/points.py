@@ -15,7 +15,7 @@ from turnwise.evaluation.reporting.report import write_report
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import EvaluationError, evaluate
 from turnwise.evaluation.suites import SUITES
-from turnwise.evaluation.summaries import Summarised, summarise
+from turnwise.evaluation.suites import SummaryResult, summarise
 from turnwise.models.loading import ModelUnderTest
 from turnwise.papers.registration import register
 
@@ -41,7 +41,7 @@ class SweepPoint:
     failure: str = ""
 
     @cached_property
-    def summaries(self) -> dict[tuple[str, str], Summarised]:
+    def summaries(self) -> dict[tuple[str, str], SummaryResult]:
         """The summaries of its results, by suite and name; cached, because reports are rewritten after every point."""
         return {(summary.suite, summary.name): summary for results in self.results for summary in summarise(results)}
 

@@ -11,11 +11,11 @@ from typing import Any, Literal
 from turnwise.core.files import write_whole
 from turnwise.core.html import format_value, render_page
 from turnwise.core.plots import MissingPlotsError, line_chart
-from turnwise.evaluation.reporting.cells import ABSENT, between, digits_of, number, signed
-from turnwise.evaluation.reporting.markdown import escaped, grid
-from turnwise.evaluation.results import defined, taken_with
+from turnwise.evaluation.tables import ABSENT, format_interval, decimals_for, format_number, format_difference
+from turnwise.evaluation.reporting.markdown import escape_markdown, markdown_table
+from turnwise.evaluation.results import replace_undefined, evaluation_environment
 from turnwise.evaluation.suites import SUITES
-from turnwise.evaluation.summaries import Summarised
+from turnwise.evaluation.suites import SummaryResult
 from turnwise.papers.sweeps.plan import VARIANT
 from turnwise.papers.sweeps.points import SweepPoint
 
@@ -53,7 +53,7 @@ def write_experiment(
     except MissingPlotsError as error:
         curves = {}
         experiment = _Experiment(points, axes, title, [*remarks, str(error)])
-    content = defined(_json_content(experiment, out))
+    content = replace_undefined(_json_content(experiment, out))
     files = {f"curves/{name}": svg for name, svg in curves.items()} | {
         "results.json": json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n",
         "table.md": _render_markdown(experiment),
@@ -90,7 +90,7 @@ class _SummaryCell:
         obstacle: why they are not comparable.
     """
 
-    summary: Summarised
+    summary: SummaryResult
     low: float
     high: float
     difference: tuple[float, float, float] | None = None
@@ -121,7 +121,7 @@ class _TextCell:
 
 
 class _Experiment:
-    """The points with their summaries and the differences between them."""
+    """The points with their summaries and the differences format_interval them."""
 
     def __init__(
         self, points: Sequence[SweepPoint], axes: Sequence[str] = (), title: str = "", remarks: Sequence[str] = ()
@@ -145,14 +145,14 @@ class _Experiment:
         return [(point, cells[key]) for point, cells in self.rows() if key in cells]
 
     def digits(self, key: _SummaryKey) -> int:
-        """Return the number of decimals of a summary."""
-        return digits_of(*(x for _, cell in self.column(key) for x in (cell.summary.value, cell.low, cell.high)))
+        """Return the format_number of decimals of a summary."""
+        return decimals_for(*(x for _, cell in self.column(key) for x in (cell.summary.value, cell.low, cell.high)))
 
     def value_rows(self) -> list[tuple[str, list[_TextCell]]]:
         """Return a row of results for every point."""
 
         def format_cell(cell: _SummaryCell, digits: int) -> _TextCell:
-            return _TextCell(number(cell.summary.value, digits), between(cell.low, cell.high, digits))
+            return _TextCell(format_number(cell.summary.value, digits), format_interval(cell.low, cell.high, digits))
 
         return self._text_rows(format_cell)
 
@@ -163,7 +163,7 @@ class _Experiment:
             if cell.difference is None:
                 return _TextCell("not comparable", note=cell.obstacle)
             value, low, high = cell.difference
-            return _TextCell(signed(value, digits), between(low, high, digits), cell.verdict, cell.verdict)
+            return _TextCell(format_difference(value, digits), format_interval(low, high, digits), cell.verdict, cell.verdict)
 
         return self._text_rows(format_cell)[1:] if self.keys else []
 
@@ -214,12 +214,12 @@ class _Experiment:
 
 def _compare_summary(point: SweepPoint, first: SweepPoint, key: _SummaryKey) -> _SummaryCell:
     summary = point.summaries[key]
-    bounds = summary.interval()
+    bounds = summary.confidence_interval()
     if point is first:
         return _SummaryCell(summary, *bounds)
     if key not in first.summaries:
         return _SummaryCell(summary, *bounds, obstacle=f"{first.name} does not have it")
-    if obstacle := summary.obstacle(first.summaries[key]):
+    if obstacle := summary.why_not_paired(first.summaries[key]):
         return _SummaryCell(summary, *bounds, obstacle=obstacle)
     return _SummaryCell(summary, *bounds, summary.difference(first.summaries[key]))
 
@@ -246,7 +246,7 @@ def _json_content(experiment: _Experiment, out: Path) -> dict[str, Any]:
         "title": experiment.title,
         "axes": list(experiment.axes),
         "remarks": experiment.remarks,
-        "environment": taken_with(),
+        "environment": evaluation_environment(),
         "points": [
             {
                 "name": point.name,
@@ -284,17 +284,17 @@ def _json_summary(cell: _SummaryCell) -> dict[str, Any]:
 
 
 def _render_markdown(experiment: _Experiment) -> str:
-    header = ["model", *map(escaped, experiment.headings)]
+    header = ["model", *map(escape_markdown, experiment.headings)]
     align = "l" + "r" * len(experiment.keys)
-    parts = [f"# {escaped(experiment.title)}\n"]
+    parts = [f"# {escape_markdown(experiment.title)}\n"]
     if experiment.remarks:
-        parts.append("".join(f"- {escaped(remark)}\n" for remark in experiment.remarks))
-    body = [[escaped(name), *map(str, cells)] for name, cells in experiment.value_rows()]
-    parts.append(f"## Results\n\n{grid(header, body, align)}\n{_INTERVAL_NOTE}\n")
+        parts.append("".join(f"- {escape_markdown(remark)}\n" for remark in experiment.remarks))
+    body = [[escape_markdown(name), *map(str, cells)] for name, cells in experiment.value_rows()]
+    parts.append(f"## Results\n\n{markdown_table(header, body, align)}\n{_INTERVAL_NOTE}\n")
     if differences := experiment.difference_rows():
-        body = [[escaped(name), *map(_emphasise, cells)] for name, cells in differences]
-        heading = escaped(experiment.difference_heading)
-        parts.append(f"## {heading}\n\n{grid(header, body, align)}\n{_DIFFERENCE_NOTE}\n")
+        body = [[escape_markdown(name), *map(_emphasise, cells)] for name, cells in differences]
+        heading = escape_markdown(experiment.difference_heading)
+        parts.append(f"## {heading}\n\n{markdown_table(header, body, align)}\n{_DIFFERENCE_NOTE}\n")
         obstacles = [
             f"{point.name}, {_heading(key)}: {cell.obstacle}"
             for point, cells in experiment.rows()
@@ -302,12 +302,12 @@ def _render_markdown(experiment: _Experiment) -> str:
             if cell.obstacle
         ]
         if obstacles:
-            parts.append("Not comparable:\n\n" + "".join(f"- {escaped(text)}\n" for text in obstacles))
+            parts.append("Not comparable:\n\n" + "".join(f"- {escape_markdown(text)}\n" for text in obstacles))
     if averages := experiment.average_rows():
-        body = [[escaped(text) for text in row] for row in averages]
-        parts.append(f"## Averaged results\n\n{grid(('summary', 'results', 'data sets'), body)}")
+        body = [[escape_markdown(text) for text in row] for row in averages]
+        parts.append(f"## Averaged results\n\n{markdown_table(('summary', 'results', 'data sets'), body)}")
     if experiment.failures:
-        lines = "".join(f"- {escaped(name)}: {escaped(failure)}\n" for name, failure in experiment.failures)
+        lines = "".join(f"- {escape_markdown(name)}: {escape_markdown(failure)}\n" for name, failure in experiment.failures)
         parts.append(f"## Failures\n\n{lines}")
     return "\n".join(parts)
 
@@ -332,7 +332,7 @@ def _render_html(experiment: _Experiment, curves: dict[str, str]) -> str:
         sections={kind: heading for kind, heading in sections.items() if heading},
         columns=[(heading, "number") for heading in experiment.headings],
         curves={name.removesuffix(".svg"): svg for name, svg in curves.items()},
-        environment=taken_with(),
+        environment=evaluation_environment(),
         interval_note=_INTERVAL_NOTE,
         difference_note=_DIFFERENCE_NOTE,
     )
@@ -394,7 +394,7 @@ def _axis_positions(values: Sequence[Any]) -> dict[str, float]:
     """Return the position of every value on an axis: numbers by their size, other values one after the other."""
     if _is_numeric(values):
         return {format_value(value): float(value) for value in values}
-    return {label: float(number) for number, label in enumerate(dict.fromkeys(map(format_value, values)))}
+    return {label: float(format_number) for format_number, label in enumerate(dict.fromkeys(map(format_value, values)))}
 
 
 def _is_numeric(values: Sequence[Any]) -> bool:

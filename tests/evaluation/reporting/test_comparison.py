@@ -10,18 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.evaluation.outcomes import Outcome
-from turnwise.evaluation.reporting.compare import (
+from turnwise.evaluation.metrics import BOOTSTRAP_SAMPLES, Outcome, Statistic
+from turnwise.evaluation.reporting.comparison import (
     compare,
-    compare_all,
     comparison_json,
     comparison_text,
     holm,
-    probability,
+    p_value,
 )
-from turnwise.evaluation.reporting.markdown import escaped
+from turnwise.evaluation.reporting.markdown import escape_markdown
 from turnwise.evaluation.results import Results, ResultsError, write_results
-from turnwise.evaluation.statistics import DRAWINGS, Statistic
 
 Array = npt.NDArray[np.float64]
 Write = Callable[..., Path]
@@ -103,9 +101,9 @@ def test_a_model_is_not_better_than_itself(write: Write) -> None:
 def test_p_values_are_those_of_the_drawings(write: Write) -> None:
     first, second = figure(flips(0.6, 1, runs=2)), figure(flips(0.63, 2, runs=2))
     (found,) = compare(write("base", [first]), write("other", [second]))
-    differences = second.drawings() - first.drawings()
+    differences = second.bootstrap() - first.bootstrap()
     above, below = sum(d >= 0 for d in differences), sum(d <= 0 for d in differences)
-    assert found.p == pytest.approx(min(1, 2 * (1 + min(above, below)) / (1 + DRAWINGS)))
+    assert found.p == pytest.approx(min(1, 2 * (1 + min(above, below)) / (1 + BOOTSTRAP_SAMPLES)))
     assert (found.low, found.high) == pytest.approx(tuple(np.percentile(differences, [2.5, 97.5])), abs=1e-4)
 
 
@@ -114,7 +112,7 @@ def test_p_values_of_equal_models_are_below_a_level_about_that_often() -> None:
     small = 0
     for seed in range(400):
         first, second = (figure(flips(0.7, 2 * seed + place, examples=150)) for place in range(2))
-        small += probability(second.drawings(seed, 200) - first.drawings(seed, 200)) < 0.1
+        small += p_value(second.bootstrap(seed, 200) - first.bootstrap(seed, 200)) < 0.1
     assert 0.06 < small / 400 < 0.15
 
 
@@ -187,7 +185,7 @@ def test_what_cannot_be_compared_is_listed_with_the_reason(write: Write) -> None
         "statistic": "it is not the same statistic",
         "truth": "the test examples are not the same",
         "gold": "the test examples are not the same",
-        "undefined": "a figure is undefined",
+        "undefined": "a value is undefined",
         "lost": f"only {base} has it",
         "new": f"only {other} has it",
     }
@@ -213,14 +211,14 @@ def test_several_models_are_compared_with_the_first(write: Write) -> None:
     first = write("first", [figure(flips(0.5, 1), "a"), figure(flips(0.5, 2), "b")])
     better = write("better", [figure(flips(0.9, 3), "a"), figure(flips(0.9, 4), "b")])
     mixed = write("mixed", [figure(flips(0.1, 5), "a"), figure(flips(0.5, 6), "b")])
-    found = compare_all([first, better, mixed])
+    found = compare(first, better, mixed)
     assert [(one.other, one.dataset) for one in found] == [
         (str(other), name) for other in (better, mixed) for name in "ab"
     ]
     assert [one.verdict for one in found] == ["better", "better", "worse", "no clear difference"]
     assert found[0].corrected == pytest.approx(found[0].p * 4)
     lines = comparison_text(found).splitlines()
-    base, above, both = (escaped(folder) for folder in (first, better, mixed))
+    base, above, both = (escape_markdown(folder) for folder in (first, better, mixed))
     correction = "corrected for 4 comparisons by Holm."
     assert (
         lines[0]
@@ -236,7 +234,7 @@ def test_several_models_are_compared_with_the_first(write: Write) -> None:
 
 def test_nothing_in_common(write: Write) -> None:
     found = compare(write("base", [figure(flips(0.5, 1), "a")]), write("other", [figure(flips(0.5, 1), "b")]))
-    assert comparison_text(found).startswith("None of the figures of")
+    assert comparison_text(found).startswith("None of the metrics of")
 
 
 def test_folders_without_results_are_refused(write: Write, tmp_path: Path) -> None:
@@ -245,7 +243,7 @@ def test_folders_without_results_are_refused(write: Write, tmp_path: Path) -> No
         with pytest.raises(ResultsError, match="none"):
             compare(*folders)
     with pytest.raises(ResultsError, match="two folders"):
-        compare_all([good])
+        compare(good)
     (good / "outcomes.parquet").unlink()
-    with pytest.raises(ResultsError, match=r"outcomes\.parquet is not there"):
+    with pytest.raises(ResultsError, match=r"outcomes\.parquet does not exist"):
         compare(good, good)

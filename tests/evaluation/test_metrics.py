@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, roc_auc_score
 
-from turnwise.evaluation import statistics
-from turnwise.evaluation.statistics import Statistic, drawings, figures, interval
+from turnwise.evaluation import metrics
+from turnwise.evaluation.metrics import Statistic, bootstrap, compute_per_run, confidence_interval
 
 Array = npt.NDArray[np.float64]
 #: Few different values, so that most examples tie with some other.
@@ -78,17 +78,17 @@ def evidence_of(statistic: Statistic, runs: int = 3, examples: int = 23, seed: i
 @given(run=pairs())
 def test_correlations_are_scipy_s(statistic: Statistic, run: Array) -> None:
     expected = (spearmanr if statistic == "spearman" else pearsonr)(run[:, 0], run[:, 1]).statistic
-    assert figures(statistic, run[None]) == pytest.approx([expected], abs=1e-12)
+    assert compute_per_run(statistic, run[None]) == pytest.approx([expected], abs=1e-12)
 
 
 @given(scored())
 def test_the_area_under_the_curve_is_scikit_learn_s(run: Array) -> None:
-    assert figures("auroc", run[None]) == pytest.approx([roc_auc_score(run[:, 1], run[:, 0])], abs=1e-12)
+    assert compute_per_run("auroc", run[None]) == pytest.approx([roc_auc_score(run[:, 1], run[:, 0])], abs=1e-12)
 
 
 @given(scored())
 def test_false_positives_at_95_percent_are_those_of_the_best_threshold(run: Array) -> None:
-    assert figures("fpr95", run[None]) == pytest.approx([brute_fpr95(run[:, 0], run[:, 1])], abs=1e-12)
+    assert compute_per_run("fpr95", run[None]) == pytest.approx([brute_fpr95(run[:, 0], run[:, 1])], abs=1e-12)
 
 
 @given(arrays(np.int64, st.tuples(st.integers(1, 30), st.just(2)), elements=st.integers(0, 3)))
@@ -99,15 +99,17 @@ def test_ratios_give_f_measures(labels: npt.NDArray[np.int64]) -> None:
     right, either = is_truth & is_said, is_truth * 1 + is_said
     macro = np.stack([2 * right, either], -1).reshape(len(labels), -1)
     options = {"labels": classes, "zero_division": 0}
-    assert figures("macro ratio", macro[None]) == pytest.approx([f1_score(truth, said, average="macro", **options)])
+    assert compute_per_run("macro ratio", macro[None]) == pytest.approx(
+        [f1_score(truth, said, average="macro", **options)]
+    )
     micro = np.stack([2 * right.sum(1), either.sum(1)], 1)
-    assert figures("ratio", micro[None]) == pytest.approx([f1_score(truth, said, average="micro", **options)])
+    assert compute_per_run("ratio", micro[None]) == pytest.approx([f1_score(truth, said, average="micro", **options)])
 
 
 @pytest.mark.parametrize("statistic", get_args(Statistic))
 def test_every_run_has_a_figure_of_its_own(statistic: Statistic) -> None:
     evidence = evidence_of(statistic)
-    assert figures(statistic, evidence) == pytest.approx([plain(statistic, run) for run in evidence], abs=1e-12)
+    assert compute_per_run(statistic, evidence) == pytest.approx([plain(statistic, run) for run in evidence], abs=1e-12)
 
 
 @pytest.mark.parametrize("statistic", get_args(Statistic))
@@ -118,8 +120,8 @@ def test_a_drawing_is_the_figure_of_the_drawn_runs_and_examples(
     """Drawn one by one and measured by other means; how many are drawn at a time does not matter."""
     evidence = evidence_of(statistic)
     runs, examples, _ = evidence.shape
-    monkeypatch.setattr(statistics, "_BLOCK", block * examples)
-    found = drawings(statistic, evidence, seed=5, count=40)
+    monkeypatch.setattr(metrics, "_MAX_WEIGHTS", block * examples)
+    found = bootstrap(statistic, evidence, seed=5, count=40)
     random = np.random.default_rng(5)
     weights = random.multinomial(runs, np.full(runs, 1 / runs), 40)
     for drawing, run_weights in zip(found, weights, strict=True):
@@ -135,55 +137,55 @@ def test_a_rare_label_that_is_not_drawn_is_no_failure() -> None:
     evidence = np.zeros((1, 50, 6))
     evidence[:, :, :2] = 2
     evidence[:, 0, 2:4] = 2
-    assert figures("macro ratio", evidence) == pytest.approx([2 / 3])
-    assert set(drawings("macro ratio", evidence).round(9)) == {round(2 / 3, 9), 0.5}
-    assert set(drawings("macro ratio", evidence[..., :4])) == {1.0}
+    assert compute_per_run("macro ratio", evidence) == pytest.approx([2 / 3])
+    assert set(bootstrap("macro ratio", evidence).round(9)) == {round(2 / 3, 9), 0.5}
+    assert set(bootstrap("macro ratio", evidence[..., :4])) == {1.0}
 
 
 def test_what_is_undefined_is_not_a_number() -> None:
     constant = np.stack([np.full(5, 0.1), np.arange(5.0)], 1)[None]
     one_kind = np.stack([np.arange(5.0), np.ones(5)], 1)[None]
     for truth in (one_kind, one_kind * [1, 0]):
-        assert np.isnan(figures("auroc", truth)).all()
-        assert np.isnan(figures("fpr95", truth)).all()
-    assert np.isnan(figures("pearson", constant)).all()
-    assert np.isnan(figures("spearman", constant)).all()
-    assert np.isnan(figures("ratio", np.zeros((1, 3, 2)))).all()
-    assert np.isnan(figures("auroc", np.array([[[np.nan, 1], [0.0, 0]]]))).all()
-    assert np.isnan(interval(drawings("pearson", constant))).all()
+        assert np.isnan(compute_per_run("auroc", truth)).all()
+        assert np.isnan(compute_per_run("fpr95", truth)).all()
+    assert np.isnan(compute_per_run("pearson", constant)).all()
+    assert np.isnan(compute_per_run("spearman", constant)).all()
+    assert np.isnan(compute_per_run("ratio", np.zeros((1, 3, 2)))).all()
+    assert np.isnan(compute_per_run("auroc", np.array([[[np.nan, 1], [0.0, 0]]]))).all()
+    assert np.isnan(confidence_interval(bootstrap("pearson", constant))).all()
 
 
 def test_undefined_drawings_are_left_out_of_an_interval() -> None:
-    assert interval(np.array([np.nan, 1.0, -np.inf, 1.0])) == (1, 1)
+    assert confidence_interval(np.array([np.nan, 1.0, -np.inf, 1.0])) == (1, 1)
 
 
 def test_a_run_that_is_not_drawn_has_no_say() -> None:
     evidence = np.ones((2, 4, 2))
     evidence[1] = 0
-    found = drawings("ratio", evidence)
+    found = bootstrap("ratio", evidence)
     assert set(found[~np.isnan(found)]) == {1}
     assert 0.2 < np.isnan(found).mean() < 0.9
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
-    """200 draws of 20 runs by 200 coin flips with chance 0.7: the 95% interval should hold 0.7 in 90 to 100% of them."""
+    """200 draws of 20 runs by 200 coin flips with chance 0.7: the 95% confidence_interval should hold 0.7 in 90 to 100% of them."""
     random = np.random.default_rng(0)
     covered = 0
     for draw in range(200):
         flips = (random.random((20, 200, 1)) < 0.7).astype(float)
-        low, high = interval(drawings("mean", flips, seed=draw, count=200))
+        low, high = confidence_interval(bootstrap("mean", flips, seed=draw, count=200))
         covered += low <= 0.7 <= high
     assert 0.9 <= covered / 200 <= 1
 
 
 def test_an_interval_of_one_run_is_about_two_standard_errors_wide() -> None:
     flips = (np.random.default_rng(1).random((1, 2_000, 1)) < 0.5).astype(float)
-    low, high = interval(drawings("mean", flips))
+    low, high = confidence_interval(bootstrap("mean", flips))
     assert (high - low) / 2 == pytest.approx(1.96 * 0.5 / np.sqrt(2_000), rel=0.1)
 
 
 def test_an_interval_of_a_constant_is_a_point() -> None:
-    assert interval(drawings("mean", np.ones((3, 7, 1)))) == pytest.approx((1, 1))
+    assert confidence_interval(bootstrap("mean", np.ones((3, 7, 1)))) == pytest.approx((1, 1))
 
 
 @pytest.mark.parametrize("statistic", ["mean", "ratio", "spearman", "auroc"])
@@ -191,8 +193,10 @@ def test_equal_seeds_and_shapes_draw_alike(statistic: Statistic) -> None:
     """The figure of a model and of the same model with all scores moved up differ by nothing but the move, in every drawing."""
     evidence = evidence_of(statistic)
     moved = evidence + 1 if statistic == "mean" else evidence * [2, 1]
-    difference = drawings(statistic, moved, seed=3) - drawings(statistic, evidence, seed=3) * (
+    difference = bootstrap(statistic, moved, seed=3) - bootstrap(statistic, evidence, seed=3) * (
         2 if statistic == "ratio" else 1
     )
-    assert difference == pytest.approx(np.full(statistics.DRAWINGS, 1.0 if statistic == "mean" else 0.0), abs=1e-12)
-    assert not np.array_equal(drawings(statistic, evidence, seed=3), drawings(statistic, evidence, seed=4))
+    assert difference == pytest.approx(
+        np.full(metrics.BOOTSTRAP_SAMPLES, 1.0 if statistic == "mean" else 0.0), abs=1e-12
+    )
+    assert not np.array_equal(bootstrap(statistic, evidence, seed=3), bootstrap(statistic, evidence, seed=4))

@@ -1,0 +1,303 @@
+"""Metrics with confidence intervals, computed from per-example outcomes.
+
+A task keeps a few numbers for every run and every test example: the *evidence*. A statistic turns evidence into the value of a
+metric. Confidence intervals come from the bootstrap: runs and examples are resampled together, because all runs of a test set share
+its examples. Two models evaluated on the same examples get the same resamples, so that their difference is a paired one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Statistic = Literal["mean", "ratio", "macro ratio", "log ratio", "spearman", "pearson", "auroc", "fpr95"]
+
+#: Bootstrap samples of a confidence interval.
+BOOTSTRAP_SAMPLES = 1_000
+
+#: Prefixes of metrics for which lower is better.
+LOWER_IS_BETTER = (
+    "adversary first",
+    "alignment",
+    "fpr95",
+    "mean cosine",
+    "share of the first principal component",
+    "uniformity",
+)
+
+#: λ of semantic compression, as chosen on validation data.
+TEMPLATE_SHARE = "share of the template"
+
+#: Time of a model, on the machine named in the results.
+MILLISECONDS = "milliseconds a context"
+
+#: The expected value for random answers.
+CHANCE = "chance"
+
+#: The proportion of in-scope utterances that are rejected: the target is a requested rate, not the minimum.
+FALSE_REJECTION = "false rejection"
+
+#: How many contexts are left out because they have no correct response.
+WITHOUT_ANSWER = "contexts without a right response"
+
+#: Metrics by which models are not compared: they describe the data, the settings or the machine.
+DESCRIPTIVE_METRICS = (WITHOUT_ANSWER, TEMPLATE_SHARE, MILLISECONDS, CHANCE, FALSE_REJECTION)
+
+#: Maximum number of bootstrap weights in memory.
+_MAX_WEIGHTS = 4_000_000
+
+
+def lower_is_better(metric: str) -> bool:
+    """Return whether a lower value of a metric is better."""
+    return metric.casefold().startswith(LOWER_IS_BETTER)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """A metric as `results.json` has it.
+
+    Attributes:
+        task: 'intents', 'responses', ….
+        dataset: name of the data set.
+        setting: as in the paper's tables, such as '1-shot prototypes'.
+        metric: its name.
+        value: in the unit of the paper's table; the mean over runs.
+        std: standard deviation over runs.
+        low: lower bound of the 95% confidence interval.
+        high: upper bound of the 95% confidence interval.
+        runs: number of runs.
+        n: number of test examples per run.
+        table: the paper's table that has this metric.
+        published: the value in that table, if any.
+        comparable: why the published value is not comparable; None if it is, or if there is none.
+    """
+
+    task: str
+    dataset: str
+    setting: str
+    metric: str
+    value: float
+    std: float
+    low: float
+    high: float
+    runs: int
+    n: int
+    table: str | None = None
+    published: float | None = None
+    comparable: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Return what identifies the metric: task, data set, setting, metric."""
+        return self.task, self.dataset, self.setting, self.metric
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A metric with its per-example evidence.
+
+    Attributes:
+        task: 'intents', 'responses', ….
+        dataset: name of the data set.
+        setting: as in the paper's tables.
+        metric: its name.
+        evidence: (runs, examples) or (runs, examples, parts), in the order of the test set.
+        statistic: how the value is computed from the evidence.
+        scale: 100 where the paper's table has percentages.
+    """
+
+    task: str
+    dataset: str
+    setting: str
+    metric: str
+    evidence: npt.NDArray[np.floating]
+    statistic: Statistic = "mean"
+    scale: float = 100.0
+
+    def __post_init__(self) -> None:
+        if self.evidence.ndim not in (2, 3) or 0 in self.evidence.shape:
+            raise ValueError(f"evidence must be (runs, examples) or (runs, examples, parts), got {self.evidence.shape}")
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Return what identifies the metric: task, data set, setting, metric."""
+        return self.task, self.dataset, self.setting, self.metric
+
+    @property
+    def table(self) -> npt.NDArray[np.floating]:
+        """Return the evidence as (runs, examples, parts)."""
+        return self.evidence if self.evidence.ndim == 3 else self.evidence[..., None]
+
+    def per_run(self) -> Array:
+        """Return the value of each run."""
+        return compute_per_run(self.statistic, self.table) * self.scale
+
+    @property
+    def value(self) -> float:
+        """Return the mean over runs."""
+        return float(compute_per_run(self.statistic, self.table).mean() * self.scale)
+
+    def bootstrap(self, seed: int = 0, count: int = BOOTSTRAP_SAMPLES) -> Array:
+        """Return the value in each bootstrap sample; equal seeds and shapes give paired samples."""
+        return bootstrap(self.statistic, self.table, seed, count) * self.scale
+
+    def row(self) -> MetricRow:
+        """Return the metric with its confidence interval."""
+        values = self.per_run()
+        low, high = confidence_interval(self.bootstrap())
+        std = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+        return MetricRow(*self.key, self.value, std, low, high, *self.evidence.shape[:2])
+
+
+def bootstrap_mean(outcomes: Sequence[Outcome]) -> Array:
+    """Return the mean of several metrics in each bootstrap sample; metrics of one data set share its resamples."""
+    samples = [outcome.bootstrap(crc32(outcome.dataset.encode())) for outcome in outcomes]
+    return np.asarray(np.mean(samples, axis=0))
+
+
+def compute_per_run(statistic: Statistic, evidence: npt.NDArray[np.floating]) -> Array:
+    """Compute a statistic of every run.
+
+    Args:
+        statistic: 'mean' of one part; 'ratio' of the sums of two parts (numerator, denominator); 'macro ratio', the mean over
+            several such pairs, where a pair whose denominator is 0 counts as 0 (unless that is only so in a bootstrap sample: a
+            rare label that was not sampled is left out); 'log ratio', the logarithm of a ratio; 'spearman' and 'pearson'
+            correlation of two parts; 'auroc' and 'fpr95' of a score (higher: more likely positive) and a label (0 or 1).
+        evidence: (runs, examples, parts).
+    """
+    values = evidence.astype(np.float64, copy=False)
+    return cast(Array, _weighted(statistic, values, np.ones((1, values.shape[1])))[0])
+
+
+def bootstrap(
+    statistic: Statistic, evidence: npt.NDArray[np.floating], seed: int = 0, count: int = BOOTSTRAP_SAMPLES
+) -> Array:
+    """Compute a statistic, as the mean over runs, in each bootstrap sample; NaN where it is undefined."""
+    values = evidence.astype(np.float64, copy=False)
+    runs, examples, _ = values.shape
+    random = np.random.default_rng(seed)
+    run_weights = random.multinomial(runs, np.full(runs, 1 / runs), count) / runs
+    samples = np.empty((count, runs))
+    block = max(1, _MAX_WEIGHTS // examples)
+    for first in range(0, count, block):
+        weights = _resample(random, min(block, count - first), examples)
+        samples[first : first + block] = _weighted(statistic, values, weights)
+    # a run that was not sampled does not count, even if its value is undefined
+    return cast(Array, np.where(run_weights > 0, samples * run_weights, 0).sum(1))
+
+
+def confidence_interval(samples: Array) -> tuple[float, float]:
+    """Return the 95% percentile interval of bootstrap samples, ignoring undefined ones."""
+    defined = samples[np.isfinite(samples)]
+    if not len(defined):
+        return float("nan"), float("nan")
+    low, high = np.percentile(defined, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _resample(random: np.random.Generator, count: int, examples: int) -> Array:
+    """Return how often each sample has each example: (samples, examples)."""
+    drawn = random.integers(0, examples, (count, examples)) + np.arange(count)[:, None] * examples
+    return np.bincount(drawn.ravel(), minlength=count * examples).reshape(count, examples).astype(np.float64)
+
+
+def _weighted(statistic: Statistic, values: Array, weights: Array) -> Array:
+    """Compute a statistic (samples, runs) of evidence (runs, examples, parts) with example weights (samples, examples)."""
+    runs, examples, parts = values.shape
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if statistic in _STATISTICS_OF_SUMS:
+            sums = weights @ values.transpose(1, 0, 2).reshape(examples, runs * parts)
+            return _STATISTICS_OF_SUMS[statistic](sums.reshape(-1, runs, parts), values)
+        compute = _STATISTICS_OF_EXAMPLES[statistic]
+        # NaN cannot be ranked
+        undefined = np.full(len(weights), np.nan)
+        return np.stack(
+            [undefined if np.isnan(run).any() else compute(run[:, 0], run[:, 1], weights) for run in values], 1
+        )
+
+
+# ---- statistics of sums (samples, runs, parts) and of what was summed (runs, examples, parts): → (samples, runs)
+
+
+def _macro_ratio(sums: Array, values: Array) -> Array:
+    numerators, denominators = sums[..., 0::2], sums[..., 1::2]
+    ratios = np.divide(numerators, denominators, out=np.zeros_like(numerators), where=denominators > 0)
+    not_sampled = (denominators == 0) & (values[..., 1::2].sum(1) > 0)
+    return cast(Array, ratios.sum(-1) / (~not_sampled).sum(-1))
+
+
+_STATISTICS_OF_SUMS: dict[str, Callable[[Array, Array], Array]] = {
+    "mean": lambda sums, values: sums[..., 0] / values.shape[1],
+    "ratio": lambda sums, values: sums[..., 0] / sums[..., 1],
+    "macro ratio": _macro_ratio,
+    "log ratio": lambda sums, values: np.log(sums[..., 0] / sums[..., 1]),
+}
+
+
+# ---- statistics of two parts (examples,) with weights (samples, examples): → (samples,)
+# Values are sorted once for all samples, which only change how often each example counts.
+
+
+def _pearson(first: Array, second: Array, weights: Array) -> Array:
+    """Return the weighted correlation of parts (examples,), or of parts that differ between samples (samples, examples)."""
+    total = weights.sum(1)
+
+    def centred(part: Array) -> Array:
+        return cast(Array, part - ((weights * part).sum(1) / total)[:, None])
+
+    def constant(part: Array) -> npt.NDArray[np.bool_]:
+        sampled = weights > 0
+        return np.asarray(np.where(sampled, part, -np.inf).max(1) == np.where(sampled, part, np.inf).min(1))
+
+    x, y = centred(first), centred(second)
+    norm = np.sqrt((weights * x**2).sum(1) * (weights * y**2).sum(1))
+    # rounding must not produce a correlation with a constant
+    return np.where(constant(first) | constant(second), np.nan, (weights * x * y).sum(1) / norm)
+
+
+def _ranks(part: Array, weights: Array) -> Array:
+    """Return ranks from 1 among the sampled examples, ties sharing their mean rank: (samples, examples)."""
+    _, starts, place = np.unique(np.sort(part), return_index=True, return_inverse=True)
+    order = np.argsort(part, kind="stable")
+    equal = np.add.reduceat(weights[:, order], starts, axis=1)
+    ranks = np.empty_like(weights)
+    ranks[:, order] = (np.cumsum(equal, 1) - (equal - 1) / 2)[:, place]
+    return ranks
+
+
+def _spearman(first: Array, second: Array, weights: Array) -> Array:
+    return _pearson(_ranks(first, weights), _ranks(second, weights), weights)
+
+
+def _auroc(score: Array, label: Array, weights: Array) -> Array:
+    """Compute the AUROC from the rank sum of the positives; ties count half."""
+    positive = label > 0.5
+    positives, negatives = weights[:, positive].sum(1), weights[:, ~positive].sum(1)
+    above = (weights * _ranks(score, weights))[:, positive].sum(1) - positives * (positives + 1) / 2
+    return cast(Array, above / (positives * negatives))
+
+
+def _fpr95(score: Array, label: Array, weights: Array) -> Array:
+    """Return the false positive rate at the highest threshold that at least 95% of the positives pass."""
+    positive = label > 0.5
+    order = np.argsort(-score[positive], kind="stable")
+    passing = np.cumsum(weights[:, positive][:, order], 1)
+    if not passing.size:
+        return np.full(len(weights), np.nan)
+    last = (passing >= np.ceil(0.95 * passing[:, -1:])).argmax(1)
+    threshold = np.where(passing[:, -1] > 0, score[positive][order][last], np.nan)
+    negatives = weights[:, ~positive]
+    passed = (negatives * (score[~positive] >= threshold[:, None])).sum(1) / negatives.sum(1)
+    return np.where(np.isnan(threshold), np.nan, passed)
+
+
+_STATISTICS_OF_EXAMPLES: dict[str, Callable[[Array, Array, Array], Array]] = {
+    "spearman": _spearman,
+    "pearson": _pearson,
+    "auroc": _auroc,
+    "fpr95": _fpr95,
+}

@@ -1,0 +1,228 @@
+"""Comparison of models on the same test examples: is one better, or was it luck?
+
+For every metric that two models have, runs and examples are resampled (the bootstrap), the same ones for both models, and the
+difference is computed in each sample, so that what is hard for both cancels out. The p-value is twice the smaller proportion of
+samples in which the difference is at most, or at least, zero. Holm's correction accounts for the number of comparisons.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from math import ceil
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from turnwise.evaluation.metrics import (
+    BOOTSTRAP_SAMPLES,
+    DESCRIPTIVE_METRICS,
+    Outcome,
+    confidence_interval,
+    lower_is_better,
+)
+from turnwise.evaluation.reporting.markdown import escape_markdown, markdown_table
+from turnwise.evaluation.results import ResultsError, read_content, read_outcomes, replace_undefined
+from turnwise.evaluation.tables import decimals_for, format_difference, format_number
+
+#: Corrected p-values below this are a clear difference.
+SIGNIFICANCE_LEVEL = 0.05
+
+_Key = tuple[str, str, str, str]
+Verdict = Literal["better", "worse", "no clear difference", "not comparable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One metric of two models.
+
+    Attributes:
+        base: the folder of the reference model.
+        other: the folder of the model that is compared with it.
+        task: 'intents', 'responses', ….
+        dataset: name of the data set.
+        setting: as in the paper's tables.
+        metric: its name.
+        first: value of the base; None if it has none.
+        second: value of the other; None if it has none.
+        difference: second minus first; None if the two are not comparable, as are all that follow.
+        low: lower bound of the difference's 95% interval, which is not corrected.
+        high: upper bound of that interval.
+        p: two-sided p-value.
+        corrected: p-value after Holm's correction over all comparisons.
+        verdict: on the other model; which direction is better depends on the metric.
+        reason: why the two are not comparable; empty if they are.
+    """
+
+    base: str
+    other: str
+    task: str
+    dataset: str
+    setting: str
+    metric: str
+    first: float | None
+    second: float | None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    corrected: float | None = None
+    verdict: Verdict = "not comparable"
+    reason: str = ""
+
+
+def compare(*folders: Path) -> list[Comparison]:
+    """Compare the results in several folders with those in the first one, metric by metric.
+
+    Returns:
+        Every metric that one of two folders has, in the order of the base, then those that only the other has.
+    """
+    if len(folders) < 2:
+        raise ResultsError("a comparison needs at least two folders of results")
+    base, *others = (_ResultFolder.read(folder) for folder in folders)
+    pairs = [(base, other, key) for other in others for key in base.outcomes | other.outcomes]
+    reasons = [_why_not_comparable(*pair) for pair in pairs]
+    # enough samples for the smallest possible p-value to stay significant after the correction
+    count = max(BOOTSTRAP_SAMPLES, 2 * ceil(2 * reasons.count("") / SIGNIFICANCE_LEVEL))
+    comparisons = [_compare_metric(*pair, reason, count) for pair, reason in zip(pairs, reasons, strict=True)]
+    corrected = iter(holm([comparison.p for comparison in comparisons if comparison.p is not None]))
+    return [each if each.p is None else _with_verdict(each, next(corrected)) for each in comparisons]
+
+
+def holm(probabilities: Sequence[float]) -> list[float]:
+    """Correct p-values for their number: the smallest times all of them, the next times one fewer, …; their order stays."""
+    order = np.argsort(probabilities, kind="stable")
+    factors = np.arange(len(order), 0, -1)
+    corrected = np.empty(len(order))
+    corrected[order] = np.maximum.accumulate(np.minimum(1.0, np.asarray(probabilities)[order] * factors))
+    return [float(value) for value in corrected]
+
+
+def p_value(differences: npt.NDArray[np.float64]) -> float:
+    """Return the two-sided p-value of bootstrapped differences, with 1 added to the counts so that it is never 0."""
+    smaller = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
+    return min(1.0, 2 * (smaller + 1) / (len(differences) + 1))
+
+
+def comparison_text(comparisons: Sequence[Comparison]) -> str:
+    """Return comparisons as Markdown: a sentence and a table for each model, and what could not be compared."""
+    corrected = sum(comparison.corrected is not None for comparison in comparisons)
+    by_folder: dict[str, list[Comparison]] = {}
+    for comparison in comparisons:
+        by_folder.setdefault(comparison.other, []).append(comparison)
+    parts = [_sentence(each, corrected) for each in by_folder.values()]
+    for other, each in by_folder.items():
+        parts += [f"## {escape_markdown(other)}\n" if len(by_folder) > 1 else "", _table(each), _not_comparable(each)]
+    return "\n".join(filter(None, parts))
+
+
+def comparison_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """Return comparisons as JSON values; undefined numbers are null."""
+    return [replace_undefined(asdict(comparison)) for comparison in comparisons]
+
+
+@dataclass(frozen=True, slots=True)
+class _ResultFolder:
+    """Results on disk: outcomes by key, and hashes of the data by task and data set."""
+
+    name: str
+    outcomes: dict[_Key, Outcome]
+    hashes: dict[tuple[str, str], set[str]]
+
+    @classmethod
+    def read(cls, folder: Path) -> "_ResultFolder":
+        content = read_content(folder / "results.json")
+        outcomes = read_outcomes(folder / "outcomes.parquet")
+        # one name may stand for several data sets of a task: sample data have questions and contexts for 'responses'
+        hashes: dict[tuple[str, str], set[str]] = {}
+        for entry in content["data"]:
+            for task in entry["tasks"]:
+                hashes.setdefault((task, entry["name"]), set()).add(entry["sha256"])
+        comparable = {outcome.key: outcome for outcome in outcomes if outcome.metric not in DESCRIPTIVE_METRICS}
+        return cls(str(folder), comparable, hashes)
+
+
+def _why_not_comparable(base: _ResultFolder, other: _ResultFolder, key: _Key) -> str:
+    """Return why a metric of two folders cannot be compared; empty if it can."""
+    for folder, missing in ((base, other), (other, base)):
+        if key not in missing.outcomes:
+            return f"only {folder.name} has it"
+    ours, theirs = (folder.hashes.get(key[:2], set()) for folder in (base, other))
+    if (ours or theirs) and not ours & theirs:
+        return f"the files of {key[1]} differ"
+    first, second = base.outcomes[key], other.outcomes[key]
+    if (first.statistic, first.scale) != (second.statistic, second.scale):
+        return "it is not the same statistic"
+    for what, one, two in zip(("runs", "test examples", "parts"), first.table.shape, second.table.shape, strict=True):
+        if one != two:
+            return f"{one:,} and {two:,} {what}"
+    labelled = first.statistic in ("auroc", "fpr95", "spearman", "pearson")
+    if labelled and not np.array_equal(first.table[..., 1], second.table[..., 1]):
+        return "the test examples are not the same"
+    if not np.isfinite([first.value, second.value]).all():
+        return "a value is undefined"
+    return ""
+
+
+def _compare_metric(base: _ResultFolder, other: _ResultFolder, key: _Key, reason: str, count: int) -> Comparison:
+    """Return a comparison without corrected p-value and verdict."""
+    first, second = base.outcomes.get(key), other.outcomes.get(key)
+    ours, theirs = (outcome.value if outcome else None for outcome in (first, second))
+    comparison = Comparison(base.name, other.name, *key, ours, theirs, reason=reason)
+    if reason or first is None or second is None:
+        return comparison
+    differences = second.bootstrap(count=count) - first.bootstrap(count=count)
+    differences = differences[np.isfinite(differences)]
+    low, high = confidence_interval(differences)
+    return replace(comparison, difference=second.value - first.value, low=low, high=high, p=p_value(differences))
+
+
+def _with_verdict(comparison: Comparison, corrected: float) -> Comparison:
+    verdict: Verdict = "no clear difference"
+    if corrected < SIGNIFICANCE_LEVEL:
+        higher = (comparison.difference or 0.0) > 0
+        verdict = "better" if higher != lower_is_better(comparison.metric) else "worse"
+    return replace(comparison, corrected=corrected, verdict=verdict)
+
+
+def _sentence(comparisons: Sequence[Comparison], corrected: int) -> str:
+    base, other = escape_markdown(comparisons[0].base), escape_markdown(comparisons[0].other)
+    verdicts = [comparison.verdict for comparison in comparisons]
+    compared = len(verdicts) - verdicts.count("not comparable")
+    if not compared:
+        return f"None of the metrics of {other} can be compared with those of {base}.\n"
+    return (
+        f"{other} is better than {base} in {verdicts.count('better')} of {compared} metrics, worse in "
+        f"{verdicts.count('worse')}, no clear difference in {verdicts.count('no clear difference')}; corrected for {corrected} "
+        "comparisons by Holm.\n"
+    )
+
+
+def _table(comparisons: Sequence[Comparison]) -> str:
+    names = ("task", "data set", "setting", "metric", "base", "this", "difference", "95% interval", "p", "corrected p")
+    body = [_line(comparison) for comparison in comparisons if comparison.difference is not None]
+    return markdown_table((*names, "verdict"), body, "llllrrrrrrl") if body else ""
+
+
+def _line(comparison: Comparison) -> list[str]:
+    digits = decimals_for(comparison.first, comparison.second)
+    low, high = (format_number(value, digits) for value in (comparison.low, comparison.high))
+    verdict = comparison.verdict
+    return [
+        *map(escape_markdown, (comparison.task, comparison.dataset, comparison.setting, comparison.metric)),
+        *(format_number(value, digits) for value in (comparison.first, comparison.second)),
+        format_difference(comparison.difference or 0.0, digits),
+        f"{low} to {high}",
+        *(format_number(value, 4) for value in (comparison.p, comparison.corrected)),
+        f"**{verdict}**" if verdict in ("better", "worse") else verdict,
+    ]
+
+
+def _not_comparable(comparisons: Sequence[Comparison]) -> str:
+    lines = [
+        f"- {escape_markdown(', '.join((each.task, each.dataset, each.setting, each.metric)))}: "
+        f"{escape_markdown(each.reason)}\n"
+        for each in comparisons
+        if each.reason
+    ]
+    return "Not comparable:\n\n" + "".join(lines) if lines else ""
