@@ -99,7 +99,7 @@ def test_two_figures_of_one_name_are_refused() -> None:
 
 @pytest.mark.parametrize("shape", [(3,), (0, 4), (2, 0), (1, 2, 3, 4)])
 def test_evidence_has_runs_and_examples(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="evidence is"):
+    with pytest.raises(ValueError, match="evidence must be"):
         accuracy(np.ones(shape))
 
 

@@ -202,7 +202,7 @@ def test_what_cannot_be_compared_is_listed_with_the_reason(write: Write) -> None
     assert next(one["first"] for one in content if one["dataset"] == "undefined") is None
     text = comparison_text(list(found.values()))
     assert "better than" in text.splitlines()[0]
-    assert "0 of 1 figures" in text.splitlines()[0]
+    assert "0 of 1 metrics" in text.splitlines()[0]
     assert text.count("\n- intents, ") == 10
     assert "- intents, hash, 1-shot, accuracy: the files of hash differ\n" in text
 
@@ -222,11 +222,11 @@ def test_several_models_are_compared_with_the_first(write: Write) -> None:
     correction = "corrected for 4 comparisons by Holm."
     assert (
         lines[0]
-        == f"{above} is better than {base} in 2 of 2 figures, worse in 0, no clear difference in 0; {correction}"
+        == f"{above} is better than {base} in 2 of 2 metrics, worse in 0, no clear difference in 0; {correction}"
     )
     assert (
         lines[2]
-        == f"{both} is better than {base} in 0 of 2 figures, worse in 1, no clear difference in 1; {correction}"
+        == f"{both} is better than {base} in 0 of 2 metrics, worse in 1, no clear difference in 1; {correction}"
     )
     assert sum(line.startswith("| intents | ") for line in lines) == 4
     assert sum("**better** |" in line for line in lines) == 2
