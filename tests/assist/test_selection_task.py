@@ -246,7 +246,7 @@ def test_times_are_kept_with_the_machine_that_took_them(data: Path, tmp_path: Pa
     evaluate(encoder, data, reranker=Scores(), tasks=["responses"], out=tmp_path / "out")  # keeps vectors
     assert run() == pool_and_contexts
     assert run() == 0
-    with patch("turnwise.evaluation.runner.taken_with", lambda: {"device": "another"}):
+    with patch("turnwise.evaluation.runner.evaluation_environment", lambda: {"device": "another"}):
         assert run() == pool_and_contexts
 
 

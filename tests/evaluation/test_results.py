@@ -90,9 +90,9 @@ def test_undefined_figures_are_null(tmp_path: Path) -> None:
 def test_two_figures_of_one_name_are_refused() -> None:
     results = Results("model", "intents")
     results.add([accuracy()])
-    with pytest.raises(ResultsError, match="two figures named intents, toy, 1-shot prototypes, accuracy"):
+    with pytest.raises(ResultsError, match="two metrics named intents, toy, 1-shot prototypes, accuracy"):
         results.add([accuracy()])
-    with pytest.raises(ResultsError, match="two figures"):
+    with pytest.raises(ResultsError, match="two metrics"):
         results.add([accuracy(setting="5-shot"), accuracy(setting="5-shot")])
     assert len(results.rows) == len(results.outcomes) == 1
 

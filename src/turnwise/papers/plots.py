@@ -13,9 +13,9 @@ from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.candidates import CandidateData
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.evaluation_protocols import NEIGHBOURS
-from turnwise.evaluation.tables import format_number
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.suites import LoadDataset
+from turnwise.evaluation.tables import format_number
 from turnwise.evaluation.tasks.coherence import Puzzle, drawn_puzzles, whole_dialogues
 from turnwise.evaluation.tasks.compressed import Mixed
 from turnwise.evaluation.tasks.geometry import PERPLEXITY, answer_map, intent_map, two_intents_map
@@ -224,6 +224,8 @@ def _geometry_lines(results: Results) -> dict[str, list[tuple[float, float]]]:
         points = {share: (at["uniformity"], at["alignment"]) for share, at in sorted(shares.items())}
         if len(points) > 1:  # what was not compressed is a point
             # a line says not by itself where it begins
-            ends = ", ".join(f"λ = {share:g} at {format_number(points[share][0], 2)}" for share in (min(points), max(points)))
+            ends = ", ".join(
+                f"λ = {share:g} at {format_number(points[share][0], 2)}" for share in (min(points), max(points))
+            )
             lines[f"{dataset}: {ends}"] = list(points.values())
     return lines

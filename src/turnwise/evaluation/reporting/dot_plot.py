@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnwise.core.plots import BLUE, chart_style, shorten_label, to_svg
-from turnwise.evaluation.tables import MeasuredCell, format_number, measured_cells
-from turnwise.evaluation.tables import ResultTable
+from turnwise.evaluation.tables import MeasuredCell, ResultTable, format_number, measured_cells
 
 #: Columns share an axis unless one of them would take up less than this fraction of it.
 _SHARED_AXIS = 1 / 12

@@ -14,8 +14,7 @@ from turnwise.evaluation.evaluation_protocols import Effort, task_names
 from turnwise.evaluation.reporting.report import write_report
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import EvaluationError, evaluate
-from turnwise.evaluation.suites import SUITES
-from turnwise.evaluation.suites import SummaryResult, summarise
+from turnwise.evaluation.suites import SUITES, SummaryResult, summarise
 from turnwise.models.loading import ModelUnderTest
 from turnwise.papers.registration import register
 

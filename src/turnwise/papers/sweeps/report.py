@@ -11,11 +11,10 @@ from typing import Any, Literal
 from turnwise.core.files import write_whole
 from turnwise.core.html import format_value, render_page
 from turnwise.core.plots import MissingPlotsError, line_chart
-from turnwise.evaluation.tables import ABSENT, format_interval, decimals_for, format_number, format_difference
 from turnwise.evaluation.reporting.markdown import escape_markdown, markdown_table
-from turnwise.evaluation.results import replace_undefined, evaluation_environment
-from turnwise.evaluation.suites import SUITES
-from turnwise.evaluation.suites import SummaryResult
+from turnwise.evaluation.results import evaluation_environment, replace_undefined
+from turnwise.evaluation.suites import SUITES, SummaryResult
+from turnwise.evaluation.tables import ABSENT, decimals_for, format_difference, format_interval, format_number
 from turnwise.papers.sweeps.plan import VARIANT
 from turnwise.papers.sweeps.points import SweepPoint
 
@@ -163,7 +162,9 @@ class _Experiment:
             if cell.difference is None:
                 return _TextCell("not comparable", note=cell.obstacle)
             value, low, high = cell.difference
-            return _TextCell(format_difference(value, digits), format_interval(low, high, digits), cell.verdict, cell.verdict)
+            return _TextCell(
+                format_difference(value, digits), format_interval(low, high, digits), cell.verdict, cell.verdict
+            )
 
         return self._text_rows(format_cell)[1:] if self.keys else []
 
@@ -307,7 +308,9 @@ def _render_markdown(experiment: _Experiment) -> str:
         body = [[escape_markdown(text) for text in row] for row in averages]
         parts.append(f"## Averaged results\n\n{markdown_table(('summary', 'results', 'data sets'), body)}")
     if experiment.failures:
-        lines = "".join(f"- {escape_markdown(name)}: {escape_markdown(failure)}\n" for name, failure in experiment.failures)
+        lines = "".join(
+            f"- {escape_markdown(name)}: {escape_markdown(failure)}\n" for name, failure in experiment.failures
+        )
         parts.append(f"## Failures\n\n{lines}")
     return "\n".join(parts)
 
