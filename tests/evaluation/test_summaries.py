@@ -173,7 +173,9 @@ def test_what_is_hard_for_both_cancels_out() -> None:
     """One more example in ten is right: within the intervals of the two, but not within that of their difference."""
     right = (np.arange(100) < 50).astype(float)
     better = (np.arange(100) < 60).astype(float)
-    before, after = (SummaryResult("diaeval", "actions", (outcome("gsim", [each.tolist()]),)) for each in (right, better))
+    before, after = (
+        SummaryResult("diaeval", "actions", (outcome("gsim", [each.tolist()]),)) for each in (right, better)
+    )
     assert before.confidence_interval()[1] > after.confidence_interval()[0]
     value, low, high = after.difference(before)
     assert value == pytest.approx(10)

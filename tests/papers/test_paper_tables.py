@@ -5,7 +5,7 @@ import pytest
 
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.evaluation.metrics import Outcome, MetricRow
+from turnwise.evaluation.metrics import MetricRow, Outcome
 from turnwise.evaluation.results import Results
 from turnwise.papers.paper_tables import add_tables
 from turnwise.papers.suites import PAPER_SUITES

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from turnwise.evaluation.tables import PrintedRow
+from turnwise.evaluation.tables import PublishedRow
 from turnwise.papers.suites import PAPER_SUITES, PublishedTable
 
 PAPERS = os.environ.get("TURNWISE_PAPERS")
@@ -79,7 +79,7 @@ BY_COLUMN = {("dialoguecse", "Table 3", ""), ("dialoguecse", "Table 4", ""), ("t
 each_table = pytest.mark.parametrize(("paper", "number"), TABLES)
 
 
-def rows_of(table: PublishedTable) -> list[tuple[str, PrintedRow]]:
+def rows_of(table: PublishedTable) -> list[tuple[str, PublishedRow]]:
     return [(group, row) for group, rows in table.groups.items() for row in rows]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from turnwise import evaluate
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS, Effort, task_names
-from turnwise.evaluation.metrics import Outcome, MetricRow
+from turnwise.evaluation.metrics import MetricRow, Outcome
 from turnwise.evaluation.reporting.report import write_report
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import EvaluationError
@@ -55,9 +55,7 @@ def test_suite_runs_on_the_sample_folder(suite: str, evaluated_suites: dict[str,
     for row in results.rows:
         assert np.isfinite([row.value, row.low, row.high]).all(), row
         assert row.low - 1e-6 <= row.value <= row.high + 1e-6 or row.metric in ("uniformity", "alignment"), row
-    assert {"results.json", "tables.md", "report.html", "outcomes.parquet"} <= {
-        path.name for path in folder.iterdir()
-    }
+    assert {"results.json", "tables.md", "report.html", "outcomes.parquet"} <= {path.name for path in folder.iterdir()}
     content = json.loads((folder / "results.json").read_text())
     assert content["suite"] == suite and content["missing"] and content["environment"]["torch"]
     assert content["facts"]["effort"] == {"seeds": 2, "steps": 2, "shots": 30}

@@ -8,9 +8,8 @@ import numpy as np
 
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.evaluation.metrics import Outcome, MetricRow, bootstrap_mean
+from turnwise.evaluation.metrics import MetricRow, Outcome, bootstrap_mean, confidence_interval
 from turnwise.evaluation.results import Results, describe_source
-from turnwise.evaluation.metrics import confidence_interval
 from turnwise.evaluation.tables import ResultGroup, ResultTable
 from turnwise.papers.suites import PaperSuite, PublishedTable, ResultKey, TableCell
 

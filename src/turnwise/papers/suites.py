@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from turnwise.evaluation.suites import SuiteStep, Summary
-from turnwise.evaluation.tables import PrintedRow
+from turnwise.evaluation.tables import PublishedRow
 
 #: Identifies a result: task, data set, setting, metric.
 ResultKey = tuple[str, str, str, str]
@@ -59,7 +59,7 @@ class PublishedTable:
     number: str
     caption: str
     columns: tuple[str, ...]
-    groups: dict[str, tuple[PrintedRow, ...]]
+    groups: dict[str, tuple[PublishedRow, ...]]
     proposed: str
     digits: int
     cells: dict[tuple[str, str], TableCell]
@@ -137,7 +137,7 @@ def _parse_table(tree: dict[str, Any], digits: int) -> PublishedTable:
         tree["caption"],
         tuple(columns),
         {
-            group: tuple(PrintedRow(model, tuple(values)) for model, values in rows.items())
+            group: tuple(PublishedRow(model, tuple(values)) for model, values in rows.items())
             for group, rows in groups.items()
         },
         tree["proposed"],
