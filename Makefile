@@ -1,4 +1,4 @@
-# Everything a newcomer needs. `make demo` and `make test` each work from a fresh clone: they build .venv themselves.
+# `make demo` and `make test` work from a fresh clone: they build .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -7,7 +7,7 @@ BIN := .venv/bin
 
 setup: .venv/ready
 
-# torch first: with the pinned release there, nothing later asks for another build of it.
+# torch is installed first, so that the later install does not pull another build of it.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -15,8 +15,8 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[minilm,evaluation,plots,serve,map,onnx,static,scale,dev]'
 	@touch .venv/ready
 
-# The main job, on the sample world and the packaged backbone: import, count, train, measure before and after, compare; then what the
-# web page serves is fitted.
+# The main workflow on the sample corpus and the packaged MiniLM: import, statistics, training, evaluation before and after, comparison,
+# then everything that the web page serves.
 demo: setup
 	$(BIN)/turnwise corpus sample --out demo/sample --dialogues 2000 --seed 1
 	$(BIN)/turnwise corpus stats demo/sample --curve demo/frequency.svg
@@ -31,7 +31,7 @@ demo: setup
 	$(BIN)/turnwise conversations index demo/sample --model demo/model --out demo/conversations
 	test -d demo/map || $(BIN)/turnwise map demo/sample --model demo/model --speaker user --out demo/map --top 5
 	@echo
-	@echo 'Try it in a browser at http://127.0.0.1:8000 after:'
+	@echo 'To try it in a browser, run this and open http://127.0.0.1:8000:'
 	@echo '  $(BIN)/turnwise serve --model demo/model --intents demo/intents --responses demo/responses \\'
 	@echo '      --conversations demo/conversations --map demo/map --report demo/after --port 8000'
 
@@ -46,7 +46,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# TURNWISE_DATA names the folder that holds schema_guided_dialogue, ubuntu_v2_slices and the data sets of the DSE suite; the last one
+# TURNWISE_DATA names the folder with schema_guided_dialogue, ubuntu_v2_slices and the data sets of the DSE suite. The last benchmark
 # needs wrk.
 bench: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[compare]'

@@ -1,10 +1,15 @@
-"""What the documentation lists is what there is."""
+"""The documentation lists everything that exists, and nothing that does not."""
 
 import dataclasses
+import pkgutil
+import re
 from pathlib import Path
 
+import click
+import pytest
 from typer.main import get_command
 
+from tests.helpers import ROOT
 from turnwise import register_extensions
 from turnwise.cli import app
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS, task_names
@@ -15,35 +20,72 @@ from turnwise.training.recipe import Recipe
 
 register_extensions()
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+COMMANDS = get_command(app)
+
+
+def read(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
 
 
 def test_every_data_set_is_listed() -> None:
-    listed = (DOCS / "evaluation-data.md").read_text(encoding="utf-8")
+    listed = read("evaluation-data.md")
     for protocol in PROTOCOLS.values():
         for name, dataset in protocol.datasets(None).items():
-            row = f"| `{name}` | `{dataset.folder}` | {dataset.licence} |"
-            assert row in listed, name
+            assert f"| `{name}` | `{dataset.folder}` | {dataset.licence} |" in listed, name
             assert dataset.differs in listed, name
 
 
-def test_every_suite_and_task_is_told() -> None:
-    told = (DOCS / "evaluation.md").read_text(encoding="utf-8")
-    assert [suite for suite in SUITES if f"`{suite}`" not in told] == []
-    assert [task for task in task_names() if task not in told] == []
+def test_every_suite_and_task_is_described() -> None:
+    page = read("evaluation.md")
+    assert [suite for suite in SUITES if f"`{suite}`" not in page] == []
+    assert [task for task in task_names() if task not in page] == []
     assert [suite for suite in SUITES if not (DOCS / "results" / f"{suite}.md").is_file()] == []
 
 
-def test_every_objective_recipe_key_sweep_and_command_is_told() -> None:
-    pages = {
-        name: (DOCS / f"{name}.md").read_text(encoding="utf-8")
-        for name in ("objectives", "recipes", "sweeps", "command-line")
-    }
-    assert [name for name in OBJECTIVES if f"| `{name}` |" not in pages["objectives"]] == []
-    keys = {field.name for field in dataclasses.fields(Recipe)} - {"objectives", "describes"}
-    assert (
-        sorted(key for key in keys if f"`{key}`" not in pages["recipes"] and f"\n{key}:" not in pages["recipes"]) == []
+def test_every_objective_recipe_key_sweep_and_command_is_described() -> None:
+    objectives, recipes, sweeps, commands = map(
+        read, ("objectives.md", "recipes.md", "sweeps.md", "command-line.md")
     )
-    assert [name for name in packaged_sweeps() if f"| `{name}` |" not in pages["sweeps"]] == []
-    commands = get_command(app).commands  # type: ignore[attr-defined]
-    assert [name for name in commands if f"turnwise {name} " not in pages["command-line"]] == []
+    assert [name for name in OBJECTIVES if f"| `{name}` |" not in objectives] == []
+    keys = {field.name for field in dataclasses.fields(Recipe)} - {"objectives", "describes"}
+    assert sorted(key for key in keys if f"`{key}`" not in recipes and f"\n{key}:" not in recipes) == []
+    assert [name for name in packaged_sweeps() if f"| `{name}` |" not in sweeps] == []
+    assert [name for name in COMMANDS.commands if f"turnwise {name} " not in commands] == []  # type: ignore[attr-defined]
+
+
+def shown_commands(text: str) -> list[str]:
+    """Return the turnwise commands in code blocks (continued lines joined) and in inline code."""
+    blocks = [block.replace("\\\n", " ") for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)]
+    lines = [line.partition(" #")[0] for block in blocks for line in block.splitlines()]
+    inline = re.findall(r"`(turnwise [^`\n]*)`", text)
+    return [match[0] for line in [*lines, *inline] if (match := re.search(r"\bturnwise [a-z-]+ .*", line))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_options_in_shown_commands_exist(page: Path) -> None:
+    if page.name == "log.md":
+        pytest.skip("the log quotes commands as they were")
+    for line in shown_commands(page.read_text(encoding="utf-8")):
+        command: click.Command = COMMANDS
+        words = line.split()[1:]
+        while hasattr(command, "commands") and words and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        if hasattr(command, "commands"):
+            continue  # an ellipsis or a placeholder in the place of a command
+        options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", " ".join(words)):
+            assert option in options | {"--help"}, f"{line}: there is no {option}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_modules_and_names_exist(page: Path) -> None:
+    if page.name == "log.md":
+        pytest.skip("the log quotes names as they were")
+    text = page.read_text(encoding="utf-8")
+    names = set(re.findall(r"\bturnwise(?:\.[A-Za-z_]\w*)+", text)) - {"turnwise.json", "turnwise.yaml"}
+    for module, imported in re.findall(r"from (turnwise[\w.]*) import ([\w, ]+)", text):
+        names |= {f"{module}.{name.strip()}" for name in imported.split(",")}
+    for name in sorted(names):
+        pkgutil.resolve_name(name)
