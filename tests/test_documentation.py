@@ -45,9 +45,7 @@ def test_every_suite_and_task_is_described() -> None:
 
 
 def test_every_objective_recipe_key_sweep_and_command_is_described() -> None:
-    objectives, recipes, sweeps, commands = map(
-        read, ("objectives.md", "recipes.md", "sweeps.md", "command-line.md")
-    )
+    objectives, recipes, sweeps, commands = map(read, ("objectives.md", "recipes.md", "sweeps.md", "command-line.md"))
     assert [name for name in OBJECTIVES if f"| `{name}` |" not in objectives] == []
     keys = {field.name for field in dataclasses.fields(Recipe)} - {"objectives", "describes"}
     assert sorted(key for key in keys if f"`{key}`" not in recipes and f"\n{key}:" not in recipes) == []
