@@ -16,7 +16,7 @@ from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH
 from turnwise.models.encoder import Encoder
 from turnwise.models.reranker import Reranker
-from turnwise.serve.settings import Settings
+from turnwise.serve.settings import ServeSettings
 
 #: A text that would run if it were read as markup, one that is written from the right, and one that is far too long.
 EVIL = "<img src=x onerror=\"document.title='taken'\"> my parcel"
@@ -108,7 +108,7 @@ def _reranker(backbone: Path, folder: Path) -> None:
     Reranker(made, {task: nn.Linear(made.hidden, 1) for task in ("selection", "deletion")}).save(folder)
 
 
-def build(place: Path, tiny_backbone: Path) -> Settings:
+def build(place: Path, tiny_backbone: Path) -> ServeSettings:
     """Everything that a service can be given, in a folder."""
     encoder = Encoder.load("minilm", device="cpu")
     pairs = [(text, intent) for intent, texts in INTENTS.items() for text in texts]
@@ -119,7 +119,7 @@ def build(place: Path, tiny_backbone: Path) -> Settings:
     _reranker(tiny_backbone, place / "reranker")
     (place / "report").mkdir()
     (place / "report" / "report.html").write_text(REPORT, encoding="utf-8")
-    return Settings(
+    return ServeSettings(
         intents=place / "intents",
         responses=str(place / "answers"),
         conversations=str(place / "conversations"),

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from starlette.testclient import TestClient
 
 from turnwise.serve.app import create_app
-from turnwise.serve.settings import Settings
+from turnwise.serve.settings import ServeSettings
 
 
 @contextmanager
-def served(settings: Settings, **client: object) -> Iterator[TestClient]:
+def served(settings: ServeSettings, **client: object) -> Iterator[TestClient]:
     """A client of a service that is ready."""
     app = create_app(settings)
     with TestClient(app, raise_server_exceptions=False, **client) as asking:  # type: ignore[arg-type]

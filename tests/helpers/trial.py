@@ -26,8 +26,8 @@ from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH
 from turnwise.models.reranker import Reranker
-from turnwise.serve.running import Server, listen
-from turnwise.serve.settings import Limits, Settings
+from turnwise.serve.server import Server, listen
+from turnwise.serve.settings import Limits, ServeSettings
 
 #: Intents and what people say for them.
 EXAMPLES = {
@@ -42,7 +42,7 @@ _ENDS = ("now", "tomorrow please", "to the city", "you want", "i need it", "whic
 MAPPED = [f"{what} {end}" for what in ("find the taxi", "cancel a hotel room", "change train two") for end in _ENDS]
 
 
-def build(place: Path, model: Path, limits: Limits | None = None) -> Settings:
+def build(place: Path, model: Path, limits: Limits | None = None) -> ServeSettings:
     """Everything that a service can be given, in a folder."""
     encoder = Encoder.load(model, device="cpu")
     texts = [text for each in EXAMPLES.values() for text in each]
@@ -61,7 +61,7 @@ def build(place: Path, model: Path, limits: Limits | None = None) -> Settings:
     _reranker(model, place / "reranker")
     (place / "report").mkdir()
     (place / "report" / "report.html").write_text("<!doctype html><title>A report</title>", encoding="utf-8")
-    return Settings(
+    return ServeSettings(
         model=str(model),
         intents=place / "intents",
         responses=str(place / "responses"),
@@ -82,7 +82,7 @@ def _reranker(model: Path, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def listening(settings: Settings) -> Iterator[str]:
+def listening(settings: ServeSettings) -> Iterator[str]:
     """The address of a service in a thread, once it is ready."""
     with contextlib.closing(listen("127.0.0.1", 0)) as place:
         address = f"http://127.0.0.1:{place.getsockname()[1]}"
@@ -112,7 +112,7 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(settings: Settings, log: Path) -> Iterator[Running]:
+def running(settings: ServeSettings, log: Path) -> Iterator[Running]:
     """`turnwise serve` in a process of its own, once it is ready; it is killed in the end."""
     command = [
         sys.executable,
@@ -137,7 +137,7 @@ def running(settings: Settings, log: Path) -> Iterator[Running]:
         process.wait()
 
 
-def options(settings: Settings) -> list[str]:
+def options(settings: ServeSettings) -> list[str]:
     """The options of `turnwise serve` that say the same."""
     told = {
         "--model": settings.model,

@@ -14,7 +14,7 @@ import pytest
 from tests.helpers.trial import MAPPED, Running, build, running, wait_for
 from turnwise import Encoder
 from turnwise.assist.responses.responder import Responder
-from turnwise.serve.settings import Settings
+from turnwise.serve.settings import ServeSettings
 
 SOURCE = "added by the test"
 
@@ -46,7 +46,7 @@ class Example(Client):
         ]
         self.change(http, "/intents/examples", {"examples": examples})
 
-    def check(self, address: str, _: Settings) -> int:
+    def check(self, address: str, _: ServeSettings) -> int:
         kept = httpx.get(f"{address}/intents/intent%20{self.number}/examples").json()["examples"]
         counts = {each["intent"]: each["examples"] for each in httpx.get(f"{address}/intents").json()["intents"]}
         assert all(counts[text] == 1 for text in kept)  # both examples of a request are there, or none
@@ -68,7 +68,7 @@ class CannedAnswer(Example):
         answers = [{"text": self.sent[-1], "source": f"{SOURCE} {self.number}"}]
         self.change(http, "/respond/answers", {"answers": answers})
 
-    def check(self, _: str, settings: Settings) -> int:
+    def check(self, _: str, settings: ServeSettings) -> int:
         responder = Responder.open(str(settings.responses), Encoder.load(settings.model, device="cpu"))
         kept = responder.table.read(["text"], {"source": f"{SOURCE} {self.number}"}).column("text").to_pylist()
         return self.is_whole(kept)
@@ -82,7 +82,7 @@ class Label(Client):
         row = (len(self.sent) - 1) % len(MAPPED)
         self.change(http, "/map/label", {"rows": [row], "name": self.sent[-1]})
 
-    def check(self, address: str, _: Settings) -> int:
+    def check(self, address: str, _: ServeSettings) -> int:
         told = httpx.get(f"{address}/map").json()
         changes = told["changes"]
         assert self.acknowledged <= changes <= self.acknowledged + self.is_under_way
@@ -115,7 +115,7 @@ def working(clients: list[Client], service: Running) -> Iterator[None]:
             thread.join()
 
 
-def kill_and_check(settings: Settings, place: Path, kills: int, wanted: int) -> None:
+def kill_and_check(settings: ServeSettings, place: Path, kills: int, wanted: int) -> None:
     """Kills a service at random moments, at least so many changes of each client after it started."""
     moments = random.Random(kills)
     clients: list[Client] = [Example(1), Example(2), CannedAnswer(3), CannedAnswer(4), Label(5)]
@@ -142,14 +142,14 @@ def changed(clients: list[Client], before: list[int], wanted: int) -> Callable[[
 
 
 @pytest.fixture
-def settings(tmp_path: Path, tiny_folder) -> Settings:
+def settings(tmp_path: Path, tiny_folder) -> ServeSettings:
     return replace(build(tmp_path, tiny_folder("bert")), conversations=None, reranker=None, report=None)
 
 
-def test_what_was_acknowledged_outlives_a_kill(settings: Settings, tmp_path: Path) -> None:
+def test_what_was_acknowledged_outlives_a_kill(settings: ServeSettings, tmp_path: Path) -> None:
     kill_and_check(settings, tmp_path, kills=1, wanted=3)
 
 
 @pytest.mark.full
-def test_what_was_acknowledged_outlives_many_kills(settings: Settings, tmp_path: Path) -> None:
+def test_what_was_acknowledged_outlives_many_kills(settings: ServeSettings, tmp_path: Path) -> None:
     kill_and_check(settings, tmp_path, kills=10, wanted=10)

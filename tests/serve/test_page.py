@@ -19,8 +19,7 @@ import turnwise.serve
 from tests.helpers.page_visit import FAINT, NAMELESS, Visit
 from tests.helpers.page_world import ANSWERS, ARABIC, CONVERSATION, EVIL, INTENTS, LONG, REPORT, build
 from tests.helpers.trial import listening
-from turnwise.serve.keys import add_key
-from turnwise.serve.settings import Settings
+from turnwise.serve.settings import ServeSettings, add_key
 
 PAGE = Path(turnwise.serve.__file__).parent / "page"
 VIEWS = ("utterance", "conversation", "map", "report")
@@ -103,12 +102,12 @@ def test_every_command_that_the_page_names_exists() -> None:
 
 
 @pytest.fixture(scope="module")
-def world(browser: Any, tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path]) -> Settings:
+def world(browser: Any, tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path]) -> ServeSettings:
     return build(tmp_path_factory.mktemp("page"), tiny_folder("bert"))
 
 
 @pytest.fixture(scope="module")
-def site(world: Settings) -> Iterator[str]:
+def site(world: ServeSettings) -> Iterator[str]:
     with listening(world) as address:
         yield address
 
@@ -310,10 +309,10 @@ def _parsing(browser: Any, site: str) -> Any:
     return _opened[site]
 
 
-def test_a_map_becomes_labels_and_intents(browser: Any, world: Settings, tmp_path: Path) -> None:
+def test_a_map_becomes_labels_and_intents(browser: Any, world: ServeSettings, tmp_path: Path) -> None:
     assert world.map is not None
     shutil.copytree(world.map, tmp_path / "map")
-    with listening(Settings(map=tmp_path / "map")) as site:
+    with listening(ServeSettings(map=tmp_path / "map")) as site:
         visit = Visit(browser, site, "map")
         total = sum(len(each) for each in INTENTS.values())
 
@@ -390,7 +389,7 @@ def test_a_map_becomes_labels_and_intents(browser: Any, world: Settings, tmp_pat
         visit.ask("Where is my parcel?")
         assert visit.locator(".verdict").inner_text() == "parcels"
         visit.close()
-    with listening(Settings(map=tmp_path / "map")) as site:
+    with listening(ServeSettings(map=tmp_path / "map")) as site:
         assert {"both", "refunds", "asked"} <= {each["name"] for each in httpx.get(f"{site}/map").json()["clusters"]}, (
             "it is on disk"
         )
@@ -490,7 +489,7 @@ def test_the_scheme_can_be_chosen_and_stays(browser: Any, site: str) -> None:
 
 
 def test_what_is_not_configured_is_told_with_its_option(browser: Any) -> None:
-    with listening(Settings()) as site:
+    with listening(ServeSettings()) as site:
         visit = Visit(browser, site)
         assert "--intents" in visit.locator("#utterance-intents").inner_text()
         assert "--responses" in visit.locator("#utterance-answers").inner_text()
@@ -547,10 +546,10 @@ def test_a_service_that_is_gone_is_told(browser: Any, site: str) -> None:
     visit.close(expected="Failed to load resource")
 
 
-def test_a_key_is_asked_for_and_kept_in_the_tab(browser: Any, world: Settings, tmp_path: Path) -> None:
+def test_a_key_is_asked_for_and_kept_in_the_tab(browser: Any, world: ServeSettings, tmp_path: Path) -> None:
     key = add_key(tmp_path / "keys", "somebody")
     assert world.report is not None
-    with listening(replace(Settings(), keys=tmp_path / "keys", report=world.report)) as site:
+    with listening(replace(ServeSettings(), keys=tmp_path / "keys", report=world.report)) as site:
         visit = Visit(browser, site, "report")
         visit.press("Save the report")
         visit.locator("#key-dialog[open]").wait_for()

@@ -15,7 +15,7 @@ from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH
 from turnwise.models.reranker import Reranker
-from turnwise.serve.settings import Settings
+from turnwise.serve.settings import ServeSettings
 
 TALK = [
     {"speaker": "system", "text": "hello what is it you need"},
@@ -42,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, tiny_folder) -> Path:
 
 @pytest.fixture(scope="module")
 def client(place: Path, tiny_folder) -> TestClient:
-    settings = Settings(
+    settings = ServeSettings(
         model=str(tiny_folder("bert")),
         responses=str(place / "responses"),
         conversations=str(place / "conversations"),
@@ -159,7 +159,7 @@ def test_what_is_not_as_documented_is_refused(client: TestClient) -> None:
 
 
 def test_a_table_without_answers_says_what_to_do(tmp_path: Path, tiny_folder) -> None:
-    with served(Settings(model=str(tiny_folder("bert")), responses=str(tmp_path / "empty"))) as client:
+    with served(ServeSettings(model=str(tiny_folder("bert")), responses=str(tmp_path / "empty"))) as client:
         answer = client.post("/respond", json={"conversation": TALK})
         assert is_error(answer, 409, "refused")
         assert "index a store" in answer.json()["error"]["message"]

@@ -8,14 +8,14 @@ from starlette.testclient import TestClient
 
 from tests.helpers.served import served
 from turnwise.serve.schemas import _PATTERN, LIMIT, _with_a_word
-from turnwise.serve.settings import Limits, Settings
+from turnwise.serve.settings import Limits, ServeSettings
 
 LIMITS = Limits(texts=7, characters=40)
 
 
 @pytest.fixture(scope="module")
 def client(tiny_folder) -> TestClient:
-    with served(Settings(model=str(tiny_folder("bert")), limits=LIMITS)) as client:
+    with served(ServeSettings(model=str(tiny_folder("bert")), limits=LIMITS)) as client:
         yield client
 
 

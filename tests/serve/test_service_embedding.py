@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from tests.helpers.served import is_error, served
 from turnwise import Encoder
 from turnwise.core.dialogue import Turn
-from turnwise.serve.settings import Limits, Settings
+from turnwise.serve.settings import Limits, ServeSettings
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def folder(tiny_folder) -> str:
 
 @pytest.fixture(scope="module")
 def client(folder: str) -> TestClient:
-    with served(Settings(model=folder, limits=Limits(texts=20, characters=300))) as client:
+    with served(ServeSettings(model=folder, limits=Limits(texts=20, characters=300))) as client:
         yield client
 
 

@@ -10,7 +10,7 @@ from turnwise import Encoder
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import OUT_OF_SCOPE
 from turnwise.assist.intents.storage import IntentFolder
-from turnwise.serve.settings import Limits, Settings
+from turnwise.serve.settings import Limits, ServeSettings
 
 EXAMPLES = {
     "taxi": ["find a taxi", "book a taxi now", "where is the taxi", "i need a taxi tonight"],
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, tiny_folder) -> Path:
 
 @pytest.fixture
 def client(folder: Path, tiny_folder) -> TestClient:
-    with served(Settings(model=str(tiny_folder("bert")), intents=folder, limits=Limits(texts=50))) as client:
+    with served(ServeSettings(model=str(tiny_folder("bert")), intents=folder, limits=Limits(texts=50))) as client:
         yield client
 
 
@@ -121,7 +121,7 @@ def test_a_classifier_may_bring_an_encoder_of_its_own(tmp_path: Path, tiny_folde
     IntentClassifier(str(tiny_folder("distilbert"))).fit(TEXTS, INTENTS).save(tmp_path / "named")
     right = IntentClassifier.load(tmp_path / "own").decide(["where is it"])[0]
     for name in ("own", "named"):
-        with served(Settings(model=str(tiny_folder("bert")), intents=tmp_path / name)) as client:
+        with served(ServeSettings(model=str(tiny_folder("bert")), intents=tmp_path / name)) as client:
             told = client.post("/intents/predict", json={"texts": ["where is it"]}).json()["predictions"][0]
             assert (told["intent"], told["score"]) == (right.intent, pytest.approx(right.score, abs=1e-5))
             assert (
@@ -131,6 +131,6 @@ def test_a_classifier_may_bring_an_encoder_of_its_own(tmp_path: Path, tiny_folde
 
 
 def test_a_folder_that_another_process_has_open_is_refused(folder: Path, tiny_folder) -> None:
-    settings = Settings(model=str(tiny_folder("bert")), intents=folder)
+    settings = ServeSettings(model=str(tiny_folder("bert")), intents=folder)
     with IntentFolder.open(folder), pytest.raises(AssertionError, match="open in another process"), served(settings):
         pass

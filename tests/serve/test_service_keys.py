@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 from tests.helpers.served import is_error, served
 from turnwise.cli import app
 from turnwise.serve.app import create_app
-from turnwise.serve.keys import Keys, add_key
-from turnwise.serve.settings import ServeError, Settings
+from turnwise.serve.settings import Keys, ServeError, ServeSettings, add_key
 
 
 def test_a_key_is_known_and_its_file_does_not_hold_it(tmp_path) -> None:
@@ -44,7 +43,7 @@ def test_what_is_wrong_with_a_file_of_keys_is_said(tmp_path) -> None:
     with pytest.raises(ServeError, match="line 2 is no key"):
         Keys.read(path)
     with pytest.raises(ServeError, match="line 2 is no key"):
-        create_app(Settings(keys=path))
+        create_app(ServeSettings(keys=path))
     path.unlink()
     add_key(path, "one")
     with pytest.raises(ServeError, match="has a key of the name"):
@@ -65,7 +64,7 @@ def test_the_command_prints_a_key_once(tmp_path) -> None:
 def test_everything_but_the_page_and_the_pulse_needs_a_key(tiny_folder, tmp_path) -> None:
     path = tmp_path / "keys.txt"
     key = add_key(path, "one")
-    with served(Settings(model=str(tiny_folder("bert")), keys=path)) as client:
+    with served(ServeSettings(model=str(tiny_folder("bert")), keys=path)) as client:
         for open_one in ("/", "/about", "/health", "/ready", "/openapi.json", "/page/app.js"):
             assert client.get(open_one).status_code == 200
         assert client.get("/about").json()["needs_key"] is True

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from tests.helpers.served import is_error, served
-from turnwise.serve.limits import _host_name
-from turnwise.serve.settings import Limits, Settings
+from turnwise.serve.middleware import _host_name
+from turnwise.serve.settings import Limits, ServeSettings
 
 JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture(scope="module")
 def client(tiny_folder) -> TestClient:
-    with served(Settings(model=str(tiny_folder("bert")), limits=Limits(body=100_000))) as client:
+    with served(ServeSettings(model=str(tiny_folder("bert")), limits=Limits(body=100_000))) as client:
         yield client
 
 
@@ -139,7 +139,7 @@ def test_other_origins_are_not_let_in_unless_told(tiny_folder, client: TestClien
     preflight = {**origin, "access-control-request-method": "POST", "access-control-request-headers": "content-type"}
     assert "access-control-allow-origin" not in client.get("/about", headers=origin).headers
     assert client.options("/embed", headers=preflight).status_code == 405
-    with served(Settings(model=str(tiny_folder("bert")), cors=("https://example.org",))) as open_one:
+    with served(ServeSettings(model=str(tiny_folder("bert")), cors=("https://example.org",))) as open_one:
         assert open_one.get("/about", headers=origin).headers["access-control-allow-origin"] == "https://example.org"
         assert open_one.options("/embed", headers=preflight).status_code == 200
         refused = open_one.options("/embed", headers={**preflight, "origin": "https://example.com"})
@@ -147,7 +147,7 @@ def test_other_origins_are_not_let_in_unless_told(tiny_folder, client: TestClien
 
 
 def test_a_service_on_localhost_goes_by_no_other_name(tiny_folder) -> None:
-    with served(Settings(model=str(tiny_folder("bert")), hosts=("localhost", "::1", "testserver"))) as client:
+    with served(ServeSettings(model=str(tiny_folder("bert")), hosts=("localhost", "::1", "testserver"))) as client:
         for host in ("localhost", "localhost:8000", "LOCALHOST:1", "[::1]:8000"):
             assert client.get("/health", headers={"host": host}).status_code == 200
         for host in ("example.org", "localhost.example.org:8000", "", "[::2]"):
@@ -169,7 +169,7 @@ def test_an_answer_that_takes_too_long_is_504(tiny_folder, monkeypatch: pytest.M
     held = threading.Event()
     encode = Encoder.encode_sequences
     monkeypatch.setattr(Encoder, "encode_sequences", lambda *given, **named: held.wait(10) and encode(*given, **named))
-    with served(Settings(model=str(tiny_folder("bert")), limits=Limits(seconds=0.05))) as client:
+    with served(ServeSettings(model=str(tiny_folder("bert")), limits=Limits(seconds=0.05))) as client:
         assert is_error(client.post("/embed", json={"inputs": ["a"]}), 504, "timeout")
         held.set()
 
@@ -180,7 +180,7 @@ def test_a_full_queue_is_503_and_says_when_to_come_back(tiny_folder, monkeypatch
     async def full(*_, **__):
         raise QueueFullError(7)
 
-    with served(Settings(model=str(tiny_folder("bert")))) as client:
+    with served(ServeSettings(model=str(tiny_folder("bert")))) as client:
         monkeypatch.setattr(Batcher, "encode", full)
         answer = client.post("/embed", json={"inputs": ["a"]})
         assert is_error(answer, 503, "queue_full")

@@ -11,8 +11,8 @@ from turnwise import Encoder
 from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.utterance_map import Utterance, UtteranceMap
-from turnwise.serve.loading import newest_intents, unused_intents
-from turnwise.serve.settings import Settings
+from turnwise.serve.models import newest_intents, unused_intents
+from turnwise.serve.settings import ServeSettings
 
 ENDS = ("now", "tomorrow please", "to the city", "you want", "i need it", "which one is good")
 TEXTS = [f"{what} {end}" for what in ("find the taxi", "cancel a hotel room", "change train two") for end in ENDS]
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, tiny_folder) -> Path:
 
 @pytest.fixture
 def client(folder: Path, tiny_folder) -> TestClient:
-    with served(Settings(model=str(tiny_folder("bert")), map=folder)) as client:
+    with served(ServeSettings(model=str(tiny_folder("bert")), map=folder)) as client:
         yield client
 
 
@@ -139,7 +139,7 @@ def test_labels_become_intents_that_are_in_use_and_stay(client: TestClient, fold
     assert client.post("/map/fit", json={}).json()["folder"] == str(folder / "intents-2")
     assert client.post("/reload", json={}).status_code == 200
     assert [each["intent"] for each in client.get("/intents").json()["intents"]] == ["return", "track"]
-    with served(Settings(model=str(tiny_folder("bert")), intents=folder / "intents")) as other:
+    with served(ServeSettings(model=str(tiny_folder("bert")), intents=folder / "intents")) as other:
         assert "greet" in [each["intent"] for each in other.get("/intents").json()["intents"]]
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.helpers.served import is_error, served
 from turnwise.models.encoder import Encoder
-from turnwise.serve.observing import JsonLines
-from turnwise.serve.settings import Settings
+from turnwise.serve.observability import JsonLines
+from turnwise.serve.settings import ServeSettings
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def lines():
 
 
 def test_a_line_a_request_without_its_texts(tiny_folder, lines: list[str]) -> None:
-    with served(Settings(model=str(tiny_folder("bert")))) as client:
+    with served(ServeSettings(model=str(tiny_folder("bert")))) as client:
         lines.clear()
         tokens = len(Encoder.load(tiny_folder("bert")).tokenise(["a very secret thing"])[0])
         client.post("/embed", json={"inputs": ["a very secret thing", "b"]}, headers={"x-request-id": "r1"})
@@ -49,7 +49,7 @@ def test_a_line_a_request_without_its_texts(tiny_folder, lines: list[str]) -> No
 
 
 def test_texts_are_logged_where_that_is_asked_for(tiny_folder, lines: list[str]) -> None:
-    with served(Settings(model=str(tiny_folder("bert")), log_texts=True)) as client:
+    with served(ServeSettings(model=str(tiny_folder("bert")), log_texts=True)) as client:
         lines.clear()
         client.post("/embed", json={"inputs": ["a very secret thing"]})
     assert json.loads(json.loads(lines[0])["body"]) == {"inputs": ["a very secret thing"]}
@@ -61,7 +61,7 @@ def test_a_failure_of_the_service_is_500_and_logged_without_what_it_says(
     def failing(*_, **__):
         raise RuntimeError("the secret made it fail")
 
-    with served(Settings(model=str(tiny_folder("bert")))) as client:
+    with served(ServeSettings(model=str(tiny_folder("bert")))) as client:
         monkeypatch.setattr(Encoder, "encode_sequences", failing)
         answer = client.post("/embed", json={"inputs": ["a secret"]})
         monkeypatch.undo()
@@ -76,7 +76,7 @@ def test_a_failure_of_the_service_is_500_and_logged_without_what_it_says(
 
 
 def test_counters(tiny_folder) -> None:
-    with served(Settings(model=str(tiny_folder("bert")))) as client:
+    with served(ServeSettings(model=str(tiny_folder("bert")))) as client:
         for _ in range(3):
             client.post("/embed", json={"inputs": ["one", "two"]})
         client.request("BREW", "/embed")

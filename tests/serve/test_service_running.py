@@ -21,8 +21,8 @@ from tests.helpers.served import served
 from tests.helpers.trial import listening, wait_for
 from turnwise import Encoder
 from turnwise.serve.app import create_app
-from turnwise.serve.running import listen
-from turnwise.serve.settings import Limits, ServeError, Settings
+from turnwise.serve.server import listen
+from turnwise.serve.settings import Limits, ServeError, ServeSettings
 
 TEXTS = ["find a taxi", "a cheap hotel room", "when is the train", "yes please"]
 
@@ -30,7 +30,7 @@ TEXTS = ["find a taxi", "a cheap hotel room", "when is the train", "yes please"]
 @pytest.fixture(scope="module")
 def port(tiny_folder) -> Iterator[int]:
     limits = Limits(body=100_000, header_seconds=0.3, body_seconds=0.3, connections=20)
-    with listening(Settings(model=str(tiny_folder("bert")), limits=limits)) as address:
+    with listening(ServeSettings(model=str(tiny_folder("bert")), limits=limits)) as address:
         yield int(address.rpartition(":")[2])
 
 
@@ -102,7 +102,7 @@ def test_a_reload_under_load_drops_no_request(tmp_path: Path, tiny_folder) -> No
     link = tmp_path / "model"
     link.symlink_to(tiny_folder("bert"))
     right = [np.asarray(model.encode(TEXTS, normalise=True)) for model in models]
-    app = create_app(Settings(model=str(link)))
+    app = create_app(ServeSettings(model=str(link)))
     reloads, threads = 4, batchers()
 
     async def run() -> tuple[list[int], list[int]]:
@@ -229,10 +229,10 @@ def test_what_cannot_be_loaded_is_told_in_a_line(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_told(tmp_path: Path, tiny_folder) -> None:
     for settings, message in (
-        (Settings(map=tmp_path / "none"), "there is no folder"),
-        (Settings(report=tmp_path), "has no report.html"),
-        (Settings(model=str(tiny_folder("bert")), intents=tmp_path), "holds no classifier"),
-        (Settings(model=str(tiny_folder("bert")), map=tmp_path), "is not a map"),
+        (ServeSettings(map=tmp_path / "none"), "there is no folder"),
+        (ServeSettings(report=tmp_path), "has no report.html"),
+        (ServeSettings(model=str(tiny_folder("bert")), intents=tmp_path), "holds no classifier"),
+        (ServeSettings(model=str(tiny_folder("bert")), map=tmp_path), "is not a map"),
     ):
         with pytest.raises(AssertionError, match=message), served(settings):
             pass

@@ -49,16 +49,15 @@ def serve_command(
 
     Example: `turnwise serve --model minilm --intents intents --port 8000`
     """
-    from turnwise.serve.settings import Limits, Settings, check_installed
+    from turnwise.serve.settings import Limits, ServeSettings, check_installed
 
     check_installed()
     from turnwise.cli.output import quiet_transformers
 
     quiet_transformers()
-    from turnwise.serve.loading import check
-    from turnwise.serve.running import run
+    from turnwise.serve.server import run
 
-    settings = Settings(
+    settings = ServeSettings(
         model=model,
         intents=intents,
         responses=responses,
@@ -72,7 +71,7 @@ def serve_command(
         log_texts=log_texts,
         limits=Limits(body=max_body, texts=max_texts, queue=queue, batch_tokens=batch_tokens, seconds=timeout),
     )
-    check(settings)
+    check_settings(settings)
     run(settings, host, port)
 
 
@@ -86,6 +85,6 @@ def serve_key_command(
 
     Example: `turnwise serve-key monitoring --keys keys.txt`
     """
-    from turnwise.serve.keys import add_key
+    from turnwise.serve.settings import add_key
 
     typer.echo(add_key(keys, name))

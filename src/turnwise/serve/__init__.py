@@ -1,4 +1,4 @@
-"""The HTTP service and its web page.
+"""The HTTP service (FastAPI) and its web page.
 
 May import `assist` and the packages below it.
 """

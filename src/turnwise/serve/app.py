@@ -1,4 +1,4 @@
-"""The application: routes, and around them the limits, keys, logs and counters."""
+"""The FastAPI application: routes, middleware, the web page, and the OpenAPI description."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -12,33 +12,43 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse
 from starlette.staticfiles import StaticFiles
 
-from turnwise.assist import map as drawn
-from turnwise.serve.access import Compressed, Guarded, NeedsKey, is_open
+from turnwise.assist import map as assist_map
 from turnwise.serve.errors import install_handlers
-from turnwise.serve.limits import BodyLimit, KnownHosts, TimeLimit
-from turnwise.serve.observing import Observe
+from turnwise.serve.middleware import (
+    BodyLimit,
+    HostCheck,
+    KeyAuthentication,
+    ResponseCompression,
+    SecurityHeaders,
+    TimeLimit,
+    is_open,
+)
+from turnwise.serve.observability import RequestLogging, log_failure
 from turnwise.serve.routes import conversations, embedding, intents, map, operations
-from turnwise.serve.schemas import Known, with_limits
-from turnwise.serve.service import Service, log_failure
-from turnwise.serve.settings import Settings
+from turnwise.serve.schemas import fill_limits
+from turnwise.serve.service import Service
+from turnwise.serve.settings import ServeSettings
 from turnwise.version import __version__
 
 PAGE = Path(__file__).parent / "page"
-DRAWING = Path(drawn.__file__).parent / "map.js"
+MAP_SCRIPT = Path(assist_map.__file__).parent / "map.js"
+
+#: Browsers check each time whether a file of the page has changed.
+_NO_CACHE = {"cache-control": "no-cache"}
 
 _DESCRIPTION = (
-    "Dialogue representations put to work: vectors of texts and conversations, intents that abstain, suggested answers,"
-    " conversations alike, the turn that does not belong, and a map that can be labelled. Every error has the same shape; what this"
-    " service was not given answers 404 with the code `not_configured`."
+    "Dialogue representations as a service: vectors of texts and conversations, intent detection with abstention, suggested"
+    " answers, similar conversations, coherence checks, and a map that can be labelled. Every error has the same shape;"
+    " features that this service was started without answer 404 with the code `not_configured`."
 )
 
 
-def create_app(settings: Settings, on_failure: Callable[[], None] = lambda: None) -> FastAPI:
-    """The application, for any ASGI server; models are loaded once it starts, and `/ready` says when they are.
+def create_app(settings: ServeSettings, on_failure: Callable[[], None] = lambda: None) -> FastAPI:
+    """Return the application, for any ASGI server; it loads its models when it starts, and `/ready` says when it is done.
 
     Args:
         settings: what is served.
-        on_failure: called where the models cannot be loaded; `app.state.service.failure` says why.
+        on_failure: called if the models cannot be loaded; `app.state.service.failure` says why.
 
     Raises:
         ServeError: if the keys cannot be read.
@@ -58,7 +68,7 @@ def create_app(settings: Settings, on_failure: Callable[[], None] = lambda: None
         description=_DESCRIPTION,
         version=__version__,
         lifespan=lifespan,
-        docs_url=None,  # its page would load scripts from elsewhere
+        docs_url=None,  # these pages load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -67,13 +77,13 @@ def create_app(settings: Settings, on_failure: Callable[[], None] = lambda: None
     for routes in (embedding, intents, conversations, map, operations):
         app.include_router(routes.router)
     _add_page(app)
-    _describe(app, service)
-    # the last one added is the first to see a request
+    _add_openapi(app, service)
+    # The last one added is the first to handle a request.
     app.add_middleware(TimeLimit, seconds=settings.limits.seconds)
     app.add_middleware(BodyLimit, limits=settings.limits)
-    app.add_middleware(NeedsKey, keys=lambda: service.keys)
-    app.add_middleware(Compressed)
-    app.add_middleware(Guarded)
+    app.add_middleware(KeyAuthentication, keys=lambda: service.keys)
+    app.add_middleware(ResponseCompression)
+    app.add_middleware(SecurityHeaders)
     if settings.cors:
         app.add_middleware(
             CORSMiddleware,
@@ -82,8 +92,8 @@ def create_app(settings: Settings, on_failure: Callable[[], None] = lambda: None
             allow_headers=("authorization", "content-type", "x-api-key", "x-request-id"),
             expose_headers=("retry-after", "x-request-id"),
         )
-    app.add_middleware(KnownHosts, hosts=settings.hosts)
-    app.add_middleware(Observe, metrics=service.metrics, log_texts=settings.log_texts)
+    app.add_middleware(HostCheck, hosts=settings.hosts)
+    app.add_middleware(RequestLogging, metrics=service.metrics, log_texts=settings.log_texts)
     return app
 
 
@@ -98,33 +108,31 @@ async def _load(service: Service, on_failure: Callable[[], None]) -> None:
 def _add_page(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return FileResponse(PAGE / "index.html", headers={"cache-control": "no-cache"})
+        return FileResponse(PAGE / "index.html", headers=_NO_CACHE)
 
-    @app.get("/page/map.js", include_in_schema=False)  # the map draws itself here as on a page of its own
-    async def drawing() -> Response:
-        return FileResponse(DRAWING, media_type="text/javascript", headers={"cache-control": "no-cache"})
+    @app.get("/page/map.js", include_in_schema=False)  # shared with the page that `turnwise map` writes
+    async def map_script() -> Response:
+        return FileResponse(MAP_SCRIPT, media_type="text/javascript", headers=_NO_CACHE)
 
-    app.mount("/page", _Files(directory=PAGE), name="page")
+    app.mount("/page", _PageFiles(directory=PAGE), name="page")
 
 
-class _Files(StaticFiles):
-    """The page's files; browsers ask each time whether one has changed."""
-
+class _PageFiles(StaticFiles):
     def file_response(self, *arguments: Any, **named: Any) -> Response:
-        """A file, or that it is as it was."""
         response = super().file_response(*arguments, **named)
-        response.headers["cache-control"] = "no-cache"
+        response.headers.update(_NO_CACHE)
         return response
 
 
-def _describe(app: FastAPI, service: Service) -> None:
-    """Has the description of the interface tell this service's limits, and where a key is needed."""
-    described: dict[Known, dict[str, Any]] = {}
+def _add_openapi(app: FastAPI, service: Service) -> None:
+    """Add this service's limits and keys to the OpenAPI description."""
+    cache: dict[tuple[int | None, int | None], dict[str, Any]] = {}
 
     def openapi() -> dict[str, Any]:
-        known = _known(service)
-        if known not in described:
-            told = get_openapi(
+        encoder = None if service.models is None else service.models.batcher.encoder
+        sizes = (None, None) if encoder is None else (encoder.hidden, encoder.composer.vocabulary)
+        if sizes not in cache:
+            schema = get_openapi(
                 title=app.title,
                 version=app.version,
                 summary=app.summary,
@@ -132,22 +140,14 @@ def _describe(app: FastAPI, service: Service) -> None:
                 routes=app.routes,
             )
             if service.keys is not None:
-                told["components"]["securitySchemes"] = {
+                schema["components"]["securitySchemes"] = {
                     "bearer": {"type": "http", "scheme": "bearer"},
                     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
                 }
-                for path, methods in told["paths"].items():
+                for path, methods in schema["paths"].items():
                     for operation in methods.values():
                         operation["security"] = [] if is_open(path) else [{"bearer": []}, {"header": []}]
-            described[known] = with_limits(told, known)
-        return described[known]
+            cache[sizes] = fill_limits(schema, service.settings.limits, *sizes)
+        return cache[sizes]
 
     app.openapi = openapi  # type: ignore[method-assign]
-
-
-def _known(service: Service) -> Known:
-    limits, models = service.settings.limits, service.models
-    if models is None:
-        return Known(limits)
-    encoder = models.batcher.encoder
-    return Known(limits, encoder.hidden, encoder.composer.vocabulary)

@@ -1,4 +1,4 @@
-"""How the service says no: one shape for every error, whoever finds it."""
+"""Error responses: every error has the same JSON shape."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -7,14 +7,14 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
-from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.journal import JournalError
 
-#: What kind of error a status is, in the words that clients of OpenAI's interface know.
+#: Error types by status, as clients of the OpenAI API know them.
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -25,43 +25,48 @@ _TYPES = {
     504: "timeout_error",
 }
 
-#: Error codes for statuses that say all by themselves.
+#: Default error codes by status.
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
+_DESCRIPTIONS = {
+    400: "The request is not valid JSON or HTTP.",
+    401: "A valid API key is required.",
+    404: "Not found, or not configured in this service.",
+    408: "The client sent the request too slowly.",
+    409: "The request conflicts with the current state.",
+    413: "The body is too large.",
+    415: "The body is not `application/json`.",
+    422: "The request does not match the schema.",
+    503: "The service is loading, stopping or overloaded; see `Retry-After`.",
+    504: "The request took too long.",
+}
 
-class Fault(BaseModel):
+#: Errors of every route, and of every route with a body.
+COMMON_ERRORS = (400, 401, 503, 504)
+BODY_ERRORS = (408, 413, 415, 422)
+
+
+class ErrorDetail(BaseModel):
     """What is wrong."""
 
     model_config = ConfigDict(extra="forbid")
 
-    message: str = Field(description="What is wrong and what to do, in a sentence or two.")
+    message: str = Field(description="What is wrong and what to do.")
     type: str = Field(description="The kind of error.")
-    param: str | None = Field(description="The part of the request that is at fault, where one is.")
-    code: str | None = Field(description="The error in a word, for programs.")
+    param: str | None = Field(description="The invalid part of the request, if any.")
+    code: str | None = Field(description="The error as a code.")
 
 
-class ErrorBody(BaseModel):
-    """What every error looks like."""
+class ErrorResponse(BaseModel):
+    """The body of every error."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "example": {
-                "error": {
-                    "message": "texts.0: a text needs a word at least",
-                    "type": "invalid_request_error",
-                    "param": "texts.0",
-                    "code": "invalid",
-                }
-            }
-        },
-    )
+    model_config = ConfigDict(extra="forbid")
 
-    error: Fault
+    error: ErrorDetail
 
 
 class ServiceError(HTTPException):
-    """A request cannot be answered as asked."""
+    """A request cannot be answered."""
 
     def __init__(
         self,
@@ -85,100 +90,79 @@ def error_response(
     param: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """An error as it is sent."""
-    kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    body = {"error": {"message": message, "type": kind, "param": param, "code": code or _CODES.get(status)}}
+    """Return the response for an error."""
+    error_type = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    body = {"error": {"message": message, "type": error_type, "param": param, "code": code or _CODES.get(status)}}
     return Response(to_json(body), status, headers, media_type="application/json")
 
 
-async def refuse(
+async def send_error(
     scope: Scope, receive: Receive, send: Send, status: int, message: str, code: str, **headers: str
 ) -> None:
-    """Sends an error from where there is no route yet; an underscore in a header's name stands for a hyphen."""
+    """Send an error from a middleware; an underscore in a header's name stands for a hyphen."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     await error_response(status, message, code=code, headers=named)(scope, receive, send)
 
 
-def not_configured(what: str, option: str) -> NoReturn:
-    """Refuses what the service was not given.
-
-    Raises:
-        ServiceError: always.
-    """
-    raise ServiceError(
-        404, f"this service has no {what}: start it with `turnwise serve {option}`", code="not_configured"
-    )
+def not_configured(feature: str, option: str) -> NoReturn:
+    """Raise the error for a feature that the service was started without."""
+    message = f"this service has no {feature}: start it with `turnwise serve {option}`"
+    raise ServiceError(404, message, code="not_configured")
 
 
-def documented(*statuses: int, media_type: str | None = None) -> dict[int | str, dict[str, Any]]:
-    """The errors of a route, for its description: those named and those that any route may give.
-
-    Args:
-        statuses: of errors that the route may give besides.
-        media_type: of what it gives where all is well, if that is text and not JSON.
-    """
-    told = {
-        400: "The request is not JSON, or not what HTTP allows.",
-        401: "A key is needed, and this is none.",
-        404: "There is no such thing, or the service was not given it.",
-        408: "The request came too slowly.",
-        409: "The request does not fit the present state.",
-        413: "The body is too large.",
-        415: "The body is not `application/json`.",
-        422: "The request is JSON, but not of the form that is documented here.",
-        503: "The service is loading, stopping, or has too much waiting; `Retry-After` says when to ask again.",
-        504: "The answer took too long.",
-    }
-    responses: dict[int | str, dict[str, Any]] = {
-        status: {"model": ErrorBody, "description": told[status]} for status in sorted({400, 401, 503, 504, *statuses})
-    }
-    if media_type is not None:
-        responses[200] = {"description": "The text.", "content": {media_type: {"schema": {"type": "string"}}}}
-    return responses
+def unavailable(message: str, code: str, seconds: int = 1) -> ServiceError:
+    """Return the error for a service that is loading, stopping or overloaded."""
+    return ServiceError(503, message, code=code, headers={"retry-after": str(seconds)})
 
 
-#: The errors of routes that take a body.
-BODY_ERRORS = (408, 413, 415, 422)
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return errors of a route for its OpenAPI description."""
+    return {status: {"model": ErrorResponse, "description": _DESCRIPTIONS[status]} for status in statuses}
+
+
+def text_response(media_type: str) -> dict[int | str, dict[str, Any]]:
+    """Return the successful response of a route that sends text instead of JSON, for its OpenAPI description."""
+    return {200: {"description": "The text.", "content": {media_type: {"schema": {"type": "string"}}}}}
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Has an application answer every error in the one shape."""
+    """Make an application answer every exception as an `ErrorResponse`."""
 
-    @app.exception_handler(AnyHTTPException)
-    async def on_http(request: Request, error: AnyHTTPException) -> Response:
+    @app.exception_handler(StarletteHTTPException)
+    async def on_http_error(request: Request, error: StarletteHTTPException) -> Response:
         code, param = getattr(error, "code", None), getattr(error, "param", None)
         message = error.detail
         if error.status_code == 404 and code is None:
-            message = f"there is no {request.method} {request.url.path} here: /openapi.json says what there is"
+            message = f"there is no route {request.method} {request.url.path}: see /openapi.json"
         return error_response(error.status_code, message, code=code, param=param, headers=error.headers)
 
     @app.exception_handler(RequestValidationError)
-    async def on_invalid(_: Request, error: RequestValidationError) -> Response:
-        message, param = _told(error.errors())
+    async def on_validation_error(_: Request, error: RequestValidationError) -> Response:
+        message, param = _first_error(error.errors())
         return error_response(422, message, code="invalid", param=param)
 
     @app.exception_handler(TurnwiseError)
-    async def on_refused(_: Request, error: TurnwiseError) -> Response:
+    async def on_turnwise_error(_: Request, error: TurnwiseError) -> Response:
         return error_response(409, str(error), code="refused")
 
     @app.exception_handler(JournalError)
-    async def on_unwritten(_: Request, error: JournalError) -> Response:
+    async def on_journal_error(_: Request, error: JournalError) -> Response:
         return error_response(503, f"nothing was changed: {error}", code="not_written", headers={"retry-after": "60"})
 
 
-def _told(errors: Sequence[Any]) -> tuple[str, str | None]:
-    """The first thing that is wrong with a request, and where; the branches of a choice are left out of the place."""
-    deepest = max(errors, key=lambda each: len(_place(each["loc"])))
+def _first_error(errors: Sequence[Any]) -> tuple[str, str | None]:
+    """Return the message and the path of the most deeply nested error; union members are left out of the path."""
+    deepest = max(errors, key=lambda each: len(_path(each["loc"])))
     if tuple(deepest["loc"]) == ("body",) and deepest["type"] == "missing":
-        return "a body is needed: send JSON", None
-    place = ".".join(map(str, _place(deepest["loc"])))
+        return "the request needs a JSON body", None
+    path = ".".join(map(str, _path(deepest["loc"])))
     message = deepest["msg"].removeprefix("Value error, ")
-    return (f"{place}: {message}" if place else message), place or None
+    return (f"{path}: {message}" if path else message), path or None
 
 
-def _place(location: Sequence[str | int]) -> list[str | int]:
-    kept: list[str | int] = []
-    for part in location[1:]:
-        if isinstance(part, int) or (part.isidentifier() and part.islower() and part not in ("str", "int")):
-            kept.append(part)
-    return kept
+def _path(location: Sequence[str | int]) -> list[str | int]:
+    return [
+        part
+        for part in location[1:]
+        if isinstance(part, int) or (part.isidentifier() and part.islower() and part not in ("str", "int"))
+    ]

@@ -1,17 +1,27 @@
-"""What a service has loaded: a reload puts new models beside the old ones, which finish what they have."""
+"""The models of a service: loading and replacing them. A reload loads new models beside the old ones, which finish their requests.
 
+Classifiers that were fitted on a map's labels are in the map's folder: `intents`, then `intents-2`, `intents-3`, …
+"""
+
+import re
+import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.serve.batching import BatchedEncoder, Batcher
+from turnwise.core.files import sync
+from turnwise.serve.batching import BatchedEncoder, Batcher, ForwardPass
+from turnwise.serve.settings import ServeError, ServeSettings
 
 if TYPE_CHECKING:
     from turnwise.assist.conversations.conversations import Conversations
+    from turnwise.assist.intents.classifier import IntentClassifier
     from turnwise.assist.intents.storage import IntentFolder
     from turnwise.assist.labelling.labelling import Labelling
     from turnwise.assist.responses.responder import Responder
@@ -19,64 +29,72 @@ if TYPE_CHECKING:
     from turnwise.models.coherence import PositionScores
     from turnwise.models.reranker import Reranker
 
+Observe = Callable[[ForwardPass], None]
 
-class OneAtATime:
-    """A re-ranker that several threads may ask: a tokenizer must not be used by two at a time."""
+#: The page that an evaluation writes.
+REPORT = "report.html"
+
+_INTENTS = "intents"
+_INTENTS_FOLDER = re.compile(rf"{_INTENTS}(-(?P<number>[1-9][0-9]*))?")
+
+
+class LockedReranker:
+    """A re-ranker for several threads: a tokenizer must not be used by two at a time."""
 
     def __init__(self, reranker: "Reranker"):
         self._reranker = reranker
         self._lock = threading.Lock()
 
     @property
-    def finds_misfits(self) -> bool:
-        """Whether it was trained to tell which turn does not belong."""
+    def checks_coherence(self) -> bool:
+        """Whether it was trained to find out-of-place turns."""
         return "deletion" in self._reranker.heads
 
     def score(self, context: Sequence[Any], candidates: Sequence[str]) -> npt.NDArray[np.float64]:
-        """How well each candidate goes on from the context."""
+        """Return the score of each candidate."""
         with self._lock:
             return self._reranker.score(context, candidates)
 
-    def score_all(self, asked: Sequence[tuple[Sequence[Any], Sequence[str]]]) -> list[npt.NDArray[np.float64]]:
-        """What `score` gives for each context and its candidates."""
+    def score_all(self, pairs: Sequence[tuple[Sequence[Any], Sequence[str]]]) -> list[npt.NDArray[np.float64]]:
+        """Return the scores of the candidates of each context."""
         with self._lock:
-            return self._reranker.score_all(asked)
+            return self._reranker.score_all(pairs)
 
     def out_of_place(self, dialogue: "Conversation") -> "PositionScores":
-        """How little each turn of a conversation belongs."""
+        """Return how out of place each turn of a conversation is."""
         with self._lock:
             return self._reranker.out_of_place(dialogue)
 
 
 @dataclass(frozen=True, slots=True)
 class ServedIntents:
-    """A classifier of intents with its examples on disk, and the queue of the encoder that it tells them with."""
+    """An intent classifier with its examples on disk, and its encoder's batcher."""
 
     folder: "IntentFolder"
     batcher: Batcher
 
 
 @dataclass(slots=True)
-class Models:
-    """What answers requests.
+class LoadedModels:
+    """Everything that answers requests.
 
     Attributes:
-        name: the encoder's, as it was asked for.
-        batcher: the encoder's queue.
-        own_batchers: the queues of encoders that classifiers brought with them.
-        reranker: reads candidates with a conversation.
+        name: the encoder's name.
+        batcher: of the encoder.
+        own_batchers: of encoders that classifiers brought with them.
+        reranker: scores candidates with a conversation.
         responder: suggests answers.
-        conversations: finds conversations alike.
-        intents: tells intents, and keeps their examples.
-        labelling: a map, and the labels that its groups were given.
-        users: requests that these models answer now.
-        is_retired: whether others have taken their place.
+        conversations: finds similar conversations.
+        intents: detects intents.
+        labelling: a map and its labels.
+        users: requests that are using these models.
+        is_retired: whether a reload has replaced them.
     """
 
     name: str
     batcher: Batcher
     own_batchers: list[Batcher] = field(default_factory=list)
-    reranker: OneAtATime | None = None
+    reranker: LockedReranker | None = None
     responder: "Responder | None" = None
     conversations: "Conversations | None" = None
     intents: ServedIntents | None = None
@@ -86,15 +104,139 @@ class Models:
 
     @property
     def encoder(self) -> BatchedEncoder:
-        """The encoder, for threads that may wait."""
+        """The encoder, for blocking threads."""
         return BatchedEncoder(self.batcher)
 
     @property
     def waiting(self) -> int:
-        """Texts that wait to be encoded."""
+        """Texts waiting to be encoded."""
         return sum(each.waiting for each in (self.batcher, *self.own_batchers))
 
     def stop(self) -> None:
-        """Ends the threads of models that nobody uses any more."""
+        """End the threads, once no request uses the models."""
         for each in (self.batcher, *self.own_batchers):
             each.close()
+
+
+def check_settings(settings: ServeSettings) -> None:
+    """Raise `ServeError` if a folder or file is missing, before anything is loaded."""
+    for folder, option in ((settings.intents, "--intents"), (settings.map, "--map"), (settings.report, "--report")):
+        if folder is not None and not folder.is_dir():
+            raise ServeError(f"there is no folder {folder} ({option})")
+    if settings.report is not None and not (settings.report / REPORT).is_file():
+        raise ServeError(
+            f"{settings.report} has no {REPORT} (--report): `turnwise evaluate MODEL --out DIR` writes one"
+        )
+
+
+def load_models(settings: ServeSettings, observe: Observe) -> LoadedModels:
+    """Load everything except journals, which only one process may open at a time.
+
+    Args:
+        settings: what is served.
+        observe: called after each forward pass.
+    """
+    from turnwise.models.encoder import Encoder
+
+    check_settings(settings)
+    models = LoadedModels(settings.model, _start_batcher(Encoder.load(settings.model), settings, observe))
+    try:
+        if settings.reranker is not None:
+            from turnwise.models.reranker import Reranker
+
+            models.reranker = LockedReranker(Reranker.load(settings.reranker))
+        if settings.responses is not None:
+            from turnwise.assist.responses.responder import Responder
+
+            models.responder = Responder.open(settings.responses, models.encoder, models.reranker)
+        if settings.conversations is not None:
+            from turnwise.assist.conversations.conversations import Conversations
+
+            models.conversations = Conversations.open(settings.conversations, models.encoder)
+    except BaseException:
+        models.stop()
+        raise
+    return models
+
+
+def open_journals(models: LoadedModels, settings: ServeSettings, observe: Observe) -> None:
+    """Open what can be changed: intent examples and map labels."""
+    with ExitStack() as stack:
+        if settings.map is not None:
+            from turnwise.assist.labelling.labelling import Labelling
+
+            models.labelling = Labelling.open(settings.map)
+            stack.callback(models.labelling.close)
+        folder = settings.intents
+        if folder is None and settings.map is not None and (numbers := _fitted_numbers(settings.map)):
+            folder = _fitted_folder(settings.map, max(numbers))
+        if folder is not None:
+            models.intents = _open_intents(folder, models, settings, observe)
+        stack.pop_all()
+
+
+def close_journals(models: LoadedModels) -> None:
+    """Let other processes open the journals; the models can still be used for reading."""
+    if models.intents is not None:
+        models.intents.folder.close()
+    if models.labelling is not None:
+        models.labelling.close()
+
+
+def _open_intents(folder: Path, models: LoadedModels, settings: ServeSettings, observe: Observe) -> ServedIntents:
+    """Open a classifier with the service's encoder, or with its own if it was fitted with another one."""
+    from turnwise.assist.intents.storage import IntentFolder, bundled_encoder, is_classifier
+    from turnwise.models.identity import EncoderMismatchError
+
+    if is_classifier(folder) and bundled_encoder(folder) is None:
+        with suppress(EncoderMismatchError):
+            return ServedIntents(IntentFolder.open(folder, encoder=models.encoder), models.batcher)
+    opened = IntentFolder.open(folder)
+    batcher = _start_batcher(opened.classifier.encoder_, settings, observe)
+    models.own_batchers.append(batcher)
+    opened.classifier.encoder_ = BatchedEncoder(batcher)
+    return ServedIntents(opened, batcher)
+
+
+def _start_batcher(encoder: Any, settings: ServeSettings, observe: Observe) -> Batcher:
+    limits = settings.limits
+    return Batcher(encoder, queue_texts=limits.queue, batch_tokens=limits.batch_tokens, observe=observe)
+
+
+def fit_intents(labelling: "Labelling", models: LoadedModels) -> Path:
+    """Fit a classifier on a map's labels and write it, synced to disk, to a new folder in the map's.
+
+    Earlier classifiers stay: examples may have been added to them.
+
+    Raises:
+        LabellingError: if nothing is labelled.
+        IntentError: if there are too few labels.
+    """
+    classifier = labelling.fit(models.encoder)
+    classifier.encoder = models.name  # saved by name, without its weights
+    folder = _fitted_folder(labelling.folder, max(_fitted_numbers(labelling.folder), default=0) + 1)
+    temporary = folder.with_name(f".writing-{folder.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    classifier.save(temporary)
+    temporary.rename(folder)
+    sync(labelling.folder)
+    return folder
+
+
+def replace_intents(
+    folder: Path, models: LoadedModels, settings: ServeSettings, observe: Observe
+) -> "IntentClassifier":
+    """Use another classifier from now on; the caller holds the service's `changing` lock."""
+    previous, models.intents = models.intents, _open_intents(folder, models, settings, observe)
+    if previous is not None:
+        previous.folder.close()
+    return models.intents.folder.classifier
+
+
+def _fitted_folder(map_folder: Path, number: int) -> Path:
+    return map_folder / (_INTENTS if number == 1 else f"{_INTENTS}-{number}")
+
+
+def _fitted_numbers(map_folder: Path) -> list[int]:
+    matches = [_INTENTS_FOLDER.fullmatch(each.name) for each in map_folder.iterdir() if each.is_dir()]
+    return [int(match["number"] or 1) for match in matches if match is not None]

@@ -1,74 +1,85 @@
-"""The words of the interface: what a text, a turn and a conversation are over HTTP, and how limits come into the description."""
+"""Types that requests share, strict JSON parsing, and the limits in the OpenAPI description."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any
 
+from fastapi import Depends, Request, Response
+from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import from_json, to_json
 
 from turnwise.core.conversation import conversation
 from turnwise.core.dialogue import Turn
-from turnwise.serve.errors import ServiceError
+from turnwise.serve.errors import BODY_ERRORS, COMMON_ERRORS, ServiceError, error_responses
+from turnwise.serve.observability import RequestRecord
+from turnwise.serve.service import Service
 from turnwise.serve.settings import Limits
 
-#: In the description of the interface this stands for a limit that is known when the service starts.
+#: Schema keyword that stands for a limit, which is known when the service runs; see `fill_limits`.
 LIMIT = "x-limit"
 
+#: More fields than any object of a request has.
+_FIELDS = 50
 
-def _with_a_word(text: str) -> str:
+
+def _check_text(text: str) -> str:
     if not text or text.isspace():
-        raise ValueError("a text needs a word at least")
+        raise ValueError("a text must contain a word")
     if "\0" in text:
-        raise ValueError("a text cannot hold a NUL character")
+        raise ValueError("a text must not contain a NUL character")
     return text
 
 
-def _whole(value: Any) -> Any:
-    """JSON has one kind of number: 2.0 is 2."""
+def _to_integer(value: Any) -> Any:
+    """JSON has one type of number: 2.0 is 2."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-#: Comes after the bounds of a number, which the description would not tell otherwise.
-AS_WHOLE = BeforeValidator(_whole)
+#: Comes after the bounds of a number, which would be missing from the schema otherwise.
+AS_INTEGER = BeforeValidator(_to_integer)
 
-#: A whole number.
-Whole = Annotated[int, AS_WHOLE]
+Integer = Annotated[int, AS_INTEGER]
 
-#: What `_with_a_word` takes, in the words of a schema; programs differ in what `\s` is.
-_PATTERN = r"^[^\u0000]*[^\u0000\u0009-\u000d\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000][^\u0000]*$"
+#: What `_check_text` accepts as a regular expression; implementations differ in what `\s` matches.
+_PATTERN = (
+    r"^[^\u0000]*[^\u0000\u0009-\u000d\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+    r"[^\u0000]*$"
+)
 
-#: A text that somebody could have said.
+#: A text that is not blank.
 Text = Annotated[
     str,
     Field(json_schema_extra={"minLength": 1, "pattern": _PATTERN, LIMIT: "characters"}),
-    AfterValidator(_with_a_word),
+    AfterValidator(_check_text),
 ]
 
 #: A short text that names something.
 Name = Annotated[
-    str, Field(max_length=200, json_schema_extra={"minLength": 1, "pattern": _PATTERN}), AfterValidator(_with_a_word)
+    str, Field(max_length=200, json_schema_extra={"minLength": 1, "pattern": _PATTERN}), AfterValidator(_check_text)
 ]
 
 
-#: Fields of an object, more than any has.
-_FIELDS = 50
-
-
-class Strict(BaseModel):
-    """A body that is taken as it is documented, or not at all."""
+class StrictModel(BaseModel):
+    """A body without unknown fields or type conversions."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="before")
     @classmethod
-    def _has_few_fields(cls, given: Any) -> Any:
-        """Telling of every unknown one among 100,000 would keep others waiting."""
-        if isinstance(given, dict) and len(given) > _FIELDS:
-            raise ValueError(f"an object of {len(given):,} fields is none of those that are documented")
-        return given
+    def _check_field_count(cls, data: Any) -> Any:
+        """Reject huge objects: reporting each of 100,000 unknown fields would block the service."""
+        if isinstance(data, dict) and len(data) > _FIELDS:
+            raise ValueError(f"an object has {len(data):,} fields, at most {_FIELDS} are allowed")
+        return data
 
 
-class Said(Strict):
+class EmptyBody(StrictModel):
+    """An empty object."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {}})
+
+
+class TurnInput(StrictModel):
     """A turn with its speaker."""
 
     speaker: Annotated[
@@ -85,12 +96,12 @@ class Said(Strict):
 
 #: A conversation, newest turn last.
 Turns = Annotated[
-    list[Text | Said],
+    list[Text | TurnInput],
     Field(
         min_length=1,
-        fail_fast=True,  # here and elsewhere: telling of every wrong one among 100,000 would keep others waiting
-        description="A conversation, newest turn last; a turn is a text, or an object with its speaker. Turns without speakers"
-        " are taken to alternate, the newest being the user's.",
+        fail_fast=True,  # here and elsewhere: reporting every error among 100,000 would block the service
+        description="A conversation, newest turn last; a turn is a text, or an object with its speaker. Speakers of bare"
+        " texts alternate, and the newest is the user.",
         json_schema_extra={LIMIT: "texts"},
         examples=[
             [{"speaker": "system", "text": "How can I help?"}, {"speaker": "user", "text": "Where is my parcel?"}]
@@ -99,69 +110,102 @@ Turns = Annotated[
 ]
 
 
-def turns_of(said: Sequence[str | Said]) -> tuple[Turn, ...]:
-    """A conversation's turns. Those without a speaker are taken to alternate from the newest, which is the user's."""
-    named = conversation([turn if isinstance(turn, str) else turn.text for turn in said])
-    assert not isinstance(named, str)  # every text has a word
+def to_turns(inputs: Sequence[str | TurnInput]) -> tuple[Turn, ...]:
+    """Return a conversation's turns; speakers of bare texts alternate, and the newest is the user."""
+    alternating = conversation(_texts(inputs))
+    assert not isinstance(alternating, str)  # no text is blank
     return tuple(
-        guessed if isinstance(turn, str) else Turn(turn.speaker, turn.text)
-        for turn, guessed in zip(said, named, strict=True)
+        turn if isinstance(given, str) else Turn(given.speaker, given.text)
+        for given, turn in zip(inputs, alternating, strict=True)
     )
 
 
-def check_texts(texts: Sequence[str], limits: Limits, where: str, most: int | None = None) -> None:
-    """Makes sure that a request stays within the limits.
+def _texts(inputs: Sequence[str | TurnInput]) -> list[str]:
+    return [turn if isinstance(turn, str) else turn.text for turn in inputs]
 
-    Raises:
-        ServiceError: if there are too many texts, or one is too long.
-    """
-    most = limits.texts if most is None else most
-    if len(texts) > most:
-        raise ServiceError(
-            422,
-            f"{where}: {len(texts):,} texts are more than {most:,}: send fewer at a time",
-            code="too_many",
-            param=where,
-        )
+
+def check_texts(texts: Sequence[str], limits: Limits, path: str, limit: int | None = None) -> None:
+    """Raise `ServiceError` (422) if a request has too many texts (`limit`, else the service's), or a text is too long."""
+    limit = limits.texts if limit is None else limit
+    if len(texts) > limit:
+        message = f"{path}: {len(texts):,} texts, at most {limit:,} are allowed: send fewer at a time"
+        raise ServiceError(422, message, code="too_many", param=path)
     for number, text in enumerate(texts):
         if len(text) > limits.characters:
-            place = f"{where}.{number}"
-            message = f"{place}: {len(text):,} characters are more than {limits.characters:,}"
-            raise ServiceError(422, message, code="too_long", param=place)
+            message = f"{path}.{number}: {len(text):,} characters, at most {limits.characters:,} are allowed"
+            raise ServiceError(422, message, code="too_long", param=f"{path}.{number}")
 
 
-def check_conversation(said: Sequence[str | Said], limits: Limits, where: str) -> None:
-    """Makes sure that a conversation stays within the limits.
-
-    Raises:
-        ServiceError: as in `check_texts`.
-    """
-    check_texts([turn if isinstance(turn, str) else turn.text for turn in said], limits, where)
+def check_conversation(inputs: Sequence[str | TurnInput], limits: Limits, path: str) -> None:
+    """Raise `ServiceError` (422) if a conversation is too long, as `check_texts`."""
+    check_texts(_texts(inputs), limits, path)
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What a description of the interface tells of this service: its limits, and the model's vector size and number of tokens."""
-
-    limits: Limits
-    size: int | None = None
-    tokens: int | None = None
-
-
-def with_limits(schema: Any, known: Known) -> Any:
-    """A description of the interface with the limits that hold for this service put in."""
+def fill_limits(schema: Any, limits: Limits, size: int | None, vocabulary: int | None) -> Any:
+    """Return an OpenAPI description with the limits of a service, and the model's vector and vocabulary size if known."""
     if isinstance(schema, list):
-        return [with_limits(each, known) for each in schema]
+        return [fill_limits(each, limits, size, vocabulary) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    told = {key: with_limits(value, known) for key, value in schema.items() if key != LIMIT}
+    filled = {key: fill_limits(value, limits, size, vocabulary) for key, value in schema.items() if key != LIMIT}
+    if schema.get("type") == "object" and "properties" in schema:
+        filled["additionalProperties"] = False  # dataclasses of responses do not say so
     match schema.get(LIMIT):
         case "texts":
-            told["maxItems"] = known.limits.texts
+            filled["maxItems"] = limits.texts
         case "characters":
-            told["maxLength"] = known.limits.characters
-        case "tokens" if known.tokens is not None:
-            told["maximum"] = known.tokens - 1
-        case "size" if known.size is not None:
-            told["anyOf"] = [{"type": "integer", "minimum": known.size, "maximum": known.size}, {"type": "null"}]
-    return told
+            filled["maxLength"] = limits.characters
+        case "tokens" if vocabulary is not None:
+            filled["maximum"] = vocabulary - 1
+        case "size" if size is not None:
+            filled["anyOf"] = [{"type": "integer", "minimum": size, "maximum": size}, {"type": "null"}]
+    return filled
+
+
+class StrictRequest(Request):
+    """A request whose body is JSON as in RFC 8259: UTF-8, no NaN, no lone surrogates, limited nesting."""
+
+    async def json(self) -> Any:
+        """Return the parsed body; raise `ServiceError` (400) if it is not JSON."""
+        try:
+            return from_json(await self.body(), allow_inf_nan=False)
+        except ValueError as error:
+            raise ServiceError(400, f"the body is not JSON: {error}", code="not_json") from None
+
+
+class StrictRoute(APIRoute):
+    """A route that parses requests strictly and documents the errors of every route."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any):
+        errors = COMMON_ERRORS + (BODY_ERRORS if "POST" in options["methods"] else ())
+        options["responses"] = error_responses(*errors) | (options["responses"] or {})
+        super().__init__(path, endpoint, **options)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the function that handles a request."""
+        handle = super().get_route_handler()
+
+        async def handle_strictly(request: Request) -> Response:
+            return await handle(StrictRequest(request.scope, request.receive))
+
+        return handle_strictly
+
+
+def json_response(value: Any) -> Response:
+    """Return a JSON response; NaN and infinity become null."""
+    return Response(to_json(value, inf_nan_mode="null"), media_type="application/json")
+
+
+async def _get_service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+async def _get_record(request: Request) -> RequestRecord:
+    record: RequestRecord = request.scope["record"]
+    return record
+
+
+#: Dependencies of routes: the service, and the request's log record.
+ServiceDep = Annotated[Service, Depends(_get_service)]
+RecordDep = Annotated[RequestRecord, Depends(_get_record)]

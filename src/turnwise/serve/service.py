@@ -1,76 +1,68 @@
-"""The service behind the routes: its state, its models, and the threads in which blocking work is done."""
+"""The service behind the routes: its state, its models, and the threads for blocking work."""
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
 import numpy as np
 
-from turnwise.serve.batching import Batcher, Encoded, Item, QueueFullError
-from turnwise.serve.errors import ServiceError
-from turnwise.serve.keys import Keys
-from turnwise.serve.loading import close_journals, load, open_journals
-from turnwise.serve.metrics import Metrics
-from turnwise.serve.models import Models
-from turnwise.serve.observing import Tally, log
-from turnwise.serve.settings import Settings
+from turnwise.serve.batching import Batcher, EncodingResult, Item, QueueFullError
+from turnwise.serve.errors import ServiceError, unavailable
+from turnwise.serve.models import LoadedModels, close_journals, load_models, open_journals
+from turnwise.serve.observability import RequestRecord, ServiceMetrics
+from turnwise.serve.settings import KeyStore, ServeSettings
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Threads for what blocks: searches, re-ranking, journals. More would only share the same cores.
+#: Threads for searches, re-ranking and journals. More would only compete for the same cores.
 _THREADS = 4
 
-#: Requests that may wait for such a thread.
-_WAITING = 256
+#: Requests that may wait for a thread.
+_QUEUE = 256
 
 
 class Service:
-    """What the routes speak to.
+    """State and work that the routes share.
 
     Attributes:
         settings: what is served.
         state: 'loading', 'ready', 'stopping' or 'failed'.
         failure: why it failed.
-        models: what answers requests; None while they are loading.
-        keys: who may ask; None: everyone.
-        metrics: what is counted.
-        changing: held while anything on disk is changed, or models are exchanged.
+        models: None while they are loading.
+        keys: API keys; None: none is needed.
+        metrics: for Prometheus.
+        changing: held while files are changed or models are replaced.
     """
 
-    def __init__(self, settings: Settings):
-        """Reads the keys; nothing else is loaded yet.
-
-        Raises:
-            ServeError: if the keys cannot be read.
-        """
+    def __init__(self, settings: ServeSettings):
+        """Read the keys, and nothing else; raise `ServeError` if they cannot be read."""
         self.settings = settings
         self.state: Literal["loading", "ready", "stopping", "failed"] = "loading"
         self.failure: Exception | None = None
-        self.models: Models | None = None
-        self.keys = Keys.read(settings.keys) if settings.keys is not None else None
-        self.metrics = Metrics(self._waiting, lambda: float(self.state == "ready"))
+        self.models: LoadedModels | None = None
+        self.keys = self._read_keys()
+        self.metrics = ServiceMetrics(self._waiting, lambda: float(self.state == "ready"))
         self.changing = threading.RLock()
         self._reloading = asyncio.Lock()
         self._blocked = 0
         self._threads = ThreadPoolExecutor(_THREADS, "worker")
-        self._leisurely = ThreadPoolExecutor(1, "leisurely")
+        self._slow_thread = ThreadPoolExecutor(1, "slow-worker")
 
-    # ---- from loading to the end
+    def _read_keys(self) -> KeyStore | None:
+        return KeyStore.read(self.settings.keys) if self.settings.keys is not None else None
+
+    # ---- life cycle; models are loaded in threads of their own, as all workers may be waiting
 
     async def start(self) -> None:
-        """Loads the models.
-
-        Raises:
-            Exception: whatever keeps them from being loaded; `failure` has it, too.
-        """
+        """Load the models; an exception is also stored in `failure`."""
         try:
-            models = await self._in_loader(load, self.settings, self.metrics.forward_pass)
-            await self._in_loader(open_journals, models, self.settings, self.metrics.forward_pass)
+            models = await asyncio.to_thread(load_models, self.settings, self.metrics.count_pass)
+            await asyncio.to_thread(open_journals, models, self.settings, self.metrics.count_pass)
         except Exception as error:
             self.failure, self.state = error, "failed"
             raise
@@ -79,71 +71,60 @@ class Service:
             self.state = "ready"
 
     async def stop(self) -> None:
-        """Ends what was started, once work that nobody waits for any more is done; no request may be under way."""
+        """Finish abandoned work and close everything; no request may be in progress."""
         self.state = "stopping"
-        for threads in (self._leisurely, self._threads):
+        for threads in (self._slow_thread, self._threads):
             await asyncio.to_thread(threads.shutdown)
         models, self.models = self.models, None
         if models is not None:
             close_journals(models)
             await asyncio.to_thread(models.stop)
 
-    async def reload(self) -> Models:
-        """Loads everything anew and takes it into use; requests that are under way finish with what they began with.
+    async def reload(self) -> LoadedModels:
+        """Load everything again and use it; requests in progress finish with the old models.
 
-        If something cannot be loaded, all stays as it was.
-
-        Raises:
-            ServiceError: if the service is not ready.
-            Exception: whatever keeps the new models from being loaded.
+        If anything cannot be loaded, the exception is raised and the old models stay.
         """
         async with self._reloading:
             if self.models is None or self.state != "ready":
-                raise ServiceError(503, f"the service is {self.state}", code=self.state, headers={"retry-after": "1"})
+                raise self._not_ready()
             try:
-                keys = Keys.read(self.settings.keys) if self.settings.keys is not None else None
-                fresh = await self._in_loader(load, self.settings, self.metrics.forward_pass)
-                old = await self._in_loader(self._exchange, fresh)
+                keys = self._read_keys()
+                models = await asyncio.to_thread(load_models, self.settings, self.metrics.count_pass)
+                old = await asyncio.to_thread(self._replace_models, models)
             except Exception:
                 self.metrics.reloads.labels("failed").inc()
                 raise
             self.keys = keys
             self.metrics.reloads.labels("done").inc()
-            self._retire(old)
-            return fresh
+            old.is_retired = True
+            if old.users == 0:
+                self._threads.submit(old.stop)
+            return models
 
-    def _exchange(self, fresh: Models) -> Models:
-        """Puts new models in the place of the old ones, which are given back; journals change hands meanwhile."""
+    def _replace_models(self, models: LoadedModels) -> LoadedModels:
+        """Replace the models, handing over the journals, and return the old ones."""
         with self.changing:
             old = self.models
             assert old is not None
             close_journals(old)
             try:
-                open_journals(fresh, self.settings, self.metrics.forward_pass)
+                open_journals(models, self.settings, self.metrics.count_pass)
             except BaseException:
-                fresh.stop()
-                open_journals(old, self.settings, self.metrics.forward_pass)
+                models.stop()
+                open_journals(old, self.settings, self.metrics.count_pass)
                 raise
-            self.models = fresh
+            self.models = models
             return old
-
-    def _retire(self, models: Models) -> None:
-        models.is_retired = True
-        if models.users == 0:
-            self._threads.submit(models.stop)
 
     # ---- for routes
 
     @contextmanager
-    def lease(self) -> Iterator[Models]:
-        """The models that a request is answered with, which stay until it is done with them.
-
-        Raises:
-            ServiceError: if there are none.
-        """
+    def lease(self) -> Iterator[LoadedModels]:
+        """Yield the models for a request, which stay open until it is done; raise 503 if there are none."""
         models = self.models
         if models is None:
-            raise ServiceError(503, f"the service is {self.state}", code=self.state, headers={"retry-after": "1"})
+            raise self._not_ready()
         models.users += 1
         try:
             yield models
@@ -152,81 +133,59 @@ class Service:
             if models.is_retired and models.users == 0:
                 self._threads.submit(models.stop)
 
+    def _not_ready(self) -> ServiceError:
+        return unavailable(f"the service is {self.state}", self.state)
+
     async def encode(
         self,
         batcher: Batcher,
-        items: list[Item],
-        tally: Tally,
+        items: Sequence[Item],
+        record: RequestRecord,
         *,
         max_length: int | None = None,
         normalise: bool = True,
-    ) -> Encoded:
-        """Vectors of what a request asks about.
-
-        Raises:
-            ServiceError: if too much waits.
-        """
+    ) -> EncodingResult:
+        """Return the vectors of a request's inputs; raise 503 if the queue is full."""
         try:
-            encoded = await batcher.encode(items, max_length=max_length, normalise=normalise)
+            result = await batcher.encode(items, max_length=max_length, normalise=normalise)
         except QueueFullError as error:
             self.metrics.refused.inc()
-            message = f"too much waits to be encoded: try again in {error.seconds} s"
-            raise ServiceError(503, message, code="queue_full", headers={"retry-after": str(error.seconds)}) from None
-        if not np.isfinite(encoded.vectors).all():
-            raise FloatingPointError("the encoder gave vectors that are not numbers")
-        tally.tokens += encoded.tokens
-        return encoded
+            message = f"too many texts are waiting to be encoded: try again in {error.seconds} s"
+            raise unavailable(message, "queue_full", error.seconds) from None
+        if not np.isfinite(result.vectors).all():
+            raise FloatingPointError("the encoder returned vectors that are not finite")
+        record.tokens += result.tokens
+        return result
 
     async def in_thread(self, work: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
-        """Does work that blocks in a thread.
+        """Run blocking work in a thread; raise 503 if too many requests are waiting."""
+        return await self._run_in(self._threads, partial(work, *arguments, **named))
 
-        Raises:
-            ServiceError: if too much waits.
-        """
-        return await self._done_in(self._threads, partial(work, *arguments, **named))
+    async def in_slow_thread(self, work: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+        """Run slow work in its own thread, one at a time, so that equal requests share a cached result."""
+        return await self._run_in(self._slow_thread, partial(work, *arguments, **named))
 
-    async def at_leisure(self, work: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
-        """Does work that takes long in a thread for such work: one at a time, so that two that want the same find it done.
-
-        Raises:
-            ServiceError: if too much waits.
-        """
-        return await self._done_in(self._leisurely, partial(work, *arguments, **named))
-
-    async def _done_in(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        if self._blocked >= _WAITING:
+    async def _run_in(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        if self._blocked >= _QUEUE:
             self.metrics.refused.inc()
-            raise ServiceError(
-                503, "too much waits to be done: try again in 1 s", code="queue_full", headers={"retry-after": "1"}
-            )
+            raise unavailable("too many requests are waiting: try again in 1 s", "queue_full")
         self._blocked += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(threads, work)
         finally:
             self._blocked -= 1
 
-    async def changed(self, work: Callable[[Models], T]) -> T:
-        """Does work that changes something on disk: one at a time, on the models that are in use then."""
+    async def change(self, work: Callable[[LoadedModels], T]) -> T:
+        """Run work that changes files, one at a time, on the models that are current by then."""
 
-        def alone() -> T:
+        def run_exclusively() -> T:
             with self.changing:
                 if self.models is None:
-                    raise ServiceError(503, "the service is stopping", code="stopping", headers={"retry-after": "1"})
+                    raise unavailable("the service is stopping", "stopping")
                 return work(self.models)
 
-        return await self.in_thread(alone)
-
-    async def _in_loader(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Loads in a thread of its own: workers may all be waiting."""
-        return await asyncio.to_thread(work, *arguments)
+        return await self.in_thread(run_exclusively)
 
     def _waiting(self) -> float:
         models = self.models
         return 0.0 if models is None else float(models.waiting)
-
-
-def log_failure(error: Exception, event: str) -> None:
-    """Notes that something failed outside a request."""
-    import logging
-
-    log(logging.ERROR, event=event, failure=type(error).__name__, message=str(error))

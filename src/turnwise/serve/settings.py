@@ -1,33 +1,45 @@
-"""What a service is told when it starts: what to serve, to whom, and within which limits."""
+"""Configuration of the service: what is served, limits, and API keys. Imports nothing of the `serve` extra.
 
+The key file has one line per key: its name, the salt, and the SHA-256 of salt and key, in hexadecimal, separated by
+spaces. Keys are 256 random bits, which nobody can guess however fast the hash is; a slow hash would only slow down
+every request.
+"""
+
+import hashlib
+import hmac
 import importlib.util
+import re
+import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from turnwise.core.errors import TurnwiseError
 
-#: What the service is made of besides the core.
-_NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+#: Packages of the `serve` extra that the service needs.
+_REQUIRED = ("fastapi", "uvicorn", "prometheus_client")
+
+_KEY_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_KEY_LINE = re.compile(rf"({_KEY_NAME.pattern}) ([0-9a-f]{{32}}) ([0-9a-f]{{64}})")
 
 
 class ServeError(TurnwiseError):
-    """The service cannot start or reload as asked; the message says why and what to do."""
+    """The service cannot start or reload; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much a client may ask for.
+    """Limits on requests.
 
     Attributes:
         body: bytes of a request's body.
         texts: texts of a request, and turns of a conversation.
-        characters: of a text.
-        queue: texts that may wait to be encoded; a request that would have more wait is refused with 503.
-        batch_tokens: tokens of one forward pass; None: what suits the device.
-        seconds: that a request may take.
-        body_seconds: that a client may take to send a body.
-        header_seconds: that a client may take to send a request's head.
-        connections: that may be open at once.
+        characters: characters of a text.
+        queue: texts waiting to be encoded; a request that would exceed it is rejected with 503.
+        batch_tokens: tokens per forward pass; None: suited to the device.
+        seconds: time to answer a request.
+        body_seconds: time for a client to send a body.
+        header_seconds: time for a client to send a request's headers.
+        connections: open connections.
     """
 
     body: int = 2_000_000
@@ -42,22 +54,22 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What is served.
+class ServeSettings:
+    """What is served, and to whom.
 
     Attributes:
         model: the encoder: 'minilm', a folder, or a Hugging Face id.
-        intents: the folder of an `IntentClassifier`.
-        responses: where a `Responder` has its table: a folder, or an address on object storage.
-        conversations: where `Conversations` have theirs.
-        reranker: the folder of a `Reranker`.
-        map: the folder of a map, which can be labelled.
-        report: the folder of an evaluation, with report.html.
-        keys: a file of hashed keys; None: whoever reaches the service may use it.
-        cors: origins whose pages may use the service; none unless told.
-        hosts: names by which the service may be addressed; none: any.
-        log_texts: whether logs hold what people wrote.
-        limits: how much a client may ask for.
+        intents: folder of an `IntentClassifier`.
+        responses: table of a `Responder`: a folder, or an address on object storage.
+        conversations: table of `Conversations`.
+        reranker: folder of a `Reranker`.
+        map: folder of a map, which can be labelled.
+        report: folder of an evaluation, with report.html.
+        keys: file of hashed API keys; None: no key is needed.
+        cors: origins whose pages may use the service.
+        hosts: host names that requests may use; empty: any.
+        log_texts: whether logs contain request bodies.
+        limits: on requests.
     """
 
     model: str = "minilm"
@@ -75,11 +87,75 @@ class Settings:
 
 
 def check_installed() -> None:
-    """Says what to install where a part of the service is missing.
+    """Raise `ServeError` if a package that the service needs is missing."""
+    missing = [name for name in _REQUIRED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ServeError(f"the service needs {', '.join(missing)}: pip install 'turnwise[serve]'")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStore:
+    """Hashed API keys: name, salt and digest of each."""
+
+    keys: tuple[tuple[str, bytes, bytes], ...]
+
+    @classmethod
+    def read(cls, path: Path) -> "KeyStore":
+        """Read a key file; blank lines and lines that start with # are skipped.
+
+        Raises:
+            ServeError: if it cannot be read, a line is not valid, or there is no key.
+        """
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ServeError(f"the key file {path} cannot be read: {error}") from error
+        keys = []
+        for number, line in enumerate(lines, 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            match = _KEY_LINE.fullmatch(line.strip())
+            if match is None:
+                raise ServeError(f"{path}:{number} is not a key: add keys with `turnwise serve-key NAME --keys {path}`")
+            keys.append((match[1], bytes.fromhex(match[2]), bytes.fromhex(match[3])))
+        if not keys:
+            raise ServeError(f"{path} has no keys: add one with `turnwise serve-key NAME --keys {path}`")
+        return cls(tuple(keys))
+
+    def name_of(self, key: str) -> str | None:
+        """Return the name of a key, or None if it is unknown, in the same time for any key."""
+        given = key.encode(errors="surrogateescape")
+        name = None
+        for key_name, salt, digest in self.keys:
+            if hmac.compare_digest(_digest(salt, given), digest):
+                name = key_name
+        return name
+
+
+def add_key(path: Path, name: str) -> str:
+    """Create a key, append its hash to a file, and return the key, which is stored nowhere else.
+
+    Args:
+        path: the key file; a new one is readable only by its owner.
+        name: of the key, for the log.
 
     Raises:
-        ServeError: if so.
+        ServeError: if the name is taken or not valid, or the file cannot be read or written.
     """
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ServeError(f"the service needs {', '.join(missing)}: install it by `pip install 'turnwise[serve]'`")
+    if _KEY_NAME.fullmatch(name) is None:
+        raise ServeError(f"{name!r} is not a valid key name: use up to 64 letters, digits, '.', '_' and '-'")
+    has_keys = path.exists() and path.read_text(encoding="utf-8").strip()
+    if has_keys and name in {key_name for key_name, _, _ in KeyStore.read(path).keys}:
+        raise ServeError(f"{path} already has a key named {name!r}: choose another name, or remove that line first")
+    key, salt = "tw-" + secrets.token_urlsafe(32), secrets.token_bytes(16)
+    try:
+        path.touch(0o600)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{name} {salt.hex()} {_digest(salt, key.encode()).hex()}\n")
+    except OSError as error:
+        raise ServeError(f"the key cannot be written to {path}: {error}") from error
+    return key
+
+
+def _digest(salt: bytes, key: bytes) -> bytes:
+    return hashlib.sha256(salt + key).digest()

@@ -15,7 +15,7 @@ def main(model: str, kind: str) -> None:
     from pydantic import BaseModel
     from sentence_transformers import SentenceTransformer
 
-    from turnwise.serve.running import listen
+    from turnwise.serve.server import listen
 
     encoder = SentenceTransformer(model)
     app = FastAPI()

@@ -1,1 +1,1 @@
-"""What can be asked over HTTP: a file a subject."""
+"""The routes of the service, one module per subject. May import everything in `serve` except `app` and `server`."""

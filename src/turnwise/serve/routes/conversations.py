@@ -1,37 +1,51 @@
-"""Conversations: what may be said next, conversations alike, and the turn that does not belong."""
+"""Conversations: suggested answers, similar conversations, and coherence checks."""
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import ConfigDict, Field
 
-from turnwise.assist.conversations.conversations import ConversationsError
-from turnwise.serve.batching import Item
-from turnwise.serve.errors import BODY_ERRORS, ServiceError, documented, not_configured
-from turnwise.serve.models import Models
-from turnwise.serve.routing import Noting, Serving, StrictRoute, as_json
-from turnwise.serve.schemas import LIMIT, Name, Strict, Text, Turns, Whole, check_conversation, check_texts, turns_of
+from turnwise.assist.conversations.conversations import ConversationCluster, Conversations, ConversationsError
+from turnwise.assist.responses.answers import Answer
+from turnwise.assist.responses.responder import Responder, Suggestion
+from turnwise.core.dialogue import Turn
+from turnwise.serve.errors import ServiceError, error_responses, not_configured
+from turnwise.serve.models import LoadedModels
+from turnwise.serve.schemas import (
+    LIMIT,
+    Integer,
+    Name,
+    RecordDep,
+    ServiceDep,
+    StrictModel,
+    StrictRoute,
+    Text,
+    Turns,
+    check_conversation,
+    check_texts,
+    json_response,
+    to_turns,
+)
 
-router = APIRouter(route_class=StrictRoute)
+router = APIRouter(route_class=StrictRoute, tags=["conversations"])
 
 _EXAMPLE: list[Any] = [
     {"speaker": "system", "text": "How can I help?"},
     {"speaker": "user", "text": "Where is my parcel?"},
 ]
 
-#: Answers and conversations that are given at most.
-_MOST = 50
+#: Answers and conversations per response.
+_MAX_TOP = 50
 
-#: Turns that an added answer may be said to come after.
-_CONTEXT = 20
-
-
-# ---- what may be said next
+#: Turns that an added answer may follow.
+_MAX_CONTEXT = 20
 
 
-class Where(Strict):
-    """What an answer has to be of; each part may be left out."""
+# ---- suggested answers
+
+
+class AnswerFilter(StrictModel):
+    """Values that an answer must have; null: any."""
 
     source: Name | None = None
     split: Name | None = None
@@ -40,276 +54,218 @@ class Where(Strict):
     intent: Name | None = None
 
 
-class RespondRequest(Strict):
-    """What has been said so far."""
+class RespondRequest(StrictModel):
+    """A conversation so far."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"conversation": _EXAMPLE, "top": 5}})
 
     conversation: Turns
-    top: Whole = Field(5, ge=1, le=_MOST, description="How many answers to suggest at most.")
-    where: Where = Field(default_factory=Where, description="Only answers that have these values.")
+    top: Integer = Field(5, ge=1, le=_MAX_TOP, description="Answers to suggest at most.")
+    where: AnswerFilter = Field(default_factory=AnswerFilter, description="Only answers with these values.")
 
 
-class SuggestionBody(Strict):
-    """An answer, and where it was given."""
+class Suggestions(StrictModel):
+    """Answers, best first."""
 
-    text: str
-    score: float
-    similarity: float
-    rerank: float | None
-    count: int
-    folded: list[str]
-    dialogue: str | None
-    turn: int | None
-    speaker: str
-    source: str | None
-    split: str | None
+    suggestions: list[Suggestion]
 
 
-class Suggestions(Strict):
-    """Answers, the best first."""
-
-    suggestions: list[SuggestionBody]
-
-
-@router.post(
-    "/respond",
-    response_model=Suggestions,
-    responses=documented(404, 409, *BODY_ERRORS),
-    summary="What may be said next",
-    tags=["answers"],
-)
-async def respond(asked: RespondRequest, service: Serving, tally: Noting) -> Response:
-    """Suggests answers from those that were indexed; near-duplicates are folded into one, and those that fit anything damped."""
-    check_conversation(asked.conversation, service.settings.limits, "conversation")
-    tally.texts = len(asked.conversation)
-    turns = turns_of(asked.conversation)
+@router.post("/respond", response_model=Suggestions, responses=error_responses(404, 409))
+async def suggest_answers(body: RespondRequest, service: ServiceDep, record: RecordDep) -> Response:
+    """Suggest answers from the index; near-duplicates are folded into one, and generic answers are ranked lower."""
+    turns = _read_turns(body.conversation, service, record)
     with service.lease() as models:
-        responder = models.responder
-        if responder is None:
-            not_configured("answers to suggest", "--responses TABLE")
-        items: list[Item] = list(responder.inputs(turns))
-        encoded = await service.encode(models.batcher, items, tally, max_length=responder.max_length)
-        where = asked.where.model_dump(exclude_none=True) or None
-        found = await service.in_thread(responder.suggest, turns, top=asked.top, where=where, vectors=encoded.vectors)
-        return as_json({"suggestions": found})
+        responder = _get_responder(models)
+        inputs = list(responder.inputs(turns))
+        result = await service.encode(models.batcher, inputs, record, max_length=responder.max_length)
+        where = body.where.model_dump(exclude_none=True) or None
+        suggestions = await service.in_thread(
+            responder.suggest, turns, top=body.top, where=where, vectors=result.vectors
+        )
+        return json_response({"suggestions": suggestions})
 
 
-class AnswerBody(Strict):
-    """An answer that may be suggested."""
+class AnswerInput(StrictModel):
+    """An answer to suggest."""
 
     text: Text
     after: list[Text] = Field(
         default_factory=list,
-        max_length=_CONTEXT,
+        max_length=_MAX_CONTEXT,
         fail_fast=True,
-        description="What it answers, newest turn last; where this is empty, it is found by its own words.",
+        description="The turns that it answers, newest last; empty: it is found by its own words.",
     )
     source: Name | None = None
     split: Name | None = None
     intent: Name | None = None
 
 
-class AnswersRequest(Strict):
-    """Answers to suggest from now on."""
+class AddAnswersRequest(StrictModel):
+    """Answers to add."""
 
     model_config = ConfigDict(
         json_schema_extra={"example": {"answers": [{"text": "It comes tomorrow.", "source": "canned"}]}}
     )
 
-    answers: list[AnswerBody] = Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})
+    answers: list[AnswerInput] = Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})
 
 
-class AnswersAdded(Strict):
+class AddedAnswers(StrictModel):
     """What was added."""
 
-    added: int = Field(description="How many of the answers are new.")
+    added: int = Field(description="Number of new answers.")
 
 
-@router.post(
-    "/respond/answers",
-    response_model=AnswersAdded,
-    responses=documented(404, 409, *BODY_ERRORS),
-    summary="Adds answers to suggest",
-    tags=["answers"],
-)
-async def add_answers(asked: AnswersRequest, service: Serving, tally: Noting) -> Response:
-    """Adds answers; they are on disk before the answer comes. One that is there already is not added again."""
-    check_texts([each.text for each in asked.answers], service.settings.limits, "answers")
-    for number, each in enumerate(asked.answers):
-        check_texts(each.after, service.settings.limits, f"answers.{number}.after", most=_CONTEXT)
-    tally.texts = len(asked.answers)
+@router.post("/respond/answers", response_model=AddedAnswers, responses=error_responses(404, 409))
+async def add_answers(body: AddAnswersRequest, service: ServiceDep, record: RecordDep) -> Response:
+    """Add answers that are not in the index yet; they are on disk when the response is sent."""
+    check_texts([each.text for each in body.answers], service.settings.limits, "answers")
+    for number, each in enumerate(body.answers):
+        check_texts(each.after, service.settings.limits, f"answers.{number}.after", _MAX_CONTEXT)
+    record.texts = len(body.answers)
 
-    def added(models: Models) -> dict[str, int]:
-        if models.responder is None:
-            not_configured("answers to suggest", "--responses TABLE")
-        from turnwise.assist.responses.answers import Answer
+    def add(models: LoadedModels) -> dict[str, int]:
+        answers = [Answer(each.text, tuple(each.after), each.source, each.split, each.intent) for each in body.answers]
+        return {"added": _get_responder(models).add(answers).added}
 
-        answers = [Answer(each.text, tuple(each.after), each.source, each.split, each.intent) for each in asked.answers]
-        return {"added": models.responder.add(answers).added}
-
-    return as_json(await service.changed(added))
+    return json_response(await service.change(add))
 
 
-# ---- conversations alike
+# ---- similar conversations
 
 
-class SimilarRequest(Strict):
-    """A conversation to find others like."""
+class SimilarRequest(StrictModel):
+    """A conversation to find similar ones of."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"conversation": _EXAMPLE, "top": 5}})
 
     conversation: Turns
-    top: Whole = Field(5, ge=1, le=_MOST, description="How many conversations to give at most.")
+    top: Integer = Field(5, ge=1, le=_MAX_TOP, description="Conversations to return at most.")
 
 
-class TurnBody(Strict):
-    """A turn as it was kept."""
+class TurnBody(StrictModel):
+    """A turn of an indexed conversation."""
 
     speaker: str
     text: str
 
 
-class SimilarBody(Strict):
-    """A conversation that is like the one given."""
+class DialogueBody(StrictModel):
+    """An indexed conversation."""
 
     dialogue: str
-    similarity: float
     source: str | None
     split: str | None
     turns: list[TurnBody]
 
 
-class SimilarConversations(Strict):
-    """Conversations, the most similar first."""
+class SimilarBody(DialogueBody):
+    """An indexed conversation and its similarity."""
+
+    similarity: float
+
+
+class SimilarConversations(StrictModel):
+    """Conversations, most similar first."""
 
     conversations: list[SimilarBody]
 
 
-@router.post(
-    "/conversations/similar",
-    response_model=SimilarConversations,
-    responses=documented(404, 409, *BODY_ERRORS),
-    summary="Conversations like this one",
-    tags=["conversations"],
-)
-async def similar(asked: SimilarRequest, service: Serving, tally: Noting) -> Response:
-    """Finds conversations that are like the one given."""
-    check_conversation(asked.conversation, service.settings.limits, "conversation")
-    tally.texts = len(asked.conversation)
-    turns = turns_of(asked.conversation)
+@router.post("/conversations/similar", response_model=SimilarConversations, responses=error_responses(404, 409))
+async def find_similar(body: SimilarRequest, service: ServiceDep, record: RecordDep) -> Response:
+    """Find similar conversations."""
+    turns = _read_turns(body.conversation, service, record)
     with service.lease() as models:
-        kept = models.conversations
-        if kept is None:
-            not_configured("conversations", "--conversations TABLE")
-        encoded = await service.encode(models.batcher, list(kept.inputs(turns)), tally, max_length=kept.max_length)
+        index = _get_conversations(models)
+        result = await service.encode(models.batcher, list(index.inputs(turns)), record, max_length=index.max_length)
 
-        def found() -> Response:
-            vector = kept.vector(turns, vectors=encoded.vectors)
-            alike = [asdict(each) for each in kept.similar(turns, top=asked.top, vector=vector)]
-            for each in alike:
-                each["turns"] = [{"speaker": turn["speaker"], "text": turn["text"]} for turn in each["turns"]]
-            return as_json({"conversations": alike})
+        def search() -> Response:
+            vector = index.vector(turns, vectors=result.vectors)
+            similar = [
+                _dialogue_body(each.dialogue, each.source, each.split, each.turns) | {"similarity": each.similarity}
+                for each in index.similar(turns, top=body.top, vector=vector)
+            ]
+            return json_response({"conversations": similar})
 
-        return await service.in_thread(found)
-
-
-class DialogueBody(Strict):
-    """A conversation that is indexed."""
-
-    dialogue: str
-    source: str | None
-    split: str | None
-    turns: list[TurnBody]
+        return await service.in_thread(search)
 
 
-@router.get(
-    "/conversations/dialogue",
-    response_model=DialogueBody,
-    responses=documented(404, 422),
-    summary="A conversation by its id",
-    tags=["conversations"],
-)
-async def dialogue(
-    service: Serving,
+@router.get("/conversations/dialogue", response_model=DialogueBody, responses=error_responses(404, 422))
+async def get_dialogue(
+    service: ServiceDep,
     name: Annotated[Name, Query(alias="id", description="The dialogue's id.")],
-    source: Annotated[Name | None, Query(description="Where it comes from, where ids repeat.")] = None,
+    source: Annotated[Name | None, Query(description="Its source, if several have this id.")] = None,
 ) -> Response:
-    """Gives a conversation that is indexed."""
+    """Return an indexed conversation."""
     with service.lease() as models:
-        if models.conversations is None:
-            not_configured("conversations", "--conversations TABLE")
         try:
-            found = await service.in_thread(models.conversations.dialogue, name, source)
+            dialogue = await service.in_thread(_get_conversations(models).dialogue, name, source)
         except ConversationsError as error:
             raise ServiceError(404, str(error), param="id", code="unknown_dialogue") from None
-        turns = [{"speaker": turn.speaker, "text": turn.text} for turn in found.turns]
-        return as_json({"dialogue": found.id, "source": found.source, "split": found.split, "turns": turns})
+        return json_response(_dialogue_body(dialogue.id, dialogue.source, dialogue.split, dialogue.turns))
 
 
-class ConversationClusterBody(Strict):
-    """Conversations that are about the same."""
+class ConversationClusters(StrictModel):
+    """Clusters of conversations, largest first."""
 
-    number: int
-    name: str
-    words: list[str]
-    size: int
-    examples: list[str]
+    clusters: list[ConversationCluster]
 
 
-class ConversationClusters(Strict):
-    """Clusters of conversations."""
-
-    clusters: list[ConversationClusterBody]
-
-
-@router.get(
-    "/conversations/clusters",
-    response_model=ConversationClusters,
-    responses=documented(404, 409),
-    summary="Clusters of conversations",
-    tags=["conversations"],
-)
-async def clusters(service: Serving) -> Response:
-    """Groups the conversations that were indexed; found once, and kept until they change."""
+@router.get("/conversations/clusters", response_model=ConversationClusters, responses=error_responses(404, 409))
+async def list_clusters(service: ServiceDep) -> Response:
+    """Return clusters of the indexed conversations; they are cached until the index changes."""
     with service.lease() as models:
-        if models.conversations is None:
-            not_configured("conversations", "--conversations TABLE")
-        return as_json({"clusters": await service.at_leisure(models.conversations.clusters)})
+        return json_response({"clusters": await service.in_slow_thread(_get_conversations(models).clusters)})
 
 
-# ---- the turn that does not belong
+# ---- coherence
 
 
-class CoherenceRequest(Strict):
-    """A conversation to look at."""
+class CoherenceRequest(StrictModel):
+    """A conversation to check."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"conversation": [*_EXAMPLE, "My cat is called Tom."]}})
 
     conversation: Annotated[Turns, Field(min_length=2)]
 
 
-class Coherence(Strict):
-    """How little each turn belongs."""
+class CoherenceResponse(StrictModel):
+    """How out of place each turn is."""
 
-    scores: list[float] = Field(description="For each turn the probability that it does not belong.")
-    index: int = Field(description="The turn that belongs least, from 0.")
+    scores: list[float] = Field(description="For each turn the probability that it is out of place.")
+    index: int = Field(description="The turn that is most out of place, from 0.")
 
 
-@router.post(
-    "/coherence",
-    response_model=Coherence,
-    responses=documented(404, 409, *BODY_ERRORS),
-    summary="The turn that does not belong",
-    tags=["conversations"],
-)
-async def coherence(asked: CoherenceRequest, service: Serving, tally: Noting) -> Response:
-    """Says of each turn how likely it is of another conversation."""
-    check_conversation(asked.conversation, service.settings.limits, "conversation")
-    tally.texts = len(asked.conversation)
+@router.post("/coherence", response_model=CoherenceResponse, responses=error_responses(404, 409))
+async def check_coherence(body: CoherenceRequest, service: ServiceDep, record: RecordDep) -> Response:
+    """Return for each turn how likely it is from another conversation."""
+    turns = _read_turns(body.conversation, service, record)
     with service.lease() as models:
         reranker = models.reranker
-        if reranker is None or not reranker.finds_misfits:
+        if reranker is None or not reranker.checks_coherence:
             not_configured("re-ranker that was trained with deletion", "--reranker FOLDER")
-        misfit = await service.in_thread(reranker.out_of_place, turns_of(asked.conversation))
-        return as_json({"scores": misfit.scores, "index": misfit.index})
+        result = await service.in_thread(reranker.out_of_place, turns)
+        return json_response({"scores": result.scores, "index": result.index})
+
+
+def _read_turns(conversation: Turns, service: ServiceDep, record: RecordDep) -> tuple[Turn, ...]:
+    check_conversation(conversation, service.settings.limits, "conversation")
+    record.texts = len(conversation)
+    return to_turns(conversation)
+
+
+def _get_responder(models: LoadedModels) -> Responder:
+    if models.responder is None:
+        not_configured("answers to suggest", "--responses TABLE")
+    return models.responder
+
+
+def _get_conversations(models: LoadedModels) -> Conversations:
+    if models.conversations is None:
+        not_configured("conversations", "--conversations TABLE")
+    return models.conversations
+
+
+def _dialogue_body(name: str, source: str | None, split: str | None, turns: tuple[Turn, ...]) -> dict[str, Any]:
+    bodies = [{"speaker": turn.speaker, "text": turn.text} for turn in turns]
+    return {"dialogue": name, "source": source, "split": split, "turns": bodies}

@@ -1,4 +1,4 @@
-"""The map, and the labels that its groups are given; every change is on disk before it is acknowledged."""
+"""The map of utterances and the labels of its groups; every change is on disk before it is acknowledged."""
 
 import gzip
 from collections.abc import Callable
@@ -8,46 +8,43 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import ConfigDict, Field
 from pydantic_core import to_json
 
-from turnwise.assist.labelling.labelling import Labelling
-from turnwise.serve.errors import BODY_ERRORS, documented, not_configured
-from turnwise.serve.fitting import fit_beside, take_into_use
-from turnwise.serve.models import Models
-from turnwise.serve.routes.operations import Nothing
-from turnwise.serve.routing import Noting, Serving, StrictRoute, as_json
-from turnwise.serve.schemas import AS_WHOLE, Name, Strict, Whole
+from turnwise.assist.labelling.labelling import Group, Labelling, Question
+from turnwise.serve.errors import error_responses, not_configured, text_response
+from turnwise.serve.models import LoadedModels, fit_intents, replace_intents
+from turnwise.serve.schemas import (
+    AS_INTEGER,
+    EmptyBody,
+    Integer,
+    Name,
+    RecordDep,
+    ServiceDep,
+    StrictModel,
+    StrictRoute,
+    json_response,
+)
 from turnwise.serve.service import Service
 
 router = APIRouter(route_class=StrictRoute, tags=["map"], prefix="/map")
 
-_Group = Annotated[int, Field(ge=0, le=2**31 - 1, description="The number of a group."), AS_WHOLE]
-_Row = Annotated[int, Field(ge=0, le=2**31 - 1, description="The row of an utterance, from 0."), AS_WHOLE]
+_Group = Annotated[int, Field(ge=0, le=2**31 - 1, description="The number of a group."), AS_INTEGER]
+_Row = Annotated[int, Field(ge=0, le=2**31 - 1, description="The row of an utterance, from 0."), AS_INTEGER]
+
+_CHANGE_ERRORS = error_responses(404, 409)
 
 
-class GroupBody(Strict):
-    """Utterances that belong together."""
-
-    number: int
-    name: str | None = Field(description="What a person called it; null: nothing yet.")
-    suggested: str
-    size: int = Field(description="How many different utterances it holds.")
-    utterances: int = Field(description="How often these were said.")
-    words: list[str]
-    representatives: list[int] = Field(description="Rows of utterances that stand for it.")
-
-
-class LabelState(Strict):
-    """What the labels are now."""
+class LabelState(StrictModel):
+    """The current labels; lists have one value per utterance."""
 
     groups: list[int] = Field(description="The group of each utterance; -1: none.")
     labels: list[str | None]
-    clusters: list[GroupBody]
+    clusters: list[Group]
     changes: int
     can_undo: bool
     can_redo: bool
 
 
 class MapBody(LabelState):
-    """A map with its labels: a place in the lists is an utterance."""
+    """A map with its labels."""
 
     points: list[list[float]]
     texts: list[str]
@@ -55,27 +52,33 @@ class MapBody(LabelState):
     new: list[bool] | None
 
 
-@router.get("", response_model=MapBody, responses=documented(404), summary="The map and its labels")
-async def whole_map(request: Request, service: Serving) -> Response:
-    """Every utterance with its place, its group and its label."""
+@router.get("", response_model=MapBody, responses=error_responses(404))
+async def get_map(request: Request, service: ServiceDep) -> Response:
+    """Return every utterance with its position, group and label."""
     with service.lease() as models:
-        labelling = _labelling(models)
+        labelling = _get_labelling(models)
 
-        def told() -> Response:
-            drawn = labelling.map
-            body = {
-                "points": drawn.points.round(4).tolist(),
-                "texts": drawn.texts,
-                "counts": drawn.counts.tolist(),
-                "new": None if drawn.new is None else drawn.new.tolist(),
-                **_state(labelling),
-            }
-            return _packed(to_json(body), "gzip" in request.headers.get("accept-encoding", ""))
+        def respond() -> Response:
+            utterance_map = labelling.map
+            body = to_json(
+                {
+                    "points": utterance_map.points.round(4).tolist(),
+                    "texts": utterance_map.texts,
+                    "counts": utterance_map.counts.tolist(),
+                    "new": None if utterance_map.new is None else utterance_map.new.tolist(),
+                    **_label_state(labelling),
+                }
+            )
+            if "gzip" not in request.headers.get("accept-encoding", ""):
+                return Response(body, media_type="application/json")
+            # Compressed in this thread: the middleware would block the event loop.
+            headers = {"content-encoding": "gzip", "vary": "Accept-Encoding"}
+            return Response(gzip.compress(body, 5), media_type="application/json", headers=headers)
 
-        return await service.in_thread(told)
+        return await service.in_thread(respond)
 
 
-class NameRequest(Strict):
+class NameRequest(StrictModel):
     """A group's name."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"group": 0, "name": "track_order"}})
@@ -84,14 +87,14 @@ class NameRequest(Strict):
     name: Name
 
 
-@router.post("/name", response_model=LabelState, responses=documented(404, 409, *BODY_ERRORS), summary="Names a group")
-async def name(asked: NameRequest, service: Serving) -> Response:
-    """Names a group: that is the label of its utterances."""
-    return await _changed(service, lambda labelling: labelling.name(asked.group, asked.name))
+@router.post("/name", response_model=LabelState, responses=_CHANGE_ERRORS)
+async def name_group(body: NameRequest, service: ServiceDep) -> Response:
+    """Name a group: the name is the label of its utterances."""
+    return await _change(service, lambda labelling: labelling.name(body.group, body.name))
 
 
-class MergeRequest(Strict):
-    """Groups to make one of."""
+class MergeRequest(StrictModel):
+    """Groups to merge."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"groups": [0, 1], "name": "track_order"}})
 
@@ -99,31 +102,29 @@ class MergeRequest(Strict):
     name: Name | None = None
 
 
-@router.post("/merge", response_model=LabelState, responses=documented(404, 409, *BODY_ERRORS), summary="Merges groups")
-async def merge(asked: MergeRequest, service: Serving) -> Response:
-    """Makes one group of several; the first takes the others in."""
-    return await _changed(service, lambda labelling: labelling.merge(asked.groups, asked.name))
+@router.post("/merge", response_model=LabelState, responses=_CHANGE_ERRORS)
+async def merge_groups(body: MergeRequest, service: ServiceDep) -> Response:
+    """Merge groups into the first of them."""
+    return await _change(service, lambda labelling: labelling.merge(body.groups, body.name))
 
 
-class SplitRequest(Strict):
-    """A group to make several of."""
+class SplitRequest(StrictModel):
+    """A group to split."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"group": 0, "parts": 2}})
 
     group: _Group
-    parts: Whole = Field(2, ge=2, le=50)
+    parts: Integer = Field(2, ge=2, le=50)
 
 
-@router.post(
-    "/split", response_model=LabelState, responses=documented(404, 409, *BODY_ERRORS), summary="Splits a group"
-)
-async def split(asked: SplitRequest, service: Serving) -> Response:
-    """Splits a group into parts that are alike; the largest keeps number and name."""
-    return await _changed(service, lambda labelling: labelling.split(asked.group, asked.parts))
+@router.post("/split", response_model=LabelState, responses=_CHANGE_ERRORS)
+async def split_group(body: SplitRequest, service: ServiceDep) -> Response:
+    """Split a group into parts of similar utterances; the largest keeps number and name."""
+    return await _change(service, lambda labelling: labelling.split(body.group, body.parts))
 
 
-class LabelRequest(Strict):
-    """Utterances to label by themselves."""
+class LabelRequest(StrictModel):
+    """Utterances to label individually."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"rows": [3, 7], "name": "track_order"}})
 
@@ -131,68 +132,47 @@ class LabelRequest(Strict):
     name: Name | None = Field(description="Their label; null: none.")
 
 
-@router.post(
-    "/label", response_model=LabelState, responses=documented(404, 409, *BODY_ERRORS), summary="Labels utterances"
-)
-async def label(asked: LabelRequest, service: Serving) -> Response:
-    """Labels utterances by themselves: they move to the group of that name."""
-    return await _changed(service, lambda labelling: labelling.label(asked.rows, asked.name))
+@router.post("/label", response_model=LabelState, responses=_CHANGE_ERRORS)
+async def label_utterances(body: LabelRequest, service: ServiceDep) -> Response:
+    """Label utterances individually: they move to the group of that name."""
+    return await _change(service, lambda labelling: labelling.label(body.rows, body.name))
 
 
-@router.post(
-    "/undo", response_model=LabelState, responses=documented(404, 409, *BODY_ERRORS), summary="Takes a change back"
-)
-async def undo(_: Nothing, service: Serving) -> Response:
-    """Takes the newest change back."""
-    return await _changed(service, lambda labelling: labelling.undo())
+@router.post("/undo", response_model=LabelState, responses=_CHANGE_ERRORS)
+async def undo(_: EmptyBody, service: ServiceDep) -> Response:
+    """Undo the last change."""
+    return await _change(service, lambda labelling: labelling.undo())
 
 
-@router.post(
-    "/redo", response_model=LabelState, responses=documented(404, 409, *BODY_ERRORS), summary="Makes a change again"
-)
-async def redo(_: Nothing, service: Serving) -> Response:
-    """Makes the change again that was taken back last."""
-    return await _changed(service, lambda labelling: labelling.redo())
+@router.post("/redo", response_model=LabelState, responses=_CHANGE_ERRORS)
+async def redo(_: EmptyBody, service: ServiceDep) -> Response:
+    """Redo the last change that was undone."""
+    return await _change(service, lambda labelling: labelling.redo())
 
 
-class QuestionBody(Strict):
-    """An utterance whose label would help."""
+class QuestionList(StrictModel):
+    """Utterances to label next, most informative first."""
 
-    row: int
-    text: str
-    guess: str | None
-    reason: str
+    questions: list[Question]
 
 
-class Questions(Strict):
-    """Utterances to be labelled next, the most helpful first."""
-
-    questions: list[QuestionBody]
-
-
-@router.get("/next", response_model=Questions, responses=documented(404, 422), summary="What to label next")
-async def following(service: Serving, count: Annotated[int, Query(ge=1, le=100)] = 5) -> Response:
-    """The utterances whose label helps most."""
+@router.get("/next", response_model=QuestionList, responses=error_responses(404, 422))
+async def next_questions(service: ServiceDep, count: Annotated[int, Query(ge=1, le=100)] = 5) -> Response:
+    """Return the utterances whose labels would be most informative."""
     with service.lease() as models:
-        return as_json({"questions": await service.in_thread(_labelling(models).ask, count)})
+        return json_response({"questions": await service.in_thread(_get_labelling(models).ask, count)})
 
 
-@router.get(
-    "/labels.csv",
-    response_class=Response,
-    responses=documented(404, media_type="text/csv"),
-    summary="The labels as a file",
-)
-async def labels(service: Serving) -> Response:
-    """A line an utterance, with its label where it has one."""
+@router.get("/labels.csv", response_class=Response, responses=error_responses(404) | text_response("text/csv"))
+async def download_labels(service: ServiceDep) -> Response:
+    """Return a CSV file with one utterance per line and its label, if any."""
     with service.lease() as models:
-        told = await service.in_thread(_labelling(models).csv)
-        return Response(
-            told, media_type="text/csv", headers={"content-disposition": 'attachment; filename="labels.csv"'}
-        )
+        csv = await service.in_thread(_get_labelling(models).csv)
+        headers = {"content-disposition": 'attachment; filename="labels.csv"'}
+        return Response(csv, media_type="text/csv", headers=headers)
 
 
-class Fitted(Strict):
+class FitResponse(StrictModel):
     """The classifier that is in use now."""
 
     intents: int
@@ -200,39 +180,35 @@ class Fitted(Strict):
     folder: str
 
 
-@router.post(
-    "/fit", response_model=Fitted, responses=documented(404, 409, *BODY_ERRORS), summary="Fits intents on the labels"
-)
-async def fit(_: Nothing, service: Serving, tally: Noting) -> Response:
-    """Fits a classifier of intents on the labels, writes it beside the map, and takes it into use."""
+@router.post("/fit", response_model=FitResponse, responses=_CHANGE_ERRORS)
+async def fit_classifier(_: EmptyBody, service: ServiceDep, record: RecordDep) -> Response:
+    """Fit an intent classifier on the labels, write it to the map's folder, and use it."""
     with service.lease() as models:
-        labelling = _labelling(models)
-
-        folder = await service.at_leisure(fit_beside, labelling, models)
-        observe = service.metrics.forward_pass
-        classifier = await service.changed(lambda now: take_into_use(folder, now, service.settings, observe))
-    tally.texts = len(classifier.texts_)
-    return as_json({"intents": len(classifier.classes_), "examples": tally.texts, "folder": str(folder)})
+        folder = await service.in_slow_thread(fit_intents, _get_labelling(models), models)
+        observe = service.metrics.count_pass
+        classifier = await service.change(lambda now: replace_intents(folder, now, service.settings, observe))
+    record.texts = len(classifier.texts_)
+    return json_response({"intents": len(classifier.classes_), "examples": record.texts, "folder": str(folder)})
 
 
-def _labelling(models: Models) -> Labelling:
+def _get_labelling(models: LoadedModels) -> Labelling:
     if models.labelling is None:
         not_configured("map", "--map FOLDER")
     return models.labelling
 
 
-async def _changed(service: Service, change: Callable[[Labelling], object]) -> Response:
-    """Makes a change, and tells what the labels are now."""
+async def _change(service: Service, change: Callable[[Labelling], object]) -> Response:
+    """Make a change and respond with the new labels."""
 
-    def done(models: Models) -> Response:
-        labelling = _labelling(models)
+    def apply(models: LoadedModels) -> Response:
+        labelling = _get_labelling(models)
         change(labelling)
-        return as_json(_state(labelling))
+        return json_response(_label_state(labelling))
 
-    return await service.changed(done)
+    return await service.change(apply)
 
 
-def _state(labelling: Labelling) -> dict[str, Any]:
+def _label_state(labelling: Labelling) -> dict[str, Any]:
     return {
         "groups": labelling.rows.tolist(),
         "labels": labelling.labels(),
@@ -241,13 +217,3 @@ def _state(labelling: Labelling) -> dict[str, Any]:
         "can_undo": labelling.can_undo,
         "can_redo": labelling.can_redo,
     }
-
-
-def _packed(body: bytes, takes_gzip: bool) -> Response:
-    """A large answer, compressed here and not where it would keep others waiting."""
-    if not takes_gzip:
-        return Response(body, media_type="application/json")
-    packed = gzip.compress(body, 5)
-    return Response(
-        packed, media_type="application/json", headers={"content-encoding": "gzip", "vary": "Accept-Encoding"}
-    )

@@ -1,4 +1,4 @@
-"""Running the application with uvicorn: connections that say nothing are closed, and a signal to stop lets requests finish."""
+"""Running the application with uvicorn: idle and slow connections are closed, and shutdown lets requests finish."""
 
 import asyncio
 import contextlib
@@ -15,104 +15,100 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from turnwise.serve.app import create_app
 from turnwise.serve.errors import error_response
-from turnwise.serve.observing import log, log_to_standard_error
-from turnwise.serve.service import Service, log_failure
-from turnwise.serve.settings import Limits, ServeError, Settings
+from turnwise.serve.observability import log, log_failure, log_to_stderr
+from turnwise.serve.service import Service
+from turnwise.serve.settings import Limits, ServeError, ServeSettings
 
 #: Seconds that a connection may stay open without a request.
-_KEPT_ALIVE = 20
+_KEEP_ALIVE = 20
 
-#: Bytes of a request's head.
-_HEAD = 32_768
+#: Bytes of a request's headers.
+_HEADER_BYTES = 32_768
 
 
-def run(settings: Settings, host: str, port: int) -> None:
-    """Serves until a signal says to stop; SIGHUP has everything loaded anew.
+def run(settings: ServeSettings, host: str, port: int) -> None:
+    """Serve until a signal ends it; SIGHUP reloads everything.
 
     Args:
         settings: what is served.
-        host: where to listen.
-        port: on which port; 0: on one that is free.
+        host: the address to listen on.
+        port: 0: a free one.
 
     Raises:
-        ServeError: if the port is taken.
-        Exception: whatever keeps the models from being loaded.
+        ServeError: if the port is in use.
+        Exception: why the models cannot be loaded.
     """
-    log_to_standard_error()
-    with contextlib.closing(listen(host, port)) as listening:
+    log_to_stderr()
+    with contextlib.closing(listen(host, port)) as listener:
         server = Server(settings)
-        where = f"[{host}]" if ":" in host else host
-        log(
-            logging.INFO,
-            event="listening",
-            address=f"http://{where}:{listening.getsockname()[1]}/",
-            model=settings.model,
-        )
-        server.run([listening])
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
+        log(logging.INFO, event="listening", address=address, model=settings.model)
+        server.run([listener])
     if server.service.failure is not None:
         raise server.service.failure
     log(logging.INFO, event="stopped")
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket at a place, 0 being any free port.
+    """Return a bound socket; port 0 is any free port.
 
-    With its protocol, or asyncio leaves Nagle's algorithm on, and answers wait 40 ms for the client's acknowledgement.
+    The socket is created with its protocol: otherwise asyncio leaves Nagle's algorithm on, and responses wait 40 ms for the
+    client's acknowledgement.
 
     Raises:
-        ServeError: if the place is taken, or none of this machine's.
+        ServeError: if the address is in use, or not one of this machine.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
     except OSError as error:
         raise ServeError(
-            f"nothing can listen at {host}, port {port}: {error.strerror or error}; choose another by --port"
+            f"cannot listen on {host}, port {port}: {error.strerror or error}; choose another with --port"
         ) from error
-    return listening
+    return listener
 
 
 class Server(uvicorn.Server):
-    """A server that ends as one that was asked to: with exit status 0.
+    """A uvicorn server that reloads on SIGHUP and ends with exit status 0.
 
     Attributes:
         service: what it serves.
     """
 
-    def __init__(self, settings: Settings):
-        app = create_app(settings, on_failure=self._end)
+    def __init__(self, settings: ServeSettings):
+        app = create_app(settings, on_failure=self._exit)
         limits = settings.limits
         config = uvicorn.Config(
             app,
-            http=_protocol(limits),
+            http=_make_protocol(limits),
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=_KEPT_ALIVE,
+            timeout_keep_alive=_KEEP_ALIVE,
             timeout_graceful_shutdown=int(limits.seconds + limits.body_seconds) + 1,
-            h11_max_incomplete_event_size=_HEAD,
+            h11_max_incomplete_event_size=_HEADER_BYTES,
         )
         super().__init__(config)
         self.service: Service = app.state.service
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def _end(self) -> None:
+    def _exit(self) -> None:
         self.should_exit = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stops at SIGINT and SIGTERM, reloads at SIGHUP; only the main thread can be told so."""
+        """Stop on SIGINT and SIGTERM, reload on SIGHUP; only the main thread receives signals."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         loop = asyncio.get_running_loop()
         before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGHUP, self._start_reload)
         try:
             yield
         finally:
@@ -121,17 +117,17 @@ class Server(uvicorn.Server):
                 signal.signal(each, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Has `/ready` say that this ends; a second SIGINT does not wait for requests."""
+        """Let `/ready` report the shutdown; a second SIGINT does not wait for requests."""
         if self.service.state in ("ready", "loading"):
             self.service.state = "stopping"
         super().handle_exit(sig, frame)
 
-    def _reload(self) -> None:
-        task = asyncio.get_running_loop().create_task(self._reloaded())
+    def _start_reload(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._reload())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _reloaded(self) -> None:
+    async def _reload(self) -> None:
         try:
             models = await self.service.reload()
         except Exception as error:
@@ -141,7 +137,7 @@ class Server(uvicorn.Server):
 
 
 class _Timer:
-    """Does something after a time unless it is stopped; started again while it runs, it goes on."""
+    """Calls a function after some time unless stopped; starting it again while it runs has no effect."""
 
     def __init__(self, seconds: float, action: Callable[[], None]):
         self._seconds = seconds
@@ -150,70 +146,71 @@ class _Timer:
 
     def start(self) -> None:
         if self._handle is None:
-            self._handle = asyncio.get_running_loop().call_later(self._seconds, self._act)
+            self._handle = asyncio.get_running_loop().call_later(self._seconds, self._fire)
 
     def stop(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
 
-    def _act(self) -> None:
+    def _fire(self) -> None:
         self._handle = None
         self._action()
 
 
-def _protocol(limits: Limits) -> type[H11Protocol]:
-    """A protocol with what uvicorn's leaves open: clients that do not finish a request's head, or take no answer, are cut off."""
+def _make_protocol(limits: Limits) -> type[H11Protocol]:
+    """Return uvicorn's protocol with time limits for clients that do not finish their headers or do not read responses."""
 
-    class Guarded(H11Protocol):
+    class LimitedProtocol(H11Protocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self._head = _Timer(limits.header_seconds, self._no_head)
-            self._stalled = _Timer(limits.seconds, transport.abort)
+            self._header_timer = _Timer(limits.header_seconds, self._on_header_timeout)
+            self._write_timer = _Timer(limits.seconds, transport.abort)
             if len(self.connections) > limits.connections:
-                self._refuse(503, "too many connections are open: try again in 1 s", "too_many_connections")
+                self._reject(503, "too many connections are open: try again in 1 s", "too_many_connections")
             else:
-                self._head.start()
+                self._header_timer.start()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            # within a request the application has limits of its own
+            # During a request the middleware's limits apply.
             if self.cycle is not None and not self.cycle.response_complete:
-                self._head.stop()
+                self._header_timer.stop()
             elif not self.transport.is_closing():
-                self._head.start()
+                self._header_timer.start()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._head.stop()
-            self._stalled.stop()
+            self._header_timer.stop()
+            self._write_timer.stop()
             super().connection_lost(exc)
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._stalled.start()
+            self._write_timer.start()
 
         def resume_writing(self) -> None:
-            self._stalled.stop()
+            self._write_timer.stop()
             super().resume_writing()
 
         def timeout_keep_alive_handler(self) -> None:
             super().timeout_keep_alive_handler()
-            # closing waits until all is sent, which a client that takes nothing could draw out for ever
-            self._stalled.start()
+            # Closing waits until everything is sent, which a client that reads nothing could delay for ever.
+            self._write_timer.start()
 
         def send_400_response(self, msg: str) -> None:
-            self._refuse(400, "this is not HTTP as it should be", "not_http")
+            self._reject(400, "this is not a valid HTTP request", "not_http")
 
-        def _no_head(self) -> None:
+        def _on_header_timeout(self) -> None:
             if self.cycle is not None and not self.cycle.response_complete:
                 return
             if self.conn.trailing_data[0]:
-                self._refuse(408, f"the request's head did not come within {limits.header_seconds:g} s", "slow_head")
+                message = f"the request's headers were not received within {limits.header_seconds:g} s"
+                self._reject(408, message, "slow_head")
             else:
                 self.transport.close()
 
-        def _refuse(self, status: int, message: str, code: str) -> None:
-            """Answers where there is no request to hand to the application."""
+        def _reject(self, status: int, message: str, code: str) -> None:
+            """Send an error before there is a request for the application."""
             body = bytes(error_response(status, message, code=code).body)
             lines = (
                 f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
@@ -225,4 +222,4 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
             self.transport.write("\r\n".join((*lines, "", "")).encode() + body)
             self.transport.close()
 
-    return Guarded
+    return LimitedProtocol

@@ -1,0 +1,248 @@
+"""Middleware: API keys, limits on hosts, bodies and time, security headers, and compression.
+
+All of it is plain ASGI, so that nothing of a request is read before it is known to be within the limits.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from starlette.datastructures import Headers
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from turnwise.serve.errors import send_error
+from turnwise.serve.settings import KeyStore, Limits
+
+#: Paths that need no key: the page has to load, and monitoring has to see the service's state.
+OPEN_PATHS = frozenset(("/", "/about", "/health", "/ready", "/openapi.json", "/favicon.ico"))
+OPEN_PREFIX = "/page/"
+
+#: Responses that are vectors: compressing them is slow and saves little.
+_VECTOR_PATHS = frozenset(("/embed", "/v1/embeddings"))
+
+#: Slow routes, which may take this many times the time limit.
+_SLOW_PATHS = frozenset(("/conversations/clusters", "/map/fit", "/reload"))
+_SLOW_FACTOR = 20
+
+#: A body up to this many times too large is read and discarded: a client that is still sending would not read the response.
+_DISCARDED = 16
+
+_CONTENT_SECURITY_POLICY = (
+    b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'; object-src 'none'"
+)
+_SECURITY_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+
+
+def is_open(path: str) -> bool:
+    """Return whether a path needs no key."""
+    return path in OPEN_PATHS or path.startswith(OPEN_PREFIX)
+
+
+class KeyAuthentication:
+    """Rejects requests without a valid key (401), if the service has keys."""
+
+    def __init__(self, app: ASGIApp, keys: Callable[[], KeyStore | None]):
+        self.app = app
+        self.keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        keys = self.keys()
+        if scope["type"] != "http" or keys is None or is_open(scope["path"]):
+            await self.app(scope, receive, send)
+            return
+        key = _key(scope)
+        name = keys.name_of(key) if key else None
+        if name is None:
+            reason = "this key is not valid" if key else "a key is required"
+            message = f"{reason}: send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
+            await send_error(scope, receive, send, 401, message, "invalid_api_key", www_authenticate="Bearer")
+            return
+        scope["record"].key = name
+        await self.app(scope, receive, send)
+
+
+def _key(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-api-key":
+            return str(value.decode("latin-1").strip())
+        if name == b"authorization":
+            scheme, _, key = value.decode("latin-1").partition(" ")
+            if scheme.lower() == "bearer":
+                return str(key.strip())
+    return ""
+
+
+class HostCheck:
+    """Rejects requests for another host name (421).
+
+    It protects a service on localhost against DNS rebinding: a page of another site can let its own name point to this
+    machine, but the browser sends that name.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str]):
+        self.app = app
+        self.hosts = frozenset(host.lower() for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] == "http" and self.hosts:
+            host = _without_port(Headers(scope=scope).get("host", "").lower())
+            if host not in self.hosts:
+                message = f"the host name {host!r} is not allowed: if it should be, start with `--allow-host {host}`"
+                await send_error(scope, receive, send, 421, message, "unknown_host")
+                return
+        await self.app(scope, receive, send)
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host.partition("]")[0].lstrip("[")
+    return host.rpartition(":")[0] if ":" in host else host
+
+
+class BodyLimit:
+    """Reads a request's body before the application sees any of it.
+
+    Rejects bodies that are too large (413), too slow (408), or not JSON by their content type (415): a page of another
+    origin can send any other type without a CORS preflight.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits):
+        self.app = app
+        self.limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        if scope["type"] != "http" or (
+            scope["method"] in ("GET", "HEAD", "OPTIONS")
+            and "content-length" not in headers
+            and "transfer-encoding" not in headers
+        ):
+            await self.app(scope, receive, send)
+            return
+        try:
+            async with asyncio.timeout(self.limits.body_seconds):
+                body = await self._read(headers, receive)
+        except TimeoutError:
+            message = f"the body was not received within {self.limits.body_seconds:g} s"
+            await send_error(scope, receive, send, 408, message, "slow_body", connection="close")
+            return
+        except ConnectionError:
+            return  # nobody is there to be answered
+        if body is None:
+            message = f"the body has more than {self.limits.body:,} bytes: send less at a time"
+            await send_error(scope, receive, send, 413, message, "body_too_large", connection="close")
+            return
+        if body and not _is_json(headers):
+            message = "the body must be JSON: send it with `Content-Type: application/json`, and not compressed"
+            await send_error(scope, receive, send, 415, message, "not_json")
+            return
+        if "record" in scope:
+            scope["record"].body = body
+        is_read = False
+
+        async def receive_body() -> Message:
+            nonlocal is_read
+            if is_read:
+                return await receive()
+            is_read = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self.app(scope, receive_body, send)
+
+    async def _read(self, headers: Headers, receive: Receive) -> bytes | None:
+        """Return the body, or None if it is too large; raise `ConnectionError` if the client has disconnected."""
+        limit = self.limits.body
+        length = headers.get("content-length", "")
+        announced = int(length) if length.isdigit() else 0
+        if announced > limit and headers.get("expect", "").lower() == "100-continue":
+            return None  # the client waits before it sends
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ConnectionError
+            part = message.get("body", b"")
+            size += len(part)
+            if max(size, announced) <= limit:
+                parts.append(part)
+            else:
+                parts.clear()
+            if size > limit * _DISCARDED:
+                return None
+            if not message.get("more_body", False):
+                return b"".join(parts) if max(size, announced) <= limit else None
+
+
+def _is_json(headers: Headers) -> bool:
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return media_type == "application/json" and headers.get("content-encoding", "").lower() in ("", "identity")
+
+
+class TimeLimit:
+    """Answers 504 if the application takes too long; a response that has begun is cut off."""
+
+    def __init__(self, app: ASGIApp, seconds: float):
+        self.app = app
+        self.seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        has_begun = False
+        seconds = self.seconds * (_SLOW_FACTOR if scope["path"] in _SLOW_PATHS else 1)
+
+        async def watched_send(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            async with asyncio.timeout(seconds):
+                await self.app(scope, receive, watched_send)
+        except TimeoutError:
+            if has_begun:
+                raise
+            message = f"the request took longer than {seconds:g} s: send less at a time, or try again later"
+            await send_error(scope, receive, send, 504, message, "timeout")
+
+
+class SecurityHeaders:
+    """Adds headers that keep browsers from loading foreign content and from guessing content types."""
+
+    def __init__(self, app: ASGIApp):
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message["headers"], *_SECURITY_HEADERS]
+                if not any(name == b"content-security-policy" for name, _ in headers):
+                    headers.append((b"content-security-policy", _CONTENT_SECURITY_POLICY))
+                message["headers"] = headers
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+
+
+class ResponseCompression(GZipMiddleware):
+    """Compresses responses, except vectors, for clients that accept it."""
+
+    def __init__(self, app: ASGIApp):
+        super().__init__(app, minimum_size=2_000, compresslevel=5)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        handle = self.app if scope.get("path") in _VECTOR_PATHS else super().__call__
+        await handle(scope, receive, send)

@@ -1,0 +1,201 @@
+"""Request ids, the log, and metrics for Prometheus.
+
+The log has one line of JSON per request, on standard error. It contains no request bodies unless that is configured, nor
+messages of exceptions, which may quote them.
+"""
+
+import itertools
+import json
+import logging
+import re
+import secrets
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from turnwise.serve.batching import ForwardPass
+from turnwise.serve.errors import send_error
+
+_LOG = logging.getLogger("turnwise.serve")
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+#: Request ids: a random prefix per process and a count, which costs less than a random number per request.
+_PREFIX, _NUMBERS = secrets.token_hex(6), itertools.count(1)
+
+#: Methods with their own metrics; clients may invent others.
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_POWERS = tuple(float(2**power) for power in range(13))
+
+
+class ServiceMetrics:
+    """Metrics of one application."""
+
+    def __init__(self, waiting: Callable[[], float], is_ready: Callable[[], float]):
+        """Take functions that return how many texts are waiting, and whether the service is ready."""
+        self._registry = registry = CollectorRegistry()
+        self._requests = Counter(
+            "turnwise_requests", "Requests that were answered.", ("method", "path", "status"), registry=registry
+        )
+        self._seconds = Histogram(
+            "turnwise_request_seconds", "Duration of requests.", ("path",), buckets=_SECONDS, registry=registry
+        )
+        self._texts = Counter("turnwise_texts", "Texts in requests.", registry=registry)
+        self._tokens = Counter("turnwise_tokens", "Tokens that were encoded.", registry=registry)
+        self._passes = Histogram(
+            "turnwise_pass_seconds", "Duration of forward passes.", buckets=_SECONDS, registry=registry
+        )
+        self._pass_texts = Histogram(
+            "turnwise_pass_texts", "Texts per forward pass.", buckets=_POWERS, registry=registry
+        )
+        self.refused = Counter("turnwise_refused", "Requests rejected because of overload.", registry=registry)
+        self.reloads = Counter("turnwise_reloads", "Reloads.", ("outcome",), registry=registry)
+        Gauge("turnwise_waiting_texts", "Texts waiting to be encoded.", registry=registry).set_function(waiting)
+        Gauge("turnwise_ready", "1 if the service is ready.", registry=registry).set_function(is_ready)
+
+    def count_request(self, method: str, path: str, status: int, seconds: float, record: "RequestRecord") -> None:
+        """Count a request."""
+        self._requests.labels(method, path, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
+        self._texts.inc(record.texts)
+        self._tokens.inc(record.tokens)
+
+    def count_pass(self, done: ForwardPass) -> None:
+        """Count a forward pass."""
+        self._passes.observe(done.seconds)
+        self._pass_texts.observe(done.sequences)
+
+    def to_text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """What the log says about a request.
+
+    Attributes:
+        request_id: the client's, or a new one.
+        key: name of the API key.
+        texts: number of texts in the request.
+        tokens: number of tokens encoded for it.
+        body: the request's body.
+    """
+
+    request_id: str
+    key: str | None = None
+    texts: int = 0
+    tokens: int = 0
+    body: bytes = b""
+
+
+class RequestLogging:
+    """Middleware that logs and counts requests, sets the request id, and answers 500 if the service fails."""
+
+    def __init__(self, app: ASGIApp, metrics: ServiceMetrics, log_texts: bool):
+        self.app = app
+        self.metrics = metrics
+        self.log_texts = log_texts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        record = scope["record"] = RequestRecord(_request_id(scope))
+        start = time.perf_counter()
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", record.request_id.encode())]
+            await send(message)
+
+        failure: Exception | None = None
+        try:
+            await self.app(scope, receive, send_with_id)
+        except Exception as error:
+            failure = error
+            if status:
+                raise  # the response has begun: only closing the connection can report the failure
+            message = f"the service failed: see its log for request id {record.request_id}"
+            await send_error(scope, receive, send_with_id, 500, message, "failed")
+        finally:
+            self._log(scope, record, status, time.perf_counter() - start, failure)
+
+    def _log(self, scope: Scope, record: RequestRecord, status: int, seconds: float, failure: Exception | None) -> None:
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        path = getattr(scope.get("route"), "path", None) or "unknown"
+        self.metrics.count_request(method, path, status, seconds, record)
+        fields: dict[str, Any] = {
+            "event": "request",
+            "method": method,
+            "path": path,
+            "status": status,
+            "milliseconds": round(1e3 * seconds, 2),
+            "texts": record.texts,
+            "tokens": record.tokens,
+            "request_id": record.request_id,
+        }
+        if record.key is not None:
+            fields["key"] = record.key
+        if failure is not None:
+            frames = traceback.extract_tb(failure.__traceback__)
+            fields["failure"] = type(failure).__name__
+            fields["where"] = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames[-12:]]
+            if self.log_texts:
+                fields["message"] = str(failure)
+        if self.log_texts:
+            fields["body"] = record.body.decode(errors="replace")
+        log(logging.ERROR if failure is not None else logging.INFO, **fields)
+
+
+def _request_id(scope: Scope) -> str:
+    for key, value in scope["headers"]:
+        if key == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return str(value.decode())
+    return f"{_PREFIX}-{next(_NUMBERS):x}"
+
+
+def log(level: int, **fields: Any) -> None:
+    """Write a line to the log."""
+    if _LOG.isEnabledFor(level):
+        _LOG.log(level, "%s", fields.get("event", ""), extra={"fields": fields})
+
+
+def log_failure(error: Exception, event: str) -> None:
+    """Log a failure outside a request."""
+    log(logging.ERROR, event=event, failure=type(error).__name__, message=str(error))
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a log record as a line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        fields = getattr(record, "fields", None) or {"event": record.name, "message": record.getMessage()}
+        now = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        return json.dumps({"time": now, "level": record.levelname.lower(), **fields}, ensure_ascii=False, default=str)
+
+
+def log_to_stderr() -> None:
+    """Write the service's log and uvicorn's warnings to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    for name, level in (("turnwise.serve", logging.INFO), ("uvicorn.error", logging.WARNING)):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(level)
+        logger.propagate = False
