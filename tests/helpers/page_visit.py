@@ -1,9 +1,9 @@
-"""A browser that looks at the page, and what it looks for."""
+"""A visit of the page in a browser, and accessibility checks."""
 
 from typing import Any
 
-#: Every text whose contrast with what is behind it is below 4.5, or 3 where it is large; of buttons, those that can be pressed.
-FAINT = """() => {
+#: Texts whose contrast with the background is below 4.5, or 3 if they are large; disabled buttons are left out.
+LOW_CONTRAST = """() => {
   const parse = (colour) => { const c = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
     c.fillStyle = colour; c.fillRect(0, 0, 1, 1); return [...c.getImageData(0, 0, 1, 1).data]; };
   const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
@@ -12,15 +12,15 @@ FAINT = """() => {
     const c = parse(getComputedStyle(node).backgroundColor); if (c[3] === 255) return c; } return [255, 255, 255]; };
   return [...document.querySelectorAll("body *")].filter((node) => {
     if (![...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim())) return false;
-    if (!node.checkVisibility() || node.closest(":disabled, .unseen, .skip, option")) return false;
+    if (!node.checkVisibility() || node.closest(":disabled, .visually-hidden, .skip-link, option")) return false;
     const style = getComputedStyle(node);
     const [a, b] = [light(parse(style.color)), light(behind(node))].sort((x, y) => y - x);
     return (a + 0.05) / (b + 0.05) < (parseFloat(style.fontSize) >= 24 ? 3 : 4.5);
   }).map((node) => [node.tagName, node.className, node.textContent.slice(0, 40)]);
 }"""
 
-#: What can have the focus but has no name for a screen reader.
-NAMELESS = """() => {
+#: Focusable elements without an accessible name.
+UNNAMED = """() => {
   const reached = "a, button, input, textarea, select, canvas, iframe, summary, [tabindex='0']";
   const named = (node) => node.textContent.trim() || node.ariaLabel || node.title || node.labels?.length;
   const nameless = [...document.querySelectorAll(reached)].filter((node) => node.checkVisibility() && !named(node));
@@ -29,7 +29,7 @@ NAMELESS = """() => {
 
 
 class Visit:
-    """A page opened, with everything that it asked for or complained about."""
+    """An open page, with its requests and console messages."""
 
     def __init__(self, browser: Any, site: str, view: str = "", *, width: int = 1280, **options: Any) -> None:
         self.site = site
@@ -48,27 +48,27 @@ class Visit:
         return getattr(self.page, name)
 
     def ask(self, text: str) -> None:
-        """Asks about an utterance, and waits for all of the answer."""
+        """Submit an utterance and wait for all results."""
         self.page.fill("#utterance-text", text)
         self.page.keyboard.press("Enter")
         self.page.wait_for_function("() => !document.querySelector('#view-utterance [aria-busy]')")
 
     def read(self, text: str) -> None:
-        """Has a conversation read."""
+        """Submit a conversation and wait for all results."""
         self.page.fill("#conversation-text", text)
         self.page.keyboard.press("Control+Enter")
         self.page.wait_for_function("() => !document.querySelector('#view-conversation [aria-busy]')")
 
     def press(self, name: str, inside: str = "body") -> None:
-        """Presses the first button of that name."""
+        """Press the first button with this name."""
         self.page.locator(inside).get_by_role("button", name=name, exact=True).first.click()
 
     def toast(self, text: str) -> None:
-        """Waits until a message says so."""
+        """Wait for a toast with this text."""
         self.page.locator(".toast", has_text=text).wait_for()
 
     def close(self, *, expected: str | None = None) -> None:
-        """Checks that the page asked nothing of another host, and complained of nothing but what was expected."""
+        """Check that the page contacted no other host and logged nothing unexpected."""
         assert self.requests
         assert [url for url in self.requests if not url.startswith((f"{self.site}/", f"blob:{self.site}/"))] == []
         assert [text for text in self.complaints if expected is None or expected not in text] == []

@@ -1,4 +1,4 @@
-"""What the page's tests look at: made-up people, what they ask for, and a service that knows them."""
+"""The data of the page's tests: texts, conversations, and a service with all features."""
 
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from turnwise.models.encoder import Encoder
 from turnwise.models.reranker import Reranker
 from turnwise.serve.settings import ServeSettings
 
-#: A text that would run if it were read as markup, one that is written from the right, and one that is far too long.
-EVIL = "<img src=x onerror=\"document.title='taken'\"> my parcel"
+#: A text that would run as markup, one that is written from right to left, and one that is very long.
+MARKUP_TEXT = "<img src=x onerror=\"document.title='taken'\"> my parcel"
 ARABIC = "أين طلبي؟ لم يصل بعد 🙂"
 LONG = "parcel" * 60
 
@@ -29,7 +29,7 @@ INTENTS = {
         "When does my order arrive?",
         "My parcel has not come yet.",
         "Track my order, please.",
-        EVIL,
+        MARKUP_TEXT,
         LONG,
     ],
     "book_table": [
@@ -69,7 +69,7 @@ REPORT = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A 
 
 
 def dialogues() -> list[Dialogue]:
-    """Three conversations an intent."""
+    """Return three conversations per intent."""
     return [
         Dialogue(
             f"{intent}-{number}",
@@ -87,7 +87,7 @@ def dialogues() -> list[Dialogue]:
 
 
 def _map(encoder: Encoder, folder: Path) -> None:
-    """Intents as clusters, each with its corner; the long text is in none, and what is asked of tables is new."""
+    """Write a map with intents as clusters, each in a corner; the long text is in none, and table bookings are new."""
     texts = [text for each in INTENTS.values() for text in each]
     topics = np.repeat(np.arange(len(INTENTS)), [len(each) for each in INTENTS.values()])
     labels = np.where([text == LONG for text in texts], -1, topics).astype(np.int32)
@@ -109,7 +109,7 @@ def _reranker(backbone: Path, folder: Path) -> None:
 
 
 def build(place: Path, tiny_backbone: Path) -> ServeSettings:
-    """Everything that a service can be given, in a folder."""
+    """Create everything that a service can serve in a folder, and return its settings."""
     encoder = Encoder.load("minilm", device="cpu")
     pairs = [(text, intent) for intent, texts in INTENTS.items() for text in texts]
     IntentClassifier("minilm").fit([text for text, _ in pairs], [intent for _, intent in pairs]).save(place / "intents")

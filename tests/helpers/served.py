@@ -1,4 +1,4 @@
-"""A service in the test's own process: an application with its models loaded, and a client for it."""
+"""A service in the test's process, and a client for it."""
 
 import time
 from collections.abc import Iterator
@@ -12,23 +12,23 @@ from turnwise.serve.settings import ServeSettings
 
 @contextmanager
 def served(settings: ServeSettings, **client: object) -> Iterator[TestClient]:
-    """A client of a service that is ready."""
+    """Yield a client of a service that is ready."""
     app = create_app(settings)
-    with TestClient(app, raise_server_exceptions=False, **client) as asking:  # type: ignore[arg-type]
+    with TestClient(app, raise_server_exceptions=False, **client) as test_client:  # type: ignore[arg-type]
         deadline = time.monotonic() + 60
-        while asking.get("/ready").status_code != 200:
+        while test_client.get("/ready").status_code != 200:
             assert app.state.service.failure is None, app.state.service.failure
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        yield asking
+        yield test_client
 
 
-def is_error(answer, status: int, code: str | None = None) -> bool:
-    """Whether an answer is an error of the one shape."""
-    told = answer.json()
-    assert set(told) == {"error"}, told
-    assert set(told["error"]) == {"message", "type", "param", "code"}
-    assert told["error"]["message"]
-    assert answer.headers["content-type"] == "application/json"
-    assert answer.headers["x-request-id"]
-    return answer.status_code == status and code in (None, told["error"]["code"])
+def is_error(response, status: int, code: str | None = None) -> bool:
+    """Check the shape of an error response, and return whether it has this status and code."""
+    body = response.json()
+    assert set(body) == {"error"}, body
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    assert body["error"]["message"]
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["x-request-id"]
+    return response.status_code == status and code in (None, body["error"]["code"])

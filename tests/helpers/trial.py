@@ -1,4 +1,4 @@
-"""What trials of the service share: everything that it can be given, made with a tiny model, and services to try."""
+"""Services for tests, in a thread or a process, with all features and a tiny model."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ from turnwise.models.reranker import Reranker
 from turnwise.serve.server import Server, listen
 from turnwise.serve.settings import Limits, ServeSettings
 
-#: Intents and what people say for them.
+#: Examples by intent.
 EXAMPLES = {
     "taxi": ["find a taxi", "book a taxi now", "where is the taxi", "i need a taxi tonight"],
     "hotel": ["a hotel room please", "find a cheap hotel", "cancel the hotel room", "which hotel is good"],
@@ -38,12 +38,12 @@ EXAMPLES = {
 
 _ENDS = ("now", "tomorrow please", "to the city", "you want", "i need it", "which one is good")
 
-#: What the map shows.
+#: The utterances of the map.
 MAPPED = [f"{what} {end}" for what in ("find the taxi", "cancel a hotel room", "change train two") for end in _ENDS]
 
 
 def build(place: Path, model: Path, limits: Limits | None = None) -> ServeSettings:
-    """Everything that a service can be given, in a folder."""
+    """Create everything that a service can serve in a folder, and return its settings."""
     encoder = Encoder.load(model, device="cpu")
     texts = [text for each in EXAMPLES.values() for text in each]
     intents = [intent for intent, each in EXAMPLES.items() for _ in each]
@@ -83,7 +83,7 @@ def _reranker(model: Path, folder: Path) -> None:
 
 @contextlib.contextmanager
 def listening(settings: ServeSettings) -> Iterator[str]:
-    """The address of a service in a thread, once it is ready."""
+    """Run a service in a thread and yield its address once it is ready."""
     with contextlib.closing(listen("127.0.0.1", 0)) as place:
         address = f"http://127.0.0.1:{place.getsockname()[1]}"
         server = Server(settings)
@@ -100,20 +100,20 @@ def listening(settings: ServeSettings) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A service in a process of its own."""
+    """A service in its own process."""
 
     process: subprocess.Popen[bytes]
     port: int
 
     @property
     def address(self) -> str:
-        """Where it is, without a slash at the end."""
+        """Its base URL, without a trailing slash."""
         return f"http://127.0.0.1:{self.port}"
 
 
 @contextlib.contextmanager
 def running(settings: ServeSettings, log: Path) -> Iterator[Running]:
-    """`turnwise serve` in a process of its own, once it is ready; it is killed in the end."""
+    """Run `turnwise serve` in a process until the end of the block, once it is ready."""
     command = [
         sys.executable,
         "-c",
@@ -138,8 +138,8 @@ def running(settings: ServeSettings, log: Path) -> Iterator[Running]:
 
 
 def options(settings: ServeSettings) -> list[str]:
-    """The options of `turnwise serve` that say the same."""
-    told = {
+    """Return the options of `turnwise serve` for settings."""
+    values = {
         "--model": settings.model,
         "--intents": settings.intents,
         "--responses": settings.responses,
@@ -148,15 +148,15 @@ def options(settings: ServeSettings) -> list[str]:
         "--max-body": settings.limits.body,
         "--timeout": settings.limits.seconds,
     }
-    return [str(part) for option, value in told.items() if value is not None for part in (option, value)]
+    return [str(part) for option, value in values.items() if value is not None for part in (option, value)]
 
 
-def wait_for(happens: Callable[[], bool], seconds: float = 180) -> None:
-    """Waits until something is so; what cannot be reached yet is not."""
+def wait_for(condition: Callable[[], bool], seconds: float = 180) -> None:
+    """Wait until a condition holds; connection errors count as not yet."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(httpx.TransportError):
-            if happens():
+            if condition():
                 return
         time.sleep(0.02)
-    raise AssertionError("this did not happen in time")
+    raise AssertionError("the condition did not hold in time")

@@ -1,4 +1,4 @@
-"""The service against its own description: whatever is asked, no answer is a failure, and each is as its description says."""
+"""Schemathesis against the OpenAPI description: no request fails, and every response matches its schema."""
 
 import os
 import subprocess
@@ -12,21 +12,21 @@ import pytest
 from tests.helpers.trial import build, listening
 from turnwise.serve.settings import Limits
 
-#: Small, so that what lies beyond them is tried too.
+#: Small, so that requests beyond them are tried as well.
 LIMITS = Limits(texts=6, characters=80)
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory, tiny_folder) -> Iterator[str]:
-    with listening(build(tmp_path_factory.mktemp("fuzzed"), tiny_folder("bert"), LIMITS)) as address:
+    with listening(build(tmp_path_factory.mktemp("run_schemathesis"), tiny_folder("bert"), LIMITS)) as address:
         yield address
 
 
-def fuzzed(address: str, place: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """What schemathesis finds.
+def run_schemathesis(address: str, place: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run schemathesis.
 
-    That is: answers of 500 and above; statuses, types and bodies that are not described; requests that are taken although they are
-    not as described, or not taken although they are.
+    It reports statuses of 500 and above; undocumented statuses, content types and bodies; invalid requests that are accepted,
+    and valid ones that are rejected.
     """
     command = [
         Path(sys.executable).parent / "schemathesis",
@@ -46,17 +46,17 @@ def fuzzed(address: str, place: Path, *options: str) -> subprocess.CompletedProc
     )
 
 
-def test_a_few_requests_to_every_route(address: str, tmp_path: Path) -> None:
+def test_few_requests_to_every_route(address: str, tmp_path: Path) -> None:
     few = ("--phases", "examples,fuzzing", "--max-examples", "4", "--seed", "1")
-    # what takes no parameters and takes long is left to the other test
-    done = fuzzed(address, tmp_path, *few, "--exclude-path", "/conversations/clusters")
+    # the slow route without parameters is left to the other test
+    done = run_schemathesis(address, tmp_path, *few, "--exclude-path", "/conversations/clusters")
     assert done.returncode == 0, done.stdout + done.stderr
     assert httpx.get(f"{address}/ready").status_code == 200
 
 
 @pytest.mark.full
 def test_many_requests_to_every_route(address: str, tmp_path: Path) -> None:
-    """Also the edges of everything that the description allows, and requests that follow on from answers."""
-    done = fuzzed(address, tmp_path, "--max-examples", "100")
+    """Includes boundary values, and requests that follow from responses."""
+    done = run_schemathesis(address, tmp_path, "--max-examples", "100")
     assert done.returncode == 0, done.stdout + done.stderr
     assert httpx.get(f"{address}/ready").status_code == 200

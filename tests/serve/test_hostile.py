@@ -1,4 +1,4 @@
-"""Clients that mean harm, or know no better, against `turnwise serve` as it runs: each is refused, and the service lives on."""
+"""Hostile clients against a running `turnwise serve`: each is rejected, and the service goes on."""
 
 import contextlib
 import json
@@ -12,14 +12,14 @@ import pytest
 
 from tests.helpers.trial import Running, build, running
 
-#: The service's own limit; bodies of 10 MB are far beyond it.
+#: The service's limit; bodies of 10 MB are far beyond it.
 BODY = 2_000_000
 
 _HEAD = "POST {} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 JSON = {"content-type": "application/json"}
 
-#: Routes that take a body, each with a part of it that holds what was said.
+#: Routes with a body, and a field of it.
 ROUTES = {
     "/embed": "inputs",
     "/v1/embeddings": "input",
@@ -33,7 +33,7 @@ ROUTES = {
     "/map/merge": "groups",
 }
 
-#: Bodies that are not JSON, or not the JSON that is asked for; %s stands for the part.
+#: Bodies that are not JSON, or do not match the schema; %s stands for the field.
 BODIES = {
     "nothing": b"",
     "a number": b"1",
@@ -84,8 +84,8 @@ def client(service: Running) -> Iterator[httpx.Client]:
         assert len(client.post("/embed", json={"inputs": ["find a taxi"]}).json()["vectors"]) == 1
 
 
-def refused(answer: httpx.Response) -> bool:
-    """Whether a client was told what it did wrong."""
+def is_client_error(answer: httpx.Response) -> bool:
+    """Return whether a response is a client error."""
     error = answer.json()["error"]
     assert error["message"] and error["code"], answer.text
     return 400 <= answer.status_code < 500
@@ -96,31 +96,31 @@ def body_for(kind: str, part: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_whatever_a_body_is_it_is_refused_and_the_service_lives(client: httpx.Client, kind: str) -> None:
+def test_hostile_bodies_are_rejected(client: httpx.Client, kind: str) -> None:
     routes = ROUTES if len(BODIES[kind]) < 10_000 else dict(list(ROUTES.items())[:3])
     for route, part in routes.items():
         answer = client.post(route, content=body_for(kind, part), headers=JSON)
-        assert refused(answer), (route, answer.status_code, answer.text[:500])
+        assert is_client_error(answer), (route, answer.status_code, answer.text[:500])
         assert kind != "10 MB" or answer.status_code == 413
 
 
-def test_bodies_that_never_end_are_cut_off(client: httpx.Client, service: Running) -> None:
+def test_endless_bodies_are_cut_off(client: httpx.Client, service: Running) -> None:
     chunk = b"10000\r\n" + b"[" * 0x10000 + b"\r\n"
     with socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection:
         sent = 0
         with contextlib.suppress(OSError):
             connection.sendall(_HEAD.format("/embed").encode() + b"transfer-encoding: chunked\r\n\r\n")
-            while sent < 100 * BODY:  # it is not taken for as long as one likes to send
+            while sent < 100 * BODY:  # the service stops reading before that
                 connection.sendall(chunk)
                 sent += len(chunk)
         assert sent < 100 * BODY
-        answer = heard(connection)
-    # where the client still sends when the connection ends, it may not get to see the answer
-    assert answer == b"" or told(answer) == (413, "body_too_large")
+        answer = receive_all(connection)
+    # a client that is still sending may not receive the response
+    assert answer == b"" or error_of(answer) == (413, "body_too_large")
 
 
 def test_slow_clients_are_cut_off_while_others_are_served(client: httpx.Client, service: Running) -> None:
-    """A byte a second, in the head or in the body; and heads that stop in the middle."""
+    """One byte per second, in the headers or in the body; and incomplete headers."""
     head = _HEAD.format("/embed")
     beginnings = {
         "a head a byte a second": b"",
@@ -158,11 +158,11 @@ def test_slow_clients_are_cut_off_while_others_are_served(client: httpx.Client, 
         assert not waiting
         for name, connection in connections.items():
             code = "slow_head" if "head" in name else "slow_body"
-            assert told(heard(connection)) == (408, code), name
+            assert error_of(receive_all(connection)) == (408, code), name
 
 
-def heard(connection: socket.socket) -> bytes:
-    """What comes until the connection ends."""
+def receive_all(connection: socket.socket) -> bytes:
+    """Return everything received until the connection ends."""
     answer = b""
     with contextlib.suppress(ConnectionError):
         while part := connection.recv(65_536):
@@ -170,29 +170,29 @@ def heard(connection: socket.socket) -> bytes:
     return answer
 
 
-def told(answer: bytes) -> tuple[int, str]:
-    """The status and the error code of an answer."""
+def error_of(answer: bytes) -> tuple[int, str]:
+    """Return the status and the error code of a response."""
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split(b" ")[1]), json.loads(body)["error"]["code"]
 
 
-def test_memory_stays_flat_whatever_is_sent(client: httpx.Client, service: Running) -> None:
-    """Rounds of everything above: after the first ones, which fill buffers and caches, hardly anything is added."""
+def test_memory_stays_flat(client: httpx.Client, service: Running) -> None:
+    """Memory hardly grows after the first rounds, which fill buffers and caches."""
     process = psutil.Process(service.process.pid)
     bodies = [body_for(kind, "inputs") for kind in BODIES]
 
-    def once() -> None:
+    def send_all() -> None:
         for body in bodies:
-            assert refused(client.post("/embed", content=body, headers=JSON)), body[:100]
+            assert is_client_error(client.post("/embed", content=body, headers=JSON)), body[:100]
         for _ in range(10):
             with socket.create_connection(("127.0.0.1", service.port)) as gone:
                 gone.sendall(_HEAD.format("/embed").encode() + b"content-length: 1000000\r\n\r\n" + b"[" * 100_000)
 
     sizes = []
     for _ in range(9):
-        once()
+        send_all()
         sizes.append(process.memory_info().rss)
-    # had a round's bodies been kept even once in the last five rounds, there would be more
+    # keeping the bodies of one round would exceed this
     assert min(sizes[7:]) - max(sizes[2:4]) < sum(map(len, bodies)) / 2, sizes
     assert len(process.open_files()) < 100
     assert len(process.net_connections()) < 50

@@ -1,4 +1,4 @@
-"""`turnwise serve` killed while clients change what it keeps: what was acknowledged is there afterwards, and nothing twice."""
+"""`turnwise serve` killed while clients make changes: acknowledged changes survive, and nothing is duplicated."""
 
 import contextlib
 import random
@@ -21,25 +21,25 @@ SOURCE = "added by the test"
 
 @dataclass
 class Client:
-    """One that makes changes one after the other: the first `acknowledged` are on disk, and the one after them may be."""
+    """Makes one change at a time: the first `acknowledged` are on disk, and the next one may be."""
 
     number: int
     acknowledged: int = 0
-    is_under_way: bool = False
+    is_in_progress: bool = False
     sent: list[str] = field(default_factory=list)
 
     def change(self, http: httpx.Client, path: str, body: object) -> None:
-        """Makes the change that was put down last."""
-        self.is_under_way = True
+        """Make the last change of `sent`."""
+        self.is_in_progress = True
         http.post(path, json=body).raise_for_status()
         self.acknowledged += 1
-        self.is_under_way = False
+        self.is_in_progress = False
 
 
 class Example(Client):
     def once(self, http: httpx.Client) -> None:
         self.sent.append(f"find taxi {self.number} {len(self.sent)}")
-        # a text for the client's intent, and one for an intent of its own
+        # one example of the client's intent, and one of a new intent
         examples = [
             {"text": self.sent[-1], "intent": f"intent {self.number}"},
             {"text": self.sent[-1], "intent": self.sent[-1]},
@@ -47,19 +47,21 @@ class Example(Client):
         self.change(http, "/intents/examples", {"examples": examples})
 
     def check(self, address: str, _: ServeSettings) -> int:
-        kept = httpx.get(f"{address}/intents/intent%20{self.number}/examples").json()["examples"]
+        stored = httpx.get(f"{address}/intents/intent%20{self.number}/examples").json()["examples"]
         counts = {each["intent"]: each["examples"] for each in httpx.get(f"{address}/intents").json()["intents"]}
-        assert all(counts[text] == 1 for text in kept)  # both examples of a request are there, or none
-        assert len(kept) == sum(intent.startswith(f"find taxi {self.number} ") for intent in counts)
-        return self.is_whole(kept)
+        assert all(counts[text] == 1 for text in stored)  # both examples of a request are stored, or none
+        assert len(stored) == sum(intent.startswith(f"find taxi {self.number} ") for intent in counts)
+        return self.check_stored(stored)
 
-    def is_whole(self, kept: list[str]) -> int:
-        """How many of the changes are there: all that were acknowledged, each once, and perhaps the one that was under way."""
-        assert max(Counter(kept).values()) == 1
+    def check_stored(self, stored: list[str]) -> int:
+        """Return the number of stored changes: all acknowledged ones, each once, and possibly the one in progress."""
+        assert max(Counter(stored).values()) == 1
         assert (
-            set(self.sent[: self.acknowledged]) <= set(kept) <= set(self.sent[: self.acknowledged + self.is_under_way])
+            set(self.sent[: self.acknowledged])
+            <= set(stored)
+            <= set(self.sent[: self.acknowledged + self.is_in_progress])
         )
-        return len(kept)
+        return len(stored)
 
 
 class CannedAnswer(Example):
@@ -70,12 +72,12 @@ class CannedAnswer(Example):
 
     def check(self, _: str, settings: ServeSettings) -> int:
         responder = Responder.open(str(settings.responses), Encoder.load(settings.model, device="cpu"))
-        kept = responder.table.read(["text"], {"source": f"{SOURCE} {self.number}"}).column("text").to_pylist()
-        return self.is_whole(kept)
+        stored = responder.table.read(["text"], {"source": f"{SOURCE} {self.number}"}).column("text").to_pylist()
+        return self.check_stored(stored)
 
 
 class Label(Client):
-    """The only one that labels: each change gives one utterance another label, so that all labels tell how many there were."""
+    """The only client that labels: each change relabels one utterance, so the labels show the number of changes."""
 
     def once(self, http: httpx.Client) -> None:
         self.sent.append(f"label {len(self.sent)}")
@@ -83,28 +85,28 @@ class Label(Client):
         self.change(http, "/map/label", {"rows": [row], "name": self.sent[-1]})
 
     def check(self, address: str, _: ServeSettings) -> int:
-        told = httpx.get(f"{address}/map").json()
-        changes = told["changes"]
-        assert self.acknowledged <= changes <= self.acknowledged + self.is_under_way
+        state = httpx.get(f"{address}/map").json()
+        changes = state["changes"]
+        assert self.acknowledged <= changes <= self.acknowledged + self.is_in_progress
         expected: list[str | None] = [None] * len(MAPPED)
         for number in range(changes):
             expected[number % len(MAPPED)] = f"label {number}"
-        assert told["labels"] == expected
+        assert state["labels"] == expected
         return changes
 
 
-def at_work(client: Client, address: str, is_over: threading.Event) -> None:
-    """Makes changes until the service is gone."""
+def make_changes(client: Client, address: str, is_over: threading.Event) -> None:
+    """Make changes until the service is gone."""
     with httpx.Client(base_url=address, timeout=60) as http, contextlib.suppress(httpx.TransportError):
         while not is_over.is_set():
             client.once(http)
 
 
 @contextlib.contextmanager
-def working(clients: list[Client], service: Running) -> Iterator[None]:
-    """Clients that make changes meanwhile."""
+def running_clients(clients: list[Client], service: Running) -> Iterator[None]:
+    """Run clients in threads."""
     is_over = threading.Event()
-    threads = [threading.Thread(target=at_work, args=(client, service.address, is_over)) for client in clients]
+    threads = [threading.Thread(target=make_changes, args=(client, service.address, is_over)) for client in clients]
     for thread in threads:
         thread.start()
     try:
@@ -115,30 +117,30 @@ def working(clients: list[Client], service: Running) -> Iterator[None]:
             thread.join()
 
 
-def kill_and_check(settings: ServeSettings, place: Path, kills: int, wanted: int) -> None:
-    """Kills a service at random moments, at least so many changes of each client after it started."""
+def kill_and_check(settings: ServeSettings, place: Path, kills: int, changes: int) -> None:
+    """Kill a service at random moments, after at least `changes` changes of each client."""
     moments = random.Random(kills)
     clients: list[Client] = [Example(1), Example(2), CannedAnswer(3), CannedAnswer(4), Label(5)]
     for number in range(kills + 1):
         with running(settings, place / f"log-{number}") as service:
             for client in clients if number else ():
-                # what was under way is there or not; the client goes on from what it finds
-                there = client.check(service.address, settings)
-                client.acknowledged, client.is_under_way = there, False
-                del client.sent[there:]
+                # the change in progress may be stored; the client continues from what it finds
+                stored_changes = client.check(service.address, settings)
+                client.acknowledged, client.is_in_progress = stored_changes, False
+                del client.sent[stored_changes:]
             if number == kills:
                 return
             before = [client.acknowledged for client in clients]
-            with working(clients, service):
-                wait_for(changed(clients, before, wanted))
+            with running_clients(clients, service):
+                wait_for(changed(clients, before, changes))
                 threading.Event().wait(moments.uniform(0, 0.2))
                 service.process.kill()
                 service.process.wait()
-            assert sum(client.is_under_way for client in clients) >= 1  # it was killed in the midst of work
+            assert sum(client.is_in_progress for client in clients) >= 1  # it was killed while running_clients
 
 
-def changed(clients: list[Client], before: list[int], wanted: int) -> Callable[[], bool]:
-    return lambda: all(client.acknowledged >= count + wanted for client, count in zip(clients, before, strict=True))
+def changed(clients: list[Client], before: list[int], changes: int) -> Callable[[], bool]:
+    return lambda: all(client.acknowledged >= count + changes for client, count in zip(clients, before, strict=True))
 
 
 @pytest.fixture
@@ -146,10 +148,10 @@ def settings(tmp_path: Path, tiny_folder) -> ServeSettings:
     return replace(build(tmp_path, tiny_folder("bert")), conversations=None, reranker=None, report=None)
 
 
-def test_what_was_acknowledged_outlives_a_kill(settings: ServeSettings, tmp_path: Path) -> None:
-    kill_and_check(settings, tmp_path, kills=1, wanted=3)
+def test_acknowledged_changes_survive_a_kill(settings: ServeSettings, tmp_path: Path) -> None:
+    kill_and_check(settings, tmp_path, kills=1, changes=3)
 
 
 @pytest.mark.full
-def test_what_was_acknowledged_outlives_many_kills(settings: ServeSettings, tmp_path: Path) -> None:
-    kill_and_check(settings, tmp_path, kills=10, wanted=10)
+def test_acknowledged_changes_survive_many_kills(settings: ServeSettings, tmp_path: Path) -> None:
+    kill_and_check(settings, tmp_path, kills=10, changes=10)

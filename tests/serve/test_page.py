@@ -1,4 +1,4 @@
-"""The page in a real browser: every view is used as somebody would, by pointer and by keyboard, in the dark and on a phone."""
+"""The page in a browser: every view, by pointer and by keyboard, in dark mode and on a phone."""
 
 import json
 import re
@@ -16,31 +16,31 @@ pytest.importorskip("fastapi", reason="the service is not installed")
 import httpx
 
 import turnwise.serve
-from tests.helpers.page_visit import FAINT, NAMELESS, Visit
-from tests.helpers.page_world import ANSWERS, ARABIC, CONVERSATION, EVIL, INTENTS, LONG, REPORT, build
+from tests.helpers.page_visit import LOW_CONTRAST, UNNAMED, Visit
+from tests.helpers.page_world import ANSWERS, ARABIC, CONVERSATION, INTENTS, LONG, MARKUP_TEXT, REPORT, build
 from tests.helpers.trial import listening
 from turnwise.serve.settings import ServeSettings, add_key
 
 PAGE = Path(turnwise.serve.__file__).parent / "page"
 VIEWS = ("utterance", "conversation", "map", "report")
-#: Where a bar ends, and where the threshold crosses it, in pixels from its left.
+#: The end of a bar, and the position of its threshold, in pixels from the left.
 END = "(bar) => { const f = bar.querySelector('.fill'); return f.offsetLeft + (f.matches('.negative') ? 0 : f.offsetWidth); }"
 LINE = "(bar) => { const line = bar.querySelector('.threshold'); return line.offsetLeft + line.offsetWidth / 2; }"
 
-#: What has the focus, by its id or its words, and its outline; nothing behind the end of the page.
+#: The id or text of the focused element, and its outline; empty after the end of the page.
 FOCUS = """() => {
   const node = document.activeElement, style = getComputedStyle(node.closest(".theme label") ?? node);
   const name = node === document.body ? "" : node.id || (node.closest("label") ?? node).textContent.trim();
   return [name, style.outlineStyle, parseFloat(style.outlineWidth)];
 }"""
 
-ODD = "Purple elephants dream of quantum algebra."
+OUT_OF_SCOPE_TEXT = "Purple elephants dream of quantum algebra."
 
-# ---- what can be told without a browser
+# ---- without a browser
 
 
 class Markup(HTMLParser):
-    """The tags of a page, and the texts within them."""
+    """The tags of a page, and inline scripts and styles."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def scripts() -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in PAGE.glob("*.js")}
 
 
-def test_the_page_has_nothing_inline_and_loads_only_what_is_there() -> None:
+def test_page_has_no_inline_code_and_loads_existing_files() -> None:
     page = Markup((PAGE / "index.html").read_text(encoding="utf-8"))
     assert page.inline == []
     named = [value for _, attributes in page.tags for name, value in attributes.items() if name in ("src", "href")]
@@ -71,7 +71,7 @@ def test_the_page_has_nothing_inline_and_loads_only_what_is_there() -> None:
         assert not [name for name in attributes if name == "style" or name.startswith("on")]
 
 
-def test_scripts_never_read_texts_as_markup_and_name_no_other_host() -> None:
+def test_scripts_parse_no_markup_and_name_no_other_host() -> None:
     assert len(scripts()) > 10
     for name, text in scripts().items():
         assert not re.search(
@@ -82,14 +82,14 @@ def test_scripts_never_read_texts_as_markup_and_name_no_other_host() -> None:
         assert not re.search(r"url\(|@import|https?:", style.read_text(encoding="utf-8")), style.name
 
 
-def test_every_command_that_the_page_names_exists() -> None:
+def test_commands_on_the_page_exist() -> None:
     from typer.main import get_command
 
     from turnwise.cli import app
 
-    told = {command for text in scripts().values() for command in re.findall(r'"turnwise ([a-z][^"]*)"', text)}
-    assert len(told) >= 8
-    for line in told:
+    response_body = {command for text in scripts().values() for command in re.findall(r'"turnwise ([a-z][^"]*)"', text)}
+    assert len(response_body) >= 8
+    for line in response_body:
         command: Any = get_command(app)
         words = line.split()
         while hasattr(command, "commands"):
@@ -123,10 +123,10 @@ def examples(site: str, intent: str) -> list[str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_every_view_fits_and_can_be_read(browser: Any, site: str, width: int, scheme: str) -> None:
+def test_views_fit_and_are_readable(browser: Any, site: str, width: int, scheme: str) -> None:
     visit = Visit(browser, site, width=width, color_scheme=scheme, reduced_motion="reduce")
     visit.ask(LONG)
-    visit.locator("#utterance-known .known > summary").click()
+    visit.locator("#intent-list .disclosure > summary").click()
     fits = []
     for view in VIEWS:
         visit.page.evaluate(f"location.hash = '#{view}'")
@@ -140,17 +140,17 @@ def test_every_view_fits_and_can_be_read(browser: Any, site: str, width: int, sc
         if view == "report":
             visit.frame_locator("iframe").locator("h1").wait_for()
         fits.append(visit.evaluate("document.scrollingElement.scrollWidth <= innerWidth"))
-        assert visit.evaluate(FAINT) == [], view
-        assert visit.evaluate(NAMELESS) == [], view
+        assert visit.evaluate(LOW_CONTRAST) == [], view
+        assert visit.evaluate(UNNAMED) == [], view
         assert visit.evaluate("document.querySelectorAll('main > section:not([hidden]) h1').length") == 1
     assert fits == [True] * 4
     lightness = visit.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
     assert (sum(lightness) / 3 > 128) == (scheme == "light")
-    assert visit.evaluate("document.getAnimations().length") == 0, "nothing moves where that is asked for"
+    assert visit.evaluate("document.getAnimations().length") == 0, "no animations with reduced motion"
     visit.close()
 
 
-def test_an_utterance_has_its_intent_with_bars_examples_and_answers(browser: Any, site: str) -> None:
+def test_utterance(browser: Any, site: str) -> None:
     text = "Has my parcel arrived?"
     decision = predicted(site, text)
     assert decision["intent"] == "track_order"
@@ -163,7 +163,7 @@ def test_an_utterance_has_its_intent_with_bars_examples_and_answers(browser: Any
     assert visit.locator(".bars .value").all_inner_texts() == [
         f"{each['score']:.2f}".replace("-", "−") for each in decision["ranked"]
     ]
-    assert visit.locator(".bars .role").all_inner_texts() == ["taken", "runner-up"]
+    assert visit.locator(".bars .role").all_inner_texts() == ["predicted", "runner-up"]
     places = [box.evaluate(END) for box in visit.locator(".bar").all()]
     assert places == sorted(places, reverse=True)
     assert visit.locator(".bar").first.evaluate(LINE) < places[0]
@@ -174,21 +174,21 @@ def test_an_utterance_has_its_intent_with_bars_examples_and_answers(browser: Any
     visit.close()
 
 
-def test_an_abstention_is_explained(browser: Any, site: str) -> None:
-    decision = predicted(site, ODD)
+def test_abstention(browser: Any, site: str) -> None:
+    decision = predicted(site, OUT_OF_SCOPE_TEXT)
     assert decision["abstained"]
     visit = Visit(browser, site)
-    visit.ask(ODD)
-    assert visit.locator(".verdict").inner_text() == "No intent: it abstains"
+    visit.ask(OUT_OF_SCOPE_TEXT)
+    assert visit.locator(".verdict").inner_text() == "No intent (abstained)"
     assert visit.locator("#view-utterance .reason").inner_text() == decision["reason"]
-    assert visit.locator(".taken").count() == 0
+    assert visit.locator(".predicted").count() == 0
     bar = visit.locator(".bar").first
-    assert bar.evaluate(END) < bar.evaluate(LINE), "the bar ends before the line"
+    assert bar.evaluate(END) < bar.evaluate(LINE), "the bar ends before the threshold"
     assert f"{decision['threshold']:.2f}" in visit.locator("#utterance-intents .help").first.inner_text()
     visit.close()
 
 
-def test_an_example_is_added_by_one_click_and_taken_back_by_another(browser: Any, site: str) -> None:
+def test_add_example_and_undo(browser: Any, site: str) -> None:
     text = "Do you have anything for six people?"
     visit = Visit(browser, site)
     visit.ask(text)
@@ -196,33 +196,33 @@ def test_an_example_is_added_by_one_click_and_taken_back_by_another(browser: Any
     visit.toast("Added as an example of book_table")
     assert text in examples(site, "book_table")
     visit.page.locator(".nearest .text").get_by_text(text, exact=True).wait_for()
-    assert visit.locator(".verdict").inner_text() == "book_table", "the text is asked again"
+    assert visit.locator(".verdict").inner_text() == "book_table", "the prediction is repeated"
     visit.press("Undo")
     visit.toast("1 example of book_table removed.")
     assert text not in examples(site, "book_table")
     visit.close()
 
 
-def test_a_new_intent_is_typed_and_its_example_removed_from_the_list(browser: Any, site: str) -> None:
+def test_add_new_intent_and_remove_its_example(browser: Any, site: str) -> None:
     visit = Visit(browser, site)
-    visit.ask(EVIL + " again")
+    visit.ask(MARKUP_TEXT + " again")
     visit.fill("#other-intent", "odd <b>things")
     visit.keyboard.press("Enter")
     visit.toast("Added as an example of odd <b>things")
-    visit.locator("#utterance-known .known > summary", has_text="What it knows: 5 intents, 19 examples").click()
+    visit.locator("#intent-list .disclosure > summary", has_text="5 intents, 19 examples").click()
     entry = visit.locator(".intent", has_text="odd <b>things")
     entry.locator("summary").click()
     entry.locator("li .text").wait_for()
-    assert entry.locator("li .text").all_inner_texts() == [EVIL + " again"]
+    assert entry.locator("li .text").all_inner_texts() == [MARKUP_TEXT + " again"]
     entry.get_by_role("button", name="Remove").click()
     visit.toast("1 example of odd <b>things removed.")
-    visit.page.locator("#utterance-known .known > summary", has_text="4 intents, 18 examples").wait_for()
-    assert visit.locator("#utterance-known .known").evaluate("(known) => known.open"), "what was unfolded stays so"
+    visit.page.locator("#intent-list .disclosure > summary", has_text="4 intents, 18 examples").wait_for()
+    assert visit.locator("#intent-list .disclosure").evaluate("(node) => node.open"), "an open list stays open"
     assert visit.title() == "Utterance · turnwise"
     visit.close()
 
 
-def test_a_conversation_is_read(browser: Any, site: str) -> None:
+def test_conversation(browser: Any, site: str) -> None:
     visit = Visit(browser, site, "conversation")
     visit.read(CONVERSATION)
     turns = visit.locator("#conversation-turns .turn")
@@ -234,39 +234,41 @@ def test_a_conversation_is_read(browser: Any, site: str) -> None:
     assert expected[2] == "no intent"
     assert turns.locator("summary .chip").all_inner_texts() == expected
     sent = [{"speaker": "user" if speaker == "user" else "system", "text": text} for speaker, text in spoken]
-    told = httpx.post(f"{site}/coherence", json={"conversation": sent}).json()
-    marked = turns.nth(told["index"]).locator(".misfit")
-    assert f"{told['scores'][told['index']]:.2f}" in marked.inner_text()
-    assert (turns.nth(told["index"]).get_attribute("class") or "").endswith("foreign") == (
-        told["scores"][told["index"]] >= 0.5
+    response_body = httpx.post(f"{site}/coherence", json={"conversation": sent}).json()
+    marked = turns.nth(response_body["index"]).locator(".out-of-place-note")
+    assert f"{response_body['scores'][response_body['index']]:.2f}" in marked.inner_text()
+    assert (turns.nth(response_body["index"]).get_attribute("class") or "").endswith("out-of-place") == (
+        response_body["scores"][response_body["index"]] >= 0.5
     )
     alike = httpx.post(f"{site}/conversations/similar", json={"conversation": sent}).json()["conversations"]
     assert visit.locator(".similar > summary > bdi").all_inner_texts() == [each["turns"][0]["text"] for each in alike]
     suggested = visit.locator("#conversation-answers .answers .text").first.inner_text()
-    visit.press("Say it: " + suggested)
+    visit.press("Use: " + suggested)
     visit.page.locator("#conversation-turns .turn").nth(5).wait_for()
     assert visit.input_value("#conversation-text").endswith(f"\nagent: {suggested}")
-    visit.press("Swap the speakers")
+    visit.press("Swap speakers")
     assert visit.input_value("#conversation-text").startswith("agent: Where is my parcel?\nuser: May I")
     visit.press("Clear")
     assert visit.locator("#conversation-turns").inner_text() == ""
     visit.close()
 
 
-def test_clusters_of_conversations_are_listed_and_one_is_read(browser: Any, site: str) -> None:
+def test_conversation_clusters(browser: Any, site: str) -> None:
     visit = Visit(browser, site, "conversation")
     visit.locator("#conversation-clusters summary").first.click()
-    told = httpx.get(f"{site}/conversations/clusters", timeout=120).json()["clusters"]
+    response_body = httpx.get(f"{site}/conversations/clusters", timeout=120).json()["clusters"]
     listed = visit.page.locator("#conversation-clusters .similar")
-    (listed.first if told else visit.page.locator("#conversation-clusters", has_text="No clusters")).wait_for(
+    (listed.first if response_body else visit.page.locator("#conversation-clusters", has_text="No clusters")).wait_for(
         timeout=120_000
     )
-    assert listed.locator("> summary > bdi").all_inner_texts() == [each["name"] for each in told]
-    if told:
+    assert listed.locator("> summary > bdi").all_inner_texts() == [each["name"] for each in response_body]
+    if response_body:
         listed.first.locator("summary").click()
         listed.first.locator("button").first.click()
         visit.page.locator("#conversation-turns .turn").first.wait_for()
-        known = httpx.get(f"{site}/conversations/dialogue", params={"id": told[0]["examples"][0]}).json()["turns"]
+        known = httpx.get(f"{site}/conversations/dialogue", params={"id": response_body[0]["examples"][0]}).json()[
+            "turns"
+        ]
         assert visit.locator("#conversation-turns .turn > .text").all_inner_texts() == [turn["text"] for turn in known]
     visit.close()
 
@@ -289,19 +291,19 @@ def test_clusters_of_conversations_are_listed_and_one_is_read(browser: Any, site
         ("user: a: b", ["user a: b"]),
     ],
 )
-def test_what_is_pasted_is_split_into_turns(browser: Any, site: str, text: str, turns: list[str]) -> None:
+def test_parsing_of_turns(browser: Any, site: str, text: str, turns: list[str]) -> None:
     page = _parsing(browser, site)
-    read = page.evaluate("(text) => parsing.parse(text)", text)
+    read = page.evaluate("(text) => parsing.parseTurns(text)", text)
     assert [f"{turn['speaker']} {turn['text']}" for turn in read] == turns
-    again = page.evaluate("(turns) => parsing.parse(parsing.written(turns))", read)
-    assert again == read, "what is written out is read back"
+    again = page.evaluate("(turns) => parsing.parseTurns(parsing.formatTurns(turns))", read)
+    assert again == read, "formatted turns parse to the same turns"
 
 
 _opened: dict[str, Any] = {}
 
 
 def _parsing(browser: Any, site: str) -> Any:
-    """A page with the module at hand; one for all."""
+    """Return a page with the parsing module, shared by all tests."""
     if site not in _opened:
         _opened[site] = browser.new_page()
         _opened[site].goto(site)
@@ -309,7 +311,7 @@ def _parsing(browser: Any, site: str) -> Any:
     return _opened[site]
 
 
-def test_a_map_becomes_labels_and_intents(browser: Any, world: ServeSettings, tmp_path: Path) -> None:
+def test_label_map_and_fit_classifier(browser: Any, world: ServeSettings, tmp_path: Path) -> None:
     assert world.map is not None
     shutil.copytree(world.map, tmp_path / "map")
     with listening(ServeSettings(map=tmp_path / "map")) as site:
@@ -327,63 +329,63 @@ def test_a_map_becomes_labels_and_intents(browser: Any, world: ServeSettings, tm
 
         visit.page.locator(".groups tbody tr").nth(3).wait_for()
         assert visit.locator(".groups tbody tr").count() == 4
-        assert visit.get_by_role("button", name="Fit the classifier").is_disabled()
+        assert visit.get_by_role("button", name="Fit classifier").is_disabled()
         visit.locator(".group-name").first.click()
         assert visit.evaluate("document.activeElement.dataset.key") == "panel"
         visit.fill("#group-name", "parcels")
         visit.keyboard.press("Enter")
-        visit.toast("The group is called “parcels”")
+        visit.toast("Group named “parcels”")
         assert named() == {"parcels"}
         visit.press("← All groups")
-        assert visit.evaluate("document.activeElement.textContent") == "parcels", "the focus is back where it came from"
+        assert visit.evaluate("document.activeElement.textContent") == "parcels", "the focus returns to the group"
 
         others = visit.locator(".groups input")
         others.nth(1).check()
         others.nth(2).check()
         visit.fill("#merge-name", "both")
         visit.press("Merge")
-        visit.toast("2 groups are one now.")
+        visit.toast("Merged 2 groups.")
         assert named() == {"parcels", "both"}
         assert len(state()["clusters"]) == 3
         visit.press("Split")
-        visit.toast("The group is 2 groups now.")
+        visit.toast("Split into 2 groups.")
         assert len(state()["clusters"]) == 4
         visit.press("Undo")
         visit.toast("Undone.")
         assert len(state()["clusters"]) == 3
         visit.keyboard.press("Control+Shift+Z")
-        visit.toast("Done again.")
+        visit.toast("Redone.")
         visit.keyboard.press("Control+z")
         visit.toast("Undone.")
 
         visit.fill("#map-find", "money BACK")
-        assert visit.locator(".found li").count() == 1
-        visit.locator(".found button").click()
+        assert visit.locator(".results li").count() == 1
+        visit.locator(".results button").click()
         visit.fill("#row-label", "refunds")
         visit.keyboard.press("Enter")
-        visit.toast("1 text is “refunds” now.")
+        visit.toast("1 text labelled “refunds”.")
         assert state()["labels"][row("I want my money back.")] == "refunds"
         visit.fill("#map-find", "")
 
-        visit.press("Ask me")
+        visit.press("Start")
         visit.locator("#question-label").wait_for()
         asked = visit.locator(".quote").last.inner_text()
         visit.fill("#question-label", "asked")
         visit.keyboard.press("Enter")
-        visit.toast("It is “asked”.")
+        visit.toast("Labelled “asked”.")
         assert state()["labels"][row(asked)] == "asked"
 
         with visit.page.expect_download() as saved:
-            visit.press("Save labels as CSV")
+            visit.press("Download labels (CSV)")
         assert saved.value.suggested_filename == "labels.csv"
         assert saved.value.path().read_bytes() == httpx.get(f"{site}/map/labels.csv").content
-        labelled, words = visit.locator(".share").inner_text().split(" of ", 1)
+        labelled, words = visit.locator(".label-progress").inner_text().split(" of ", 1)
         assert int(labelled) == sum(
             count for count, label in zip(state()["counts"], state()["labels"], strict=True) if label
         )
         assert words.startswith(str(sum(1 + place % 3 for place in range(total))))
 
-        visit.press("Fit the classifier")
+        visit.press("Fit classifier")
         visit.toast("Fitted on")
         visit.press("Try it")
         visit.ask("Where is my parcel?")
@@ -391,11 +393,11 @@ def test_a_map_becomes_labels_and_intents(browser: Any, world: ServeSettings, tm
         visit.close()
     with listening(ServeSettings(map=tmp_path / "map")) as site:
         assert {"both", "refunds", "asked"} <= {each["name"] for each in httpx.get(f"{site}/map").json()["clusters"]}, (
-            "it is on disk"
+            "the labels are on disk"
         )
 
 
-def test_the_map_is_walked_by_the_keyboard(browser: Any, site: str) -> None:
+def test_map_by_keyboard(browser: Any, site: str) -> None:
     visit = Visit(browser, site, "map")
     canvas = visit.locator("canvas")
     canvas.focus()
@@ -405,16 +407,16 @@ def test_the_map_is_walked_by_the_keyboard(browser: Any, site: str) -> None:
     visit.page.wait_for_function(
         "(text) => document.querySelector('#announcer').textContent.startsWith(text)", arg=chosen
     )
-    assert visit.evaluate("document.activeElement.tagName") == "CANVAS", "the next arrow goes on"
+    assert visit.evaluate("document.activeElement.tagName") == "CANVAS", "the next arrow key continues"
     visit.keyboard.press("Escape")
     assert visit.locator(".groups").is_visible()
-    assert visit.locator("label", has_text="only what is new (4)").is_visible()
+    assert visit.locator("label", has_text="new only (4)").is_visible()
     visit.check("#map-new")
-    assert visit.locator(".found li").all_inner_texts() == INTENTS["book_table"]
+    assert visit.locator(".results li").all_inner_texts() == INTENTS["book_table"]
     visit.close()
 
 
-def test_the_whole_page_is_used_by_keyboard_alone(browser: Any, site: str) -> None:
+def test_page_by_keyboard(browser: Any, site: str) -> None:
     visit = Visit(browser, site)
     seen = []
     for _ in range(60):
@@ -429,18 +431,18 @@ def test_the_whole_page_is_used_by_keyboard_alone(browser: Any, site: str) -> No
             visit.page.wait_for_selector(".answers")
             visit.page.wait_for_function("() => !document.querySelector('[aria-busy]')")
     names = [name for name, _, _ in seen]
-    assert names[0] == "To the content"
+    assert names[0] == "Skip to content"
     assert {
         "Utterance",
         "Report",
         "utterance-text",
-        "Ask",
+        "Detect",
         "utterance-several",
         "Add example",
         "other-intent",
         "Copy",
     } <= set(names)
-    assert [each for each in seen if each[1] == "none" or each[2] < 2] == [], "where the focus is can be seen"
+    assert [each for each in seen if each[1] == "none" or each[2] < 2] == [], "the focus is visible"
     visit.page.locator("nav a", has_text="Conversation").focus()
     visit.keyboard.press("Enter")
     visit.page.locator("#conversation-heading:focus").wait_for()
@@ -448,7 +450,7 @@ def test_the_whole_page_is_used_by_keyboard_alone(browser: Any, site: str) -> No
     visit.close()
 
 
-def test_the_report_is_shown_with_its_own_style(browser: Any, site: str) -> None:
+def test_report(browser: Any, site: str) -> None:
     visit = Visit(browser, site, "report")
     heading = visit.frame_locator("iframe").locator("h1")
     assert heading.inner_text() == "How well it does"
@@ -456,22 +458,22 @@ def test_the_report_is_shown_with_its_own_style(browser: Any, site: str) -> None
     visit.close()
 
 
-def test_texts_are_shown_as_they_were_written(browser: Any, site: str) -> None:
+def test_hostile_and_rtl_texts(browser: Any, site: str) -> None:
     visit = Visit(browser, site)
-    visit.ask(EVIL)
-    assert visit.locator(".nearest .text").first.inner_text() == EVIL
+    visit.ask(MARKUP_TEXT)
+    assert visit.locator(".nearest .text").first.inner_text() == MARKUP_TEXT
     visit.ask(ARABIC)
     assert visit.locator("#utterance-text").evaluate("(field) => field.matches(':dir(rtl)')")
     assert visit.locator(".nearest bdi").get_by_text(ARABIC).evaluate("(text) => text.matches(':dir(rtl)')")
     visit.page.evaluate("location.hash = '#conversation'")
-    visit.read(f"{ARABIC}\n{EVIL}")
-    assert visit.locator("#conversation-turns .turn > .text").all_inner_texts() == [ARABIC, EVIL]
+    visit.read(f"{ARABIC}\n{MARKUP_TEXT}")
+    assert visit.locator("#conversation-turns .turn > .text").all_inner_texts() == [ARABIC, MARKUP_TEXT]
     assert visit.locator("main img").count() == 0
     assert visit.title() == "Conversation · turnwise"
     visit.close()
 
 
-def test_the_scheme_can_be_chosen_and_stays(browser: Any, site: str) -> None:
+def test_colour_scheme(browser: Any, site: str) -> None:
     visit = Visit(browser, site, color_scheme="light")
     paper = "getComputedStyle(document.body).backgroundColor"
     light = visit.evaluate(paper)
@@ -480,23 +482,23 @@ def test_the_scheme_can_be_chosen_and_stays(browser: Any, site: str) -> None:
     assert dark != light
     visit.page.reload()
     assert visit.evaluate(paper) == dark
-    visit.page.get_by_label("As the system has it").check()
+    visit.page.get_by_label("System colours").check()
     assert visit.evaluate(paper) == light
     visit.close()
 
 
-# ---- what is missing, and what goes wrong
+# ---- missing features and errors
 
 
-def test_what_is_not_configured_is_told_with_its_option(browser: Any) -> None:
+def test_missing_features_name_their_option(browser: Any) -> None:
     with listening(ServeSettings()) as site:
         visit = Visit(browser, site)
         assert "--intents" in visit.locator("#utterance-intents").inner_text()
         assert "--responses" in visit.locator("#utterance-answers").inner_text()
         visit.page.evaluate("location.hash = '#conversation'")
         visit.read("hello\nyes?\nwell")
-        told = visit.locator("#view-conversation").inner_text()
-        assert all(option in told for option in ("--intents", "--responses", "--conversations", "--reranker"))
+        response_body = visit.locator("#view-conversation").inner_text()
+        assert all(option in response_body for option in ("--intents", "--responses", "--conversations", "--reranker"))
         for view in ("map", "report"):
             visit.page.evaluate(f"location.hash = '#{view}'")
             assert f"--{view}" in visit.locator(f"#view-{view} .notice").inner_text()
@@ -507,7 +509,7 @@ def error(message: str) -> str:
     return json.dumps({"error": {"message": message, "type": "server_error", "param": None, "code": None}})
 
 
-def test_a_busy_service_is_told_and_asked_again(browser: Any, site: str) -> None:
+def test_busy_service(browser: Any, site: str) -> None:
     visit = Visit(browser, site)
     full = {
         "status": 503,
@@ -517,28 +519,28 @@ def test_a_busy_service_is_told_and_asked_again(browser: Any, site: str) -> None
     visit.page.route("**/respond", lambda route: route.fulfill(**full))
     visit.ask("Where is my parcel?")
     assert visit.locator("#utterance-answers [role=alert]").inner_text().split("\n")[:1] == ["The service is busy"]
-    assert "Too many texts wait. It asks to wait 7 s." in visit.locator("#utterance-answers").inner_text()
-    assert visit.locator(".verdict").inner_text() == "track_order", "what did not fail is shown"
+    assert "Too many texts wait. Try again in 7 s." in visit.locator("#utterance-answers").inner_text()
+    assert visit.locator(".verdict").inner_text() == "track_order", "the other result is shown"
     visit.page.unroute("**/respond")
     visit.press("Try again")
     visit.locator(".answers").wait_for()
     visit.close(expected="503")
 
 
-def test_a_service_that_is_gone_is_told(browser: Any, site: str) -> None:
+def test_unreachable_service(browser: Any, site: str) -> None:
     visit = Visit(browser, site)
     visit.context.set_offline(True)
     visit.ask("Where is my parcel?")
     assert visit.locator(".notice.bad").count() == 2
-    assert "The service does not answer." in visit.locator(".notice.bad").first.inner_text()
+    assert "The service does not respond." in visit.locator(".notice.bad").first.inner_text()
     visit.context.set_offline(False)
     visit.locator("#utterance-intents").get_by_role("button", name="Try again").click()
     visit.locator(".verdict", has_text="track_order").wait_for()
     visit.page.route("**/ready", lambda route: route.fulfill(status=502, body="<h1>Bad gateway</h1>"))
     visit.page.reload()
     assert (
-        "The service answered with status 502 and no explanation."
-        in visit.locator("#trouble [role=alert]").inner_text()
+        "The service returned status 502 without a message."
+        in visit.locator("#startup-notice [role=alert]").inner_text()
     )
     visit.page.unroute("**/ready")
     visit.press("Try again")
@@ -546,17 +548,17 @@ def test_a_service_that_is_gone_is_told(browser: Any, site: str) -> None:
     visit.close(expected="Failed to load resource")
 
 
-def test_a_key_is_asked_for_and_kept_in_the_tab(browser: Any, world: ServeSettings, tmp_path: Path) -> None:
+def test_api_key(browser: Any, world: ServeSettings, tmp_path: Path) -> None:
     key = add_key(tmp_path / "keys", "somebody")
     assert world.report is not None
     with listening(replace(ServeSettings(), keys=tmp_path / "keys", report=world.report)) as site:
         visit = Visit(browser, site, "report")
-        visit.press("Save the report")
+        visit.press("Download report")
         visit.locator("#key-dialog[open]").wait_for()
         assert visit.evaluate("document.activeElement.id") == "key-input"
         visit.keyboard.type("guessed")
         visit.keyboard.press("Enter")
-        visit.locator("#key-message", has_text="does not know this key").wait_for()
+        visit.locator("#key-message", has_text="This key is not valid").wait_for()
         visit.keyboard.type(key)
         with visit.page.expect_download() as saved:
             visit.keyboard.press("Enter")
@@ -564,9 +566,9 @@ def test_a_key_is_asked_for_and_kept_in_the_tab(browser: Any, world: ServeSettin
         assert visit.evaluate("Object.values(sessionStorage)") == [key]
         assert key not in visit.evaluate("JSON.stringify(localStorage) + document.cookie + location.href")
         visit.press("API key")
-        visit.press("Forget it")
+        visit.press("Remove key")
         assert visit.evaluate("sessionStorage.length") == 0
-        visit.press("Save the report")
+        visit.press("Download report")
         visit.locator("#key-dialog[open]").wait_for()
         visit.keyboard.press("Escape")
         visit.locator(".toast.bad").wait_for()

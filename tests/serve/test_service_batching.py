@@ -1,4 +1,4 @@
-"""Dynamic batching: the right vectors for everyone, whoever shares a pass."""
+"""Dynamic batching: every request gets its vectors, whichever requests share a pass."""
 
 import asyncio
 import threading
@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.core.dialogue import Turn
-from turnwise.serve.batching import BatchedEncoder, Batcher, Pass, QueueFullError
+from turnwise.serve.batching import BatchedEncoder, Batcher, ForwardPass, QueueFullError
 
 
-class Composing:
-    """As a composer does: something before and behind."""
+class FakeComposer:
+    """A composer that adds special tokens at both ends."""
 
     vocabulary = 200
 
@@ -23,13 +23,13 @@ class Composing:
         return np.concatenate([[1], tokens[: longest - 2], [2]]).astype(np.int32)
 
 
-class MadeUp:
-    """An encoder whose vectors are sums over tokens; it can be held up, and made to fail."""
+class FakeEncoder:
+    """An encoder whose vectors are sums over tokens; it can be blocked, and made to fail."""
 
     hidden = 3
     max_length = 16
     normalise = False
-    composer = Composing()
+    composer = FakeComposer()
 
     def __init__(self) -> None:
         self.passes: list[list[int]] = []
@@ -43,7 +43,7 @@ class MadeUp:
         self.threads.add(threading.get_ident())
         longest = min(max_length or self.max_length, self.max_length)
         return [
-            self.composer.text(np.array([ord(letter) % 100 for letter in said(item)], np.int32), longest)
+            self.composer.text(np.array([ord(letter) % 100 for letter in text_of(item)], np.int32), longest)
             for item in items
         ]
 
@@ -58,12 +58,12 @@ class MadeUp:
         return np.array([[each.sum(), len(each), each[0]] for each in sequences], np.float32)
 
 
-def said(item) -> str:
+def text_of(item) -> str:
     return item if isinstance(item, str) else "".join(turn.text for turn in item)
 
 
 def expected(item, max_length: int = 16) -> np.ndarray:
-    letters = [ord(letter) % 100 for letter in said(item)] if not isinstance(item, np.ndarray) else item.tolist()
+    letters = [ord(letter) % 100 for letter in text_of(item)] if not isinstance(item, np.ndarray) else item.tolist()
     kept = [1, *letters[: max_length - 2], 2]
     return np.array([sum(kept), len(kept), 1], np.float32)
 
@@ -84,8 +84,8 @@ requests = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(requests, st.integers(1, 60))
-def test_everyone_gets_the_vectors_of_what_they_asked(asked, budget: int) -> None:
-    encoder, seen = MadeUp(), []
+def test_requests_get_their_vectors(asked, budget: int) -> None:
+    encoder, seen = FakeEncoder(), []
 
     async def run() -> list:
         batcher = Batcher(encoder, batch_tokens=budget, observe=seen.append)
@@ -103,15 +103,15 @@ def test_everyone_gets_the_vectors_of_what_they_asked(asked, budget: int) -> Non
         if normalise:
             right = right / np.linalg.norm(right, axis=1, keepdims=True)
         np.testing.assert_allclose(answer.vectors, right, rtol=1e-6)
-    # everything was encoded once, and no pass took more than the budget unless it had one sequence
+    # everything is encoded once, and no pass exceeds the budget unless it has one sequence
     assert sum(map(len, encoder.passes)) == sum(len(items) for items, _, _ in asked)
     assert all(sum(each) <= budget or len(each) == 1 for each in encoder.passes)
     assert [(each.sequences, each.tokens) for each in seen] == [(len(each), sum(each)) for each in encoder.passes]
-    assert all(isinstance(each, Pass) and each.seconds >= 0 for each in seen)
+    assert all(isinstance(each, ForwardPass) and each.seconds >= 0 for each in seen)
 
 
-def test_requests_that_come_together_share_a_pass() -> None:
-    encoder = MadeUp()
+def test_concurrent_requests_share_a_pass() -> None:
+    encoder = FakeEncoder()
     encoder.go.clear()
 
     async def run() -> None:
@@ -128,8 +128,8 @@ def test_requests_that_come_together_share_a_pass() -> None:
     assert [len(each) for each in encoder.passes] == [1, 20]
 
 
-def test_a_small_request_does_not_wait_behind_a_large_one() -> None:
-    encoder = MadeUp()
+def test_small_request_does_not_wait_behind_a_large_one() -> None:
+    encoder = FakeEncoder()
     encoder.go.clear()
 
     async def run() -> None:
@@ -143,19 +143,19 @@ def test_a_small_request_does_not_wait_behind_a_large_one() -> None:
         batcher.close()
 
     asyncio.run(run())
-    # four texts of ten tokens fill a pass; the one of five is in the first that it could be in
+    # four texts of ten tokens fill a pass; the one of five is in the first possible pass
     assert [len(each) for each in encoder.passes[:2]] == [4, 4]
     assert encoder.passes[1].count(5) == 1
     assert len(encoder.passes) == 26
 
 
-def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
-    encoder = MadeUp()
+def test_full_queue() -> None:
+    encoder = FakeEncoder()
     encoder.go.clear()
 
     async def run() -> None:
         batcher = Batcher(encoder, queue_texts=10)
-        # what comes alone is taken whatever its size
+        # a single request is accepted whatever its size
         first = asyncio.create_task(batcher.encode(["many"] * 30))
         await asyncio.sleep(0)
         assert batcher.waiting == 30
@@ -172,22 +172,22 @@ def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
     assert sum(map(len, encoder.passes)) == 31
 
 
-def test_the_wait_that_is_told_grows_with_the_queue() -> None:
-    encoder = MadeUp()
+def test_expected_wait_grows_with_the_queue() -> None:
+    encoder = FakeEncoder()
 
     async def run() -> None:
         batcher = Batcher(encoder)
         await batcher.encode(["to learn the rate"])
-        batcher._rate = 10.0  # texts a second
+        batcher._rate = 10.0  # texts per second
         batcher.waiting = 95
-        assert batcher.patience() == 10
+        assert batcher.expected_wait() == 10
         batcher.close()
 
     asyncio.run(run())
 
 
-def test_what_was_given_up_on_is_not_encoded() -> None:
-    encoder = MadeUp()
+def test_cancelled_requests_are_not_encoded() -> None:
+    encoder = FakeEncoder()
     encoder.go.clear()
 
     async def run() -> None:
@@ -208,8 +208,8 @@ def test_what_was_given_up_on_is_not_encoded() -> None:
     assert [len(each) for each in encoder.passes] == [1, 1]
 
 
-def test_a_failure_reaches_those_it_concerns_and_nobody_else() -> None:
-    encoder = MadeUp()
+def test_failure_affects_only_its_pass() -> None:
+    encoder = FakeEncoder()
     encoder.failing = RuntimeError("no memory")
 
     async def run() -> None:
@@ -223,8 +223,8 @@ def test_a_failure_reaches_those_it_concerns_and_nobody_else() -> None:
     asyncio.run(run())
 
 
-def test_what_cannot_be_tokenised_is_said_to_whoever_asked() -> None:
-    class Refusing(MadeUp):
+def test_tokenisation_errors() -> None:
+    class Refusing(FakeEncoder):
         def tokenise(self, items, max_length=None):
             if "bad" in items:
                 raise ValueError("cannot be read")
@@ -240,8 +240,8 @@ def test_what_cannot_be_tokenised_is_said_to_whoever_asked() -> None:
     asyncio.run(run())
 
 
-def test_closing_finishes_what_was_taken() -> None:
-    encoder = MadeUp()
+def test_close_finishes_queued_requests() -> None:
+    encoder = FakeEncoder()
     encoder.go.clear()
 
     async def run() -> list:
@@ -257,8 +257,8 @@ def test_closing_finishes_what_was_taken() -> None:
     assert [len(each.vectors) for each in asyncio.run(run())] == [3] * 5
 
 
-def test_token_ids_are_encoded_as_they_are() -> None:
-    encoder = MadeUp()
+def test_token_ids() -> None:
+    encoder = FakeEncoder()
     tokens = np.array([7, 8, 9], np.int32)
 
     async def run():
@@ -270,8 +270,8 @@ def test_token_ids_are_encoded_as_they_are() -> None:
     np.testing.assert_allclose(asyncio.run(run()).vectors, [expected("a text"), expected(tokens), expected("another")])
 
 
-def test_threads_that_wait_share_passes_and_the_one_thread() -> None:
-    encoder = MadeUp()
+def test_blocking_threads_share_passes() -> None:
+    encoder = FakeEncoder()
     batcher = Batcher(encoder)
     batched = BatchedEncoder(batcher)
     with ThreadPoolExecutor(8) as pool:

@@ -1,4 +1,4 @@
-"""Vectors over HTTP are those that the encoder gives."""
+"""Vectors over HTTP equal the encoder's."""
 
 import base64
 
@@ -32,13 +32,17 @@ def encoder(folder: str) -> Encoder:
 TEXTS = ["Where is my parcel?", "I want to send it back, please.", "ça va — 你好 🙂", "x"]
 
 
-def test_texts_and_conversations_in_order(client: TestClient, encoder: Encoder) -> None:
-    talk = [{"speaker": "system", "text": "How can I help?"}, "It is broken.", {"speaker": "user", "text": "Quite."}]
-    answer = client.post("/embed", json={"inputs": [*TEXTS, talk, ["one", "two", "three"]]})
+def test_texts_and_conversations(client: TestClient, encoder: Encoder) -> None:
+    conversation = [
+        {"speaker": "system", "text": "How can I help?"},
+        "It is broken.",
+        {"speaker": "user", "text": "Quite."},
+    ]
+    answer = client.post("/embed", json={"inputs": [*TEXTS, conversation, ["one", "two", "three"]]})
     assert answer.status_code == 200
-    told = answer.json()
-    assert told["size"] == encoder.hidden
-    right = encoder.encode(
+    body = answer.json()
+    assert body["size"] == encoder.hidden
+    expected = encoder.encode(
         [
             *TEXTS,
             [Turn("system", "How can I help?"), Turn("system", "It is broken."), Turn("user", "Quite.")],
@@ -46,19 +50,19 @@ def test_texts_and_conversations_in_order(client: TestClient, encoder: Encoder) 
         ],
         normalise=True,
     )
-    np.testing.assert_allclose(told["vectors"], right, atol=1e-6)
+    np.testing.assert_allclose(body["vectors"], expected, atol=1e-6)
 
 
-def test_vectors_as_the_model_gives_them(client: TestClient, encoder: Encoder) -> None:
-    told = client.post("/embed", json={"inputs": TEXTS, "normalise": False}).json()
-    np.testing.assert_allclose(told["vectors"], encoder.encode(TEXTS, normalise=False), atol=1e-5)
+def test_not_normalised(client: TestClient, encoder: Encoder) -> None:
+    body = client.post("/embed", json={"inputs": TEXTS, "normalise": False}).json()
+    np.testing.assert_allclose(body["vectors"], encoder.encode(TEXTS, normalise=False), atol=1e-5)
 
 
-def test_the_openai_client_works_by_changing_the_address(client: TestClient, encoder: Encoder) -> None:
-    asking = openai.OpenAI(base_url="http://testserver/v1", api_key="none", http_client=client, max_retries=0)
-    right = encoder.encode(TEXTS, normalise=True)
+def test_openai_client(client: TestClient, encoder: Encoder) -> None:
+    api = openai.OpenAI(base_url="http://testserver/v1", api_key="none", http_client=client, max_retries=0)
+    expected = encoder.encode(TEXTS, normalise=True)
     for form in ("float", "base64", openai.NOT_GIVEN):
-        answer = asking.embeddings.create(model="text-embedding-3-small", input=TEXTS, encoding_format=form)
+        answer = api.embeddings.create(model="text-embedding-3-small", input=TEXTS, encoding_format=form)
         assert [each.index for each in answer.data] == list(range(len(TEXTS)))
         vectors = [
             np.frombuffer(base64.b64decode(each.embedding), "<f4")
@@ -66,22 +70,24 @@ def test_the_openai_client_works_by_changing_the_address(client: TestClient, enc
             else each.embedding
             for each in answer.data
         ]
-        np.testing.assert_allclose(vectors, right, atol=1e-6)
+        np.testing.assert_allclose(vectors, expected, atol=1e-6)
     assert answer.usage.prompt_tokens == answer.usage.total_tokens == sum(len(each) for each in encoder.tokenise(TEXTS))
-    one = asking.embeddings.create(model="m", input=TEXTS[0], dimensions=encoder.hidden)
-    np.testing.assert_allclose(one.data[0].embedding, right[0], atol=1e-6)
-    assert [model.id for model in asking.models.list()] == [answer.model]
-    with pytest.raises(openai.UnprocessableEntityError, match="not cut") as refused:
-        asking.embeddings.create(model="m", input="x", dimensions=2)
+    one = api.embeddings.create(model="m", input=TEXTS[0], dimensions=encoder.hidden)
+    np.testing.assert_allclose(one.data[0].embedding, expected[0], atol=1e-6)
+    assert [model.id for model in api.models.list()] == [answer.model]
+    with pytest.raises(openai.UnprocessableEntityError, match="cannot be shortened") as refused:
+        api.embeddings.create(model="m", input="x", dimensions=2)
     assert refused.value.body["param"] == "dimensions"
 
 
-def test_token_ids_are_the_models_own(client: TestClient, encoder: Encoder) -> None:
+def test_token_ids(client: TestClient, encoder: Encoder) -> None:
     ids = encoder.backbone.tokenizer("where is my parcel", add_special_tokens=False)["input_ids"]
-    right = encoder.encode(["where is my parcel"], normalise=True)[0]
+    expected = encoder.encode(["where is my parcel"], normalise=True)[0]
     one = client.post("/v1/embeddings", json={"input": ids}).json()
     several = client.post("/v1/embeddings", json={"input": [ids, ids]}).json()
-    np.testing.assert_allclose([each["embedding"] for each in [*one["data"], *several["data"]]], [right] * 3, atol=1e-6)
+    np.testing.assert_allclose(
+        [each["embedding"] for each in [*one["data"], *several["data"]]], [expected] * 3, atol=1e-6
+    )
     beyond = client.post("/v1/embeddings", json={"input": [10**6]})
     assert is_error(beyond, 422, "invalid")
 
@@ -117,7 +123,7 @@ def test_token_ids_are_the_models_own(client: TestClient, encoder: Encoder) -> N
     ],
     ids=lambda body: str(body)[:40],
 )
-def test_what_is_not_as_documented_is_refused(client: TestClient, body: object) -> None:
+def test_invalid_embed_requests(client: TestClient, body: object) -> None:
     assert is_error(client.post("/embed", json=body), 422)
 
 
@@ -139,11 +145,11 @@ def test_what_is_not_as_documented_is_refused(client: TestClient, body: object) 
     ],
     ids=lambda body: str(body)[:40],
 )
-def test_what_openai_would_not_take_is_refused(client: TestClient, body: object) -> None:
+def test_invalid_openai_requests(client: TestClient, body: object) -> None:
     assert is_error(client.post("/v1/embeddings", json=body), 422)
 
 
-def test_an_error_says_where(client: TestClient) -> None:
-    told = client.post("/embed", json={"inputs": ["fine", ["a", {"speaker": "user", "text": " "}]]}).json()["error"]
-    assert told["param"] == "inputs.1.1.text"
-    assert "needs a word" in told["message"]
+def test_error_path(client: TestClient) -> None:
+    body = client.post("/embed", json={"inputs": ["fine", ["a", {"speaker": "user", "text": " "}]]}).json()["error"]
+    assert body["param"] == "inputs.1.1.text"
+    assert "must contain a word" in body["message"]

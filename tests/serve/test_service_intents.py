@@ -1,4 +1,4 @@
-"""Intents over HTTP: what the classifier decides, and examples that are on disk before they are acknowledged."""
+"""Intents over HTTP: decisions, and examples that are on disk before they are acknowledged."""
 
 from pathlib import Path
 
@@ -33,65 +33,65 @@ def client(folder: Path, tiny_folder) -> TestClient:
         yield client
 
 
-def test_the_intents_that_there_are(client: TestClient) -> None:
-    told = client.get("/intents").json()
-    assert told["intents"] == [{"intent": intent, "examples": 4} for intent in sorted(EXAMPLES)]
-    assert (told["head"], told["false_rejection"], told["out_of_scope"]) == ("prototypes", 0.05, 0)
+def test_list_intents(client: TestClient) -> None:
+    body = client.get("/intents").json()
+    assert body["intents"] == [{"intent": intent, "examples": 4} for intent in sorted(EXAMPLES)]
+    assert (body["head"], body["false_rejection"], body["out_of_scope"]) == ("prototypes", 0.05, 0)
     assert client.get("/about").json()["intents"] is True
     assert sorted(client.get("/intents/hotel/examples").json()["examples"]) == sorted(EXAMPLES["hotel"])
     assert is_error(client.get("/intents/none/examples"), 404, "no_such_intent")
     assert is_error(client.get("/intents/a%00b/examples"), 404)
 
 
-def test_decisions_are_the_classifiers_own(client: TestClient, folder: Path) -> None:
-    asked = ["where is it", "book a taxi and cancel the hotel room", "xyzzy plugh"]
+def test_decisions_equal_the_classifiers(client: TestClient, folder: Path) -> None:
+    texts = ["where is it", "book a taxi and cancel the hotel room", "xyzzy plugh"]
     classifier = IntentClassifier.load(folder)
     for several in (False, True):
-        told = client.post("/intents/predict", json={"texts": asked, "neighbours": 2, "several": several}).json()[
+        body = client.post("/intents/predict", json={"texts": texts, "neighbours": 2, "several": several}).json()[
             "predictions"
         ]
-        for decision, right in zip(told, classifier.decide(asked, neighbours=2, several=several), strict=True):
-            assert set(decision) == set(right.__slots__)
+        for decision, expected in zip(body, classifier.decide(texts, neighbours=2, several=several), strict=True):
+            assert set(decision) == set(expected.__slots__)
             assert (decision["text"], decision["intent"], decision["abstained"]) == (
-                right.text,
-                right.intent,
-                right.abstained,
+                expected.text,
+                expected.intent,
+                expected.abstained,
             )
-            assert decision["intents"] == list(right.intents)
-            assert decision["score"] == pytest.approx(right.score, abs=1e-5)
-            assert [each["intent"] for each in decision["ranked"]] == [each.intent for each in right.ranked]
-            assert [each["text"] for each in decision["nearest"]] == [each.text for each in right.nearest]
+            assert decision["intents"] == list(expected.intents)
+            assert decision["score"] == pytest.approx(expected.score, abs=1e-5)
+            assert [each["intent"] for each in decision["ranked"]] == [each.intent for each in expected.ranked]
+            assert [each["text"] for each in decision["nearest"]] == [each.text for each in expected.nearest]
             assert decision["reason"]
 
 
-def test_added_examples_count_at_once_and_after_a_restart(client: TestClient, folder: Path) -> None:
+def test_added_examples_apply_at_once_and_after_a_reload(client: TestClient, folder: Path) -> None:
     new = [{"text": text, "intent": "greet"} for text in ("hello you", "hello hello", "thanks hello")]
     assert client.post("/intents/examples", json={"examples": new}).json() == {"added": 3, "intents": 4}
     assert client.post("/intents/examples", json={"examples": new}).json() == {"added": 0, "intents": 4}
-    # on disk already: a copy of the folder as it is now, as a killed process would leave it
+    # already on disk, as a killed process would leave it
     journal = (folder / "changes.jsonl").read_text()
     assert "hello you" in journal
     assert client.post("/intents/predict", json={"texts": ["hello you"]}).json()["predictions"][0]["intent"] == "greet"
     outside = [{"text": "tell me a joke", "intent": OUT_OF_SCOPE}]
     assert client.post("/intents/examples", json={"examples": outside}).json() == {"added": 1, "intents": 4}
     assert client.get("/intents").json()["out_of_scope"] == 1
-    # a reload opens the folder anew
+    # a reload opens the folder again
     assert client.post("/reload", json={}).status_code == 200
     assert {"intent": "greet", "examples": 3} in client.get("/intents").json()["intents"]
 
 
-def test_examples_are_removed_by_themselves_or_with_their_intent(client: TestClient) -> None:
+def test_remove_examples(client: TestClient) -> None:
     one = {"examples": [{"text": "find a taxi", "intent": "taxi"}, {"text": "never there", "intent": "taxi"}]}
     assert client.post("/intents/examples/remove", json=one).json() == {"removed": 1}
     assert client.post("/intents/examples/remove", json={"intent": "taxi"}).json() == {"removed": 3}
     assert client.post("/intents/examples/remove", json={"intent": "taxi"}).json() == {"removed": 0}
     assert client.post("/intents/examples/remove", json={"intent": "hotel"}).json() == {"removed": 4}
-    # without any example nothing could be told
+    # the last example cannot be removed
     assert is_error(client.post("/intents/examples/remove", json={"intent": "train"}), 409, "refused")
     assert [each["intent"] for each in client.get("/intents").json()["intents"]] == ["train"]
 
 
-def test_what_is_not_as_documented_is_refused(client: TestClient) -> None:
+def test_invalid_requests(client: TestClient) -> None:
     for path, body in (
         ("predict", {}),
         ("predict", {"texts": []}),
@@ -115,22 +115,22 @@ def test_what_is_not_as_documented_is_refused(client: TestClient) -> None:
         assert is_error(client.post(f"/intents/{path}", json=body), 422), (path, body)
 
 
-def test_a_classifier_may_bring_an_encoder_of_its_own(tmp_path: Path, tiny_folder) -> None:
+def test_classifier_with_its_own_encoder(tmp_path: Path, tiny_folder) -> None:
     other = Encoder.load(tiny_folder("distilbert"))
     IntentClassifier(other).fit(TEXTS, INTENTS).save(tmp_path / "own")
     IntentClassifier(str(tiny_folder("distilbert"))).fit(TEXTS, INTENTS).save(tmp_path / "named")
-    right = IntentClassifier.load(tmp_path / "own").decide(["where is it"])[0]
+    expected = IntentClassifier.load(tmp_path / "own").decide(["where is it"])[0]
     for name in ("own", "named"):
         with served(ServeSettings(model=str(tiny_folder("bert")), intents=tmp_path / name)) as client:
-            told = client.post("/intents/predict", json={"texts": ["where is it"]}).json()["predictions"][0]
-            assert (told["intent"], told["score"]) == (right.intent, pytest.approx(right.score, abs=1e-5))
+            body = client.post("/intents/predict", json={"texts": ["where is it"]}).json()["predictions"][0]
+            assert (body["intent"], body["score"]) == (expected.intent, pytest.approx(expected.score, abs=1e-5))
             assert (
                 client.post("/intents/examples", json={"examples": [{"text": "hi", "intent": "greet"}]}).json()["added"]
                 == 1
             )
 
 
-def test_a_folder_that_another_process_has_open_is_refused(folder: Path, tiny_folder) -> None:
+def test_folder_open_in_another_process(folder: Path, tiny_folder) -> None:
     settings = ServeSettings(model=str(tiny_folder("bert")), intents=folder)
     with IntentFolder.open(folder), pytest.raises(AssertionError, match="open in another process"), served(settings):
         pass

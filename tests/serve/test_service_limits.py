@@ -1,4 +1,4 @@
-"""Whatever is sent, the service answers with an error of one shape and goes on."""
+"""Invalid requests: every error has the same shape, and the service goes on."""
 
 import json
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from tests.helpers.served import is_error, served
-from turnwise.serve.middleware import _host_name
+from turnwise.serve.middleware import _without_port
 from turnwise.serve.settings import Limits, ServeSettings
 
 JSON = {"content-type": "application/json"}
@@ -39,13 +39,13 @@ def client(tiny_folder) -> TestClient:
     ],
     ids=lambda body: repr(body[:25]),
 )
-def test_what_is_not_json_is_400(client: TestClient, body: bytes) -> None:
+def test_invalid_json(client: TestClient, body: bytes) -> None:
     assert is_error(client.post("/embed", content=body, headers=JSON), 400, "not_json")
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=200))
-def test_no_body_makes_the_service_fail(client: TestClient, body: bytes) -> None:
+def test_random_bytes_never_fail(client: TestClient, body: bytes) -> None:
     answer = client.post("/embed", content=body, headers=JSON)
     assert answer.status_code in (400, 422)
     assert is_error(answer, answer.status_code)
@@ -60,14 +60,14 @@ def test_no_body_makes_the_service_fail(client: TestClient, body: bytes) -> None
         ),
     )
 )
-def test_no_json_makes_the_service_fail(client: TestClient, value: object) -> None:
+def test_random_json_never_fails(client: TestClient, value: object) -> None:
     content = json.dumps({"inputs": value}).encode()
     answer = client.post("/embed", content=content, headers=JSON)
     assert answer.status_code in (200, 400, 422)
     assert answer.status_code == 200 or is_error(answer, answer.status_code)
 
 
-def test_a_body_over_the_limit_is_413_at_any_speed(client: TestClient) -> None:
+def test_large_bodies(client: TestClient) -> None:
     large = b'{"inputs": ["' + b"a" * 100_000 + b'"]}'
     assert is_error(client.post("/embed", content=large, headers=JSON), 413, "body_too_large")
 
@@ -82,7 +82,7 @@ def test_a_body_over_the_limit_is_413_at_any_speed(client: TestClient) -> None:
     assert client.post("/embed", json={"inputs": ["still there"]}).status_code == 200
 
 
-def test_only_json_is_taken(client: TestClient) -> None:
+def test_content_types(client: TestClient) -> None:
     body = b'{"inputs": ["a"]}'
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "application/jsonx"):
         assert is_error(client.post("/embed", content=body, headers={"content-type": kind}), 415, "not_json")
@@ -91,7 +91,7 @@ def test_only_json_is_taken(client: TestClient) -> None:
         assert client.post("/embed", content=body, headers={"content-type": kind}).status_code == 200
 
 
-def test_what_is_not_there(client: TestClient) -> None:
+def test_unknown_routes_and_missing_features(client: TestClient) -> None:
     assert is_error(client.get("/nowhere"), 404, "not_found")
     assert is_error(client.get("/embed"), 405, "method_not_allowed")
     assert is_error(client.request("BREW", "/embed"), 405)
@@ -107,24 +107,24 @@ def test_what_is_not_there(client: TestClient) -> None:
         answer = client.get(path)
         assert is_error(answer, 404, "not_configured")
         assert option in answer.json()["error"]["message"]
-    talk = {"conversation": ["hello", "there"]}
+    conversation = {"conversation": ["hello", "there"]}
     for path, option in (
         ("/respond", "--responses"),
         ("/conversations/similar", "--conv"),
         ("/coherence", "--reranker"),
     ):
-        answer = client.post(path, json=talk)
+        answer = client.post(path, json=conversation)
         assert is_error(answer, 404, "not_configured")
         assert option in answer.json()["error"]["message"]
 
 
-def test_a_request_id_is_kept_if_it_is_one(client: TestClient) -> None:
+def test_request_ids(client: TestClient) -> None:
     assert client.get("/health", headers={"x-request-id": "abc-1.2_3"}).headers["x-request-id"] == "abc-1.2_3"
-    for odd in ("a b", "x" * 65, "a\tb", ""):
-        assert client.get("/health", headers={"x-request-id": odd}).headers["x-request-id"] != odd
+    for invalid in ("a b", "x" * 65, "a\tb", ""):
+        assert client.get("/health", headers={"x-request-id": invalid}).headers["x-request-id"] != invalid
 
 
-def test_browsers_are_told_to_load_nothing_from_elsewhere(client: TestClient) -> None:
+def test_security_headers(client: TestClient) -> None:
     page = client.get("/")
     assert page.status_code == 200
     assert "default-src 'self'" in page.headers["content-security-policy"]
@@ -134,19 +134,19 @@ def test_browsers_are_told_to_load_nothing_from_elsewhere(client: TestClient) ->
     assert client.get("/page/app.js", headers={"if-none-match": script.headers["etag"]}).status_code == 304
 
 
-def test_other_origins_are_not_let_in_unless_told(tiny_folder, client: TestClient) -> None:
+def test_cors(tiny_folder, client: TestClient) -> None:
     origin = {"origin": "https://example.org"}
     preflight = {**origin, "access-control-request-method": "POST", "access-control-request-headers": "content-type"}
     assert "access-control-allow-origin" not in client.get("/about", headers=origin).headers
     assert client.options("/embed", headers=preflight).status_code == 405
-    with served(ServeSettings(model=str(tiny_folder("bert")), cors=("https://example.org",))) as open_one:
-        assert open_one.get("/about", headers=origin).headers["access-control-allow-origin"] == "https://example.org"
-        assert open_one.options("/embed", headers=preflight).status_code == 200
-        refused = open_one.options("/embed", headers={**preflight, "origin": "https://example.com"})
+    with served(ServeSettings(model=str(tiny_folder("bert")), cors=("https://example.org",))) as allowing:
+        assert allowing.get("/about", headers=origin).headers["access-control-allow-origin"] == "https://example.org"
+        assert allowing.options("/embed", headers=preflight).status_code == 200
+        refused = allowing.options("/embed", headers={**preflight, "origin": "https://example.com"})
         assert "access-control-allow-origin" not in refused.headers
 
 
-def test_a_service_on_localhost_goes_by_no_other_name(tiny_folder) -> None:
+def test_host_check(tiny_folder) -> None:
     with served(ServeSettings(model=str(tiny_folder("bert")), hosts=("localhost", "::1", "testserver"))) as client:
         for host in ("localhost", "localhost:8000", "LOCALHOST:1", "[::1]:8000"):
             assert client.get("/health", headers={"host": host}).status_code == 200
@@ -157,11 +157,11 @@ def test_a_service_on_localhost_goes_by_no_other_name(tiny_folder) -> None:
 @pytest.mark.parametrize(
     ("host", "name"), [("a.b", "a.b"), ("a.b:80", "a.b"), ("[::1]:80", "::1"), ("[::1]", "::1"), ("", ""), (":80", "")]
 )
-def test_the_name_of_a_host(host: str, name: str) -> None:
-    assert _host_name(host) == name
+def test_host_without_port(host: str, name: str) -> None:
+    assert _without_port(host) == name
 
 
-def test_an_answer_that_takes_too_long_is_504(tiny_folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_limit(tiny_folder, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
     from turnwise.models.encoder import Encoder
@@ -174,7 +174,7 @@ def test_an_answer_that_takes_too_long_is_504(tiny_folder, monkeypatch: pytest.M
         held.set()
 
 
-def test_a_full_queue_is_503_and_says_when_to_come_back(tiny_folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_queue(tiny_folder, monkeypatch: pytest.MonkeyPatch) -> None:
     from turnwise.serve.batching import Batcher, QueueFullError
 
     async def full(*_, **__):

@@ -1,4 +1,4 @@
-"""The map over HTTP: changes are on disk before they are acknowledged, and end in intents that are in use."""
+"""The map over HTTP: changes are on disk before they are acknowledged, and labels become a classifier that is used."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from turnwise import Encoder
 from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.utterance_map import Utterance, UtteranceMap
-from turnwise.serve.models import newest_intents, unused_intents
+from turnwise.serve.models import latest_intents, next_intents
 from turnwise.serve.settings import ServeSettings
 
 ENDS = ("now", "tomorrow please", "to the city", "you want", "i need it", "which one is good")
@@ -36,37 +36,37 @@ def client(folder: Path, tiny_folder) -> TestClient:
         yield client
 
 
-def test_the_map_as_it_was_made(client: TestClient, folder: Path) -> None:
-    drawn = UtteranceMap.load(folder)
+def test_map(client: TestClient, folder: Path) -> None:
+    utterance_map = UtteranceMap.load(folder)
     for headers in ({"accept-encoding": "gzip"}, {"accept-encoding": "identity"}):
         answer = client.get("/map", headers=headers)
         assert ("content-encoding" in answer.headers) == (headers["accept-encoding"] == "gzip")
-        told = answer.json()
-        assert told["texts"] == TEXTS
-        np.testing.assert_allclose(told["points"], drawn.points, atol=1e-4)
-        assert told["counts"] == drawn.counts.tolist()
-        assert told["groups"] == drawn.labels.tolist()
-        assert told["labels"] == [None] * len(TEXTS)
-        assert told["new"] is None
-        assert (told["changes"], told["can_undo"], told["can_redo"]) == (0, False, False)
-        assert sorted(each["number"] for each in told["clusters"]) == [0, 1]
-        assert all(each["name"] is None and each["suggested"] and each["words"] for each in told["clusters"])
+        state_body = answer.json()
+        assert state_body["texts"] == TEXTS
+        np.testing.assert_allclose(state_body["points"], utterance_map.points, atol=1e-4)
+        assert state_body["counts"] == utterance_map.counts.tolist()
+        assert state_body["groups"] == utterance_map.labels.tolist()
+        assert state_body["labels"] == [None] * len(TEXTS)
+        assert state_body["new"] is None
+        assert (state_body["changes"], state_body["can_undo"], state_body["can_redo"]) == (0, False, False)
+        assert sorted(each["number"] for each in state_body["clusters"]) == [0, 1]
+        assert all(each["name"] is None and each["suggested"] and each["words"] for each in state_body["clusters"])
 
 
-def test_changes_are_told_and_on_disk_before_they_are(client: TestClient, folder: Path, tmp_path: Path) -> None:
+def test_changes_are_on_disk_before_they_are_acknowledged(client: TestClient, folder: Path, tmp_path: Path) -> None:
     def state(path: str, body: object) -> dict:
         answer = client.post(f"/map/{path}", json=body)
         assert answer.status_code == 200, answer.text
-        told = answer.json()
-        # what a process that is killed now would leave behind
-        copy = tmp_path / f"copy-{told['changes']}-{path}"
+        state_body = answer.json()
+        # what a process that is killed now would leave
+        copy = tmp_path / f"copy-{state_body['changes']}-{path}"
         copy.mkdir()
         for each in folder.iterdir():
             (copy / each.name).write_bytes(each.read_bytes())
-        with Labelling.open(copy) as kept:
-            assert kept.labels() == told["labels"]
-            assert kept.rows.tolist() == told["groups"]
-        return told
+        with Labelling.open(copy) as labelling:
+            assert labelling.labels() == state_body["labels"]
+            assert labelling.rows.tolist() == state_body["groups"]
+        return state_body
 
     assert state("name", {"group": 0, "name": "track"})["labels"] == ["track"] * 6 + [None] * 12
     assert state("label", {"rows": [12, 13], "name": "pay"})["labels"][12:14] == ["pay", "pay"]
@@ -84,7 +84,7 @@ def test_changes_are_told_and_on_disk_before_they_are(client: TestClient, folder
     assert TEXTS[0] in text.text
 
 
-def test_what_does_not_fit_the_labels_is_409(client: TestClient) -> None:
+def test_conflicts_are_409(client: TestClient) -> None:
     for path, body in (
         ("name", {"group": 77, "name": "x"}),
         ("name", {"group": 0, "name": "two\nlines"}),
@@ -99,7 +99,7 @@ def test_what_does_not_fit_the_labels_is_409(client: TestClient) -> None:
         assert is_error(client.post(f"/map/{path}", json=body), 409, "refused"), path
 
 
-def test_what_is_not_as_documented_is_refused(client: TestClient) -> None:
+def test_invalid_requests(client: TestClient) -> None:
     for path, body in (
         ("name", {"group": 0}),
         ("name", {"group": -1, "name": "x"}),
@@ -124,7 +124,7 @@ def test_questions(client: TestClient) -> None:
     assert all(each["text"] == TEXTS[each["row"]] and each["reason"] for each in asked)
 
 
-def test_labels_become_intents_that_are_in_use_and_stay(client: TestClient, folder: Path, tiny_folder) -> None:
+def test_fitted_intents_are_used_and_kept(client: TestClient, folder: Path, tiny_folder) -> None:
     assert client.get("/about").json()["intents"] is False
     for group, name in ((0, "track"), (1, "return")):
         client.post("/map/name", json={"group": group, "name": name})
@@ -135,7 +135,7 @@ def test_labels_become_intents_that_are_in_use_and_stay(client: TestClient, fold
     assert not (folder / "intents" / "encoder").exists()
     example = {"examples": [{"text": "good morning", "intent": "greet"}]}
     assert client.post("/intents/examples", json=example).json()["intents"] == 3
-    # fitted once more: the first one stays as it is, the second is in use, also after a reload
+    # fitted again: the first one stays as it is, the second is used, also after a reload
     assert client.post("/map/fit", json={}).json()["folder"] == str(folder / "intents-2")
     assert client.post("/reload", json={}).status_code == 200
     assert [each["intent"] for each in client.get("/intents").json()["intents"]] == ["return", "track"]
@@ -143,11 +143,11 @@ def test_labels_become_intents_that_are_in_use_and_stay(client: TestClient, fold
         assert "greet" in [each["intent"] for each in other.get("/intents").json()["intents"]]
 
 
-def test_the_newest_classifier_is_found_by_its_number(tmp_path: Path) -> None:
-    assert newest_intents(tmp_path) is None
-    assert unused_intents(tmp_path) == tmp_path / "intents"
+def test_latest_classifier_by_number(tmp_path: Path) -> None:
+    assert latest_intents(tmp_path) is None
+    assert next_intents(tmp_path) == tmp_path / "intents"
     for name in ("intents", "intents-2", "intents-10", "intents-x", "intents-03", ".writing-intents-11", "intentsabc"):
         (tmp_path / name).mkdir()
     (tmp_path / "intents-12").write_text("a file")
-    assert newest_intents(tmp_path) == tmp_path / "intents-10"
-    assert unused_intents(tmp_path) == tmp_path / "intents-11"
+    assert latest_intents(tmp_path) == tmp_path / "intents-10"
+    assert next_intents(tmp_path) == tmp_path / "intents-11"

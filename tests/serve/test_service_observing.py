@@ -1,4 +1,4 @@
-"""Logs without what people write, and counters."""
+"""The log, which does not contain texts of requests, and metrics."""
 
 import json
 import logging
@@ -7,27 +7,27 @@ import pytest
 
 from tests.helpers.served import is_error, served
 from turnwise.models.encoder import Encoder
-from turnwise.serve.observability import JsonLines
+from turnwise.serve.observability import JsonFormatter
 from turnwise.serve.settings import ServeSettings
 
 
 @pytest.fixture
 def lines():
-    """The lines of the log, as they are written."""
-    kept: list[str] = []
+    """Collect the lines of the log."""
+    collected: list[str] = []
 
-    class Keep(logging.Handler):
+    class Collect(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            kept.append(JsonLines().format(record))
+            collected.append(JsonFormatter().format(record))
 
-    logger, handler = logging.getLogger("turnwise.serve"), Keep()
+    logger, handler = logging.getLogger("turnwise.serve"), Collect()
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    yield kept
+    yield collected
     logger.removeHandler(handler)
 
 
-def test_a_line_a_request_without_its_texts(tiny_folder, lines: list[str]) -> None:
+def test_one_line_per_request_without_texts(tiny_folder, lines: list[str]) -> None:
     with served(ServeSettings(model=str(tiny_folder("bert")))) as client:
         lines.clear()
         tokens = len(Encoder.load(tiny_folder("bert")).tokenise(["a very secret thing"])[0])
@@ -35,27 +35,27 @@ def test_a_line_a_request_without_its_texts(tiny_folder, lines: list[str]) -> No
         client.post("/embed", json={"inputs": ["a very secret thing", 7]})
         client.get("/intents/secret/examples?secret=1")
         client.get("/secret")
-    told = [json.loads(line) for line in lines]
-    assert [(each["method"], each["path"], each["status"]) for each in told] == [
+    entries = [json.loads(line) for line in lines]
+    assert [(each["method"], each["path"], each["status"]) for each in entries] == [
         ("POST", "/embed", 200),
         ("POST", "/embed", 422),
         ("GET", "/intents/{intent}/examples", 404),
         ("GET", "unknown", 404),
     ]
-    assert told[0]["request_id"] == "r1"
-    assert (told[0]["texts"], told[0]["tokens"] >= tokens) == (2, True)
-    assert all(each["milliseconds"] > 0 and each["time"] for each in told)
+    assert entries[0]["request_id"] == "r1"
+    assert (entries[0]["texts"], entries[0]["tokens"] >= tokens) == (2, True)
+    assert all(each["milliseconds"] > 0 and each["time"] for each in entries)
     assert "secret" not in "".join(lines)
 
 
-def test_texts_are_logged_where_that_is_asked_for(tiny_folder, lines: list[str]) -> None:
+def test_log_texts(tiny_folder, lines: list[str]) -> None:
     with served(ServeSettings(model=str(tiny_folder("bert")), log_texts=True)) as client:
         lines.clear()
         client.post("/embed", json={"inputs": ["a very secret thing"]})
     assert json.loads(json.loads(lines[0])["body"]) == {"inputs": ["a very secret thing"]}
 
 
-def test_a_failure_of_the_service_is_500_and_logged_without_what_it_says(
+def test_failure_is_500_and_logged_without_its_message(
     tiny_folder, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*_, **__):
@@ -68,27 +68,27 @@ def test_a_failure_of_the_service_is_500_and_logged_without_what_it_says(
         assert is_error(answer, 500, "failed")
         assert "secret" not in answer.text
         assert client.post("/embed", json={"inputs": ["a secret"]}).status_code == 200
-    told = next(json.loads(line) for line in lines if '"failure"' in line)
-    assert (told["level"], told["failure"], told["status"]) == ("error", "RuntimeError", 500)
-    assert any("failing" in frame for frame in told["where"])
-    assert told["request_id"] in answer.json()["error"]["message"]
+    entries = next(json.loads(line) for line in lines if '"failure"' in line)
+    assert (entries["level"], entries["failure"], entries["status"]) == ("error", "RuntimeError", 500)
+    assert any("failing" in frame for frame in entries["where"])
+    assert entries["request_id"] in answer.json()["error"]["message"]
     assert "secret" not in "".join(lines)
 
 
-def test_counters(tiny_folder) -> None:
+def test_metrics(tiny_folder) -> None:
     with served(ServeSettings(model=str(tiny_folder("bert")))) as client:
         for _ in range(3):
             client.post("/embed", json={"inputs": ["one", "two"]})
         client.request("BREW", "/embed")
         client.get("/made/up")
         text = client.get("/metrics").text
-    counted = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert float(counted['turnwise_requests_total{method="POST",path="/embed",status="200"}']) == 3
-    assert float(counted['turnwise_requests_total{method="other",path="/embed",status="405"}']) == 1
-    assert float(counted['turnwise_requests_total{method="GET",path="unknown",status="404"}']) == 1
-    assert float(counted["turnwise_texts_total"]) == 6
-    assert float(counted["turnwise_tokens_total"]) > 6
-    assert float(counted["turnwise_pass_texts_sum"]) == 6
-    assert float(counted["turnwise_waiting_texts"]) == 0
-    assert float(counted["turnwise_ready"]) == 1
+    metrics = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(metrics['turnwise_requests_total{method="POST",path="/embed",status="200"}']) == 3
+    assert float(metrics['turnwise_requests_total{method="other",path="/embed",status="405"}']) == 1
+    assert float(metrics['turnwise_requests_total{method="GET",path="unknown",status="404"}']) == 1
+    assert float(metrics["turnwise_texts_total"]) == 6
+    assert float(metrics["turnwise_tokens_total"]) > 6
+    assert float(metrics["turnwise_pass_texts_sum"]) == 6
+    assert float(metrics["turnwise_waiting_texts"]) == 0
+    assert float(metrics["turnwise_ready"]) == 1
     assert "made" not in text

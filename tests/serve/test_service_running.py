@@ -1,4 +1,4 @@
-"""A service on a port: slow and broken clients, reloads and stops under load."""
+"""A service on a port: slow and broken clients, reload and shutdown under load."""
 
 import asyncio
 import contextlib
@@ -34,8 +34,8 @@ def port(tiny_folder) -> Iterator[int]:
         yield int(address.rpartition(":")[2])
 
 
-def talk(port: int, *parts: bytes, pause: float = 0.0) -> bytes:
-    """Sends parts one after the other, and gives all that is answered until the connection ends."""
+def send(port: int, *parts: bytes, pause: float = 0.0) -> bytes:
+    """Send parts one after the other, and return everything received until the connection ends."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         with contextlib.suppress(OSError):
             for part in parts:
@@ -48,8 +48,8 @@ def talk(port: int, *parts: bytes, pause: float = 0.0) -> bytes:
         return answer
 
 
-def told(answer: bytes) -> tuple[int, str]:
-    """The status and the error code of an answer."""
+def error_of(answer: bytes) -> tuple[int, str]:
+    """Return the status and the error code of a response."""
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split(b" ")[1]), json.loads(body)["error"]["code"]
 
@@ -57,35 +57,35 @@ def told(answer: bytes) -> tuple[int, str]:
 HEAD = b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 
 
-def test_clients_that_do_not_finish_are_told_so(port: int) -> None:
-    assert told(talk(port, b"POST /embed HTTP/1.1\r\nhost:")) == (408, "slow_head")
-    assert told(talk(port, *[b"a"] * 40, pause=0.02)) == (408, "slow_head")
-    assert talk(port) == b""
-    assert told(talk(port, HEAD + b"content-length: 100\r\n\r\n{")) == (408, "slow_body")
-    assert told(talk(port, HEAD + b"transfer-encoding: chunked\r\n\r\n", *[b"1\r\n[\r\n"] * 40, pause=0.02)) == (
+def test_slow_requests(port: int) -> None:
+    assert error_of(send(port, b"POST /embed HTTP/1.1\r\nhost:")) == (408, "slow_head")
+    assert error_of(send(port, *[b"a"] * 40, pause=0.02)) == (408, "slow_head")
+    assert send(port) == b""
+    assert error_of(send(port, HEAD + b"content-length: 100\r\n\r\n{")) == (408, "slow_body")
+    assert error_of(send(port, HEAD + b"transfer-encoding: chunked\r\n\r\n", *[b"1\r\n[\r\n"] * 40, pause=0.02)) == (
         408,
         "slow_body",
     )
 
 
-def test_what_is_not_http_is_told_so(port: int) -> None:
-    assert told(talk(port, b"\0\1\2\3\r\n\r\n")) == (400, "not_http")
-    assert told(talk(port, b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n")) == (400, "not_http")
-    assert told(talk(port, HEAD + b"content-length: -5\r\n\r\n")) == (400, "not_http")
-    assert told(talk(port, HEAD + b"content-length: 5\r\ncontent-length: 6\r\n\r\n")) == (400, "not_http")
+def test_invalid_http(port: int) -> None:
+    assert error_of(send(port, b"\0\1\2\3\r\n\r\n")) == (400, "not_http")
+    assert error_of(send(port, b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n")) == (400, "not_http")
+    assert error_of(send(port, HEAD + b"content-length: -5\r\n\r\n")) == (400, "not_http")
+    assert error_of(send(port, HEAD + b"content-length: 5\r\ncontent-length: 6\r\n\r\n")) == (400, "not_http")
 
 
-def test_a_body_of_10_megabytes_is_answered_while_it_is_sent(port: int) -> None:
+def test_large_and_endless_bodies(port: int) -> None:
     body = b'{"inputs": ["' + b"a" * 1_500_000 + b'"]}'
     answer = httpx.post(f"http://127.0.0.1:{port}/embed", content=body, headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
-    # one that never ends is cut off
-    endless = talk(port, HEAD + b"transfer-encoding: chunked\r\n\r\n", *[b"20000\r\n" + b"a" * 0x20000 + b"\r\n"] * 40)
-    assert endless == b"" or told(endless)[0] == 413
+    # an endless body is cut off
+    endless = send(port, HEAD + b"transfer-encoding: chunked\r\n\r\n", *[b"20000\r\n" + b"a" * 0x20000 + b"\r\n"] * 40)
+    assert endless == b"" or error_of(endless)[0] == 413
     assert httpx.post(f"http://127.0.0.1:{port}/embed", json={"inputs": ["hello"]}).status_code == 200
 
 
-def test_connections_that_say_nothing_do_not_shut_others_out_for_long(port: int) -> None:
+def test_idle_connections_do_not_block_others(port: int) -> None:
     with contextlib.ExitStack() as opened:
         for _ in range(20):
             opened.enter_context(contextlib.closing(socket.create_connection(("127.0.0.1", port))))
@@ -96,8 +96,8 @@ def batchers() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "batcher"}
 
 
-def test_a_reload_under_load_drops_no_request(tmp_path: Path, tiny_folder) -> None:
-    """Every request is answered with vectors of the old model or of the new one, and of the new one at last."""
+def test_reload_under_load_drops_no_request(tmp_path: Path, tiny_folder) -> None:
+    """Every response has vectors of the old or the new model, and after the reload of the new one."""
     models = [Encoder.load(tiny_folder(family)) for family in ("bert", "electra")]
     link = tmp_path / "model"
     link.symlink_to(tiny_folder("bert"))
@@ -126,31 +126,31 @@ def test_a_reload_under_load_drops_no_request(tmp_path: Path, tiny_folder) -> No
                     seen.append(fits.index(True))
 
             askers = [asyncio.create_task(ask()) for _ in range(8)]
-            at_last = []
+            uses_new_model = []
             for number in range(1, reloads + 1):
                 link.unlink()
                 link.symlink_to(tiny_folder(("bert", "electra")[number % 2]))
                 answer = await client.post("/reload", json={})
                 assert answer.status_code == 200, answer.text
                 vectors = np.array((await client.post("/embed", json={"inputs": TEXTS})).json()["vectors"])
-                at_last.append(int(np.abs(right[1] - vectors).max() < 1e-5))
-            # what cannot be loaded leaves everything as it was
+                uses_new_model.append(int(np.abs(right[1] - vectors).max() < 1e-5))
+            # a failed reload changes nothing
             link.unlink()
             answer = await client.post("/reload", json={})
             assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_reloaded")
             assert (await client.post("/embed", json={"inputs": TEXTS})).status_code == 200
             done.set()
             await asyncio.gather(*askers)
-        return seen, at_last
+        return seen, uses_new_model
 
-    seen, at_last = asyncio.run(run())
-    assert at_last == [1, 0, 1, 0]
+    seen, uses_new_model = asyncio.run(run())
+    assert uses_new_model == [1, 0, 1, 0]
     assert {0, 1} == set(seen)
-    # the threads of models that were replaced are gone
+    # the threads of replaced models have ended
     assert batchers() == threads
 
 
-def test_a_port_that_is_taken_is_told(port: int) -> None:
+def test_port_in_use(port: int) -> None:
     with pytest.raises(ServeError, match=f"port {port}.*--port"):
         listen("127.0.0.1", port)
 
@@ -175,7 +175,7 @@ def command(tmp_path_factory: pytest.TempPathFactory, tiny_folder) -> Iterator[t
             process.wait()
 
 
-def test_the_command_serves_reloads_and_finishes_what_it_accepted(command: tuple[subprocess.Popen, str, Path]) -> None:
+def test_command_serves_reloads_and_shuts_down_gracefully(command: tuple[subprocess.Popen, str, Path]) -> None:
     process, address, log = command
     assert address.startswith("http://127.0.0.1:")
     assert httpx.post(address + "embed", json={"inputs": TEXTS}).status_code == 200
@@ -188,7 +188,7 @@ def test_the_command_serves_reloads_and_finishes_what_it_accepted(command: tuple
 
     def ask() -> None:
         with httpx.Client(timeout=60) as client:
-            client.get(address + "health")  # the connection is there
+            client.get(address + "health")  # the connection is open
             is_sent.release()
             answers.append(client.post(address + "embed", json={"inputs": [" ".join(TEXTS * 40)] * 200}).status_code)
 
@@ -197,7 +197,7 @@ def test_the_command_serves_reloads_and_finishes_what_it_accepted(command: tuple
         thread.start()
     for _ in threads:
         is_sent.acquire()
-    # until all four are being answered
+    # until all four are accepted
     wait_for(lambda: accepted(address) >= 4 * 200)
     process.send_signal(signal.SIGTERM)
     for thread in threads:
@@ -210,14 +210,14 @@ def test_the_command_serves_reloads_and_finishes_what_it_accepted(command: tuple
 
 
 def accepted(address: str) -> float:
-    """Texts that wait to be encoded."""
+    """Return the number of texts waiting to be encoded."""
     for line in httpx.get(address + "metrics").text.splitlines():
         if line.startswith("turnwise_waiting_texts "):
             return float(line.split()[1])
     return 0
 
 
-def test_what_cannot_be_loaded_is_told_in_a_line(tmp_path: Path) -> None:
+def test_missing_model(tmp_path: Path) -> None:
     run = [sys.executable, "-c", "from turnwise.cli import main; main()", "serve", "--port", "0"]
     done = subprocess.run(
         [*run, "--model", str(tmp_path / "nothing")], capture_output=True, text=True, timeout=300, check=False
@@ -227,7 +227,7 @@ def test_what_cannot_be_loaded_is_told_in_a_line(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_what_is_missing_is_told(tmp_path: Path, tiny_folder) -> None:
+def test_missing_folders(tmp_path: Path, tiny_folder) -> None:
     for settings, message in (
         (ServeSettings(map=tmp_path / "none"), "there is no folder"),
         (ServeSettings(report=tmp_path), "has no report.html"),

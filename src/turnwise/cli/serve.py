@@ -55,6 +55,7 @@ def serve_command(
     from turnwise.cli.output import quiet_transformers
 
     quiet_transformers()
+    from turnwise.serve.models import check_settings
     from turnwise.serve.server import run
 
     settings = ServeSettings(

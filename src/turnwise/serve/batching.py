@@ -194,7 +194,7 @@ class Batcher:
             ready += group
         return ready
 
-    def _sequences(self, items: Sequence[Item], max_length: int | None) -> list[npt.NDArray[np.int32]]:
+    def _sequences(self, items: Sequence[Item], max_length: int | None) -> Sequence[npt.NDArray[np.int32]]:
         texts = [item for item in items if not isinstance(item, np.ndarray)]
         sequences = self.encoder.tokenise(texts, max_length)
         if len(texts) == len(items):

@@ -167,9 +167,7 @@ def open_journals(models: LoadedModels, settings: ServeSettings, observe: Observ
 
             models.labelling = Labelling.open(settings.map)
             stack.callback(models.labelling.close)
-        folder = settings.intents
-        if folder is None and settings.map is not None and (numbers := _fitted_numbers(settings.map)):
-            folder = _fitted_folder(settings.map, max(numbers))
+        folder = settings.intents or (None if settings.map is None else latest_intents(settings.map))
         if folder is not None:
             models.intents = _open_intents(folder, models, settings, observe)
         stack.pop_all()
@@ -214,7 +212,7 @@ def fit_intents(labelling: "Labelling", models: LoadedModels) -> Path:
     """
     classifier = labelling.fit(models.encoder)
     classifier.encoder = models.name  # saved by name, without its weights
-    folder = _fitted_folder(labelling.folder, max(_fitted_numbers(labelling.folder), default=0) + 1)
+    folder = next_intents(labelling.folder)
     temporary = folder.with_name(f".writing-{folder.name}")
     shutil.rmtree(temporary, ignore_errors=True)
     classifier.save(temporary)
@@ -233,10 +231,21 @@ def replace_intents(
     return models.intents.folder.classifier
 
 
-def _fitted_folder(map_folder: Path, number: int) -> Path:
+def latest_intents(map_folder: Path) -> Path | None:
+    """Return the folder of the classifier that was fitted last on a map's labels, if any."""
+    numbers = _numbers(map_folder)
+    return _numbered(map_folder, max(numbers)) if numbers else None
+
+
+def next_intents(map_folder: Path) -> Path:
+    """Return the folder for the next classifier that is fitted on a map's labels."""
+    return _numbered(map_folder, max(_numbers(map_folder), default=0) + 1)
+
+
+def _numbered(map_folder: Path, number: int) -> Path:
     return map_folder / (_INTENTS if number == 1 else f"{_INTENTS}-{number}")
 
 
-def _fitted_numbers(map_folder: Path) -> list[int]:
+def _numbers(map_folder: Path) -> list[int]:
     matches = [_INTENTS_FOLDER.fullmatch(each.name) for each in map_folder.iterdir() if each.is_dir()]
     return [int(match["number"] or 1) for match in matches if match is not None]

@@ -1,41 +1,41 @@
-// What the conversations that the service knows are about: clusters of them, and some to read of each.
-import { button, counted, element, said } from "./elements.js";
-import { attempt, busy, failed } from "./notices.js";
-import { ask } from "./service.js";
+// Clusters of the indexed conversations, with examples.
+import { button, element, pluralise, textSpan } from "./elements.js";
+import { attempt, busyNotice, errorNotice } from "./notices.js";
+import { request } from "./service.js";
 
-// Examples that are offered of a cluster.
-const FEW = 3;
+// Examples shown per cluster.
+const EXAMPLES = 3;
 
-function cluster({ name, words, size, examples }, read) {
-  const open = (dialogue) =>
+function clusterEntry({ name, words, size, examples }, open) {
+  const load = (dialogue) =>
     attempt(async () => {
-      read((await ask(`conversations/dialogue?id=${encodeURIComponent(dialogue)}`)).turns);
+      open((await request(`conversations/dialogue?id=${encodeURIComponent(dialogue)}`)).turns);
     });
   return element(
     "details",
     { class: "similar" },
-    element("summary", {}, said(name), element("small", {}, counted(size, "conversation"))),
-    element("p", { class: "help" }, said(words.join(", "))),
+    element("summary", {}, textSpan(name), element("small", {}, pluralise(size, "conversation"))),
+    element("p", { class: "help" }, textSpan(words.join(", "))),
     element(
       "div",
       { class: "row" },
-      examples.slice(0, FEW).map((dialogue) => button(["Read ", said(dialogue)], () => open(dialogue), { class: "small" })),
+      examples.slice(0, EXAMPLES).map((dialogue) => button(["Open ", textSpan(dialogue)], () => load(dialogue), { class: "small" })),
     ),
   );
 }
 
-// Clusters in a place, asked for when they are unfolded: the first time takes as long as finding them. `read(turns)` shows one.
-export function clusters(place, read) {
+// Loaded when the list is opened, as the first request takes a while. `open(turns)` shows a conversation.
+export function conversationClusters(place, open) {
   const list = element("div", {});
-  const all = element("details", { class: "known" }, element("summary", {}, "What the conversations are about"), list);
+  const all = element("details", { class: "disclosure" }, element("summary", {}, "Clusters of conversations"), list);
   const load = async () => {
-    list.replaceChildren(busy("Finding clusters…"));
+    list.replaceChildren(busyNotice("Finding clusters…"));
     try {
-      const { clusters: found } = await ask("conversations/clusters");
+      const { clusters } = await request("conversations/clusters");
       const none = element("p", {}, "No clusters: the conversations are too few, or too different.");
-      list.replaceChildren(...(found.length ? found.map((each) => cluster(each, read)) : [none]));
+      list.replaceChildren(...(clusters.length ? clusters.map((each) => clusterEntry(each, open)) : [none]));
     } catch (error) {
-      list.replaceChildren(failed(error, load));
+      list.replaceChildren(errorNotice(error, load));
     }
   };
   all.addEventListener("toggle", () => {

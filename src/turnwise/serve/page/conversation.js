@@ -1,16 +1,16 @@
-// A whole conversation: an intent for each of the user's turns, the turn that does not belong, next answers, conversations like it.
-import { answers, noAnswers } from "./answers.js";
-import { clusters } from "./conversation-clusters.js";
-import { bars, nearest } from "./decision.js";
-import { announce, counted, element, find, paragraph, said, score } from "./elements.js";
-import { failed, filled, notConfigured } from "./notices.js";
-import { parse, swapped, written } from "./parsing.js";
-import { ask, Latest } from "./service.js";
+// The conversation view: intents of the user's turns, out-of-place turns, suggested answers, similar conversations.
+import { answersNotConfigured, suggestedAnswers } from "./answers.js";
+import { conversationClusters } from "./conversation-clusters.js";
+import { intentBars, nearestExamples } from "./decision.js";
+import { announce, byId, element, formatScore, paragraph, pluralise, textSpan } from "./elements.js";
+import { errorNotice, fillAsync, notConfigured } from "./notices.js";
+import { formatTurns, parseTurns, swapSpeakers } from "./parsing.js";
+import { LatestRun, request } from "./service.js";
 
 const SPEAKERS = { user: "User", system: "Agent" };
 
-// From here on a turn is said not to belong; below it, it is only the one that belongs least.
-const FOREIGN = 0.5;
+// From this score on a turn is out of place.
+const OUT_OF_PLACE = 0.5;
 
 function transcript(turns, extras) {
   return element(
@@ -19,8 +19,8 @@ function transcript(turns, extras) {
     turns.map((turn, place) =>
       element(
         "li",
-        { class: `turn ${turn.speaker === "user" ? "user" : "agent"}${extras?.foreign === place ? " foreign" : ""}` },
-        element("p", { class: "speaker" }, SPEAKERS[turn.speaker] ?? said(turn.speaker)),
+        { class: `turn ${turn.speaker === "user" ? "user" : "agent"}${extras?.outOfPlace === place ? " out-of-place" : ""}` },
+        element("p", { class: "speaker" }, SPEAKERS[turn.speaker] ?? textSpan(turn.speaker)),
         paragraph(turn.text),
         extras?.below(place) ?? null,
       ),
@@ -31,34 +31,34 @@ function transcript(turns, extras) {
 function intent(decision) {
   const summary = decision.abstained
     ? element("span", { class: "chip none" }, "no intent")
-    : decision.intents.map((name) => element("span", { class: "chip" }, said(name)));
+    : decision.intents.map((name) => element("span", { class: "chip" }, textSpan(name)));
   return element(
     "details",
     { class: "decision" },
-    element("summary", {}, element("span", { class: "unseen" }, "Intent: "), summary, element("small", {}, score(decision.score))),
-    element("p", { class: "reason" }, said(decision.reason)),
-    bars(decision),
-    nearest(decision),
+    element("summary", {}, element("span", { class: "visually-hidden" }, "Intent: "), summary, element("small", {}, formatScore(decision.score))),
+    element("p", { class: "reason" }, textSpan(decision.reason)),
+    intentBars(decision),
+    nearestExamples(decision),
   );
 }
 
-function misfit(value, first) {
-  const text = value >= FOREIGN ? `Does not belong here (${score(value)})` : `Belongs least (${score(value)}), though not clearly foreign`;
-  if (first) return element("p", { class: value >= FOREIGN ? "misfit" : "misfit weak" }, text);
-  return value >= FOREIGN ? element("p", { class: "misfit weak" }, `May not belong either (${score(value)})`) : null;
+function outOfPlaceNote(value, first) {
+  const text = value >= OUT_OF_PLACE ? `Out of place (${formatScore(value)})` : `Highest out-of-place score (${formatScore(value)}), but below the threshold`;
+  if (first) return element("p", { class: value >= OUT_OF_PLACE ? "out-of-place-note" : "out-of-place-note weak" }, text);
+  return value >= OUT_OF_PLACE ? element("p", { class: "out-of-place-note weak" }, `Possibly out of place as well (${formatScore(value)})`) : null;
 }
 
 export class ConversationView {
   #about;
-  #runs = new Latest();
+  #runs = new LatestRun();
 
   constructor(about) {
     this.#about = about;
-    const text = find("conversation-text");
-    const form = find("conversation-form");
+    const text = byId("conversation-text");
+    const form = byId("conversation-form");
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      if (text.value.trim()) this.read();
+      if (text.value.trim()) this.analyse();
       else text.focus();
     });
     text.addEventListener("keydown", (event) => {
@@ -66,74 +66,74 @@ export class ConversationView {
       event.preventDefault();
       form.requestSubmit();
     });
-    find("conversation-swap").addEventListener("click", () => {
-      text.value = written(swapped(parse(text.value)));
-      if (text.value) this.read();
+    byId("conversation-swap").addEventListener("click", () => {
+      text.value = formatTurns(swapSpeakers(parseTurns(text.value)));
+      if (text.value) this.analyse();
     });
-    find("conversation-clear").addEventListener("click", () => {
+    byId("conversation-clear").addEventListener("click", () => {
       this.#runs.start();
       text.value = "";
-      for (const place of ["turns", "answers", "similar"]) find(`conversation-${place}`).replaceChildren();
+      for (const place of ["turns", "answers", "similar"]) byId(`conversation-${place}`).replaceChildren();
       text.focus();
     });
-    if (about.conversations) clusters(find("conversation-clusters"), (turns) => this.#open(turns));
+    if (about.conversations) conversationClusters(byId("conversation-clusters"), (turns) => this.#open(turns));
   }
 
   show() {}
 
   #open(turns) {
-    const text = find("conversation-text");
-    text.value = written(turns);
+    const text = byId("conversation-text");
+    text.value = formatTurns(turns);
     text.focus();
-    this.read();
+    this.analyse();
   }
 
-  read() {
-    const turns = parse(find("conversation-text").value);
+  analyse() {
+    const turns = parseTurns(byId("conversation-text").value);
     const signal = this.#runs.start();
-    const again = () => this.read();
-    filled(find("conversation-turns"), signal, () => this.#turns(turns, signal), again);
-    filled(find("conversation-answers"), signal, () => this.#answers(turns, signal), again);
-    filled(find("conversation-similar"), signal, () => this.#similar(turns, signal), again);
+    const retry = () => this.analyse();
+    fillAsync(byId("conversation-turns"), signal, () => this.#turns(turns, signal), retry);
+    fillAsync(byId("conversation-answers"), signal, () => this.#answers(turns, signal), retry);
+    fillAsync(byId("conversation-similar"), signal, () => this.#similar(turns, signal), retry);
   }
 
   async #answers(turns, signal) {
-    const heading = "Next answers";
-    if (!this.#about.responses) return noAnswers(heading);
-    return answers(heading, turns, signal, (text) => {
-      find("conversation-text").value = written([...turns, { speaker: "system", text }]);
-      this.read();
+    const heading = "Suggested answers";
+    if (!this.#about.responses) return answersNotConfigured(heading);
+    return suggestedAnswers(heading, turns, signal, (text) => {
+      byId("conversation-text").value = formatTurns([...turns, { speaker: "system", text }]);
+      this.analyse();
     });
   }
 
-  // Intents and coherence are two questions: where one fails the answer of the other is still shown.
+  // Intents and coherence are two requests: if one fails, the result of the other is still shown.
   async #turns(turns, signal) {
     const users = turns.flatMap((turn, place) => (turn.speaker === "user" ? [place] : []));
-    const wanted = [
+    const requests = [
       this.#about.intents && users.length
-        ? ask("intents/predict", { body: { texts: users.map((place) => turns[place].text), neighbours: 3 }, signal })
+        ? request("intents/predict", { body: { texts: users.map((place) => turns[place].text), neighbours: 3 }, signal })
         : null,
-      this.#about.reranker && turns.length > 1 ? ask("coherence", { body: { conversation: turns }, signal }) : null,
+      this.#about.reranker && turns.length > 1 ? request("coherence", { body: { conversation: turns }, signal }) : null,
     ];
-    const [predicted, coherence] = await Promise.allSettled(wanted);
+    const [predicted, coherence] = await Promise.allSettled(requests);
     const decisions = new Map(users.map((place, number) => [place, predicted.value?.predictions[number]]));
-    const told = coherence.value;
+    const scores = coherence.value;
     const below = (place) => [
       decisions.get(place) ? intent(decisions.get(place)) : null,
-      told ? misfit(told.scores[place], told.index === place) : null,
+      scores ? outOfPlaceNote(scores.scores[place], scores.index === place) : null,
     ];
-    const foreign = told && told.scores[told.index] >= FOREIGN ? told.index : null;
-    announce(this.#told(turns, [...decisions.values()].filter(Boolean), foreign));
-    const failures = [predicted, coherence].filter((each) => each.status === "rejected").map((each) => failed(each.reason, () => this.read()));
-    return [element("h2", {}, counted(turns.length, "turn")), ...failures, transcript(turns, { foreign, below }), ...this.#missing(turns)];
+    const outOfPlace = scores && scores.scores[scores.index] >= OUT_OF_PLACE ? scores.index : null;
+    announce(this.#summary(turns, [...decisions.values()].filter(Boolean), outOfPlace));
+    const failures = [predicted, coherence].filter((each) => each.status === "rejected").map((each) => errorNotice(each.reason, () => this.analyse()));
+    return [element("h2", {}, pluralise(turns.length, "turn")), ...failures, transcript(turns, { outOfPlace, below }), ...this.#missing(turns)];
   }
 
-  #told(turns, decisions, foreign) {
-    const found = decisions.filter((decision) => !decision.abstained).length;
+  #summary(turns, decisions, outOfPlace) {
+    const detected = decisions.filter((decision) => !decision.abstained).length;
     return [
-      `${counted(turns.length, "turn")} read.`,
-      decisions.length ? `${counted(found, "user turn has", "user turns have")} an intent, ${decisions.length - found} none.` : "",
-      foreign === null ? "" : `Turn ${foreign + 1} does not belong.`,
+      `${pluralise(turns.length, "turn")} analysed.`,
+      decisions.length ? `${pluralise(detected, "user turn has", "user turns have")} an intent, ${decisions.length - detected} none.` : "",
+      outOfPlace === null ? "" : `Turn ${outOfPlace + 1} is out of place.`,
     ].join(" ");
   }
 
@@ -141,32 +141,32 @@ export class ConversationView {
     const missing = [];
     if (!this.#about.intents) {
       missing.push(
-        notConfigured("Intents: none", "This service was started without intents.", [
-          ["Fit them on a few examples each:", "turnwise intents fit examples.csv --model MODEL --out intents"],
-          ["Serve them:", "turnwise serve --model MODEL --intents intents"],
+        notConfigured("Intents: not configured", "This service was started without an intent classifier.", [
+          ["Fit a classifier on a few examples per intent:", "turnwise intents fit examples.csv --model MODEL --out intents"],
+          ["Serve it:", "turnwise serve --model MODEL --intents intents"],
         ]),
       );
     }
     if (!this.#about.reranker) {
       missing.push(
-        notConfigured("The turn that does not belong: not looked for", "That takes a re-ranker, and this service was started without one.", [
+        notConfigured("Coherence check: not configured", "It needs a re-ranker, and this service was started without one.", [
           ["Train one:", "turnwise train ums --corpus STORE --out reranker"],
           ["Serve it:", "turnwise serve --model MODEL --reranker reranker"],
         ]),
       );
-    } else if (turns.length < 2) missing.push(element("p", { class: "help" }, "Which turn does not belong can be told of two turns or more."));
+    } else if (turns.length < 2) missing.push(element("p", { class: "help" }, "The coherence check needs at least two turns."));
     return missing;
   }
 
   async #similar(turns, signal) {
-    const heading = "Conversations like it";
+    const heading = "Similar conversations";
     if (!this.#about.conversations) {
-      return notConfigured(`${heading}: none`, "This service was started without conversations to compare with.", [
-        ["Index those of a store:", "turnwise conversations index STORE --model MODEL --out conversations"],
-        ["Serve them:", "turnwise serve --model MODEL --conversations conversations"],
+      return notConfigured(`${heading}: not configured`, "This service was started without an index of conversations.", [
+        ["Index the conversations of a store:", "turnwise conversations index STORE --model MODEL --out conversations"],
+        ["Serve it:", "turnwise serve --model MODEL --conversations conversations"],
       ]);
     }
-    const { conversations } = await ask("conversations/similar", { body: { conversation: turns, top: 5 }, signal });
+    const { conversations } = await request("conversations/similar", { body: { conversation: turns, top: 5 }, signal });
     if (!conversations.length) return [element("h2", {}, heading), element("p", {}, "None: no conversations are indexed.")];
     return [
       element("h2", {}, heading),
@@ -177,8 +177,8 @@ export class ConversationView {
           element(
             "summary",
             {},
-            said(each.turns[0]?.text ?? each.dialogue),
-            element("small", {}, said([score(each.similarity), counted(each.turns.length, "turn"), each.source, each.dialogue].filter(Boolean).join(" · "))),
+            textSpan(each.turns[0]?.text ?? each.dialogue),
+            element("small", {}, textSpan([formatScore(each.similarity), pluralise(each.turns.length, "turn"), each.source, each.dialogue].filter(Boolean).join(" · "))),
           ),
           transcript(each.turns),
         ),

@@ -1,7 +1,7 @@
-// A decision about a text: bars, the threshold on them, the reason, the nearest examples.
-import { button, element, said, score } from "./elements.js";
+// An intent decision: score bars with the threshold, and the nearest examples.
+import { button, element, formatScore, textSpan } from "./elements.js";
 
-// Where a score stands, from 0 at the left to 1 at the right. Scores mostly lie between 0 and 1: what lies outside widens the scale.
+// Maps scores to positions from 0 (left) to 1 (right). Scores outside 0 to 1 widen the scale.
 function scale(decision) {
   const values = [...decision.ranked.map((ranked) => ranked.score), decision.threshold ?? 0];
   const least = Math.min(0, ...values);
@@ -9,58 +9,54 @@ function scale(decision) {
   return (value) => (value - least) / (most - least);
 }
 
-// From zero to a score, to the left where that is negative. Places are set through the object model: the page's policy allows no
-// style attributes.
+// A bar from zero to a score. Positions are set through the object model: the page's policy forbids style attributes.
 function bar(zero, place, threshold = null) {
-  const drawn = element("span", { class: "bar", "aria-hidden": "true" }, element("span", { class: place < zero ? "fill negative" : "fill" }));
-  drawn.style.setProperty("--from", Math.min(zero, place));
-  drawn.style.setProperty("--share", Math.abs(place - zero));
+  const node = element("span", { class: "bar", "aria-hidden": "true" }, element("span", { class: place < zero ? "fill negative" : "fill" }));
+  node.style.setProperty("--from", Math.min(zero, place));
+  node.style.setProperty("--share", Math.abs(place - zero));
   if (zero > 0) {
-    drawn.append(element("span", { class: "zero" }));
-    drawn.style.setProperty("--zero", zero);
+    node.append(element("span", { class: "zero" }));
+    node.style.setProperty("--zero", zero);
   }
   if (threshold !== null) {
-    drawn.append(element("span", { class: "threshold" }));
-    drawn.style.setProperty("--threshold", threshold);
+    node.append(element("span", { class: "threshold" }));
+    node.style.setProperty("--threshold", threshold);
   }
-  return drawn;
+  return node;
 }
 
-const below = (decision) => `below the ${score(decision.threshold)} that it takes`;
-
-// The decision in a line: what it is, or that there is none.
-export function verdict(decision) {
+export function decisionSummary(decision) {
   if (!decision.abstained) {
     const names = decision.intents.length ? decision.intents : [decision.intent];
-    return element("p", { class: "verdict" }, names.map((name, place) => [place ? " + " : null, said(name)]));
+    return element("p", { class: "verdict" }, names.map((name, place) => [place ? " + " : null, textSpan(name)]));
   }
-  return element("p", { class: "verdict none" }, "No intent: it abstains");
+  return element("p", { class: "verdict none" }, "No intent (abstained)");
 }
 
-// In words, for a reader who does not see bars.
-export function told(decision) {
-  if (!decision.abstained) return `Intent: ${decision.intents.join(" and ") || decision.intent}, score ${score(decision.score)}.`;
-  return `No intent. The best guess, ${decision.ranked[0]?.intent}, scores ${score(decision.score)}, ${below(decision)}.`;
+// As text, for screen readers.
+export function describeDecision(decision) {
+  if (!decision.abstained) return `Intent: ${decision.intents.join(" and ") || decision.intent}, score ${formatScore(decision.score)}.`;
+  return `No intent. The best guess, ${decision.ranked[0]?.intent}, scores ${formatScore(decision.score)}, below the threshold of ${formatScore(decision.threshold)}.`;
 }
 
 function legend(decision) {
-  if (decision.threshold === null) return "It never abstains: the best intent is always taken.";
-  return ["The line on the first bar is the threshold, ", element("b", {}, score(decision.threshold)), "; a best score below it is no intent."];
+  if (decision.threshold === null) return "The classifier never abstains: the best intent is always predicted.";
+  return ["The line on the first bar is the threshold, ", element("b", {}, formatScore(decision.threshold)), "; below it the classifier abstains."];
 }
 
-// The best intents with their bars. `add(intent)` makes the text an example of one; without it there are no buttons.
-export function bars(decision, add = null) {
-  const at = scale(decision);
-  const threshold = decision.threshold === null ? null : at(decision.threshold);
+// The best intents with their bars. `add(intent)` adds the text as an example of one; without it there are no buttons.
+export function intentBars(decision, add = null) {
+  const position = scale(decision);
+  const threshold = decision.threshold === null ? null : position(decision.threshold);
   const rows = decision.ranked.map((ranked, place) => {
-    const taken = decision.intents.includes(ranked.intent);
-    const roles = [taken ? "taken" : null, place === 1 && !taken ? "runner-up" : null].filter(Boolean);
+    const predicted = decision.intents.includes(ranked.intent);
+    const roles = [predicted ? "predicted" : null, place === 1 && !predicted ? "runner-up" : null].filter(Boolean);
     return element(
       "li",
-      { class: taken ? "taken" : null },
-      element("span", { class: "name" }, said(ranked.intent), roles.map((role) => element("small", { class: "role" }, role))),
-      bar(at(0), at(ranked.score), place === 0 ? threshold : null),
-      element("span", { class: "value" }, score(ranked.score)),
+      { class: predicted ? "predicted" : null },
+      element("span", { class: "name" }, textSpan(ranked.intent), roles.map((role) => element("small", { class: "role" }, role))),
+      bar(position(0), position(ranked.score), place === 0 ? threshold : null),
+      element("span", { class: "value" }, formatScore(ranked.score)),
       add
         ? button("Add example", () => add(ranked.intent), {
             class: "small",
@@ -76,7 +72,7 @@ export function bars(decision, add = null) {
   ];
 }
 
-export function nearest(decision) {
+export function nearestExamples(decision) {
   if (!decision.nearest.length) return null;
   return element(
     "ul",
@@ -85,9 +81,9 @@ export function nearest(decision) {
       element(
         "li",
         {},
-        element("span", { class: "text" }, said(near.text)),
-        element("span", { class: "chip" }, said(near.intent)),
-        element("span", { class: "value", title: "Cosine of the two vectors" }, score(near.similarity)),
+        element("span", { class: "text" }, textSpan(near.text)),
+        element("span", { class: "chip" }, textSpan(near.intent)),
+        element("span", { class: "value", title: "Cosine similarity" }, formatScore(near.similarity)),
       ),
     ),
   );

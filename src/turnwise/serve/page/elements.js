@@ -1,50 +1,49 @@
-// Elements of the page. Texts only ever become text nodes: nothing here, or anywhere on the page, parses markup.
+// Creates DOM elements. Texts become text nodes: nothing on the page parses markup.
 
-// An element by its name. Properties: `class`, `on` (listeners by event), `data` (data attributes), anything else is an attribute;
-// null, undefined and false leave an attribute out, true sets it empty. Children are nodes, texts, lists of these, or null.
+// Properties: `on` (listeners by event), `data` (data attributes), anything else is an attribute; null, undefined and false omit
+// an attribute, true sets it empty. Children are nodes, texts, lists of these, or null.
 export function element(name, properties = {}, ...children) {
-  const made = document.createElement(name);
+  const node = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {
     if (value === null || value === undefined || value === false) continue;
-    if (key === "on") for (const [event, listener] of Object.entries(value)) made.addEventListener(event, listener);
-    else if (key === "data") Object.assign(made.dataset, value);
-    else made.setAttribute(key, value === true ? "" : value);
+    if (key === "on") for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener);
+    else if (key === "data") Object.assign(node.dataset, value);
+    else node.setAttribute(key, value === true ? "" : value);
   }
-  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
-  return made;
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return node;
 }
 
-// What somebody wrote: it decides its own direction, whatever the page's.
-export const said = (text, properties = {}) => element("bdi", { dir: "auto", ...properties }, text);
+// A user's text, which has its own writing direction.
+export const textSpan = (text, properties = {}) => element("bdi", { dir: "auto", ...properties }, text);
 
-// The same as a block of its own: a text that is written from the right stands at the right.
+// The same as a block.
 export const paragraph = (text, kind = "text") => element("p", { class: kind, dir: "auto" }, text);
 
 export const button = (text, listener, properties = {}) =>
   element("button", { type: "button", on: { click: listener }, ...properties }, text);
 
-export const find = (id) => document.getElementById(id);
+export const byId = (id) => document.getElementById(id);
 
-// What follows `count`, in the singular or the plural.
-export const counted = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
+// "1 text", "2 texts".
+export const pluralise = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 
-export const score = (value) => value.toFixed(2).replace("-", "−");
+export const formatScore = (value) => value.toFixed(2).replace("-", "−");
 
-// Draws anew what is inside, and keeps the focus there: on what has the data-key of what had it, or else the first of `otherwise`
-// that there is.
-export function keepingFocus(inside, draw, otherwise = []) {
+// Redraws the contents of `inside` and restores the focus: to the element with the same data-key, else to the first of `fallbacks`.
+export function keepFocus(inside, draw, fallbacks = []) {
   const before = inside.contains(document.activeElement) ? document.activeElement : null;
   draw();
   if (before === null || inside.contains(before)) return;
-  const keys = before.dataset.key === undefined ? otherwise : [before.dataset.key, ...otherwise];
-  const found = keys.map((key) => inside.querySelector(`[data-key="${CSS.escape(key)}"]`)).find((each) => each !== null && !each.disabled);
-  found?.focus({ preventScroll: true });
+  const keys = before.dataset.key === undefined ? fallbacks : [before.dataset.key, ...fallbacks];
+  const target = keys.map((key) => inside.querySelector(`[data-key="${CSS.escape(key)}"]`)).find((each) => each !== null && !each.disabled);
+  target?.focus({ preventScroll: true });
 }
 
-// Told to screen readers, and shown nowhere.
+// For screen readers only.
 export function announce(text) {
-  const place = find("announcer");
+  const place = byId("announcer");
   place.textContent = "";
-  // a reader is told of changes only: the same words twice would be none
+  // screen readers announce changes only, so the same text must be removed first
   setTimeout(() => place.append(text), 50);
 }

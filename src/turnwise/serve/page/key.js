@@ -1,43 +1,43 @@
-// Where somebody enters an API key.
-import { find } from "./elements.js";
-import { key, whenKeyNeeded } from "./service.js";
+// The dialog for the API key.
+import { byId } from "./elements.js";
+import { key, onKeyNeeded } from "./service.js";
 
-let settle = () => {};
+let resolvePrompt = () => {};
 
 function open(message) {
-  const dialog = find("key-dialog");
-  find("key-message").textContent = message;
-  find("key-input").value = "";
-  find("key-forget").hidden = key.get() === null;
+  const dialog = byId("key-dialog");
+  byId("key-message").textContent = message;
+  byId("key-input").value = "";
+  byId("key-forget").hidden = key.get() === null;
   if (!dialog.open) dialog.showModal();
-  find("key-input").focus();
+  byId("key-input").focus();
   return new Promise((resolve) => {
-    settle = resolve;
+    resolvePrompt = resolve;
   });
 }
 
-// `changed` runs after a key was given or forgotten by hand, so that the page can ask again with it.
-export function setUpKey(needed, changed) {
-  const dialog = find("key-dialog");
+// `onChange` runs after the key was set or removed with the button, so that the page can repeat its requests.
+export function setUpKey(needed, onChange) {
+  const dialog = byId("key-dialog");
   const done = (given) => {
     dialog.close();
-    settle(given);
+    resolvePrompt(given);
   };
-  find("key-form").addEventListener("submit", (event) => {
+  byId("key-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    key.set(find("key-input").value.trim());
+    key.set(byId("key-input").value.trim());
     done(true);
   });
-  find("key-forget").addEventListener("click", () => {
+  byId("key-forget").addEventListener("click", () => {
     key.set(null);
     done(false);
   });
-  find("key-cancel").addEventListener("click", () => done(false));
-  dialog.addEventListener("cancel", () => settle(false));
-  find("key-button").hidden = !needed;
-  find("key-button").addEventListener("click", async () => {
-    const known = key.get() === null ? "This service answers to a key." : "A key is kept in this tab.";
-    if (await open(known)) changed();
+  byId("key-cancel").addEventListener("click", () => done(false));
+  dialog.addEventListener("cancel", () => resolvePrompt(false));
+  byId("key-button").hidden = !needed;
+  byId("key-button").addEventListener("click", async () => {
+    const message = key.get() === null ? "This service requires an API key." : "A key is stored in this tab.";
+    if (await open(message)) onChange();
   });
-  whenKeyNeeded(open);
+  onKeyNeeded(open);
 }

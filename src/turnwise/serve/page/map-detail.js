@@ -1,7 +1,7 @@
-// One group or one utterance of the map, with what can be done about it.
-import { button, counted, element, paragraph, said } from "./elements.js";
+// The panel of a group or an utterance of the map.
+import { button, element, paragraph, pluralise, textSpan } from "./elements.js";
 
-// Utterances that are listed at a time.
+// Utterances per page.
 const PAGE = 50;
 
 function head(title, back) {
@@ -15,20 +15,19 @@ function head(title, back) {
 
 const times = (count) => (count > 1 ? element("small", { class: "value" }, `${count.toLocaleString("en")} ×`) : null);
 
-// A form that gives utterances a label. `rows()` says which ones, when it is sent.
-function labelForm(desk, id, words, rows, after = () => {}) {
+// A form that labels utterances. `rows()` returns which ones when it is submitted.
+function labelForm(state, id, label, rows) {
   const input = element("input", { id, list: "label-names", autocomplete: "off", data: { key: id } });
   const send = async (name) => {
     const chosen = rows();
     if (!chosen.length) return;
-    const told = name === null ? `${counted(chosen.length, "text is", "texts are")} in no group now.` : `${counted(chosen.length, "text is", "texts are")} “${name}” now.`;
-    after();
-    await desk.change("label", { rows: chosen, name }, told);
+    const target = name === null ? "removed from the group" : `labelled “${name}”`;
+    await state.change("label", { rows: chosen, name }, `${pluralise(chosen.length, "text")} ${target}.`);
   };
   const form = element(
     "form",
     { class: "inline" },
-    element("label", { for: id }, words),
+    element("label", { for: id }, label),
     input,
     element("button", { type: "submit", class: "small", data: { key: `${id}-send` } }, "Label"),
     button("No group", () => send(null), { class: "small quiet", data: { key: `${id}-none` } }),
@@ -41,28 +40,28 @@ function labelForm(desk, id, words, rows, after = () => {}) {
   return form;
 }
 
-function naming(desk, group) {
+function nameForm(state, group) {
   const input = element("input", { id: "group-name", autocomplete: "off", list: "label-names", data: { key: "group-name" } });
-  input.value = desk.named(group) ? desk.title(group) : "";
-  input.placeholder = desk.named(group) ? "" : desk.title(group);
+  input.value = state.named(group) ? state.title(group) : "";
+  input.placeholder = state.named(group) ? "" : state.title(group);
   const form = element(
     "form",
     { class: "inline" },
     element("label", { for: "group-name" }, "Name"),
     input,
-    element("button", { type: "submit", class: "small main", data: { key: "group-name-send" } }, "Name it"),
+    element("button", { type: "submit", class: "small main", data: { key: "group-name-send" } }, "Rename"),
   );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const name = input.value.trim();
-    if (name) desk.change("name", { group, name }, `The group is called “${name}”; its utterances have that label.`);
+    if (name) state.change("name", { group, name }, `Group named “${name}”.`);
     else input.focus();
   });
   return form;
 }
 
-function splitting(desk, group) {
-  const most = Math.min(10, desk.rowsOf(group).length);
+function splitForm(state, group) {
+  const most = Math.min(10, state.rowsOf(group).length);
   if (most < 2) return null;
   const input = element("input", { id: "parts", type: "number", min: "2", max: String(most), value: "2", data: { key: "parts" } });
   const form = element(
@@ -76,87 +75,87 @@ function splitting(desk, group) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const parts = Number(input.value);
-    desk.change("split", { group, parts }, `The group is ${parts} groups now.`);
+    state.change("split", { group, parts }, `Split into ${parts} groups.`);
   });
   return form;
 }
 
-// The utterances of a group, those that stand for it first; marked ones can be labelled together.
-function members(desk, group) {
-  const standing = desk.clusters.get(group).representatives;
-  const rows = [...standing, ...desk.rowsOf(group).filter((row) => !standing.includes(row))];
+// The utterances of a group, representatives first; selected ones can be labelled together.
+function members(state, group) {
+  const representatives = state.clusters.get(group).representatives;
+  const rows = [...representatives, ...state.rowsOf(group).filter((row) => !representatives.includes(row))];
   const marked = new Set();
   const list = element("ul", { class: "members" });
   const more = element("div", { class: "row" });
-  const told = element("span", { class: "help" });
+  const status = element("span", { class: "help" });
   const mark = (row, on) => {
     if (on) marked.add(row);
     else marked.delete(row);
-    told.textContent = marked.size ? `${marked.size} marked` : "Mark texts that belong elsewhere.";
+    status.textContent = marked.size ? `${marked.size} selected` : "Select texts that belong to another group.";
   };
   const item = (row) => {
-    const box = desk.canLabel ? element("input", { type: "checkbox", "aria-label": `Mark: ${desk.data.texts[row]}`, on: { change: () => mark(row, box.checked) } }) : null;
+    const box = state.canLabel ? element("input", { type: "checkbox", "aria-label": `Select: ${state.data.texts[row]}`, on: { change: () => mark(row, box.checked) } }) : null;
     return element(
       "li",
       {},
       box,
-      button([said(desk.data.texts[row])], () => desk.select(row), { class: "utterance", data: { key: `row-${row}` } }),
-      times(desk.data.counts[row]),
+      button([textSpan(state.data.texts[row])], () => state.select(row), { class: "utterance", data: { key: `row-${row}` } }),
+      times(state.data.counts[row]),
     );
   };
-  const grow = () => {
+  const showMore = () => {
     const from = list.childElementCount;
     list.append(...rows.slice(from, from + PAGE).map(item));
     const left = rows.length - list.childElementCount;
-    more.replaceChildren(...(left ? [button(`Show ${Math.min(PAGE, left)} more of ${left.toLocaleString("en")}`, grow, { class: "small quiet" })] : []));
+    more.replaceChildren(...(left ? [button(`Show ${Math.min(PAGE, left)} more of ${left.toLocaleString("en")}`, showMore, { class: "small quiet" })] : []));
   };
-  grow();
+  showMore();
   mark(null, false);
   return [
-    element("h3", {}, counted(rows.length, "different text")),
-    desk.canLabel ? [told, labelForm(desk, "members-label", "Those are", () => [...marked])] : null,
+    element("h3", {}, pluralise(rows.length, "different text")),
+    state.canLabel ? [status, labelForm(state, "members-label", "Label selected as", () => [...marked])] : null,
     element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Texts of the group" }, list, more),
   ]
     .flat()
     .filter(Boolean);
 }
 
-export function groupDetail(desk) {
-  const group = desk.opened;
-  const cluster = desk.clusters.get(group);
+export function groupDetail(state) {
+  const group = state.opened;
+  const cluster = state.clusters.get(group);
   return [
-    head(said(desk.title(group)), () => desk.open(null)),
-    element("p", { class: "help" }, `${counted(cluster.utterances, "utterance")}. Characteristic: `, said(cluster.words.join(", ")), "."),
-    desk.canLabel ? naming(desk, group) : null,
-    desk.canLabel ? splitting(desk, group) : null,
-    members(desk, group),
+    head(textSpan(state.title(group)), () => state.open(null)),
+    element("p", { class: "help" }, `${pluralise(cluster.utterances, "utterance")}. Keywords: `, textSpan(cluster.words.join(", ")), "."),
+    state.canLabel ? nameForm(state, group) : null,
+    state.canLabel ? splitForm(state, group) : null,
+    members(state, group),
   ]
     .flat()
     .filter(Boolean);
 }
 
-// `near`: rows that lie nearest on the map.
-export function utteranceDetail(desk, near) {
-  const { row, data } = desk;
+// `near`: the nearest rows on the map.
+export function utteranceDetail(state, near) {
+  const { row, data } = state;
   const group = data.groups[row];
   return [
-    head("Utterance", () => desk.open(null)),
+    head("Utterance", () => state.open(null)),
     paragraph(data.texts[row], "text quote"),
     element(
       "p",
       { class: "help" },
-      [`Said ${counted(data.counts[row], "time")}`, data.new?.[row] ? "new" : null].filter(Boolean).join(", "),
+      [`Occurs ${pluralise(data.counts[row], "time")}`, data.new?.[row] ? "new" : null].filter(Boolean).join(", "),
       ". ",
-      group < 0 ? "It is in no group." : ["Group: ", button([said(desk.title(group))], () => desk.open(group), { class: "link", data: { key: "to-group" } })],
+      group < 0 ? "In no group." : ["Group: ", button([textSpan(state.title(group))], () => state.open(group), { class: "link", data: { key: "to-group" } })],
     ),
-    desk.canLabel ? labelForm(desk, "row-label", "Its label", () => [row]) : null,
+    state.canLabel ? labelForm(state, "row-label", "Label", () => [row]) : null,
     near.length
       ? [
-          element("h3", {}, "Beside it on the map"),
+          element("h3", {}, "Nearest on the map"),
           element(
             "ul",
             { class: "members" },
-            near.map((other) => element("li", {}, button([said(data.texts[other])], () => desk.select(other), { class: "utterance" }), times(data.counts[other]))),
+            near.map((other) => element("li", {}, button([textSpan(data.texts[other])], () => state.select(other), { class: "utterance" }), times(data.counts[other]))),
           ),
         ]
       : null,

@@ -1,84 +1,84 @@
-// The groups of a map in a table, which says all that the drawing does; those that are marked can be merged.
-import { button, counted, element, said } from "./elements.js";
+// The table of the map's groups, with the same information as the drawing; selected groups can be merged.
+import { button, element, pluralise, textSpan } from "./elements.js";
 
 function swatch(colour) {
-  const made = element("span", { class: "swatch", "aria-hidden": "true" });
-  made.style.setProperty("--colour", colour);
-  return made;
+  const node = element("span", { class: "swatch", "aria-hidden": "true" });
+  node.style.setProperty("--colour", colour);
+  return node;
 }
 
-function row(desk, cluster, colour) {
+function row(state, cluster, colour) {
   const { number } = cluster;
   const mark = element("input", {
     type: "checkbox",
-    "aria-label": `Mark ${desk.title(number)} for merging`,
+    "aria-label": `Select ${state.title(number)} for merging`,
     data: { key: `mark-${number}` },
   });
-  mark.checked = desk.checked.has(number);
+  mark.checked = state.checked.has(number);
   mark.addEventListener("change", () => {
-    if (mark.checked) desk.checked.add(number);
-    else desk.checked.delete(number);
-    desk.redraw();
+    if (mark.checked) state.checked.add(number);
+    else state.checked.delete(number);
+    state.redraw();
   });
-  const open = button([swatch(colour), said(desk.title(number))], () => desk.open(number), {
-    class: `group-name${desk.named(number) ? " named" : ""}`,
+  const open = button([swatch(colour), textSpan(state.title(number))], () => state.open(number), {
+    class: `group-name${state.named(number) ? " named" : ""}`,
     data: { key: `group-${number}` },
   });
   return element(
     "tr",
     {},
-    desk.canLabel ? element("td", {}, mark) : null,
+    state.canLabel ? element("td", {}, mark) : null,
     element(
       "th",
       { scope: "row" },
       open,
-      desk.named(number) ? element("small", {}, said(cluster.words.join(", "))) : element("span", { class: "unseen" }, " (not named)"),
+      state.named(number) ? element("small", {}, textSpan(cluster.words.join(", "))) : element("span", { class: "visually-hidden" }, " (unnamed)"),
     ),
     element("td", { class: "value" }, cluster.utterances.toLocaleString("en")),
   );
 }
 
-function merging(desk) {
-  const marked = [...desk.checked];
+function mergeForm(state) {
+  const marked = [...state.checked];
   const input = element("input", {
     id: "merge-name",
     list: "label-names",
     autocomplete: "off",
-    value: marked.map((number) => (desk.named(number) ? desk.title(number) : null)).find(Boolean) ?? "",
+    value: marked.map((number) => (state.named(number) ? state.title(number) : null)).find(Boolean) ?? "",
     data: { key: "merge-name" },
   });
   const form = element(
     "form",
     { class: "inline merging" },
-    element("label", { for: "merge-name" }, `Merge ${counted(marked.length, "group")} as`),
+    element("label", { for: "merge-name" }, `Merge ${pluralise(marked.length, "group")} as`),
     input,
     element("button", { type: "submit", class: "small", data: { key: "merge" } }, "Merge"),
-    button("Unmark", () => {
-      desk.checked.clear();
-      desk.redraw();
+    button("Clear selection", () => {
+      state.checked.clear();
+      state.redraw();
     }, { class: "small quiet" }),
   );
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const name = input.value.trim();
     const body = name ? { groups: marked, name } : { groups: marked };
-    desk.checked.clear();
-    desk.opened = marked[0];
-    await desk.change("merge", body, `${marked.length} groups are one now.`);
+    state.checked.clear();
+    state.opened = marked[0];
+    await state.change("merge", body, `Merged ${marked.length} groups.`);
   });
   return form;
 }
 
-// `colour(number)` is what a group's points are drawn in.
-export function groupTable(desk, colour) {
-  const clusters = [...desk.clusters.values()].sort((a, b) => b.utterances - a.utterances);
-  const alone = desk.rowsOf(-1).length;
+// `colour(number)` returns the colour of a group's points.
+export function groupTable(state, colour) {
+  const clusters = [...state.clusters.values()].sort((a, b) => b.utterances - a.utterances);
+  const ungrouped = state.rowsOf(-1).length;
   return [
-    element("h2", { tabindex: "-1", data: { key: "panel" } }, counted(clusters.length, "group")),
-    desk.canLabel
-      ? element("p", { class: "help" }, "In italics: words that are characteristic of a group. Give it a name, and its utterances have a label. Mark two or more to merge them.")
+    element("h2", { tabindex: "-1", data: { key: "panel" } }, pluralise(clusters.length, "group")),
+    state.canLabel
+      ? element("p", { class: "help" }, "Unnamed groups show their keywords in italics. The name of a group is the label of its utterances. Select two or more groups to merge them.")
       : null,
-    desk.canLabel && desk.checked.size > 1 ? merging(desk) : null,
+    state.canLabel && state.checked.size > 1 ? mergeForm(state) : null,
     element(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-label": "Groups", data: { key: "groups" } },
@@ -91,14 +91,14 @@ export function groupTable(desk, colour) {
           element(
             "tr",
             {},
-            desk.canLabel ? element("th", { scope: "col" }, element("span", { class: "unseen" }, "Mark")) : null,
+            state.canLabel ? element("th", { scope: "col" }, element("span", { class: "visually-hidden" }, "Select")) : null,
             element("th", { scope: "col" }, "Group"),
             element("th", { scope: "col", class: "value" }, "Utterances"),
           ),
         ),
-        element("tbody", {}, clusters.map((cluster) => row(desk, cluster, colour(cluster.number)))),
+        element("tbody", {}, clusters.map((cluster) => row(state, cluster, colour(cluster.number)))),
       ),
     ),
-    alone ? element("p", { class: "help" }, `${counted(alone, "different text is", "different texts are")} in no group.`) : null,
+    ungrouped ? element("p", { class: "help" }, `${pluralise(ungrouped, "different text is", "different texts are")} in no group.`) : null,
   ].filter(Boolean);
 }

@@ -1,43 +1,43 @@
-// Questions about the utterances whose label would help most.
-import { announce, button, element, paragraph, said } from "./elements.js";
+// Active learning: asks for the labels of the most informative utterances.
+import { announce, button, element, paragraph, textSpan } from "./elements.js";
 import { attempt } from "./notices.js";
-import { ask } from "./service.js";
+import { request } from "./service.js";
 
 const COUNT = 5;
 
-export class Questions {
-  #desk;
+export class LabellingQuestions {
+  #state;
   #place;
-  #left = null; // null: nobody asked to be asked
+  #remaining = null; // null: not started
 
-  constructor(desk, place) {
-    this.#desk = desk;
+  constructor(state, place) {
+    this.#state = state;
     this.#place = place;
     this.draw();
   }
 
   draw() {
-    this.#place.replaceChildren(element("h2", {}, "Be asked next"), ...this.#content());
+    this.#place.replaceChildren(element("h2", {}, "Suggested to label"), ...this.#content());
   }
 
   #content() {
-    if (this.#left === null) {
+    if (this.#remaining === null) {
       return [
-        element("p", { class: "help" }, "About the utterances whose label would help most: those that the labels so far leave open, and that many others are like."),
-        button("Ask me", () => this.#more()),
+        element("p", { class: "help" }, "The utterances whose labels are most informative: uncertain ones that are similar to many others."),
+        button("Start", () => this.#more()),
       ];
     }
-    if (!this.#left.length) {
-      return [element("p", {}, "That is answered."), button("Ask me more", () => this.#more(), { data: { key: "ask" } })];
+    if (!this.#remaining.length) {
+      return [element("p", {}, "All labelled."), button("More", () => this.#more(), { data: { key: "ask" } })];
     }
-    return this.#card(this.#left[0]);
+    return this.#card(this.#remaining[0]);
   }
 
   async #more() {
-    const told = await attempt(() => ask(`map/next?count=${COUNT}`));
-    if (told === undefined) return;
-    this.#left = told.questions;
-    if (!this.#left.length) announce("There is nothing left to ask.");
+    const response = await attempt(() => request(`map/next?count=${COUNT}`));
+    if (response === undefined) return;
+    this.#remaining = response.questions;
+    if (!this.#remaining.length) announce("Nothing left to label.");
     this.draw();
     this.#focus();
   }
@@ -53,7 +53,7 @@ export class Questions {
     const form = element(
       "form",
       { class: "inline" },
-      element("label", { for: "question-label" }, guess === null ? "Its label" : "Or another"),
+      element("label", { for: "question-label" }, guess === null ? "Label" : "Other label"),
       input,
       element("button", { type: "submit", class: "small" }, "Label"),
     );
@@ -64,29 +64,29 @@ export class Questions {
     });
     return [
       paragraph(text, "text quote"),
-      element("p", { class: "help" }, said(reason)),
-      guess === null ? null : button(["It is ", said(guess)], () => this.#answer(row, guess), { class: "main", data: { first: "" } }),
+      element("p", { class: "help" }, textSpan(reason)),
+      guess === null ? null : button(["Label as ", textSpan(guess)], () => this.#answer(row, guess), { class: "main", data: { first: "" } }),
       form,
       element(
         "div",
         { class: "row" },
-        button("None of these", () => this.#answer(row, null), { class: "small" }),
+        button("No label", () => this.#answer(row, null), { class: "small" }),
         button("Skip", () => this.#next(), { class: "small quiet" }),
-        button("Show on the map", () => this.#desk.select(row), { class: "small quiet" }),
-        element("small", { class: "help" }, `${this.#left.length - 1} more`),
+        button("Show on the map", () => this.#state.select(row), { class: "small quiet" }),
+        element("small", { class: "help" }, `${this.#remaining.length - 1} more`),
       ),
     ].filter(Boolean);
   }
 
   async #answer(row, name) {
-    const made = await this.#desk.change("label", { rows: [row], name }, name === null ? "It is in no group." : `It is “${name}”.`);
-    if (made) this.#next();
+    const changed = await this.#state.change("label", { rows: [row], name }, name === null ? "Removed from its group." : `Labelled “${name}”.`);
+    if (changed) this.#next();
   }
 
   #next() {
-    this.#left = this.#left.slice(1);
+    this.#remaining = this.#remaining.slice(1);
     this.draw();
-    if (this.#left.length) this.#focus();
+    if (this.#remaining.length) this.#focus();
     else this.#place.querySelector("button").focus();
   }
 }

@@ -1,76 +1,76 @@
-// The map: drawn by the module that the map's own page uses, and labelled here.
-import { Desk } from "./desk.js";
-import { button, counted, element, find, keepingFocus, said } from "./elements.js";
+// The map view: drawn by the module that the map's own page uses, and labelled here.
+import { MapState } from "./map-state.js";
+import { button, byId, element, keepFocus, pluralise, textSpan } from "./elements.js";
 import { groupDetail, utteranceDetail } from "./map-detail.js";
 import { groupTable } from "./map-groups.js";
-import { Questions } from "./map-questions.js";
-import { attempt, busy, failed, notConfigured, toast } from "./notices.js";
-import { save } from "./saving.js";
-import { ask, fetchFile } from "./service.js";
+import { LabellingQuestions } from "./map-questions.js";
+import { attempt, busyNotice, errorNotice, notConfigured, toast } from "./notices.js";
+import { download } from "./download.js";
+import { fetchFile, request } from "./service.js";
 
-// Utterances that a search lists, and that are shown beside one.
-const FOUND = 30;
-const NEAR = 5;
+// Search results, and neighbours of an utterance.
+const RESULTS = 30;
+const NEIGHBOURS = 5;
 
 export class MapView {
   #about;
-  #fitted;
-  #state = "empty"; // "empty", "loading" or "shown"
-  #desk;
+  #onFitted;
+  #status = "empty"; // "empty", "loading" or "shown"
+  #state;
   #map;
   #parts;
   #questions;
-  #drawnAt = 0; // the version of the groups that is drawn
-  #focusOn = null; // rows that a search or the switch brings out
+  #drawnVersion = 0; // the version of the groups that is drawn
+  #highlighted = null; // rows found by the search
 
-  // `fitted()` runs after a classifier was fitted and taken into use.
-  constructor(about, fitted) {
+  // `onFitted()` runs after a classifier was fitted and is used.
+  constructor(about, onFitted) {
     this.#about = about;
-    this.#fitted = fitted;
+    this.#onFitted = onFitted;
     addEventListener("themechange", () => {
-      if (this.#state !== "shown") return;
+      if (this.#status !== "shown") return;
       this.#map.refresh();
-      this.#redraw(); // the table has the map's colours
+      this.#redraw(); // the table uses the map's colours
     });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#state === "shown" && this.#redraw());
-    find("view-map").addEventListener("keydown", (event) => this.#key(event));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#status === "shown" && this.#redraw());
+    byId("view-map").addEventListener("keydown", (event) => this.#onKeyDown(event));
   }
 
   show() {
-    if (this.#state !== "empty") return;
+    if (this.#status !== "empty") return;
     if (this.#about.map) this.#load();
-    else find("map-body").replaceChildren(this.#missing());
+    else byId("map-body").replaceChildren(this.#missing());
   }
 
   #missing() {
-    return notConfigured("There is no map", "A map lays out what people say, and groups what is alike; here groups get names, and become intents.", [
-      ["Make one of a store:", "turnwise map STORE --model MODEL --out map"],
+    return notConfigured("No map", "A map shows utterances in groups of similar ones; named groups become intents.", [
+      ["Create a map of a store:", "turnwise map STORE --model MODEL --out map"],
       ["Serve it:", "turnwise serve --model MODEL --map map"],
     ]);
   }
 
   async #load() {
-    this.#state = "loading";
-    const body = find("map-body");
-    body.replaceChildren(busy("Reading the map…"));
+    this.#status = "loading";
+    const body = byId("map-body");
+    body.replaceChildren(busyNotice("Loading the map…"));
     try {
-      const [data, { UtteranceMap }] = await Promise.all([ask("map"), import("./map.js")]); // drawing is read where there is something to draw
-      this.#desk = new Desk(data, this.#about.labelling, () => this.#redraw());
-      this.#lay(body, UtteranceMap);
-      this.#state = "shown";
+      const [data, { UtteranceMap }] = await Promise.all([request("map"), import("./map.js")]); // loaded only when needed
+      this.#state = new MapState(data, this.#about.labelling, () => this.#redraw());
+      this.#createParts(body, UtteranceMap);
+      this.#status = "shown";
       this.#redraw();
     } catch (error) {
-      this.#state = "empty";
-      body.replaceChildren(failed(error, () => this.show()));
+      this.#status = "empty";
+      body.replaceChildren(errorNotice(error, () => this.show()));
     }
   }
 
-  // ---- the parts, made once
+  // ---- created once
 
-  #lay(body, UtteranceMap) {
+  #createParts(body, UtteranceMap) {
     const canvas = element("canvas", {
       class: "map",
-      "aria-label": `Map of ${counted(this.#desk.data.texts.length, "different text")}; the table of groups holds the same`,
+      "aria-label": `Map of ${pluralise(this.#state.data.texts.length, "different text")}; the table of groups has the same information`,
     });
     const tip = element("div", { class: "tip", hidden: true });
     const parts = {
@@ -78,9 +78,9 @@ export class MapView {
       tip,
       tools: element("div", { class: "map-tools" }),
       panel: element("section", { "aria-label": "Groups and utterances" }),
-      questions: element("section", { "aria-label": "Be asked next", hidden: !this.#desk.canLabel }),
+      questions: element("section", { "aria-label": "Suggested to label", hidden: !this.#state.canLabel }),
       names: element("datalist", { id: "label-names" }),
-      found: element("div", {}),
+      results: element("div", {}),
     };
     this.#parts = parts;
     body.replaceChildren(
@@ -88,75 +88,75 @@ export class MapView {
       element(
         "div",
         { class: "map-columns" },
-        element("div", { class: "map-left" }, this.#finder(), parts.found, element("div", { class: "map-frame" }, canvas, tip, this.#zooming()), this.#keys()),
+        element("div", { class: "map-left" }, this.#searchForm(), parts.results, element("div", { class: "map-frame" }, canvas, tip, this.#zoomButtons()), this.#keyboardHelp()),
         element("div", { class: "map-right" }, parts.panel, parts.questions),
       ),
       parts.names,
     );
-    this.#map = new UtteranceMap(canvas, this.#drawn(), {
+    this.#map = new UtteranceMap(canvas, this.#drawingData(), {
       onhover: (row, x, y) => this.#hover(row, x, y),
-      onselect: (row) => this.#desk.select(row),
+      onselect: (row) => this.#state.select(row),
     });
-    this.#questions = new Questions(this.#desk, parts.questions);
+    this.#questions = new LabellingQuestions(this.#state, parts.questions);
   }
 
-  // What the drawing is given: a name for every group, be it a person's or its words.
-  #drawn() {
-    const { data } = this.#desk;
-    return { ...data, clusters: data.clusters.map((cluster) => ({ ...cluster, name: this.#desk.title(cluster.number) })) };
+  // The drawing's data: unnamed groups are titled with their keywords.
+  #drawingData() {
+    const { data } = this.#state;
+    return { ...data, clusters: data.clusters.map((cluster) => ({ ...cluster, name: this.#state.title(cluster.number) })) };
   }
 
-  #finder() {
+  #searchForm() {
     const input = element("input", { id: "map-find", type: "search", autocomplete: "off" });
-    const fresh = element("input", { type: "checkbox", id: "map-new" });
-    const look = () => this.#find(input.value.trim().toLowerCase(), fresh.checked);
-    input.addEventListener("input", look);
-    fresh.addEventListener("change", look);
-    const marked = this.#desk.data.new?.filter(Boolean).length ?? 0;
+    const onlyNew = element("input", { type: "checkbox", id: "map-new" });
+    const search = () => this.#search(input.value.trim().toLowerCase(), onlyNew.checked);
+    input.addEventListener("input", search);
+    onlyNew.addEventListener("change", search);
+    const count = this.#state.data.new?.filter(Boolean).length ?? 0;
     return element(
       "div",
       { class: "inline finder", role: "search" },
-      element("label", { for: "map-find" }, "Find"),
+      element("label", { for: "map-find" }, "Search"),
       input,
-      marked ? element("label", { class: "check" }, fresh, `only what is new (${marked.toLocaleString("en")})`) : null,
+      count ? element("label", { class: "check" }, onlyNew, `new only (${count.toLocaleString("en")})`) : null,
     );
   }
 
-  #find(wanted, fresh) {
-    const { texts, new: recent } = this.#desk.data;
-    if (!wanted && !fresh) {
-      this.#focusOn = null;
-      this.#parts.found.replaceChildren();
+  #search(query, onlyNew) {
+    const { texts, new: recent } = this.#state.data;
+    if (!query && !onlyNew) {
+      this.#highlighted = null;
+      this.#parts.results.replaceChildren();
     } else {
-      this.#focusOn = texts.flatMap((text, row) => ((!fresh || recent[row]) && text.toLowerCase().includes(wanted) ? [row] : []));
-      const items = this.#focusOn.slice(0, FOUND).map((row) => element("li", {}, button([said(texts[row])], () => this.#desk.select(row), { class: "utterance" })));
-      const rest = this.#focusOn.length > FOUND ? `, of which ${FOUND} are listed` : "";
-      this.#parts.found.replaceChildren(
-        element("p", { class: "help", role: "status" }, `${counted(this.#focusOn.length, "text")}${rest}`),
-        element("ul", { class: "members found", tabindex: "0", "aria-label": "Found" }, items),
+      this.#highlighted = texts.flatMap((text, row) => ((!onlyNew || recent[row]) && text.toLowerCase().includes(query) ? [row] : []));
+      const items = this.#highlighted.slice(0, RESULTS).map((row) => element("li", {}, button([textSpan(texts[row])], () => this.#state.select(row), { class: "utterance" })));
+      const rest = this.#highlighted.length > RESULTS ? `, the first ${RESULTS} are listed` : "";
+      this.#parts.results.replaceChildren(
+        element("p", { class: "help", role: "status" }, `${pluralise(this.#highlighted.length, "text")}${rest}`),
+        element("ul", { class: "members results", tabindex: "0", "aria-label": "Search results" }, items),
       );
     }
     this.#emphasise();
   }
 
-  #zooming() {
+  #zoomButtons() {
     const small = { class: "small" };
     return element(
       "div",
       { class: "zoom" },
-      button("+", () => this.#map.zoom(1.5), { ...small, "aria-label": "Nearer" }),
-      button("−", () => this.#map.zoom(1 / 1.5), { ...small, "aria-label": "Further" }),
-      button("All", () => this.#map.zoomTo(null), { ...small, "aria-label": "Show all of the map" }),
+      button("+", () => this.#map.zoom(1.5), { ...small, "aria-label": "Zoom in" }),
+      button("−", () => this.#map.zoom(1 / 1.5), { ...small, "aria-label": "Zoom out" }),
+      button("All", () => this.#map.zoomTo(null), { ...small, "aria-label": "Show the whole map" }),
     );
   }
 
-  #keys() {
+  #keyboardHelp() {
     const keys = (...names) => names.map((name, place) => [place ? " " : null, element("kbd", {}, name)]);
     return element(
       "p",
       { class: "help" },
-      "On the map: ", keys("←", "↑", "↓", "→"), " go from text to text, with ", keys("Shift"), " they move it; ", keys("+", "−"), " zoom, ", keys("0"), " shows all, ", keys("Esc"),
-      " lets go. The table of groups holds the same.",
+      "On the map: ", keys("←", "↑", "↓", "→"), " move between texts, with ", keys("Shift"), " they pan; ", keys("+", "−"), " zoom, ", keys("0"), " shows the whole map, ", keys("Esc"),
+      " clears the selection. The table of groups has the same information.",
     );
   }
 
@@ -164,70 +164,70 @@ export class MapView {
     const { tip } = this.#parts;
     tip.hidden = row === null;
     if (row === null) return;
-    const { data } = this.#desk;
-    tip.replaceChildren(said(data.texts[row]), element("small", {}, said(this.#desk.title(data.groups[row]))));
+    const { data } = this.#state;
+    tip.replaceChildren(textSpan(data.texts[row]), element("small", {}, textSpan(this.#state.title(data.groups[row]))));
     tip.style.setProperty("--x", `${Math.min(x + 12, this.#parts.canvas.clientWidth - 230)}px`);
     tip.style.setProperty("--y", `${y + 14}px`);
   }
 
-  #key(event) {
-    if (this.#state !== "shown" || !(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z") return;
-    if (event.target.matches("input, textarea")) return; // there the browser undoes what was typed
+  #onKeyDown(event) {
+    if (this.#status !== "shown" || !(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z") return;
+    if (event.target.matches("input, textarea")) return; // there the browser undoes typing
     event.preventDefault();
-    const { data } = this.#desk;
-    if (event.shiftKey ? data.can_redo : data.can_undo) this.#desk[event.shiftKey ? "redo" : "undo"]();
+    const { data } = this.#state;
+    if (event.shiftKey ? data.can_redo : data.can_undo) this.#state[event.shiftKey ? "redo" : "undo"]();
   }
 
-  // ---- the parts, drawn anew after a change
+  // ---- redrawn after a change
 
   #redraw() {
-    const desk = this.#desk;
-    if (this.#drawnAt !== desk.version) {
-      this.#drawnAt = desk.version; // tens of thousands of points are gone through only where their groups changed
-      this.#map.update(this.#drawn());
+    const state = this.#state;
+    if (this.#drawnVersion !== state.version) {
+      this.#drawnVersion = state.version; // costly with tens of thousands of points
+      this.#map.update(this.#drawingData());
     }
-    this.#map.select(desk.row);
+    this.#map.select(state.row);
     this.#emphasise();
-    keepingFocus(find("map-body"), () => {
+    keepFocus(byId("map-body"), () => {
       this.#parts.tools.replaceChildren(...this.#tools());
-      this.#parts.names.replaceChildren(...desk.names().map((name) => element("option", { value: name })));
-      this.#parts.panel.className = desk.row === null && desk.opened === null ? "" : "card";
+      this.#parts.names.replaceChildren(...state.names().map((name) => element("option", { value: name })));
+      this.#parts.panel.className = state.row === null && state.opened === null ? "" : "card";
       this.#parts.panel.replaceChildren(...this.#panel());
-    }, [`group-${desk.left}`, "panel"]);
+    }, [`group-${state.previous}`, "panel"]);
   }
 
-  // The table of groups, or what was chosen in it or on the map.
+  // The table of groups, or the selected group or utterance.
   #panel() {
-    if (this.#desk.row !== null) return utteranceDetail(this.#desk, this.#map.near(this.#desk.row, NEAR));
-    return this.#desk.opened === null ? groupTable(this.#desk, (group) => this.#map.colour(group)) : groupDetail(this.#desk);
+    if (this.#state.row !== null) return utteranceDetail(this.#state, this.#map.near(this.#state.row, NEIGHBOURS));
+    return this.#state.opened === null ? groupTable(this.#state, (group) => this.#map.colour(group)) : groupDetail(this.#state);
   }
 
   #emphasise() {
-    const { opened, row } = this.#desk;
-    this.#map.emphasise(this.#focusOn ?? (opened === null || row !== null ? null : this.#desk.rowsOf(opened)));
+    const { opened, row } = this.#state;
+    this.#map.emphasise(this.#highlighted ?? (opened === null || row !== null ? null : this.#state.rowsOf(opened)));
   }
 
   #tools() {
-    const { data, canLabel } = this.#desk;
-    const [labelled, all] = this.#desk.labelled();
-    const share = element("p", { class: "share" }, `${labelled.toLocaleString("en")} of ${counted(all, "utterance")} have a label`);
-    if (!canLabel) return [share];
-    const named = this.#desk.names().length;
+    const { data, canLabel } = this.#state;
+    const [labelled, all] = this.#state.labelled();
+    const progress = element("p", { class: "label-progress" }, `${labelled.toLocaleString("en")} of ${pluralise(all, "utterance")} labelled`);
+    if (!canLabel) return [progress];
+    const named = this.#state.names().length;
     return [
-      share,
+      progress,
       element(
         "div",
         { class: "row" },
-        button("Undo", () => this.#desk.undo(), { class: "small", disabled: !data.can_undo, data: { key: "undo" }, title: "Ctrl+Z" }),
-        button("Redo", () => this.#desk.redo(), { class: "small", disabled: !data.can_redo, data: { key: "redo" }, title: "Ctrl+Shift+Z" }),
-        element("span", { class: "help" }, counted(data.changes, "change")),
-        button("Save labels as CSV", () => attempt(async () => save(await fetchFile("map/labels.csv"), "labels.csv")), { class: "small", data: { key: "csv" } }),
-        button("Fit the classifier", (event) => this.#fit(event.target), {
+        button("Undo", () => this.#state.undo(), { class: "small", disabled: !data.can_undo, data: { key: "undo" }, title: "Ctrl+Z" }),
+        button("Redo", () => this.#state.redo(), { class: "small", disabled: !data.can_redo, data: { key: "redo" }, title: "Ctrl+Shift+Z" }),
+        element("span", { class: "help" }, pluralise(data.changes, "change")),
+        button("Download labels (CSV)", () => attempt(async () => download(await fetchFile("map/labels.csv"), "labels.csv")), { class: "small", data: { key: "csv" } }),
+        button("Fit classifier", (event) => this.#fit(event.target), {
           class: "small main",
           disabled: named < 2,
           data: { key: "fit" },
         }),
-        named < 2 ? element("span", { class: "help" }, "Name two groups to fit one.") : null,
+        named < 2 ? element("span", { class: "help" }, "Name at least two groups first.") : null,
       ),
     ];
   }
@@ -236,9 +236,9 @@ export class MapView {
     pressed.disabled = true;
     pressed.textContent = "Fitting…";
     await attempt(async () => {
-      const { intents, examples, folder } = await ask("map/fit", { body: {} });
-      toast(`Fitted on ${counted(examples, "example")} of ${counted(intents, "intent")}, and in use now. It is kept in ${folder}.`, ["Try it", () => { location.hash = "#utterance"; }]);
-      await this.#fitted();
+      const { intents, examples, folder } = await request("map/fit", { body: {} });
+      toast(`Fitted on ${pluralise(examples, "example")} of ${pluralise(intents, "intent")} and in use. Saved in ${folder}.`, ["Try it", () => { location.hash = "#utterance"; }]);
+      await this.#onFitted();
     });
     this.#redraw();
   }

@@ -1,16 +1,16 @@
-// What the page says when there is nothing to show: not configured, failed, busy, done.
-import { button, element, find } from "./elements.js";
+// Notices instead of content: not configured, errors, busy; and toasts.
+import { button, byId, element } from "./elements.js";
 
 const HEADINGS = {
-  0: "No answer",
-  401: "A key is needed",
+  0: "No response",
+  401: "Key required",
   403: "Not allowed",
-  413: "Too much at once",
+  413: "Request too large",
   503: "The service is busy",
-  504: "It took too long",
+  504: "Timeout",
 };
 
-// A part of the service that was not asked for when it was started. `steps`: pairs of what to do and the command that does it.
+// For a feature that the service was started without. `steps`: pairs of a description and a command.
 export function notConfigured(heading, explanation, steps, level = "h2") {
   return element(
     "div",
@@ -25,66 +25,64 @@ export function notConfigured(heading, explanation, steps, level = "h2") {
   );
 }
 
-// A request that failed, with a button that tries again. What the service does not have is no failure, and would not come by trying.
-export function failed(error, again) {
+// For a failed request, with a retry button unless the feature is not configured.
+export function errorNotice(error, retry) {
   if (error.code === "not_configured") return element("div", { class: "notice" }, element("h2", {}, "Not configured"), element("p", {}, error.message));
-  const wait = error.wait ? ` It asks to wait ${error.wait} s.` : "";
+  const wait = error.wait ? ` Try again in ${error.wait} s.` : "";
   return element(
     "div",
     { class: "notice bad", role: "alert" },
-    element("h2", {}, HEADINGS[error.status] ?? "That did not work"),
+    element("h2", {}, HEADINGS[error.status] ?? "Error"),
     element("p", {}, `${error.message ?? error}${wait}`),
-    again ? button("Try again", again) : null,
+    retry ? button("Try again", retry) : null,
   );
 }
 
-// While an answer is awaited.
-export const busy = (text) => element("p", { class: "busy" }, text);
+export const busyNotice = (text) => element("p", { class: "busy" }, text);
 
-// Fills a place with what `work` resolves to: a node, or a list of them. What was there stays, dimmed, until then. An answer that
-// nobody waits for any more is dropped.
-export async function filled(place, signal, work, again) {
-  if (!place.hasChildNodes()) place.replaceChildren(busy("Asking…"));
+// Fills an element with the nodes that `work` resolves to. The old content stays, dimmed, until then. Aborted runs are ignored.
+export async function fillAsync(place, signal, work, retry) {
+  if (!place.hasChildNodes()) place.replaceChildren(busyNotice("Loading…"));
   place.setAttribute("aria-busy", "true");
   try {
-    const made = await work();
+    const nodes = await work();
     if (signal.aborted) return;
-    place.replaceChildren(...[made].flat());
+    place.replaceChildren(...[nodes].flat());
   } catch (error) {
     if (signal.aborted || error.name === "AbortError") return;
-    place.replaceChildren(failed(error, again));
+    place.replaceChildren(errorNotice(error, retry));
   }
   place.removeAttribute("aria-busy");
 }
 
-// How long a message stays: one that says what went wrong, or that offers something, longer.
+// Milliseconds that a toast stays: longer with an error or an action.
 const SHORT = 5000;
 const LONG = 15000;
 
-// A short message at the foot of the page, with at most one thing to do about it; the next one takes its place. `role=status` reads it
-// out. It does not go while the pointer or the focus is on it. Whatever it offers can also be done elsewhere on the page.
+// A short message at the bottom of the page with at most one action; the next toast replaces it. It stays while it is hovered or
+// focused. Its action is also available elsewhere on the page.
 export function toast(text, action = null, { bad = false } = {}) {
-  const made = element("div", { class: bad ? "toast bad" : "toast" }, element("span", {}, text));
-  const close = () => made.remove();
+  const node = element("div", { class: bad ? "toast bad" : "toast" }, element("span", {}, text));
+  const close = () => node.remove();
   if (action) {
     const [name, run] = action;
-    made.append(
+    node.append(
       button(name, () => {
         close();
         run();
       }),
     );
   }
-  made.append(button("×", close, { class: "quiet", "aria-label": "Close this message" }));
-  find("toasts").replaceChildren(made);
+  node.append(button("×", close, { class: "quiet", "aria-label": "Close" }));
+  byId("toasts").replaceChildren(node);
   const leave = () => {
-    if (made.matches(":hover, :focus-within")) setTimeout(leave, SHORT);
+    if (node.matches(":hover, :focus-within")) setTimeout(leave, SHORT);
     else close();
   };
   setTimeout(leave, action || bad ? LONG : SHORT);
 }
 
-// Runs what a button asks for; a failure becomes a message, and nothing else happens.
+// Runs an action; an error becomes a toast.
 export async function attempt(work) {
   try {
     return await work();

@@ -1,22 +1,22 @@
-// A pasted conversation as turns.
+// Parses a pasted conversation into turns.
 
 const USERS = ["user", "customer", "client", "caller", "visitor", "human"];
 const AGENTS = ["agent", "system", "assistant", "bot", "operator", "support"];
-const SPOKEN = new RegExp(`^\\s*(${[...USERS, ...AGENTS].join("|")})\\s*:\\s*(.*)$`, "iu");
+const SPEAKER_LINE = new RegExp(`^\\s*(${[...USERS, ...AGENTS].join("|")})\\s*:\\s*(.*)$`, "iu");
 
 const other = (speaker) => (speaker === "user" ? "system" : "user");
 
-function named(line) {
-  const found = SPOKEN.exec(line);
-  if (found === null) return null;
-  return { speaker: USERS.includes(found[1].toLowerCase()) ? "user" : "system", text: found[2].trim() };
+function parseSpeakerLine(line) {
+  const match = SPEAKER_LINE.exec(line);
+  if (match === null) return null;
+  return { speaker: USERS.includes(match[1].toLowerCase()) ? "user" : "system", text: match[2].trim() };
 }
 
-// Lines that name a speaker begin a turn, those that do not go on with it; lines before the first that does are one turn of the other's.
-function byName(lines) {
+// A line with a speaker starts a turn, other lines continue it; lines before the first speaker are one turn of the other speaker.
+function parseSpeakerLines(lines) {
   const turns = [];
   for (const line of lines) {
-    const turn = named(line);
+    const turn = parseSpeakerLine(line);
     if (turn !== null) turns.push(turn);
     else if (turns.length) turns.at(-1).text = `${turns.at(-1).text}\n${line.trim()}`.trim();
     else turns.push({ speaker: null, text: line.trim() });
@@ -28,16 +28,16 @@ function byName(lines) {
   return turns.filter((turn) => turn.text);
 }
 
-// Turns of "user" and "system", newest last. Where no line says who speaks, speakers alternate and the newest line is the user's.
-export function parse(text) {
+// Returns turns of "user" and "system", newest last. Without any speaker names, speakers alternate and the last line is the user's.
+export function parseTurns(text) {
   const lines = text.split(/\r?\n/u).filter((line) => line.trim());
-  if (lines.some((line) => named(line) !== null)) return byName(lines);
-  return lines.map((line, place) => ({ speaker: (lines.length - 1 - place) % 2 ? "system" : "user", text: line.trim() }));
+  if (lines.some((line) => parseSpeakerLine(line) !== null)) return parseSpeakerLines(lines);
+  return lines.map((line, index) => ({ speaker: (lines.length - 1 - index) % 2 ? "system" : "user", text: line.trim() }));
 }
 
-// The same turns as text that `parse` reads back.
-export function written(turns) {
+// Returns turns as text that `parseTurns` reads.
+export function formatTurns(turns) {
   return turns.map(({ speaker, text }) => `${speaker === "user" ? "user" : "agent"}: ${text}`).join("\n");
 }
 
-export const swapped = (turns) => turns.map(({ speaker, text }) => ({ speaker: other(speaker), text }));
+export const swapSpeakers = (turns) => turns.map(({ speaker, text }) => ({ speaker: other(speaker), text }));

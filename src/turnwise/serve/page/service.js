@@ -1,8 +1,8 @@
-// Requests to the service that served this page, and to no other.
+// Requests to the service that serves this page.
 
 const KEY = "turnwise-key";
 
-// What the service answered, or that it did not; `status` is 0 where there was no answer.
+// An error response, or no response (`status` 0).
 class ServiceError extends Error {
   constructor(message, status = 0, code = null, wait = null) {
     super(message);
@@ -12,7 +12,7 @@ class ServiceError extends Error {
   }
 }
 
-let memory = null; // where the browser forbids storage the key lasts as long as the page
+let memory = null; // used where the browser forbids storage
 
 export const key = {
   get() {
@@ -33,20 +33,20 @@ export const key = {
   },
 };
 
-let askForKey = async () => false;
-let asking = null;
+let openPrompt = async () => false;
+let pendingPrompt = null;
 
-// `ask(message)` lets somebody enter a key, and says whether they did.
-export function whenKeyNeeded(ask) {
-  askForKey = ask;
+// `prompt(message)` lets the user enter a key and resolves to whether they did.
+export function onKeyNeeded(prompt) {
+  openPrompt = prompt;
 }
 
-// Several requests may be refused at once; the key is asked for once.
-function keyGiven(message) {
-  asking ??= askForKey(message).finally(() => {
-    asking = null;
+// Several requests may be rejected at once, but there is one prompt.
+function promptForKey(message) {
+  pendingPrompt ??= openPrompt(message).finally(() => {
+    pendingPrompt = null;
   });
-  return asking;
+  return pendingPrompt;
 }
 
 function headers(body) {
@@ -56,22 +56,22 @@ function headers(body) {
   return sent;
 }
 
-// Errors of the service are written for programs' logs too; here they stand as sentences.
+// Messages of the service as sentences.
 function sentence(text) {
-  const begun = text.charAt(0).toUpperCase() + text.slice(1);
-  return /[.!?…]$/u.test(begun) ? begun : `${begun}.`;
+  const capitalised = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?…]$/u.test(capitalised) ? capitalised : `${capitalised}.`;
 }
 
-async function failure(response) {
-  let told = null;
+async function readError(response) {
+  let error = null;
   try {
-    told = (await response.json()).error;
+    error = (await response.json()).error;
   } catch {
-    // whatever stands between may answer with something that is not JSON: the status has to do
+    // a proxy may send something other than JSON
   }
   const wait = Number(response.headers.get("Retry-After")) || null;
-  const message = told?.message ?? `the service answered with status ${response.status} and no explanation`;
-  return new ServiceError(sentence(message), response.status, told?.code ?? null, wait);
+  const message = error?.message ?? `the service returned status ${response.status} without a message`;
+  return new ServiceError(sentence(message), response.status, error?.code ?? null, wait);
 }
 
 async function send(path, { body, signal }) {
@@ -84,38 +84,38 @@ async function send(path, { body, signal }) {
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ServiceError("The service does not answer. Is it still running, and can this machine reach it?");
+    throw new ServiceError("The service does not respond. Check that it is running and can be reached.");
   }
 }
 
-async function answered(path, options) {
+async function sendWithKey(path, options) {
   const used = key.get();
   const response = await send(path, options);
   if (response.status !== 401) return response;
-  const refused = await failure(response);
-  // another request may have asked for the key meanwhile
-  const known = used ? "The service does not know this key: it may be mistyped, or withdrawn." : "This service answers to a key.";
-  if (key.get() !== used || (await keyGiven(known))) return answered(path, options);
-  throw refused;
+  const rejection = await readError(response);
+  const message = used ? "This key is not valid: it may be mistyped or revoked." : "This service requires an API key.";
+  // another request may have prompted for the key meanwhile
+  if (key.get() !== used || (await promptForKey(message))) return sendWithKey(path, options);
+  throw rejection;
 }
 
-// The answer as JSON. With a `body` it is a POST, without one a GET. A path has no slash at its start, so that the service
-// may stand below another address.
-export async function ask(path, options = {}) {
-  const response = await answered(path, options);
-  if (!response.ok) throw await failure(response);
+// Resolves to the JSON response. With a `body` it is a POST request, without one a GET request. Paths are relative, so that the
+// service may run below another path.
+export async function request(path, options = {}) {
+  const response = await sendWithKey(path, options);
+  if (!response.ok) throw await readError(response);
   return response.json();
 }
 
-// The answer as a file to save.
+// Resolves to the response as a blob.
 export async function fetchFile(path) {
-  const response = await answered(path, {});
-  if (!response.ok) throw await failure(response);
+  const response = await sendWithKey(path, {});
+  if (!response.ok) throw await readError(response);
   return response.blob();
 }
 
-// Runs that replace each other: a new one stops the one before, whose answers are then of no interest.
-export class Latest {
+// Runs that replace each other: a new one aborts the previous one.
+export class LatestRun {
   #controller = null;
 
   start() {

@@ -1,17 +1,17 @@
-// One utterance: its intents, why, what is like it, what could be answered, and the right intent at one click.
-import { answers, noAnswers } from "./answers.js";
-import { bars, nearest, told, verdict } from "./decision.js";
-import { announce, counted, element, find, keepingFocus, said } from "./elements.js";
-import { known } from "./known.js";
-import { attempt, filled, notConfigured, toast } from "./notices.js";
-import { ask, Latest } from "./service.js";
+// The utterance view: intents, nearest examples, suggested answers, and adding examples.
+import { answersNotConfigured, suggestedAnswers } from "./answers.js";
+import { decisionSummary, describeDecision, intentBars, nearestExamples } from "./decision.js";
+import { announce, byId, element, keepFocus, pluralise, textSpan } from "./elements.js";
+import { createIntentList } from "./intent-list.js";
+import { attempt, fillAsync, notConfigured, toast } from "./notices.js";
+import { LatestRun, request } from "./service.js";
 
 const NO_INTENTS = [
-  "Intents: none",
-  "This service was started without intents, so that it cannot tell what is asked for.",
+  "Intents: not configured",
+  "This service was started without an intent classifier.",
   [
-    ["Fit them on a few examples each, in a table with the columns text and intent:", "turnwise intents fit examples.csv --model MODEL --out intents"],
-    ["Serve them:", "turnwise serve --model MODEL --intents intents"],
+    ["Fit a classifier on a few examples per intent, in a table with the columns text and intent:", "turnwise intents fit examples.csv --model MODEL --out intents"],
+    ["Serve it:", "turnwise serve --model MODEL --intents intents"],
   ],
 ];
 
@@ -19,16 +19,16 @@ const ANSWERS = "Suggested answers";
 
 export class UtteranceView {
   #about;
-  #runs = new Latest();
-  #known;
+  #runs = new LatestRun();
+  #intentList;
 
   constructor(about) {
     this.#about = about;
-    const form = find("utterance-form");
-    const text = find("utterance-text");
+    const form = byId("utterance-form");
+    const text = byId("utterance-text");
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      if (text.value.trim()) this.ask();
+      if (text.value.trim()) this.submit();
       else text.focus();
     });
     text.addEventListener("keydown", (event) => {
@@ -36,56 +36,56 @@ export class UtteranceView {
       event.preventDefault();
       form.requestSubmit();
     });
-    this.#known = known(find("utterance-known"), (example) => this.#remove(example));
-    if (!about.responses) find("utterance-answers").replaceChildren(noAnswers(ANSWERS));
+    this.#intentList = createIntentList(byId("intent-list"), (example) => this.#remove(example));
+    if (!about.responses) byId("utterance-answers").replaceChildren(answersNotConfigured(ANSWERS));
   }
 
-  // Also after a classifier was fitted on the map: there may be intents now, or others.
+  // Also after a classifier was fitted on the map, which changes the intents.
   show() {
-    find("utterance-several-label").hidden = !this.#about.intents;
-    find("utterance-form").querySelector("button").disabled = !this.#about.intents && !this.#about.responses;
-    if (!this.#about.intents) find("utterance-intents").replaceChildren(notConfigured(...NO_INTENTS));
-    else if (!this.#known.filled) this.#known.fill();
+    byId("utterance-several-label").hidden = !this.#about.intents;
+    byId("utterance-form").querySelector("button").disabled = !this.#about.intents && !this.#about.responses;
+    if (!this.#about.intents) byId("utterance-intents").replaceChildren(notConfigured(...NO_INTENTS));
+    else if (!this.#intentList.filled) this.#intentList.fill();
   }
 
   intentsChanged() {
-    this.#known.filled = false;
-    find("utterance-intents").replaceChildren();
+    this.#intentList.filled = false;
+    byId("utterance-intents").replaceChildren();
   }
 
-  ask() {
-    const text = find("utterance-text").value.trim();
+  submit() {
+    const text = byId("utterance-text").value.trim();
     const signal = this.#runs.start();
-    const again = () => this.ask();
-    if (this.#about.intents) filled(find("utterance-intents"), signal, () => this.#decided(text, signal), again);
-    if (this.#about.responses) filled(find("utterance-answers"), signal, () => answers(ANSWERS, [text], signal), again);
+    const retry = () => this.submit();
+    if (this.#about.intents) fillAsync(byId("utterance-intents"), signal, () => this.#predict(text, signal), retry);
+    if (this.#about.responses) fillAsync(byId("utterance-answers"), signal, () => suggestedAnswers(ANSWERS, [text], signal), retry);
   }
 
-  async #decided(text, signal) {
-    const several = find("utterance-several").checked;
-    const { predictions } = await ask("intents/predict", { body: { texts: [text], neighbours: 5, several }, signal });
+  async #predict(text, signal) {
+    const several = byId("utterance-several").checked;
+    const { predictions } = await request("intents/predict", { body: { texts: [text], neighbours: 5, several }, signal });
     const decision = predictions[0];
-    announce(told(decision));
-    const close = nearest(decision);
+    announce(describeDecision(decision));
+    const examples = nearestExamples(decision);
     return [
       element("h2", {}, "Intent"),
-      verdict(decision),
-      element("p", { class: "reason" }, said(decision.reason)),
-      bars(decision, (intent) => this.#add(text, intent)),
+      decisionSummary(decision),
+      element("p", { class: "reason" }, textSpan(decision.reason)),
+      intentBars(decision, (intent) => this.#add(text, intent)),
       this.#other(text),
-      close ? [element("h2", {}, "Nearest examples"), close] : null,
+      examples ? [element("h2", {}, "Nearest examples"), examples] : null,
     ]
       .flat()
       .filter(Boolean);
   }
 
-  // None of those ranked is right: any other intent, also a new one.
+  // A form to add the text as an example of any other intent, also a new one.
   #other(text) {
     const input = element("input", { id: "other-intent", list: "intent-names", autocomplete: "off", data: { key: "other" } });
     const form = element(
       "form",
       { class: "inline" },
-      element("label", { for: "other-intent" }, "Another intent, or a new one"),
+      element("label", { for: "other-intent" }, "Another or a new intent"),
       input,
       element("button", { type: "submit", class: "small" }, "Add example"),
     );
@@ -101,30 +101,30 @@ export class UtteranceView {
   #add(text, intent) {
     const example = { text, intent };
     return attempt(async () => {
-      const { added } = await ask("intents/examples", { body: { examples: [example] } });
-      if (added) toast(`Added as an example of ${intent}; it is on disk.`, ["Undo", () => this.#remove(example, false)]);
-      else toast(`It is an example of ${intent} already.`);
+      const { added } = await request("intents/examples", { body: { examples: [example] } });
+      if (added) toast(`Added as an example of ${intent}.`, ["Undo", () => this.#remove(example, false)]);
+      else toast(`Already an example of ${intent}.`);
       await this.#changed();
     });
   }
 
   #remove(example, canUndo = true) {
     return attempt(async () => {
-      const { removed } = await ask("intents/examples/remove", { body: { examples: [example] } });
+      const { removed } = await request("intents/examples/remove", { body: { examples: [example] } });
       const undo = canUndo ? ["Undo", () => this.#add(example.text, example.intent)] : null;
-      toast(removed ? `${counted(removed, "example")} of ${example.intent} removed.` : "There is no such example any more.", undo);
+      toast(removed ? `${pluralise(removed, "example")} of ${example.intent} removed.` : "This example no longer exists.", undo);
       await this.#changed();
     });
   }
 
-  // What was asked is asked again: the answer may be another one now.
+  // Repeats the prediction, which may have changed.
   async #changed() {
-    await this.#known.fill();
-    if (!find("utterance-text").value.trim() || !find("utterance-intents").querySelector(".bars")) return;
-    const place = find("utterance-intents");
-    const text = find("utterance-text").value.trim();
+    await this.#intentList.fill();
+    if (!byId("utterance-text").value.trim() || !byId("utterance-intents").querySelector(".bars")) return;
+    const place = byId("utterance-intents");
+    const text = byId("utterance-text").value.trim();
     const signal = this.#runs.start();
-    const made = await this.#decided(text, signal);
-    keepingFocus(place, () => place.replaceChildren(...made));
+    const nodes = await this.#predict(text, signal);
+    keepFocus(place, () => place.replaceChildren(...nodes));
   }
 }

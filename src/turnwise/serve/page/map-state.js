@@ -1,19 +1,19 @@
-// What the parts of the map's view share: the map's data, its present groups and labels, and changes to them.
-import { announce, counted } from "./elements.js";
+// The state that the parts of the map view share: the map, its current groups and labels, and changes to them.
+import { announce, pluralise } from "./elements.js";
 import { attempt, toast } from "./notices.js";
-import { ask } from "./service.js";
+import { request } from "./service.js";
 
-export class Desk {
-  // `redraw()` shows the state anew after a change; `canLabel`: whether changes are possible at all.
+export class MapState {
+  // `redraw()` is called after every change; `canLabel`: whether changes are possible.
   constructor(data, canLabel, redraw) {
     this.data = data;
     this.canLabel = canLabel;
     this.redraw = redraw;
-    this.version = 0; // counts the changes that were made here
-    this.opened = null; // a group's number
-    this.left = null; // the group that was opened last
-    this.row = null; // the utterance that is looked at
-    this.checked = new Set(); // numbers of groups that may be merged
+    this.version = 0; // number of changes made on this page
+    this.opened = null; // the number of the open group
+    this.previous = null; // the group that was open before
+    this.row = null; // the selected utterance
+    this.checked = new Set(); // numbers of groups selected for merging
     this.#index();
   }
 
@@ -32,7 +32,7 @@ export class Desk {
     return this.members.get(group) ?? [];
   }
 
-  // A group has a label once somebody named it; until then its characteristic words stand for one.
+  // Whether a group has a name, which is the label of its utterances.
   named(group) {
     const rows = this.rowsOf(group);
     return rows.length > 0 && this.data.labels[rows[0]] !== null;
@@ -48,27 +48,27 @@ export class Desk {
     return [...new Set(this.data.labels.filter((label) => label !== null))].sort((a, b) => a.localeCompare(b));
   }
 
-  // How many utterances have a label, repeats counted.
+  // Number of labelled utterances and of all, with repetitions.
   labelled() {
     const { labels, counts } = this.data;
-    let with_ = 0;
+    let labelled = 0;
     let all = 0;
     counts.forEach((count, row) => {
       all += count;
-      if (labels[row] !== null) with_ += count;
+      if (labels[row] !== null) labelled += count;
     });
-    return [with_, all];
+    return [labelled, all];
   }
 
-  // Makes a change. It is on disk when the service answers; only then is it shown. Gives whether it was made.
-  async change(path, body, told) {
-    const state = await attempt(() => ask(`map/${path}`, { body }));
+  // Makes a change, which is on disk when the service responds, and resolves to whether it succeeded.
+  async change(path, body, message) {
+    const state = await attempt(() => request(`map/${path}`, { body }));
     if (state === undefined) return false;
     Object.assign(this.data, state);
     this.version += 1;
     this.#index();
     this.redraw();
-    toast(told);
+    toast(message);
     return true;
   }
 
@@ -77,19 +77,19 @@ export class Desk {
   }
 
   redo() {
-    return this.change("redo", {}, "Done again.");
+    return this.change("redo", {}, "Redone.");
   }
 
-  // A group, or the table of all.
+  // Opens a group; null: the table of all groups.
   open(group) {
-    this.left = this.opened;
+    this.previous = this.opened;
     this.opened = group;
     this.row = null;
     this.redraw();
-    if (group !== null) announce(`${this.title(group)}: ${counted(this.clusters.get(group).utterances, "utterance")}.`);
+    if (group !== null) announce(`${this.title(group)}: ${pluralise(this.clusters.get(group).utterances, "utterance")}.`);
   }
 
-  // An utterance; none leads back to its group, if it was opened.
+  // Selects an utterance; null: back to the open group, if any.
   select(row) {
     this.row = row;
     if (row !== null) {
