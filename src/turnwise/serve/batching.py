@@ -59,7 +59,7 @@ class ForwardPass:
 
 
 @dataclass(slots=True)
-class _Job:
+class _EncodingJob:
     """A request; the first `taken` of its sequences have been encoded."""
 
     items: Sequence[Item]
@@ -72,7 +72,7 @@ class _Job:
 
 
 #: A job, and the range of its sequences that a pass encodes.
-_Share = tuple[_Job, int, int]
+_Share = tuple[_EncodingJob, int, int]
 
 
 class Batcher:
@@ -105,7 +105,7 @@ class Batcher:
         self._budget = batch_tokens or BATCH_TOKENS
         self._observe = observe
         self._rate = 0.0  # texts per second, a moving average
-        self._arrivals: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._arrivals: queue.SimpleQueue[_EncodingJob | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
         self._thread.start()
 
@@ -128,7 +128,7 @@ class Batcher:
             raise QueueFullError(self.expected_wait())
         future: asyncio.Future[EncodingResult] = asyncio.get_running_loop().create_future()
         self.waiting += len(items)
-        self._arrivals.put(_Job(items, max_length, normalise, future))
+        self._arrivals.put(_EncodingJob(items, max_length, normalise, future))
         try:
             return await future
         finally:
@@ -141,7 +141,7 @@ class Batcher:
         if not items:
             return self._empty()
         future: concurrent.futures.Future[EncodingResult] = concurrent.futures.Future()
-        self._arrivals.put(_Job(items, max_length, normalise, future))
+        self._arrivals.put(_EncodingJob(items, max_length, normalise, future))
         return future.result()
 
     def _empty(self) -> EncodingResult:
@@ -159,7 +159,7 @@ class Batcher:
     # ---- in the thread
 
     def _run(self) -> None:
-        jobs: deque[_Job] = deque()
+        jobs: deque[_EncodingJob] = deque()
         is_open = True
         while is_open or jobs:
             arrived = self._receive(wait=not jobs) if is_open else []
@@ -170,7 +170,7 @@ class Batcher:
             if jobs:
                 self._run_pass(jobs)
 
-    def _receive(self, wait: bool) -> "list[_Job | None]":
+    def _receive(self, wait: bool) -> "list[_EncodingJob | None]":
         arrived = [self._arrivals.get()] if wait else []
         while True:
             try:
@@ -178,7 +178,7 @@ class Batcher:
             except queue.Empty:
                 return arrived
 
-    def _tokenise(self, jobs: Sequence[_Job]) -> list[_Job]:
+    def _tokenise(self, jobs: Sequence[_EncodingJob]) -> list[_EncodingJob]:
         """Tokenise jobs and return those that succeed; the others receive the exception."""
         ready = []
         for length in {job.max_length for job in jobs}:
@@ -203,7 +203,7 @@ class Batcher:
         longest = min(max_length or self.encoder.max_length, self.encoder.max_length)
         return [composer.text(item, longest) if isinstance(item, np.ndarray) else next(remaining) for item in items]
 
-    def _run_pass(self, jobs: deque[_Job]) -> None:
+    def _run_pass(self, jobs: deque[_EncodingJob]) -> None:
         """Run one forward pass and remove the jobs that it finishes."""
         shares = _take_shares(jobs, self._budget)
         sequences = [sequence for job, first, last in shares for sequence in job.sequences[first:last]]
@@ -229,7 +229,7 @@ class Batcher:
         self._observe(ForwardPass(len(sequences), sum(map(len, sequences)), seconds))
 
 
-def _take_shares(jobs: deque[_Job], budget: int) -> list[_Share]:
+def _take_shares(jobs: deque[_EncodingJob], budget: int) -> list[_Share]:
     """Choose the sequences of a pass: an equal share of the token budget for each job, then the rest for the first jobs.
 
     Every job that fits gets at least one sequence; the first always does.
@@ -250,7 +250,7 @@ def _take_shares(jobs: deque[_Job], budget: int) -> list[_Share]:
     return [(job, first, job.taken) for job, first in zip(jobs, firsts, strict=True) if job.taken > first]
 
 
-def _result(job: _Job) -> EncodingResult:
+def _result(job: _EncodingJob) -> EncodingResult:
     vectors = job.vectors
     if job.normalise:
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -258,7 +258,7 @@ def _result(job: _Job) -> EncodingResult:
     return EncodingResult(vectors, sum(map(len, job.sequences)))
 
 
-def _deliver(results: Sequence[tuple[_Job, EncodingResult | Exception]]) -> None:
+def _deliver(results: Sequence[tuple[_EncodingJob, EncodingResult | Exception]]) -> None:
     """Set the results of jobs; those of the event loop in one call."""
     of_loops = [(job.future, result) for job, result in results if isinstance(job.future, asyncio.Future)]
     if of_loops:

@@ -24,7 +24,7 @@ _REPORT_POLICY = (
 )
 
 
-class About(StrictModel):
+class ServiceInfo(StrictModel):
     """The features of this service."""
 
     version: str
@@ -40,7 +40,7 @@ class About(StrictModel):
     needs_key: bool
 
 
-@router.get("/about", response_model=About)
+@router.get("/about", response_model=ServiceInfo)
 async def about(service: ServiceDep) -> Response:
     """Return what is served; needs no key, as the page has to know."""
     settings, models = service.settings, service.models
