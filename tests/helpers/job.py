@@ -20,9 +20,9 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.store import read_corpus
 from turnwise.training import checkpoint, distributed
 from turnwise.training.distributed import Processes
-from turnwise.training.encoding import BatchStep
 from turnwise.training.loop import train
 from turnwise.training.recipe import load_recipe
+from turnwise.training.step import BatchPass
 
 #: Seconds after which a job that should have ended counts as hanging.
 HANGS = 150
@@ -158,13 +158,13 @@ def probe_slowly(rank: int, wanted: Path, store: Path, place: Path) -> None:
 
 def fail_alone(rank: int, wanted: Path, store: Path, place: Path) -> None:
     """The second process meets an error in the middle of the third step."""
-    real = BatchStep.run
+    real = BatchPass.run
     steps = itertools.count(1)
 
-    def run(self: BatchStep, *arguments: Any) -> bool:
+    def run(self: BatchPass, *arguments: Any) -> bool:
         if rank == 1 and next(steps) == 3:
             raise TurnwiseError("the memory of this machine is full")
         return real(self, *arguments)
 
-    BatchStep.run = run  # type: ignore[method-assign]
+    BatchPass.run = run  # type: ignore[method-assign]
     train(load_recipe(wanted), read_corpus(store), place, longest_wait=PATIENCE)

@@ -15,7 +15,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 STORES = 4
 TURNS = 10
@@ -90,6 +92,42 @@ def generate(folder: Path, utterances: int) -> None:
                     turns = ",".join(speech.turn(("user", "system")[turn % 2]) for turn in range(TURNS))
                 file.write(f'{{"id":"{store}-{written}","split":"train","turns":[{turns}]}}\n')
                 written += TURNS
+
+
+@dataclass(frozen=True, slots=True)
+class Mixing:
+    """How an epoch mixes groups of examples (dialogues, stores, …).
+
+    Attributes:
+        together: how often two examples of one batch are of one group.
+        chance: how often two examples are if everything is shuffled.
+        correlation: of places in the corpus with those in the order, from −1 to 1.
+    """
+
+    together: float
+    chance: float
+    correlation: float
+
+
+def mixing(sampler: Any, batch_size: int, groups: Any, epoch: int = 0) -> Mixing:
+    """Measure how an epoch of a sampler mixes groups, given the group number of every example."""
+    import numpy as np
+
+    def pairs(counts: Any) -> int:
+        counts = counts.astype(np.int64)
+        return int((counts * (counts - 1)).sum()) // 2
+
+    rows = sampler.rows(epoch, 0, len(sampler))
+    batches = np.arange(len(rows)) // batch_size
+    # a number for each group in each batch
+    joint = np.unique(batches * (int(groups.max()) + 1) + groups[rows], return_counts=True)[1]
+    _, sizes = np.unique(batches, return_counts=True)
+    _, every = np.unique(groups[rows], return_counts=True)
+    return Mixing(
+        together=pairs(joint) / max(1, pairs(sizes)),
+        chance=pairs(every) / max(1, pairs(np.array([len(rows)]))),
+        correlation=float(np.corrcoef(rows, np.arange(len(rows)))[0, 1]),
+    )
 
 
 # ---- the stages: each imports what it needs, for the memory that this takes is part of its own
@@ -220,9 +258,8 @@ def stage_mixing(folder: Path) -> str:
 
     from turnwise.models.encoder import Encoder
     from turnwise.objectives.registry import make_objective
-    from turnwise.training.batches import Feed
+    from turnwise.training.batches import BatchLoader, LoaderConfig
     from turnwise.training.examples import extract_examples
-    from turnwise.training.mixing import mixing
     from turnwise.training.tokens import tokenise_corpus
 
     corpus, objective = _training_corpus(folder), make_objective("dse", {})
@@ -241,8 +278,9 @@ def stage_mixing(folder: Path) -> str:
     for buffer in (None, 10_000_000, 1_000_000, 100_000, 10_000, 1_000):
         if buffer is not None and buffer >= len(examples):
             continue
-        feed = Feed("dse", objective, examples, texts, encoder.composer, 1024, 64, 512, 1, buffer)
-        dialogue, store = (mixing(feed._orders[0], 1024, groups) for groups in (dialogues, stores))
+        config = LoaderConfig(1024, 64, 512, 1, buffer)
+        loader = BatchLoader("dse", objective, examples, texts, encoder.composer, config)
+        dialogue, store = (mixing(loader.samplers[0], 1024, groups) for groups in (dialogues, stores))
         shares = f"{dialogue.together:.2e} ({dialogue.together / dialogue.chance:.1f} times) | {store.together:.4f} | {store.chance:.4f}"
         rows.append(f"| {buffer or 'all':>10} | {shares} | {dialogue.correlation:+.4f} |")
     return f"{len(examples):,} pairs\n" + "\n".join(rows) + "\n"

@@ -1,6 +1,7 @@
-"""A tiny random BERT and a tiny corpus: training tests need seconds, not minutes."""
+"""A tiny random BERT, a tiny corpus and small recipes, for training tests that take seconds."""
 
 import functools
+import json
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,8 +18,12 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.corpus.synthetic.sample import sample_dialogues
-from turnwise.training.loop import _Run, train
+from turnwise.training.disk_cache import TrainingCorpus
+from turnwise.training.distributed import Processes
+from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, load_recipe
+from turnwise.training.setup import TrainingSetup, select_corpus, set_up
+from turnwise.training.step import TrainingStep
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -28,7 +33,7 @@ def folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="turnwise-tests-"))
 
 
-def _stored(dialogues: Iterable[Dialogue], place: Path) -> Corpus:
+def _write_store(dialogues: Iterable[Dialogue], place: Path) -> Corpus:
     with StoreWriter(place) as writer:
         for dialogue in dialogues:
             writer.write(dialogue)
@@ -38,19 +43,19 @@ def _stored(dialogues: Iterable[Dialogue], place: Path) -> Corpus:
 
 @functools.cache
 def corpus() -> Corpus:
-    """Forty dialogues of the sample world, in no split: objectives that read templates want splits to be named."""
-    return _stored((replace(dialogue, split=None) for dialogue in sample_dialogues(40, 1)), folder() / "store")
+    """Return forty dialogues of the sample world without splits, as objectives that read templates need them."""
+    return _write_store((replace(dialogue, split=None) for dialogue in sample_dialogues(40, 1)), folder() / "store")
 
 
 @functools.cache
 def divided() -> Corpus:
-    """The same dialogues in their splits."""
-    return _stored(sample_dialogues(40, 1), folder() / "divided")
+    """Return the same dialogues with their splits."""
+    return _write_store(sample_dialogues(40, 1), folder() / "divided")
 
 
 @functools.cache
 def backbone(dropout: float = 0.1) -> str:
-    """A BERT of two layers over the corpus' words."""
+    """Return the folder of a BERT of two layers whose vocabulary is the corpus's words."""
     words = sorted({word for dialogue in corpus() for turn in dialogue.turns for word in turn.text.lower().split()})
     words = sorted(
         {piece for word in words for piece in word.replace("?", " ? ").replace(".", " . ").replace(",", " , ").split()}
@@ -89,7 +94,7 @@ def backbone(dropout: float = 0.1) -> str:
 
 
 def recipe(name: str = "dse", *changes: str, dropout: float = 0.1) -> Recipe:
-    """A packaged recipe, cut down to the tiny model."""
+    """Load a packaged recipe, with a tiny model and few steps."""
     small = [
         f"backbone={backbone(dropout)}",
         "batch_size=8",
@@ -105,34 +110,62 @@ def recipe(name: str = "dse", *changes: str, dropout: float = 0.1) -> Recipe:
     return load_recipe(name, [*small, *changes])
 
 
-def gradients(wanted: Recipe, place: Path) -> tuple[float, dict[str, torch.Tensor]]:
-    """The loss and the gradients of the first step."""
-    run = _Run(wanted, corpus(), place, False, lambda *_: None, False, folder() / "cache")
-    run.encoder.train()
-    run.optimizer.step = lambda *_: None  # type: ignore[method-assign,assignment]
-    figures = run._step([feed.prepare(0) for feed in run.feeds])
-    found = {name: value.grad.clone() for name, value in run.named.items() if value.grad is not None}
-    return float(figures["loss"]), found
+def set_up_run(recipe: Recipe, source: Corpus | None = None, cache: Path | None = None) -> TrainingSetup:
+    """Set up a run of a recipe on the tiny corpus, or another one, without training it."""
+    selected = select_corpus(recipe, source or corpus())
+    return set_up(recipe, TrainingCorpus.of(selected, cache or folder() / "cache"), recipe.backbone, Processes())
 
 
-def resume(wanted: Path, store: Path, place: Path) -> None:
-    """Starts or goes on with a run: what other processes are given to do."""
-    train(load_recipe(wanted), read_corpus(store), place, resume=True)
+def start_step(setup: TrainingSetup) -> TrainingStep:
+    """Return what makes the steps of a run."""
+    setup.encoder.train()
+    step = TrainingStep(setup)
+    step.start()
+    return step
 
 
-def weights(place: Path) -> dict[str, torch.Tensor]:
-    """Those of a saved model."""
-    return load_file(place / "model.safetensors")
+def gradients(recipe: Recipe) -> tuple[float, dict[str, torch.Tensor]]:
+    """Return the loss and the gradients of the first step."""
+    setup = set_up_run(recipe)
+    step = start_step(setup)
+    loss, _ = step.compute_gradients(0, [loader.prepare(0) for loader in setup.loaders])
+    computed = {name: value.grad.clone() for name, value in step.parameters.items() if value.grad is not None}
+    return float(loss), computed
 
 
-def expect_alike(one: Path, other: Path) -> None:
-    """The weights of two saved models are equal up to rounding.
+def resume(recipe_file: Path, store: Path, out: Path) -> None:
+    """Start or resume a run; the task of other processes."""
+    train(load_recipe(recipe_file), read_corpus(store), out, resume=True)
 
-    Adam moves a weight by the sign of its gradient at first, and rounding decides the sign of what is next to nothing: a few may be
-    as far apart as the rate, but of a thousand less than one.
+
+def weights(model: Path) -> dict[str, torch.Tensor]:
+    """Load the weights of a saved model."""
+    return load_file(model / "model.safetensors")
+
+
+def are_identical(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    """Whether two dictionaries of tensors are equal to the last bit."""
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def expect_identical(first: Path, second: Path) -> None:
+    """Check that the weights of two saved models are equal to the last bit."""
+    assert are_identical(weights(first), weights(second))
+
+
+def read_metrics(run: Path) -> list[dict[str, float]]:
+    """Read the entries of a run's `metrics.jsonl`."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def expect_close(first: Path, second: Path) -> None:
+    """Check that the weights of two saved models are equal up to rounding.
+
+    Adam first moves a weight by the sign of its gradient, and rounding decides the sign of a tiny gradient: a few weights may differ
+    by the learning rate, but fewer than one in a thousand.
     """
-    ours, theirs = weights(one), weights(other)
+    ours, theirs = weights(first), weights(second)
     assert ours.keys() == theirs.keys()
-    apart = torch.cat([(value - theirs[name]).abs().flatten() for name, value in ours.items()])
-    assert apart.mean() < 1e-6
-    assert (apart > 2e-5).double().mean() < 1e-3
+    differences = torch.cat([(value - theirs[name]).abs().flatten() for name, value in ours.items()])
+    assert differences.mean() < 1e-6
+    assert (differences > 2e-5).double().mean() < 1e-3

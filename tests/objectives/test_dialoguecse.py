@@ -22,7 +22,7 @@ from turnwise.models.backbone.inputs import Composer
 from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.objectives.dialoguecse import DialogueCSE
 from turnwise.objectives.losses import candidate_nt_xent, guided_cosine, guided_vectors, matching_guided_embedding
-from turnwise.objectives.objective import Batch, BatchStates, Prepared
+from turnwise.objectives.objective import Batch, BatchStates, PreparedBatch
 
 Array = npt.NDArray[np.float64]
 
@@ -155,7 +155,7 @@ class Drawn:
     contexts: list[list[int]]
     candidates: list[list[int]]
 
-    def facts(self) -> dict[str, torch.Tensor]:
+    def inputs(self) -> dict[str, torch.Tensor]:
         """The same as the objective prepares it; every sequence is offered."""
         longest = max(map(len, self.contexts))
         contexts = torch.tensor([[*context, *[-1] * (longest - len(context))] for context in self.contexts])
@@ -228,7 +228,7 @@ AGGREGATIONS = ["mean", "attention", "released"]
 
 def heads_of(objective: DialogueCSE, size: int = 4) -> nn.Module:
     torch.manual_seed(0)
-    return objective.heads(size).double()
+    return objective.make_heads(size).double()
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
@@ -237,7 +237,7 @@ def heads_of(objective: DialogueCSE, size: int = 4) -> nn.Module:
 def test_the_loss_equals_the_plain_statement(aggregation: Any, seed: int, temperature: float) -> None:
     objective, batch = DialogueCSE(temperature, aggregation=aggregation), made_up(seed)
     heads = heads_of(objective)
-    found, logs = objective.loss(BatchStates(batch.flat(), batch.lengths()), batch.facts(), heads)
+    found, logs = objective.loss(BatchStates(batch.flat(), batch.lengths()), batch.inputs(), heads)
     assert found.item() == pytest.approx(batch.plain(objective, heads), rel=1e-8)
     assert logs["negatives"] == 3
 
@@ -247,7 +247,7 @@ def test_gradients_equal_differences_of_the_plain_statement(aggregation: Any) ->
     objective, batch = DialogueCSE(aggregation=aggregation), made_up(3)
     heads = heads_of(objective)
     states = batch.flat().requires_grad_()
-    objective.loss(BatchStates(states, batch.lengths()), batch.facts(), heads)[0].backward()
+    objective.loss(BatchStates(states, batch.lengths()), batch.inputs(), heads)[0].backward()
     assert states.grad is not None
     small, row = 1e-6, 0
     for number, sequence in enumerate(batch.sequences):
@@ -273,7 +273,7 @@ def test_the_order_of_negatives_and_turns_makes_no_difference(aggregation: Any) 
         [[order[member] for member in (members[0], *reversed(members[1:]))] for members in batch.candidates],
     )
     losses = [
-        objective.loss(BatchStates(one.flat(), one.lengths()), one.facts(), heads)[0].item() for one in (batch, other)
+        objective.loss(BatchStates(one.flat(), one.lengths()), one.inputs(), heads)[0].item() for one in (batch, other)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-12)
 
@@ -317,7 +317,7 @@ def around(response: int, turns: int, objective: DialogueCSE) -> list[int]:
     return [turn for turn in range(turns) if turn != response and -objective.context_turns <= turn - response <= after]
 
 
-def prepared(objective: DialogueCSE, texts: Numbered, seed: int = 0) -> Prepared:
+def prepared(objective: DialogueCSE, texts: Numbered, seed: int = 0) -> PreparedBatch:
     """A batch of all examples."""
     windows = [
         [(first + start, last + start) for first, last in example.windows]
@@ -352,8 +352,8 @@ def test_a_long_dialogue_is_several_examples_with_the_same_contexts(both: bool) 
     together = prepared(objective, texts)
     for found in (alone, together):
         turns = np.array([int(sequence[0]) for sequence in found.sequences])
-        found.facts["contexts"] = np.where(found.facts["contexts"] >= 0, turns[found.facts["contexts"]], -1)
-    np.testing.assert_array_equal(alone.facts["contexts"], together.facts["contexts"])
+        found.inputs["contexts"] = np.where(found.inputs["contexts"] >= 0, turns[found.inputs["contexts"]], -1)
+    np.testing.assert_array_equal(alone.inputs["contexts"], together.inputs["contexts"])
 
 
 @settings(deadline=None)
@@ -378,11 +378,13 @@ def test_a_batch_holds_each_turn_once_and_negatives_of_other_dialogues(
     belongs = np.repeat(np.arange(len(lengths)), lengths)
     turns = [int(sequence[0]) for sequence in found.sequences]
     assert len(set(turns)) == len(turns)
-    offered = [turns[place] for place in found.facts["responses"]]
-    responses = [offered[place] for place in found.facts["positives"]]
+    offered = [turns[place] for place in found.inputs["responses"]]
+    responses = [offered[place] for place in found.inputs["positives"]]
     wanted = [turn for turn in range(sum(lengths)) if objective.bidirectional or turn not in texts.dialogue_starts]
     assert responses == wanted
-    for response, places, candidates in zip(responses, found.facts["contexts"], found.facts["candidates"], strict=True):
+    for response, places, candidates in zip(
+        responses, found.inputs["contexts"], found.inputs["candidates"], strict=True
+    ):
         start = int(texts.dialogue_starts[belongs[response]])
         context = [turns[place] for place in places if place >= 0]
         assert context == [start + turn for turn in around(response - start, lengths[belongs[response]], objective)]
@@ -412,11 +414,11 @@ def test_negatives_are_drawn_evenly_from_the_other_dialogues() -> None:
 
 
 def test_options_that_cannot_be_are_refused() -> None:
-    with pytest.raises(TurnwiseError, match="context_turns=0"):
+    with pytest.raises(TurnwiseError, match="context_turns must be 1 or more, got 0"):
         DialogueCSE(context_turns=0)
-    with pytest.raises(TurnwiseError, match="negatives=0"):
+    with pytest.raises(TurnwiseError, match=r"negatives must be 1 or more.*got 0"):
         DialogueCSE(negatives=0)
-    with pytest.raises(TurnwiseError, match="has but one"):
+    with pytest.raises(TurnwiseError, match="has only one"):
         prepared(DialogueCSE(), Numbered([3]))
 
 
@@ -424,10 +426,10 @@ def test_options_that_cannot_be_are_refused() -> None:
 
 
 @pytest.mark.parametrize("aggregation", ["attention", "released"])
-def test_cached_gradients_of_learnt_weights_equal_plain_ones(aggregation: str, tmp_path: Path) -> None:
+def test_cached_gradients_of_learnt_weights_equal_plain_ones(aggregation: str) -> None:
     changes = [f"aggregation={aggregation}", "unit=response", "negatives=2"]
     plain, cached = (
-        gradients(recipe("dialoguecse", *changes, f"tokens_per_forward={budget}", dropout=0.0), tmp_path / str(budget))
+        gradients(recipe("dialoguecse", *changes, f"tokens_per_forward={budget}", dropout=0.0))
         for budget in (100_000, 60)
     )
     assert cached[0] == pytest.approx(plain[0], rel=1e-5)

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from tests.helpers.strategies import dialogues
 from turnwise import Dialogue, Turn
+from turnwise.objectives.dialoguecse import Siamese
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.masked_language import MaskedLanguage
-from turnwise.objectives.siamese import Siamese
 from turnwise.objectives.simcse import SimCSE
 from turnwise.objectives.tod_bert import TODBERT
 
@@ -70,6 +70,6 @@ def test_masked_language_takes_turns_or_dialogues() -> None:
 
 def test_heads_are_the_papers() -> None:
     """DSE's head: d×d, ReLU, d×128, no biases (appendix A.2)."""
-    shapes = {name: tuple(value.shape) for name, value in DSE().heads(32).named_parameters()}
+    shapes = {name: tuple(value.shape) for name, value in DSE().make_heads(32).named_parameters()}
     assert shapes == {"0.weight": (32, 32), "2.weight": (128, 32)}
-    assert np.isclose(float(next(DSE().heads(256).parameters()).detach().std()), 0.02, rtol=0.1)
+    assert np.isclose(float(next(DSE().make_heads(256).parameters()).detach().std()), 0.02, rtol=0.1)

@@ -16,20 +16,21 @@ from safetensors.torch import load_file
 from scipy.special import erf, log_softmax, softmax
 from torch import nn
 
+from tests.helpers import job
+from tests.helpers.job import Job
 from tests.helpers.strategies import dialogues
-from tests.helpers.tiny import backbone, corpus, folder, gradients, recipe
+from tests.helpers.tiny import backbone, corpus, expect_close, gradients, recipe, set_up_run, start_step
 from turnwise import Dialogue, Encoder, Turn, train
 from turnwise.core.dialogue import RIGHT_RESPONSE, WRONG_RESPONSE
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import Composer
 from turnwise.models.backbone.stream import Tokens, TokenStream
 from turnwise.objectives.masked_language import MaskedLanguage
-from turnwise.objectives.objective import Batch, Prepared, TokenStates
-from turnwise.objectives.post_training import Generator, PostTraining, drawn_tokens
-from turnwise.training import encoding
-from turnwise.training.encoding import TokenPart, TokenStep, stream_of
-from turnwise.training.loop import _Run
+from turnwise.objectives.objective import Batch, PreparedBatch, TokenStates
+from turnwise.objectives.post_training import Generator, PostTraining, sample_tokens
+from turnwise.training import step as step_module
 from turnwise.training.recipe import Recipe, load_recipe
+from turnwise.training.step import TokenPart, TokenPass
 
 Array = npt.NDArray[np.float64]
 
@@ -78,11 +79,11 @@ def batch_of(objective: Any, talks: Any, seed: int, windows: list[Any] | None = 
     return Batch(rows, np.zeros(len(rows), np.int64), talks, composer(vocabulary), 24, 128, np.random.default_rng(seed))
 
 
-def restored(prepared: Prepared) -> list[list[int]]:
+def restored(prepared: PreparedBatch) -> list[list[int]]:
     """The sequences with every hidden token put back."""
     whole = [sequence.tolist() for sequence in prepared.sequences]
     for member, place, target in zip(
-        *(prepared.facts[name].tolist() for name in ("members", "places", "targets")), strict=True
+        *(prepared.inputs[name].tolist() for name in ("members", "positions", "targets")), strict=True
     ):
         whole[member][place] = target
     return whole
@@ -142,7 +143,7 @@ def test_pairs_are_a_dialogue_cut_in_two_or_the_rest_of_another(
         middle = tokens.index(SEP)
         start = tokens[middle + 1] // TURN - 1  # the second part begins with a turn's first token
         assert tokens[middle + 1] % TURN == 0
-        if prepared.facts["follows"][number]:
+        if prepared.inputs["follows"][number]:
             cut, end = start, last
         else:
             assert asked
@@ -152,7 +153,7 @@ def test_pairs_are_a_dialogue_cut_in_two_or_the_rest_of_another(
         expected = batch.composer.pair(joined(first, cut), joined(start, end), min(length, 128))
         assert tokens == expected[0].tolist()
         assert segments.tolist() == expected[1].tolist()
-        places = prepared.facts["places"][prepared.facts["members"] == number]
+        places = prepared.inputs["positions"][prepared.inputs["members"] == number]
         free = [place for place, token in enumerate(tokens) if token not in (CLS, SEP)]
         assert set(places) <= set(free)
         assert len(places) == len(set(places)) == min(max(1, round(0.3 * len(free))), 5, len(free))
@@ -167,8 +168,8 @@ def test_half_of_the_pairs_go_on_and_places_are_drawn_anew() -> None:
     objective = PostTraining(unit="dialogue")
     prepared = objective.prepare(batch_of(objective, talks, 3))
     again = objective.prepare(batch_of(objective, talks, 4))
-    assert 0.4 < prepared.facts["follows"].mean() < 0.6
-    assert (prepared.facts["follows"] != again.facts["follows"]).any()
+    assert 0.4 < prepared.inputs["follows"].mean() < 0.6
+    assert (prepared.inputs["follows"] != again.inputs["follows"]).any()
     cuts = [tokens.index(SEP) // 6 for tokens in restored(prepared)]
     assert min(cuts.count(cut) for cut in (1, 2, 3)) > 70
 
@@ -177,12 +178,12 @@ def test_hidden_tokens_are_masked_replaced_or_left() -> None:
     talks = Talks([[60] * 2] * 200)
     objective = PostTraining(next_sentence_weight=0)
     prepared = objective.prepare(batch_of(objective, talks, 5))
-    facts = prepared.facts
+    inputs = prepared.inputs
     found = np.array(
-        [prepared.sequences[row][place] for row, place in zip(facts["members"], facts["places"], strict=True)]
+        [prepared.sequences[row][place] for row, place in zip(inputs["members"], inputs["positions"], strict=True)]
     )
     assert abs((found == MASK).mean() - 0.8) < 0.02
-    assert abs((found == facts["targets"]).mean() - 0.1) < 0.02
+    assert abs((found == inputs["targets"]).mean() - 0.1) < 0.02
 
 
 @pytest.mark.parametrize("most", [0, 3])
@@ -199,7 +200,7 @@ def test_masked_language_hides_what_it_always_did(most: int) -> None:
         wanted = min(max(1, round(len(free) * 0.2)), most or len(free))
         chosen = np.sort(random.choice(np.array(free), wanted, replace=False))
         chance, others = random.random(wanted), random.integers(10**6, size=wanted, dtype=np.int32)
-        assert prepared.facts["targets"][prepared.facts["members"] == turn].tolist() == [
+        assert prepared.inputs["targets"][prepared.inputs["members"] == turn].tolist() == [
             plain[place] for place in chosen
         ]
         for place, drawn, other in zip(chosen.tolist(), chance, others.tolist(), strict=True):
@@ -227,7 +228,7 @@ class Step:
     """A batch of five pairs, prepared, with random heads and embeddings."""
 
     objective: PostTraining
-    prepared: Prepared
+    prepared: PreparedBatch
     heads: nn.ModuleDict
     embeddings: nn.Embedding
 
@@ -238,12 +239,12 @@ class Step:
             batch_of(objective, Small([[4, 7], [3, 9, 2], [5, 1, 6]]), 2, vocabulary=VOCABULARY)
         )
         torch.manual_seed(0)
-        heads = objective.heads(SIZE).to(kind)
+        heads = objective.make_heads(SIZE).to(kind)
         assert isinstance(heads, nn.ModuleDict)
         return cls(objective, prepared, heads, nn.Embedding(VOCABULARY, SIZE, dtype=kind))
 
     def stream(self, members: npt.NDArray[np.int64]) -> TokenStream:
-        return stream_of(self.prepared, members)
+        return TokenStream.of(self.prepared.sequences.take(members), self.prepared.segments.take(members))
 
     @property
     def everyone(self) -> npt.NDArray[np.int64]:
@@ -280,15 +281,15 @@ def transformed(head: nn.Module, state: Array) -> Array:
 
 
 def language_loss(step: Step, head: nn.Module, states: list[Array]) -> float:
-    facts, weight = step.prepared.facts, step.embeddings.weight.detach().numpy()
-    rows = zip(*(facts[name].tolist() for name in ("members", "places", "targets")), strict=True)
+    inputs, weight = step.prepared.inputs, step.embeddings.weight.detach().numpy()
+    rows = zip(*(inputs[name].tolist() for name in ("members", "positions", "targets")), strict=True)
     return float(
         np.mean([-log_softmax(weight @ transformed(head, states[row][place]))[target] for row, place, target in rows])
     )
 
 
 def next_loss(step: Step, states: list[Array]) -> float:
-    follows = step.prepared.facts["follows"].tolist()
+    follows = step.prepared.inputs["follows"].tolist()
     head = step.heads["next_sentence"]
     found = [binary(linear(head, state[0])[0], bool(label)) for state, label in zip(states, follows, strict=True)]
     return float(np.mean(found))
@@ -298,7 +299,7 @@ def mean_loss(step: Step, states: torch.Tensor, stream: TokenStream) -> torch.Te
     """What the loop makes of a batch in one pass."""
     assert step.prepared.weights is not None
     found = TokenStates(states, stream, step.everyone)
-    return step.objective.loss_sum(found, step.prepared.facts, step.heads, step.embeddings) / int(
+    return step.objective.loss_sum(found, step.prepared.inputs, step.heads, step.embeddings) / int(
         step.prepared.weights.sum()
     )
 
@@ -338,17 +339,17 @@ def test_the_loss_is_the_mean_over_hidden_tokens_plus_that_over_pairs(weight: fl
 def test_detection_counts_fifty_and_knows_what_was_replaced(weight: float) -> None:
     """Labels are decoded here by putting what was hidden back, and comparing token by token."""
     step = Step.of(detection=True, next_sentence_weight=weight)
-    facts = step.prepared.facts
+    inputs = step.prepared.inputs
     with torch.no_grad():
-        stream, _ = step.objective.replaced(
-            step.stream(step.everyone), step.everyone, facts, step.heads, step.embeddings
+        stream, _ = step.objective.replace_tokens(
+            step.stream(step.everyone), step.everyone, inputs, step.heads, step.embeddings
         )
     states = torch.randn(stream.tokens, SIZE, dtype=torch.float64, requires_grad=True)
     pieces = np.split(stream.ids.numpy(), np.cumsum(stream.lengths)[:-1])
     read = [pieces[place].tolist() for place in np.argsort(stream.order)]
     whole = restored(step.prepared)
     labels = [[token != other for token, other in zip(*both, strict=True)] for both in zip(read, whole, strict=True)]
-    hidden = set(zip(facts["members"].tolist(), facts["places"].tolist(), strict=True))
+    hidden = set(zip(inputs["members"].tolist(), inputs["positions"].tolist(), strict=True))
     changed = {(row, place) for row, told in enumerate(labels) for place, one in enumerate(told) if one}
     assert changed < hidden  # one was filled in with itself, so that both kinds are there
     assert len(changed) > 5
@@ -372,9 +373,9 @@ def test_detection_counts_fifty_and_knows_what_was_replaced(weight: float) -> No
 
 def test_the_generator_fills_in_what_its_numbers_draw() -> None:
     step = Step.of(detection=True)
-    facts = step.prepared.facts
+    inputs = step.prepared.inputs
     masked = step.stream(step.everyone)
-    filled, loss = step.objective.replaced(masked, step.everyone, facts, step.heads, step.embeddings)
+    filled, loss = step.objective.replace_tokens(masked, step.everyone, inputs, step.heads, step.embeddings)
     generator = step.heads["generator"]
     assert isinstance(generator, Generator)
     states = by_sequence(generator(masked, step.embeddings), masked)
@@ -383,7 +384,7 @@ def test_the_generator_fills_in_what_its_numbers_draw() -> None:
     assert mean == pytest.approx(language_loss(step, generator.language, states), rel=1e-10)
     weight = step.embeddings.weight.detach().numpy()
     read = [sequence.tolist() for sequence in step.prepared.sequences]
-    for row, place, uniform in zip(facts["members"], facts["places"], facts["uniforms"], strict=True):
+    for row, place, uniform in zip(inputs["members"], inputs["positions"], inputs["uniforms"], strict=True):
         added = np.cumsum(softmax(weight @ transformed(generator.language, states[row][place])))
         read[row][place] = int(np.argmax(added > uniform))
     pieces = np.split(filled.ids.numpy(), np.cumsum(filled.lengths)[:-1])
@@ -397,8 +398,8 @@ def test_what_is_filled_in_does_not_depend_on_what_is_beside_it() -> None:
     step = Step.of(detection=True)
 
     def read(members: npt.NDArray[np.int64]) -> dict[int, list[int]]:
-        stream, _ = step.objective.replaced(
-            step.stream(members), members, step.prepared.facts, step.heads, step.embeddings
+        stream, _ = step.objective.replace_tokens(
+            step.stream(members), members, step.prepared.inputs, step.heads, step.embeddings
         )
         pieces = np.split(stream.ids.numpy(), np.cumsum(stream.lengths)[:-1])
         return {
@@ -415,10 +416,10 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(seed: int, size: int) -> N
     logits = np.random.default_rng(seed).normal(0, 2, size)
     logits[:: max(2, size // 3)] -= 1e4 * (size > 1)  # which nothing may draw
     grid = (torch.arange(1000) + 0.5) / 1000
-    drawn = drawn_tokens(torch.tensor(logits).expand(1000, -1), grid).numpy()
+    drawn = sample_tokens(torch.tensor(logits).expand(1000, -1), grid).numpy()
     shares = np.bincount(drawn, minlength=size) / 1000
     assert np.abs(shares - softmax(logits)).max() < 2e-3
-    assert softmax(logits)[int(drawn_tokens(torch.tensor(logits)[None], torch.zeros(1)))] > 0
+    assert softmax(logits)[int(sample_tokens(torch.tensor(logits)[None], torch.zeros(1)))] > 0
 
 
 # ---- what cannot be
@@ -427,14 +428,14 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(seed: int, size: int) -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("share=0", "above 0 to 1"),
-        ("length=7", "8 tokens"),
+        ("share=0", "above 0 and at most 1"),
+        ("length=7", "8 or more"),
         ("most=-1", "0 or more"),
         ("next_sentence_weight=-1", "0 or more"),
     ],
 )
 def test_options_that_cannot_be_are_refused(change: str, message: str) -> None:
-    with pytest.raises(TurnwiseError, match=f"objectives.post-training.{change.partition('=')[0]}=.*{message}"):
+    with pytest.raises(TurnwiseError, match=f"objectives.post-training.{change.partition('=')[0]} must be {message}"):
         recipe("post-training", change)
 
 
@@ -442,9 +443,9 @@ def test_options_that_cannot_be_are_refused(change: str, message: str) -> None:
     ("family", "change", "message"),
     [
         ("t5", "next_sentence_weight=1", "no token such as .CLS. .*next_sentence_weight=0"),
-        ("t5", "next_sentence_weight=0", "no token such as .MASK."),
-        ("electra", "detection=false", "embeddings have 16 numbers and its states 32"),
-        ("electra", "detection=true", "embeddings have 16 numbers and its states 32"),
+        ("t5", "next_sentence_weight=0", "no mask token such as .MASK."),
+        ("electra", "detection=false", "embeddings have 16 dimensions and its states 32"),
+        ("electra", "detection=true", "embeddings have 16 dimensions and its states 32"),
     ],
 )
 def test_backbones_that_cannot_serve_say_so(
@@ -473,9 +474,9 @@ def losses(place: Path) -> list[float]:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_a_batch_in_chunks_is_a_batch_at_once(name: str, tmp_path: Path) -> None:
-    whole = gradients(cut_down(name, "tokens_per_forward=100000"), tmp_path / "whole")
-    chunks = gradients(cut_down(name, "tokens_per_forward=150"), tmp_path / "chunks")
+def test_a_batch_in_chunks_is_a_batch_at_once(name: str) -> None:
+    whole = gradients(cut_down(name, "tokens_per_forward=100000"))
+    chunks = gradients(cut_down(name, "tokens_per_forward=150"))
     assert chunks[0] == pytest.approx(whole[0], rel=1e-5)
     assert chunks[1].keys() == whole[1].keys()
     for key, value in whole[1].items():
@@ -483,14 +484,14 @@ def test_a_batch_in_chunks_is_a_batch_at_once(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("detection", [False, True])
-def test_beside_another_objective_each_counts_for_itself(detection: bool, tmp_path: Path) -> None:
+def test_beside_another_objective_each_counts_for_itself(detection: bool) -> None:
     """In one pass with masked language modelling, whose sequences are shorter: the gradient is the weighted sum of both."""
 
     def run(*counted: float) -> tuple[float, dict[str, torch.Tensor]]:
         own = {"next_sentence_weight": 0.5, "detection": detection, "length": 64, "weight": counted[0]}
         tree = {"post-training": own, "masked-language": {"weight": counted[1]}}
         wanted = Recipe(tree, backbone=backbone(0.0), batch_size=4, steps=2, max_length=24, tokens_per_forward=150)
-        return gradients(wanted, tmp_path / "-".join(map(str, counted)))
+        return gradients(wanted)
 
     together, alone = run(1.0, 0.5), [run(1.0, 0.0), run(0.0, 0.5)]
     assert together[0] == pytest.approx(sum(loss for loss, _ in alone), rel=1e-5)
@@ -500,17 +501,20 @@ def test_beside_another_objective_each_counts_for_itself(detection: bool, tmp_pa
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_shares_of_processes_add_up(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_of_processes_add_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What two processes would compute, one after the other: the mean of their gradients is the gradient."""
-    run = _Run(cut_down(name), corpus(), tmp_path, False, lambda *_: None, False, folder() / "cache")
-    part, prepared = run.parts[0], run.feeds[0].prepare(0)
-    monkeypatch.setattr(encoding.dist, "all_reduce", lambda *_: None)
+    setup = set_up_run(cut_down(name))
+    trained = start_step(setup)
+    part, prepared = setup.parts[0], setup.loaders[0].prepare(0)
+    monkeypatch.setattr(step_module.dist, "all_reduce", lambda *_: None)
 
     def step(rank: int, world: int) -> tuple[float, dict[str, torch.Tensor]]:
-        run.optimizer.zero_grad(set_to_none=True)
+        trained.optimizer.zero_grad(set_to_none=True)
         share = TokenPart(part.objective, prepared, part.heads, 1.0)  # type: ignore[arg-type]
-        (value,) = TokenStep(run.encoder, 300, rank, world).run([share], lambda _: None)
-        return float(value), {key: found.grad.clone() for key, found in run.named.items() if found.grad is not None}
+        (value,) = TokenPass(setup.encoder, 300, rank, world).run([share], lambda _: None)
+        return float(value), {
+            key: found.grad.clone() for key, found in trained.parameters.items() if found.grad is not None
+        }
 
     alone, shares = step(0, 1), [step(rank, 2) for rank in range(2)]
     assert sum(value for value, _ in shares) == pytest.approx(alone[0], rel=1e-5)
@@ -521,17 +525,18 @@ def test_shares_of_processes_add_up(name: str, tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.full
 def test_two_processes_equal_one(tmp_path: Path) -> None:
-    from test_loop import expect_alike, processes
-
     recipes = {
         f"{name}-{budget}": cut_down(name, "steps=3", "batch_size=7", "optimizer=adam", f"tokens_per_forward={budget}")
         for name in WAYS
         for budget in (100000, 200)
     }
-    found = processes(2, recipes, tmp_path)
+    (tmp_path / "two").mkdir()
+    for name, wanted in recipes.items():
+        (tmp_path / "two" / f"{name}.yaml").write_text(wanted.to_yaml())
+    Job(2, tmp_path, job.train_all, tmp_path / "two", corpus().stores[0].folder).expect_done()
     for name, wanted in recipes.items():
         train(wanted, corpus(), tmp_path / "one" / name)
-        expect_alike(tmp_path / "one" / name, found / name)
+        expect_close(tmp_path / "one" / name, tmp_path / "two" / name)
 
 
 @pytest.mark.parametrize("name", WAYS)

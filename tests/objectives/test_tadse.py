@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.helpers.tiny import corpus as tiny_corpus
-from tests.helpers.tiny import folder, recipe
+from tests.helpers.tiny import folder, recipe, set_up_run
 from turnwise import Dialogue, Encoder, Turn, train
 from turnwise.core.dialogue import USER, Slot
 from turnwise.core.errors import TurnwiseError
@@ -23,7 +23,6 @@ from turnwise.models.backbone.backbone import PoolerLayer
 from turnwise.models.compression import Compression
 from turnwise.objectives.tadse import TaDSE
 from turnwise.training.disk_cache import TrainingCorpus
-from turnwise.training.loop import _Run
 from turnwise.training.tokens import tokenise_corpus
 
 Array = npt.NDArray[np.float64]
@@ -80,13 +79,13 @@ def test_the_loss_and_its_gradient_are_those_of_the_equations(
     views = random.normal(size=(4, 5, 3))
     texts, templates = [1, 2, 3, 4, 1], [1, 2, 2, 3, 1]
     objective = TaDSE(0.3, 0.2, 0.4, 0.7, 1.3, 0.5, negatives, template_layer, mask_equal)  # type: ignore[arg-type]
-    heads = objective.heads(3).double()
+    heads = objective.make_heads(3).double()
     layer = None
     if isinstance(heads, PoolerLayer):
         layer = (heads.linear.weight.detach().numpy(), heads.linear.bias.detach().numpy())
     given_views = torch.from_numpy(views).requires_grad_()
-    facts = {"utterances": torch.tensor(texts), "templates": torch.tensor(templates)}
-    loss, figures = objective.loss(given_views, facts, heads)
+    inputs = {"utterances": torch.tensor(texts), "templates": torch.tensor(templates)}
+    loss, figures = objective.loss(given_views, inputs, heads)
     assert float(loss.detach()) == pytest.approx(restated(objective, views, texts, templates, layer), rel=1e-10)
     assert figures["equal_templates"] == 4  # each of two pairs, seen from both sides
     loss.backward()
@@ -172,13 +171,12 @@ def store_of(turns: tuple[Turn, ...], place: Path) -> Corpus:
 @pytest.mark.parametrize(("names", "marked"), [(0, ()), (1, ("time",)), (9, ("time", "room", "style"))])
 def test_a_batch_holds_utterances_and_templates_twice(tmp_path: Path, names: int, marked: tuple[str, ...]) -> None:
     wanted = recipe("tadse", f"slot_names={names}", "batch_size=9")
-    run = _Run(
-        wanted, store_of(TURNS, tmp_path / "store"), tmp_path / "out", False, lambda *_: None, False, tmp_path / "cache"
-    )
+    run = set_up_run(wanted, store_of(TURNS, tmp_path / "store"), tmp_path / "cache")
+    (loader,) = run.loaders
     marks = SlotMarks(marked)
     assert run.encoder.marks == marks
-    prepared = run.feeds[0].prepare(0)
-    rows = run.feeds[0].rows(0).tolist()
+    prepared = loader.prepare(0)
+    rows = loader.rows(0).tolist()
     assert sorted(rows) == [0, 1, 2, 3]  # the last one says what the first says
     texts = [TURNS[row].text for row in rows]
     templates = [marks.text(Template.of(TURNS[row])) for row in rows]
@@ -188,7 +186,7 @@ def test_a_batch_holds_utterances_and_templates_twice(tmp_path: Path, names: int
     assert set(marks.tokens) <= set(known)
     slot = prepared.sequences[2 * len(rows) + rows.index(0)].tolist()
     assert slot[-2] == known["{time}" if "time" in marked else "{SLOT}"]
-    same = np.equal.outer(prepared.facts["templates"], prepared.facts["templates"])
+    same = np.equal.outer(prepared.inputs["templates"], prepared.inputs["templates"])
     assert same[rows.index(0), rows.index(1)] and same.sum() == len(rows) + 2
 
 
@@ -235,8 +233,8 @@ def test_texts_of_a_run_without_templates_are_shared_with_one_that_has_them(tmp_
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("template_temperature=0", "above 0"),
-        ("pair_temperature=-1", "above 0"),
+        ("template_temperature=0", "must be positive"),
+        ("pair_temperature=-1", "must be positive"),
         ("pair_weight=-1", "0 or more"),
         ("least_slots=-1", "0 or more"),
         ("slot_names=-1", "0 or more"),
@@ -249,7 +247,7 @@ def test_options_that_cannot_be_are_refused(change: str, said: str) -> None:
 
 
 def test_no_loss_at_all_is_refused() -> None:
-    with pytest.raises(TurnwiseError, match="nothing to learn"):
+    with pytest.raises(TurnwiseError, match="one of them must be positive"):
         recipe("tadse", "utterance_weight=0", "template_weight=0", "pair_weight=0")
 
 
@@ -272,11 +270,7 @@ def test_a_finished_model_keeps_its_templates_and_their_layer(tmp_path: Path, la
         )
     torch.testing.assert_close(kept.vectors, behind / behind.norm(dim=1, keepdim=True))
     if layer:
-        moved = (
-            _Run(wanted, tiny_corpus(), tmp_path / "other", False, lambda *_: None, False, folder() / "cache")
-            .parts[0]
-            .heads
-        )
+        moved = set_up_run(wanted).parts[0].heads
         assert not torch.equal(moved.linear.weight, kept.layer.linear.weight)  # type: ignore[union-attr]
     lines = [json.loads(line) for line in (tmp_path / "model" / "metrics.jsonl").read_text().splitlines()]
     step = next(line for line in lines if "loss" in line)

@@ -22,12 +22,11 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import Composer
 from turnwise.models.backbone.stream import Tokens
-from turnwise.objectives.losses import marked_places, relevance
-from turnwise.objectives.objective import Batch, Objective, Prepared
+from turnwise.objectives.losses import binary_classification, mark_classification
+from turnwise.objectives.objective import Batch, Objective, PreparedBatch
 from turnwise.objectives.registry import make_objective
-from turnwise.objectives.response_selection import ResponseSelection
-from turnwise.objectives.utterance_manipulation import Deletion, Insertion, Search
-from turnwise.training.batches import Feed, prepared_steps
+from turnwise.objectives.ums import Deletion, Insertion, ResponseSelection, Search
+from turnwise.training.batches import BatchLoader, LoaderConfig, prepare_ahead
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.examples import extract_examples
 from turnwise.training.recipe import Recipe, RecipeError
@@ -47,7 +46,7 @@ def cross_entropy(logit: float, label: float) -> float:
 @given(st.lists(st.tuples(st.floats(-8, 8), st.booleans()), min_size=1, max_size=9))
 def test_relevance_is_binary_cross_entropy(pairs: list[tuple[float, bool]]) -> None:
     logits = torch.tensor([logit for logit, _ in pairs], dtype=torch.float64, requires_grad=True)
-    loss = relevance(logits, torch.tensor([int(label) for _, label in pairs]))
+    loss = binary_classification(logits, torch.tensor([int(label) for _, label in pairs]))
     assert float(loss.detach()) == pytest.approx(sum(cross_entropy(*pair) for pair in pairs))
     loss.backward()
     expected = [1 / (1 + np.exp(-logit)) - label for logit, label in pairs]
@@ -67,14 +66,14 @@ def test_marked_places_are_those_of_the_equations(windows: list[tuple[list[float
         for each, target in windows
     ]
     by_window = [-np.log(np.exp(each[target % len(each)]) / np.exp(each).sum()) for each, target in windows]
-    assert float(marked_places(logits, rows, targets)) == pytest.approx(sum(by_mark))
-    assert float(marked_places(logits, rows, targets, "softmax")) == pytest.approx(sum(by_window), abs=1e-9)
+    assert float(mark_classification(logits, rows, targets)) == pytest.approx(sum(by_mark))
+    assert float(mark_classification(logits, rows, targets, "softmax")) == pytest.approx(sum(by_window), abs=1e-9)
 
 
 def test_softmax_over_marks_has_the_gradient_of_cross_entropy() -> None:
     logits = torch.randn(7, dtype=torch.float64, requires_grad=True)
     rows, targets = torch.tensor([0, 0, 0, 1, 1, 2, 2]), torch.tensor([0, 1, 0, 1, 0, 0, 1]).bool()
-    assert torch.autograd.gradcheck(lambda values: marked_places(values, rows, targets, "softmax"), logits)
+    assert torch.autograd.gradcheck(lambda values: mark_classification(values, rows, targets, "softmax"), logits)
 
 
 # ---- inputs
@@ -114,7 +113,7 @@ class Conversations:
     def template_identity(self, turn: int) -> int:
         raise AssertionError("not asked for")
 
-    def rivals(self, turn: int) -> npt.NDArray[np.int64]:
+    def hard_negatives(self, turn: int) -> npt.NDArray[np.int64]:
         return np.array([len(self._lengths) - 1], np.int64)
 
 
@@ -126,19 +125,19 @@ def batch_of(
     return Batch(found, named, texts, composer(), 64, longest, np.random.default_rng(seed))
 
 
-def read(prepared: Prepared, row: int, mark: str) -> tuple[list[int | None], int | None, int]:
+def read(prepared: PreparedBatch, row: int, mark: str) -> tuple[list[int | None], int | None, int]:
     """The turns behind the marks of a sequence, the turn of its second segment, and which mark is the answer."""
     tokens, segments = prepared.sequences[row].tolist(), prepared.segments
     assert segments is not None
-    mine = prepared.facts["members"] == row
-    places = prepared.facts["places"][mine].tolist()
+    mine = prepared.inputs["members"] == row
+    places = prepared.inputs["positions"][mine].tolist()
     assert all(tokens[place] == composer().special[mark] for place in places)
     assert places == [place for place, token in enumerate(tokens) if token == composer().special[mark]]
     behind = [tokens[place + 1] - 1000 if tokens[place + 1] >= 1000 else None for place in places]
     second = {
         token - 1000 for token, segment in zip(tokens, segments[row].tolist(), strict=True) if segment and token >= 1000
     }
-    (answer,) = np.flatnonzero(prepared.facts["targets"][mine])
+    (answer,) = np.flatnonzero(prepared.inputs["targets"][mine])
     return behind, second.pop() if second else None, int(answer)
 
 
@@ -194,8 +193,8 @@ def test_nothing_but_words_tells_the_answer(name: str, longest: int) -> None:
     prepared = TASKS[name]().prepare(batch_of(texts, windows, 3, longest))
     seen, asked = [], []
     for row, sequence in enumerate(prepared.sequences):
-        mine = prepared.facts["members"] == row
-        places = prepared.facts["places"][mine]
+        mine = prepared.inputs["members"] == row
+        places = prepared.inputs["positions"][mine]
         gaps = np.diff([*places, len(sequence)])
         number = np.arange(len(places))
         features = [
@@ -208,7 +207,7 @@ def test_nothing_but_words_tells_the_answer(name: str, longest: int) -> None:
             len(places) - number,
         ]
         seen.append(np.stack(features, 1))
-        asked.append(prepared.facts["targets"][mine])
+        asked.append(prepared.inputs["targets"][mine])
     half = len(seen) // 2
     model = HistGradientBoostingClassifier(max_iter=40, random_state=0)
     model.fit(np.concatenate(seen[:half]), np.concatenate(asked[:half]))
@@ -267,7 +266,7 @@ def test_labelled_responses_keep_their_labels() -> None:
     prepared = ResponseSelection(negatives=3).prepare(
         batch_of(texts, [[(0, 3), (3, 4)], [(4, 7), (7, 8)]], labels=[1, 0])
     )
-    assert prepared.facts["labels"].tolist() == [1, 0]
+    assert prepared.inputs["labels"].tolist() == [1, 0]
     assert len(prepared.sequences) == 2
 
 
@@ -276,7 +275,7 @@ def wrong_ones(objective: ResponseSelection, texts: Conversations, seeds: int = 
     found = set()
     for seed in range(seeds):
         prepared = objective.prepare(batch_of(texts, [[(0, 2), (2, 3)]], seed))
-        assert prepared.facts["labels"].tolist() == [1] + [0] * objective.negatives
+        assert prepared.inputs["labels"].tolist() == [1] + [0] * objective.negatives
         for sequence, segments in zip(prepared.sequences[1:], (prepared.segments or [])[1:], strict=True):
             (turn,) = {
                 token - 1000
@@ -302,13 +301,13 @@ def test_strangers_are_of_every_other_dialogue_and_never_of_the_own() -> None:
     texts = Conversations([[1] * 3, [1] * 4, [1] * 2])
     for turn, own in ((0, range(3)), (5, range(3, 7)), (8, range(7, 9))):
         batch = batch_of(texts, [[(0, 1)]], turn)
-        drawn = Counter(batch.stranger(turn, []) for _ in range(600))
+        drawn = Counter(batch.random_negative(turn, []) for _ in range(600))
         assert set(drawn) == set(range(9)) - set(own)
         assert max(drawn.values()) < 2 * min(drawn.values())
     same = Conversations([[1, 1], [1, 1]], repeated=range(4))
     for texts in (same, Conversations([[1, 1, 1]])):
-        with pytest.raises(TurnwiseError, match="no wrong answer can be drawn"):
-            batch_of(texts, [[(0, 1)]]).stranger(0, [-1])
+        with pytest.raises(TurnwiseError, match="no other texts to draw negatives from"):
+            batch_of(texts, [[(0, 1)]]).random_negative(0, [-1])
 
 
 def test_a_dialogue_that_differs_in_its_last_turn_alone_is_no_other_one() -> None:
@@ -317,31 +316,34 @@ def test_a_dialogue_that_differs_in_its_last_turn_alone_is_no_other_one() -> Non
     same = {3: 0, 4: 1}  # the second dialogue begins as the first
     texts.identity = lambda turn: same.get(turn, turn)  # type: ignore[method-assign]
     batch = batch_of(texts, [[(0, 1)]])
-    assert {batch.stranger(0, []) for _ in range(300)} == {6, 7, 8, 9, 10}
-    assert {batch.stranger(6, []) for _ in range(300)} == {0, 1, 2, 3, 4, 5, 9, 10}
+    assert {batch.random_negative(0, []) for _ in range(300)} == {6, 7, 8, 9, 10}
+    assert {batch.random_negative(6, []) for _ in range(300)} == {0, 1, 2, 3, 4, 5, 9, 10}
 
 
 # ---- on the fly
 
 
 @functools.cache
-def feeds() -> list[Feed]:
+def feeds() -> list[BatchLoader]:
     loaded = Backbone.load(backbone())
     loaded.add_tokens(MARKS)
     texts = tokenise_corpus(TrainingCorpus.of(tiny_corpus(), folder() / "ums-cache"), loaded.tokenizer)
     objectives: dict[str, Objective] = {name: make_objective(name, {}) for name in ("response-selection", *TASKS)}
     examples = extract_examples(TrainingCorpus.of(tiny_corpus(), folder() / "ums-cache"), texts, objectives)
-    return [Feed(name, each, examples[name], texts, composer(), 6, 24, 128, 5) for name, each in objectives.items()]
+    return [
+        BatchLoader(name, each, examples[name], texts, composer(), LoaderConfig(6, 24, 128, 5))
+        for name, each in objectives.items()
+    ]
 
 
-def told(prepared: Prepared) -> tuple[Any, ...]:
-    facts = {name: values.tolist() for name, values in prepared.facts.items()}
-    return [each.tolist() for each in prepared.sequences], [each.tolist() for each in prepared.segments or []], facts
+def told(prepared: PreparedBatch) -> tuple[Any, ...]:
+    inputs = {name: values.tolist() for name, values in prepared.inputs.items()}
+    return [each.tolist() for each in prepared.sequences], [each.tolist() for each in prepared.segments or []], inputs
 
 
 def test_the_number_of_workers_changes_nothing() -> None:
     one, four = (
-        [[told(each) for each in step] for step in prepared_steps(feeds(), 3, 9, workers)] for workers in (1, 4)
+        [[told(each) for each in step] for step in prepare_ahead(feeds(), 3, 9, workers)] for workers in (1, 4)
     )
     assert one == four
     assert one[0] == [told(feed.prepare(3)) for feed in feeds()]
@@ -349,7 +351,7 @@ def test_the_number_of_workers_changes_nothing() -> None:
 
 def test_no_example_is_changed_by_what_is_made_of_it() -> None:
     """After every task has made what it wants, what they are made from is what it was, and is made again alike."""
-    texts = feeds()[0]._texts
+    texts = feeds()[0].texts
     before = [texts.tokens(turn).tolist() for turn in range(int(texts.dialogue_starts[-1]))]
     first = [told(feed.prepare(0)) for feed in feeds()]
     for step in range(5):
@@ -377,17 +379,17 @@ def test_a_response_never_stands_in_its_own_context() -> None:
 
 
 def test_a_reranker_needs_response_selection() -> None:
-    with pytest.raises(RecipeError, match="insertion, search: a re-ranker scores nothing without response-selection"):
+    with pytest.raises(RecipeError, match="insertion, search: a re-ranker needs response-selection"):
         Recipe({"insertion": {}, "search": {}}, backbone=backbone())
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("response-selection", {"negatives": 0}, "negatives=0"),
-        ("response-selection", {"random": 0.0}, "not all of them 0"),
-        ("response-selection", {"mined": -1.0}, "are shares"),
-        ("search", {"window": 2}, "needs 3 utterances"),
+        ("response-selection", {"negatives": 0}, "negatives must be 1 or more, got 0"),
+        ("response-selection", {"random": 0.0}, "one of them positive"),
+        ("response-selection", {"mined": -1.0}, "must be 0 or more"),
+        ("search", {"window": 2}, "window must be 3 utterances or more, got 2"),
         ("deletion", {"form": "hinge"}, "form"),
     ],
 )

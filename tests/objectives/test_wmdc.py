@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.families import save
 from tests.helpers.strategies import dialogues
-from tests.helpers.tiny import backbone, recipe
+from tests.helpers.tiny import backbone, recipe, set_up_run
 from tests.helpers.tiny import corpus as tiny_corpus
 from turnwise import Dialogue, Encoder, Turn, train
 from turnwise.core.errors import TurnwiseError
@@ -20,10 +20,10 @@ from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.objectives.losses import inverse_response_frequency, symmetric_nt_xent
 from turnwise.objectives.objective import Batch
 from turnwise.objectives.wmdc import WMDC
-from turnwise.training.batches import Feed
+from turnwise.training.batches import BatchLoader, LoaderConfig
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.examples import extract_examples
-from turnwise.training.loop import _Run
+from turnwise.training.setup import TrainingSetup
 from turnwise.training.tokens import tokenise_corpus
 
 WINDOWS = st.lists(st.integers(1, 5), min_size=1, max_size=4, unique=True).map(tuple)
@@ -68,9 +68,9 @@ def test_windows_never_cross_dialogues_and_batches_hold_one_size(
         examples = extract_examples(TrainingCorpus.of(corpus, Path(folder)), texts, {"wmdc": objective})["wmdc"]
         if min(found.values()) < 2:
             with pytest.raises(TurnwiseError, match=r"[01] examples of size"):
-                Feed("wmdc", objective, examples, texts, encoder.composer, 3, 24, 128, 1)
+                BatchLoader("wmdc", objective, examples, texts, encoder.composer, LoaderConfig(3, 24, 128, 1))
             return
-        feed = Feed("wmdc", objective, examples, texts, encoder.composer, 3, 24, 128, 1)
+        feed = BatchLoader("wmdc", objective, examples, texts, encoder.composer, LoaderConfig(3, 24, 128, 1))
         present = list(windows)
         batches = {size: -(-found[size] // 3) for size in present}
         seen: dict[int, list[tuple[int, ...]]] = {size: [] for size in present}
@@ -113,22 +113,18 @@ def test_case_and_space_make_no_difference_but_a_full_stop_does(tmp_path: Path) 
     assert [texts.frequency(number) for number in range(6)] == [2, 2, 1, 2, 2, 2]
 
 
-def batch(windows: tuple[int, ...], step: int, tmp_path: Path) -> tuple[WMDC, _Run, Batch]:
-    wanted = recipe("wmdc", f"windows={list(windows)}", "mask_equal=false", dropout=0.0)
-    run = _Run(wanted, tiny_corpus(), tmp_path, False, lambda *_: None, False, tmp_path / "cache")
-    objective = run.parts[0].objective
+def batch(windows: tuple[int, ...], step: int) -> tuple[WMDC, TrainingSetup, Batch]:
+    setup = set_up_run(recipe("wmdc", f"windows={list(windows)}", "mask_equal=false", dropout=0.0))
+    objective = setup.parts[0].objective
     assert isinstance(objective, WMDC)
-    feed = run.feeds[0]
-    rows, labels = feed.examples.rows(feed.rows(step))
-    made = Batch(rows, labels, feed._texts, run.encoder.composer, 24, 128, np.random.default_rng(0))
-    return objective, run, made
+    return objective, setup, setup.loaders[0].batch(step)
 
 
 @pytest.mark.parametrize("step", [0, 1, 2])
-def test_the_newest_turn_stands_last(step: int, tmp_path: Path) -> None:
-    _, run, made = batch((1, 2, 3), step, tmp_path)
+def test_the_newest_turn_stands_last(step: int) -> None:
+    _, run, made = batch((1, 2, 3), step)
     separator = run.encoder.composer.separator.tolist()
-    texts = run.feeds[0]._texts
+    texts = run.loaders[0].texts
     for sequence, (first, last) in zip(made.column(0), made.windows[:, 0].tolist(), strict=True):
         assert last - first == step + 1
         joined: list[int] = []
@@ -139,13 +135,13 @@ def test_the_newest_turn_stands_last(step: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [0, 1, 2])
-def test_the_loss_goes_through_the_head_of_its_size(step: int, tmp_path: Path) -> None:
-    objective, run, made = batch((1, 2, 3), step, tmp_path)
+def test_the_loss_goes_through_the_head_of_its_size(step: int) -> None:
+    objective, run, made = batch((1, 2, 3), step)
     heads = run.parts[0].heads
     prepared = objective.prepare(made)
-    facts = {name: torch.as_tensor(value) for name, value in prepared.facts.items()}
+    inputs = {name: torch.as_tensor(value) for name, value in prepared.inputs.items()}
     vectors = torch.randn(2, len(made), run.encoder.hidden)
-    loss, logs = objective.loss(vectors, facts, heads)
+    loss, logs = objective.loss(vectors, inputs, heads)
     loss.backward()
     assert {name for name, value in heads.named_parameters() if value.grad is not None} == {f"{step + 1}.weight"}
     weight = dict(heads.named_parameters())[f"{step + 1}.weight"]
@@ -161,20 +157,20 @@ def test_the_loss_goes_through_the_head_of_its_size(step: int, tmp_path: Path) -
 
 
 def test_heads_are_the_papers() -> None:
-    heads = WMDC(windows=(2, 5)).heads(16)
+    heads = WMDC(windows=(2, 5)).make_heads(16)
     assert {name: tuple(value.shape) for name, value in heads.named_parameters()} == {
         "2.weight": (16, 16),
         "5.weight": (16, 16),
     }
-    same = WMDC(windows=(2,), heads_start="identity").heads(16)
+    same = WMDC(windows=(2,), heads_start="identity").make_heads(16)
     assert torch.equal(next(same.parameters()), torch.eye(16))
 
 
 def test_equal_contexts_or_answers_are_no_negatives_where_masked() -> None:
     objective = WMDC(windows=(1,), mask_equal=True, reweight=False)
-    heads = objective.heads(8)
+    heads = objective.make_heads(8)
     vectors = torch.randn(2, 4, 8)
-    facts = {
+    inputs = {
         "identities": torch.tensor(
             [[1, 2, 3, 1], [5, 6, 6, 8]]
         ),  # the 1st and 4th share a context, the 2nd and 3rd an answer
@@ -186,7 +182,7 @@ def test_equal_contexts_or_answers_are_no_negatives_where_masked() -> None:
         same[one, other] = same[other, one] = True
     projected = heads["1"](vectors)  # type: ignore[index]
     expected = symmetric_nt_xent(projected[0], projected[1], 0.05, same=same)
-    found, logs = objective.loss(vectors, facts, heads)
+    found, logs = objective.loss(vectors, inputs, heads)
     assert found.item() == pytest.approx(expected.item(), rel=1e-6)
     assert logs["equal_texts"] == 2
     assert "weight" not in logs
@@ -194,7 +190,7 @@ def test_equal_contexts_or_answers_are_no_negatives_where_masked() -> None:
 
 @pytest.mark.parametrize("windows", [(), (0, 1), (1, 1), (200,)])
 def test_windows_that_cannot_be_are_refused(windows: tuple[int, ...]) -> None:
-    with pytest.raises(TurnwiseError, match="windows="):
+    with pytest.raises(TurnwiseError, match="windows must be different numbers of turns"):
         WMDC(windows=windows)
 
 

@@ -15,7 +15,7 @@ from tests.helpers.tiny import backbone, corpus, folder
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective
-from turnwise.training.batches import Feed, prepared_steps
+from turnwise.training.batches import BatchLoader, LoaderConfig, prepare_ahead
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.examples import ExampleTable, extract_examples
 from turnwise.training.tokens import TokenTable, tokenise_corpus
@@ -40,18 +40,20 @@ def feed(
     batch_size: int,
     seed: int = SEED,
     buffer: int | None = None,
-) -> Feed:
-    return Feed(name, objective, examples, texts(), encoder().composer, batch_size, 24, 128, seed, buffer)
+) -> BatchLoader:
+    return BatchLoader(
+        name, objective, examples, texts(), encoder().composer, LoaderConfig(batch_size, 24, 128, seed, buffer)
+    )
 
 
-def real(name: str, batch_size: int, seed: int = SEED, buffer: int | None = None) -> Feed:
+def real(name: str, batch_size: int, seed: int = SEED, buffer: int | None = None) -> BatchLoader:
     """The feed of an objective over the tiny corpus."""
     objective = make_objective(name, {})
     examples = extract_examples(TrainingCorpus.of(corpus(), folder() / "cache"), texts(), {name: objective})[name]
     return feed(name, objective, examples, batch_size, seed, buffer)
 
 
-def labelled(labels: list[int], batch_size: int, name: str = "wmdc", seed: int = SEED) -> Feed:
+def labelled(labels: list[int], batch_size: int, name: str = "wmdc", seed: int = SEED) -> BatchLoader:
     """A feed over examples of which only the labels matter."""
     with TemporaryDirectory() as place:
         np.save(Path(place) / "made.windows.npy", np.zeros((len(labels), 2, 2), np.int32))
@@ -168,8 +170,8 @@ def test_passes_seeds_and_names_draw_apart() -> None:
 def test_threads_prepare_what_the_step_asks_for(workers: int) -> None:
     """From any step on, whoever prepares: WMDC's sizes in turn, with the sequences of a feed that nobody else asks."""
     feeds = [real("wmdc", 6), real("dse", 5)]
-    given = list(prepared_steps(feeds, 5, 17, workers))
-    assert [int(prepared[0].facts["size"]) for prepared in given] == [(3, 1, 2)[turn % 3] for turn in range(12)]
+    given = list(prepare_ahead(feeds, 5, 17, workers))
+    assert [int(prepared[0].inputs["size"]) for prepared in given] == [(3, 1, 2)[turn % 3] for turn in range(12)]
     fresh = [real("wmdc", 6), real("dse", 5)]
     steps = list(range(5, 17))
     random.Random(workers).shuffle(steps)
@@ -177,7 +179,7 @@ def test_threads_prepare_what_the_step_asks_for(workers: int) -> None:
         for found, alone in zip(given[step - 5], fresh, strict=True):
             again = alone.prepare(step)
             assert [tokens.tolist() for tokens in found.sequences] == [tokens.tolist() for tokens in again.sequences]
-            assert all(np.array_equal(found.facts[name], again.facts[name]) for name in again.facts)
+            assert all(np.array_equal(found.inputs[name], again.inputs[name]) for name in again.inputs)
 
 
 @pytest.mark.parametrize("name", ["wmdc", "dse"])
@@ -185,8 +187,8 @@ def test_with_a_buffer_a_pass_still_sees_everything_once_and_begins_anywhere(nam
     """Labels in turn or none, batches that lie in two buffers; each is what a feed gives that begins there."""
     found, whole = real(name, 10, buffer=64), real(name, 10)
     assert found.steps_per_epoch == whole.steps_per_epoch
-    groups = len(found._orders)
-    for group, order in enumerate(found._orders):
+    groups = len(found.samplers)
+    for group, order in enumerate(found.samplers):
         assert len(order) > 128  # more than one buffer
         steps = [group + groups * turn for turn in range(batches(len(order), 10))]
         seen, every = (np.concatenate([each.rows(step) for step in steps]).tolist() for each in (found, whole))

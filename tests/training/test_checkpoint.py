@@ -1,4 +1,4 @@
-"""Checkpoints are written beside a run, hold what was there when they were asked for, and nothing goes wrong in silence."""
+"""CheckpointWriter are written beside a run, hold what was there when they were asked for, and nothing goes wrong in silence."""
 
 import threading
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 from pytest import MonkeyPatch
 
 import turnwise.training.checkpoint as checkpoint_module
-from turnwise.training.checkpoint import CheckpointError, Checkpoints, latest_checkpoint, load_checkpoint
+from turnwise.training.checkpoint import CheckpointError, CheckpointWriter, latest_checkpoint, load_checkpoint
 
 
 class Gate:
@@ -40,7 +40,7 @@ def held(place: Path | None) -> list[float]:
 
 def test_what_is_kept_is_what_was_there_though_training_goes_on(tmp_path: Path, gate: Gate) -> None:
     weight = torch.zeros(3)
-    with Checkpoints(tmp_path, keep=2) as checkpoints:
+    with CheckpointWriter(tmp_path, keep=2) as checkpoints:
         checkpoints.save(1, {"parameters": {"weight": weight}}, {"best": None})
         assert gate.reached.wait(30)  # it is being written
         weight += 1
@@ -53,7 +53,7 @@ def test_what_is_kept_is_what_was_there_though_training_goes_on(tmp_path: Path, 
 
 
 def test_only_the_newest_stay(tmp_path: Path) -> None:
-    with Checkpoints(tmp_path, keep=2) as checkpoints:
+    with CheckpointWriter(tmp_path, keep=2) as checkpoints:
         for step in range(1, 6):
             checkpoints.save(step, {"parameters": {"weight": torch.ones(1)}}, {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000004", "step-000000005"]
@@ -64,7 +64,7 @@ def test_what_could_not_be_written_is_told(how: str, tmp_path: Path, gate: Gate)
     gate.fails = True
     gate.opened.set()
     tensors = {"parameters": {"weight": torch.ones(1)}}
-    checkpoints = Checkpoints(tmp_path, keep=2)
+    checkpoints = CheckpointWriter(tmp_path, keep=2)
     with (
         pytest.raises(CheckpointError, match=r"step 7 could not be written .*No space left.*there is none yet"),
         checkpoints,
@@ -82,6 +82,6 @@ def test_what_could_not_be_written_is_told(how: str, tmp_path: Path, gate: Gate)
 def test_an_error_of_the_run_is_not_hidden_by_one_of_its_checkpoint(tmp_path: Path, gate: Gate) -> None:
     gate.fails = True
     gate.opened.set()
-    with pytest.raises(ZeroDivisionError), Checkpoints(tmp_path, keep=2) as checkpoints:
+    with pytest.raises(ZeroDivisionError), CheckpointWriter(tmp_path, keep=2) as checkpoints:
         checkpoints.save(1, {"parameters": {"weight": torch.ones(1)}}, {})
         raise ZeroDivisionError

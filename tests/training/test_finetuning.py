@@ -236,7 +236,7 @@ def test_what_cannot_be_learnt_from_is_refused(encoder: Encoder) -> None:
             score=lambda *_: 0.0,
             seed=0,
         )
-    with pytest.raises(TrainingError, match="score of a validation"):
+    with pytest.raises(TrainingError, match="the validation score is not a number"):
         fine_tune(encoder, head, examples, loss, settings=SETTINGS, score=lambda *_: np.nan, seed=0)
 
 

@@ -15,28 +15,29 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.helpers.tiny import backbone, corpus, divided, folder, gradients, recipe, resume
+from tests.helpers.tiny import (
+    are_identical,
+    backbone,
+    corpus,
+    divided,
+    expect_identical,
+    folder,
+    gradients,
+    read_metrics,
+    recipe,
+    resume,
+    set_up_run,
+    start_step,
+    weights,
+)
 from turnwise.corpus.store import Corpus
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder
 from turnwise.training import TrainingError
 from turnwise.training import checkpoint as checkpoint_module
 from turnwise.training.checkpoint import CheckpointError, latest_checkpoint
-from turnwise.training.loop import _Run, train
+from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, load_recipe
-
-
-def weights(place: Path) -> dict[str, torch.Tensor]:
-    return load_file(place / "model.safetensors")
-
-
-def metrics(place: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
-
-
-def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
 
 OBJECTIVES = [
     "dse",
@@ -54,41 +55,39 @@ OBJECTIVES = [
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("budget", [30, pytest.param(100, marks=pytest.mark.full)])
-def test_cached_gradients_equal_plain_ones(name: str, budget: int, tmp_path: Path) -> None:
+def test_cached_gradients_equal_plain_ones(name: str, budget: int) -> None:
     """A batch cut into chunks of a few tokens gives the loss and the gradients of one that is not, up to rounding."""
     changes = ["frozen_layers=0", "frozen_embeddings=false"]
-    plain = gradients(recipe(name, *changes, "tokens_per_forward=100000", dropout=0.0), tmp_path / "plain")
-    cached = gradients(recipe(name, *changes, f"tokens_per_forward={budget}", dropout=0.0), tmp_path / "cached")
+    plain = gradients(recipe(name, *changes, "tokens_per_forward=100000", dropout=0.0))
+    cached = gradients(recipe(name, *changes, f"tokens_per_forward={budget}", dropout=0.0))
     assert cached[0] == pytest.approx(plain[0], rel=1e-5)
     assert cached[1].keys() == plain[1].keys()
     for key, value in plain[1].items():
         assert torch.allclose(cached[1][key], value, atol=1e-5 * float(value.abs().max()) + 1e-7), key
 
 
-def test_caching_replays_dropout(tmp_path: Path) -> None:
+def test_caching_replays_dropout() -> None:
     """With dropout, both passes over a chunk must see the same masks, or the gradient belongs to no loss at all.
 
     The gradient along itself is held against a difference of the loss, whose passes draw the same masks.
     """
-    wanted = recipe("dse", "tokens_per_forward=60", dropout=0.3)
-    run = _Run(wanted, corpus(), tmp_path / "run", False, lambda *_: None, False, folder() / "cache")
-    run.encoder.train()
-    run.optimizer.step = lambda *_: None  # type: ignore[method-assign,assignment]
-    batches = [feed.prepare(0) for feed in run.feeds]
-    run._step(batches)
-    direction = {name: value.grad.clone() for name, value in run.named.items() if value.grad is not None}
+    setup = set_up_run(recipe("dse", "tokens_per_forward=60", dropout=0.3))
+    step = start_step(setup)
+    batches = [loader.prepare(0) for loader in setup.loaders]
+    step.compute_gradients(0, batches)
+    direction = {name: value.grad.clone() for name, value in step.parameters.items() if value.grad is not None}
     norm = sum(float((value**2).sum()) for value in direction.values())
-    step = 1e-3 / norm**0.5
+    length = 1e-3 / norm**0.5
     losses = []
     for sign in (1, -1):
         with torch.no_grad():
             for name, value in direction.items():
-                run.named[name].add_(value, alpha=sign * step)
-        losses.append(float(run._step(batches)["loss"]))
+                step.parameters[name].add_(value, alpha=sign * length)
+        losses.append(float(step.compute_gradients(0, batches)[0]))
         with torch.no_grad():
             for name, value in direction.items():
-                run.named[name].sub_(value, alpha=sign * step)
-    assert (losses[0] - losses[1]) / (2 * step) == pytest.approx(norm, rel=0.02)
+                step.parameters[name].sub_(value, alpha=sign * length)
+    assert (losses[0] - losses[1]) / (2 * length) == pytest.approx(norm, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ def test_caching_replays_dropout(tmp_path: Path) -> None:
     ],
     ids=" + ".join,
 )
-def test_objectives_add_up(names: tuple[str, ...], tmp_path: Path) -> None:
+def test_objectives_add_up(names: tuple[str, ...]) -> None:
     """The gradient of several objectives in one run is the weighted sum of each one's own: the others then count nothing."""
     weighed = dict(zip(names, (1.0, 0.5, 2.0, 0.25), strict=False))
 
@@ -110,7 +109,7 @@ def test_objectives_add_up(names: tuple[str, ...], tmp_path: Path) -> None:
         for name in tree.keys() & {"response-selection", "insertion", "deletion", "search"}:
             tree[name]["head_dropout"] = 0.0
         wanted = Recipe(tree, backbone=backbone(0.0), batch_size=8, steps=2, max_length=24)
-        return gradients(wanted, tmp_path / "-".join(counted))
+        return gradients(wanted)
 
     together, alone = run(*names), [run(name) for name in names]
     assert together[0] == pytest.approx(sum(loss for loss, _ in alone), rel=1e-5)
@@ -122,7 +121,7 @@ def test_objectives_add_up(names: tuple[str, ...], tmp_path: Path) -> None:
             ]
 
 
-def test_combined_objectives_keep_what_is_their_own(tmp_path: Path) -> None:
+def test_combined_objectives_keep_what_is_their_own() -> None:
     """Each one's weight, batch and head learning rate; those that an entry leaves out are the recipe's."""
     own = ["objectives.dse.weight=0.5", "objectives.dse.batch_size=5", "objectives.dse.head_learning_rate=0.02"]
     shared = [
@@ -131,17 +130,23 @@ def test_combined_objectives_keep_what_is_their_own(tmp_path: Path) -> None:
         "objectives.wmdc.head_learning_rate=null",
         "head_learning_rate=0.03",
     ]
-    run = _Run(recipe("combined", *own, *shared), corpus(), tmp_path, False, lambda *_: None, False, folder() / "cache")
-    assert {part.name: part.weight for part in run.parts} == {"dse": 0.5, "wmdc": 1.0, "dialoguecse": 1.0, "tadse": 1.0}
-    assert [[len(feed.rows(step)) for step in range(3)] for feed in run.feeds] == [
+    setup = set_up_run(recipe("combined", *own, *shared))
+    step = start_step(setup)
+    assert {part.name: part.weight for part in setup.parts} == {
+        "dse": 0.5,
+        "wmdc": 1.0,
+        "dialoguecse": 1.0,
+        "tadse": 1.0,
+    }
+    assert [[len(loader.rows(number)) for number in range(3)] for loader in setup.loaders] == [
         [5, 5, 5],
         [7, 7, 7],
         [4, 4, 4],
         [7, 7, 7],
     ]
-    names = {id(value): name for name, value in run.named.items()}
-    rates = {names[id(value)]: group["peak"] for group in run.optimizer.param_groups for value in group["params"]}
-    assert rates.keys() == run.named.keys()
+    names = {id(value): name for name, value in step.parameters.items()}
+    rates = {names[id(value)]: group["peak"] for group in step.optimizer.param_groups for value in group["params"]}
+    assert rates.keys() == step.parameters.keys()
     expected = {"encoder": 0.001, "heads.dse": 0.02, "heads.wmdc": 0.03}
     for name, rate in rates.items():
         assert rate == next(value for start, value in expected.items() if name.startswith(start)), name
@@ -150,14 +155,14 @@ def test_combined_objectives_keep_what_is_their_own(tmp_path: Path) -> None:
 def test_combined_losses_are_logged_apart(tmp_path: Path) -> None:
     wanted = recipe("combined", "objectives.dse.weight=0.25", "objectives.wmdc.weight=3", "steps=4")
     trained = train(wanted, corpus(), tmp_path / "run")
-    lines = metrics(tmp_path / "run")
+    lines = read_metrics(tmp_path / "run")
     assert [line["wmdc.window"] for line in lines] == [1, 2, 3, 1]
     for line in lines:
         own = [line[f"loss.{name}"] for name in ("dse", "wmdc", "dialoguecse", "tadse")]
         assert min(own) > 0
         assert line["loss"] == pytest.approx(0.25 * own[0] + 3 * own[1] + own[2] + own[3], rel=1e-6)
     train(recipe("dse"), corpus(), tmp_path / "alone")
-    assert not any(key.startswith("loss.") for line in metrics(tmp_path / "alone") for key in line)
+    assert not any(key.startswith("loss.") for line in read_metrics(tmp_path / "alone") for key in line)
     texts = ["where is my parcel ?", "thank you"]
     assert not np.allclose(trained.encode(texts), Encoder.load(backbone(), device="cpu").encode(texts), atol=1e-4)
 
@@ -215,8 +220,8 @@ def test_killed_at_any_step_and_resumed_the_weights_are_bit_identical(name: str,
         process.join()
         kills += 1
     finish(recipe_file, place)
-    assert same(weights(undisturbed), weights(place))
-    steps = [line["step"] for line in metrics(place)]
+    expect_identical(undisturbed, place)
+    steps = [line["step"] for line in read_metrics(place)]
     assert steps == list(range(1, 41))
 
 
@@ -242,14 +247,14 @@ def test_heads_that_take_turns_go_on_in_turn(stop: int, tmp_path: Path) -> None:
     used = {f"heads.wmdc.{size}.weight" for size in (1, 2, 4)[:stop]}
     assert {name for name in states if name.startswith("heads.")} == used
     train(wanted, corpus(), tmp_path / "run", resume=True)
-    assert [line["wmdc.window"] for line in metrics(tmp_path / "run")] == [1, 2, 4, 1, 2, 4]
+    assert [line["wmdc.window"] for line in read_metrics(tmp_path / "run")] == [1, 2, 4, 1, 2, 4]
     for name in ("parameters", "optimizer"):
         first, second = (
             load_file(tmp_path / run / "checkpoints" / "step-000000006" / f"{name}.safetensors")
             for run in ("undisturbed", "run")
         )
-        assert same(first, second), name
-    assert same(weights(tmp_path / "undisturbed"), weights(tmp_path / "run"))
+        assert are_identical(first, second), name
+    expect_identical(tmp_path / "undisturbed", tmp_path / "run")
 
 
 def metrics_step(place: Path) -> int:
@@ -263,7 +268,7 @@ def metrics_step(place: Path) -> int:
 def test_the_number_of_workers_does_not_change_the_result(tmp_path: Path) -> None:
     for workers in (1, 3):
         train(recipe("tod-bert-paper", f"workers={workers}"), corpus(), tmp_path / str(workers))
-    assert same(weights(tmp_path / "1"), weights(tmp_path / "3"))
+    expect_identical(tmp_path / "1", tmp_path / "3")
 
 
 def test_an_interruption_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
@@ -282,7 +287,7 @@ def test_an_interruption_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
-    assert "all is saved" in error
+    assert "the state is saved" in error
     assert "--resume" in error
     assert latest_checkpoint(tmp_path / "run" / "checkpoints") is not None
 
@@ -317,7 +322,7 @@ def test_a_damaged_checkpoint_is_told_with_the_way_on(tmp_path: Path) -> None:
     content = bytearray(file.read_bytes())
     content[-5] ^= 1
     file.write_bytes(bytes(content))
-    with pytest.raises(CheckpointError, match=r"is damaged.*remove it to go on from .*step-000000004"):
+    with pytest.raises(CheckpointError, match=r"is damaged.*remove it to resume from .*step-000000004"):
         train(recipe("dse", "checkpoint_every=2"), corpus(), tmp_path / "run", resume=True)
 
 
@@ -330,12 +335,12 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_weights_are_touched(t
 
 def test_folders_that_are_taken_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(TrainingError, match="holds other files"):
+    with pytest.raises(TrainingError, match="contains other files"):
         train(recipe(), corpus(), tmp_path)
     train(recipe(), corpus(), tmp_path / "run")
-    with pytest.raises(TrainingError, match="holds a run already"):
+    with pytest.raises(TrainingError, match="already contains a run"):
         train(recipe(), corpus(), tmp_path / "run")
-    with pytest.raises(TrainingError, match="another recipe"):
+    with pytest.raises(TrainingError, match="differs from the given recipe"):
         train(recipe("dse", "seed=2"), corpus(), tmp_path / "run", resume=True)
 
 
@@ -343,7 +348,7 @@ def test_a_finished_run_resumed_changes_nothing(tmp_path: Path) -> None:
     train(recipe(), corpus(), tmp_path / "run")
     before = weights(tmp_path / "run")
     train(recipe(), corpus(), tmp_path / "run", resume=True)
-    assert same(before, weights(tmp_path / "run"))
+    assert are_identical(before, weights(tmp_path / "run"))
 
 
 def test_frozen_parts_do_not_move(tmp_path: Path) -> None:
@@ -357,14 +362,14 @@ def test_frozen_parts_do_not_move(tmp_path: Path) -> None:
 def test_the_seed_decides(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         train(recipe("dse", f"seed={seed}"), corpus(), tmp_path / name)
-    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
-    assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
+    expect_identical(tmp_path / "a", tmp_path / "b")
+    assert not are_identical(weights(tmp_path / "a"), weights(tmp_path / "c"))
 
 
 def test_dse_learns(tmp_path: Path) -> None:
     """A hundred steps on forty dialogues: the loss falls well below where it began."""
     train(recipe("dse", "steps=100", "batch_size=16", "schedule=constant"), corpus(), tmp_path / "run")
-    losses = [line["loss"] for line in metrics(tmp_path / "run")]
+    losses = [line["loss"] for line in read_metrics(tmp_path / "run")]
     assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:10])
 
 
@@ -376,10 +381,10 @@ def test_the_probe_is_asked_and_the_best_kept(tmp_path: Path) -> None:
         return {"score": [1.0, 5.0, 2.0, 3.0][len(asked) - 1]}
 
     train(recipe("dse", "probe_every=2", "keep_best=score"), corpus(), tmp_path / "run", probe=probe)
-    probed = [(line["step"], line["probe.score"]) for line in metrics(tmp_path / "run") if "probe.score" in line]
+    probed = [(line["step"], line["probe.score"]) for line in read_metrics(tmp_path / "run") if "probe.score" in line]
     assert probed == [(0, 1.0), (2, 5.0), (4, 2.0), (6, 3.0)]
     assert Encoder.load(tmp_path / "run" / "best").hidden == 32
-    with pytest.raises(TrainingError, match="the probe gives score"):
+    with pytest.raises(TrainingError, match="the probe's metrics are score"):
         train(recipe("dse", "keep_best=other"), corpus(), tmp_path / "other", probe=lambda _: {"score": 1.0})
 
 
@@ -420,20 +425,20 @@ from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.dse import DSE
-from turnwise.objectives.objective import Prepared
-from turnwise.training.encoding import BatchStep
-from turnwise.training.machine import token_budget
+from turnwise.objectives.objective import PreparedBatch
+from turnwise.training.step import BatchPass
+from turnwise.training.step import token_budget
 import numpy as np
 model = BertModel(BertConfig())
 encoder = Encoder(Backbone(model, AutoTokenizer.from_pretrained(backbone()))).train()
 random = np.random.default_rng(0)
 sequences = [random.integers(5, 1000, max(3, int(random.normal(16.5, 6)))).astype(np.int32) for _ in range(2048)]
-heads = DSE().heads(768)
-facts = {"identities": torch.arange(2048).reshape(2, 1024)}
+heads = DSE().make_heads(768)
+inputs = {"identities": torch.arange(2048).reshape(2, 1024)}
 optimizer = torch.optim.Adam([*encoder.parameters(), *heads.parameters()])
-step = BatchStep(encoder, token_budget(encoder.backbone, torch.device("cpu")))
-prepared = Prepared(RaggedTokens.of(sequences), 1024)
-cached = step.run(prepared, "vectors", lambda rows: DSE().loss(rows.unflatten(0, (2, -1)), facts, heads)[0], torch.manual_seed)
+step = BatchPass(encoder, token_budget(encoder.backbone, torch.device("cpu")))
+prepared = PreparedBatch(RaggedTokens.of(sequences), 1024)
+cached = step.run(prepared, "vectors", lambda rows: DSE().loss(rows.unflatten(0, (2, -1)), inputs, heads)[0], torch.manual_seed)
 optimizer.step()
 print(cached, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
 """
@@ -458,6 +463,6 @@ def test_a_run_goes_on_with_the_corpus_it_began_with(tmp_path: Path) -> None:
 def test_an_objective_that_counts_for_nothing_is_logged_as_what_it_is(tmp_path: Path) -> None:
     changes = ["steps=1", "objectives.dse.batch_size=8", "objectives.wmdc.weight=0", "objectives.tadse=false"]
     train(recipe("combined", *changes), corpus(), tmp_path / "run")
-    line = metrics(tmp_path / "run")[0]
+    line = read_metrics(tmp_path / "run")[0]
     assert line["loss.wmdc"] > 0
     assert line["loss"] == pytest.approx(line["loss.dse"] + line["loss.dialoguecse"])

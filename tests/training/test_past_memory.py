@@ -40,7 +40,7 @@ def test_tokens_and_examples_are_not_held(tmp_path: Path, monkeypatch: pytest.Mo
     """Five times the turns take hardly more memory: eight bytes of each of the 16,000 more turns would be 128 kB."""
     for module in (tokens_module, examples_module):
         monkeypatch.setattr(module, "DIALOGUES", 100)
-    monkeypatch.setattr(examples_module, "_COPIED", 1_000)
+    monkeypatch.setattr(examples_module, "_COPY_ROWS", 1_000)
     monkeypatch.setattr("turnwise.corpus.rows.GROUP_TURNS", 1_000)
     tokenizer = Encoder.load(backbone(), device="cpu").backbone.tokenizer
     objectives = {"wmdc": make_objective("wmdc", {}), "dse": make_objective("dse", {"positives": "dropout"})}

@@ -8,14 +8,13 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tests.helpers.tiny import backbone, corpus, recipe
+from tests.helpers.tiny import backbone, corpus, recipe, set_up_run
 from turnwise import Reranker, train
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.store import StoreWriter, read_corpus
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.probe import make_probe
-from turnwise.training.model import start
 from turnwise.training.recipe import RecipeError
 
 CONTEXT, CANDIDATES = ["where is my parcel ?", "which one ?"], ["thank you", "the red one", "yes"]
@@ -38,9 +37,11 @@ def test_a_run_ends_in_a_re_ranker_with_all_heads(trained: Path) -> None:
 def test_training_goes_on_from_a_re_ranker_with_its_heads(trained: Path, tmp_path: Path) -> None:
     """Its weights lie as an optimiser wants them, whatever suits scoring; a step of no size changes no score."""
     again = recipe("ums", f"backbone={trained}", "steps=1", "batch_size=4", "learning_rate=0.0")
-    encoder, heads = start(again, trained, again.make(), None)
-    assert all(parameter.is_contiguous() for parameter in encoder.parameters())
-    assert sorted(heads) == ["deletion", "insertion", "search", "selection"]
+    setup = set_up_run(again)
+    assert all(parameter.is_contiguous() for parameter in setup.encoder.parameters())
+    saved = Reranker.load(trained, device="cpu")
+    for part in setup.parts:
+        assert torch.equal(part.heads[-1].weight, saved.heads[part.objective.task].weight)
     train(again, corpus(), tmp_path / "again")
     scores = [Reranker.load(place, device="cpu").score(CONTEXT, CANDIDATES) for place in (trained, tmp_path / "again")]
     assert scores[0] == pytest.approx(scores[1], abs=1e-6)
@@ -61,7 +62,7 @@ def test_a_corpus_without_long_contexts_says_what_to_leave_out(tmp_path: Path) -
             )
         writer.commit({})
     short = read_corpus(tmp_path / "store")
-    with pytest.raises(TurnwiseError, match=r"--set objectives\.insertion=false leaves it out"):
+    with pytest.raises(TurnwiseError, match=r"--set objectives\.insertion=false removes it"):
         train(recipe("ums", "steps=1"), short, tmp_path / "whole")
     alone = [f"objectives.{task}=false" for task in ("insertion", "deletion", "search")]
     assert list(train(recipe("ums", "steps=1", *alone), short, tmp_path / "alone").heads) == ["selection"]

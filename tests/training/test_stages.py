@@ -14,14 +14,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.helpers.tiny import backbone, corpus, expect_alike, recipe, resume, weights
+from tests.helpers.tiny import backbone, corpus, expect_close, recipe, resume, set_up_run, weights
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.models.encoder import Encoder
 from turnwise.training import TrainingError, TrainingInterruptedError
 from turnwise.training.disk_cache import corpus_identity
-from turnwise.training.loop import _Run, train
+from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, from_tree, load_recipe
+from turnwise.training.step import TrainingStep
 
 
 def stages(dropout: float = 0.1, **changes: object) -> Recipe:
@@ -130,7 +131,7 @@ def test_interrupted_in_either_stage_and_resumed_the_weights_are_the_same(
 ) -> None:
     """An interruption at the first stage's last step stops before the second begins."""
     before = Told(what, step, interrupt)
-    with pytest.raises(TrainingInterruptedError, match=r"all is saved.*--resume"):
+    with pytest.raises(TrainingInterruptedError, match=r"the state is saved.*--resume"):
         train(stages(), corpus(), tmp_path / "run", progress=before)
     again = Told()
     train(stages(), corpus(), tmp_path / "run", resume=True, progress=again)
@@ -144,9 +145,9 @@ def test_a_finished_first_stage_is_neither_trained_nor_written_again(tmp_path: P
     with pytest.raises(Cut):
         train(stages(), corpus(), tmp_path / "run", progress=Told("training", 1, cut))
     shutil.rmtree(tmp_path / "run" / "first" / "checkpoints")
-    with pytest.raises(TrainingError, match=r"first learnt from another corpus"):
+    with pytest.raises(TrainingError, match=r"first was trained on another corpus"):
         train(stages(), corpus().sample(0.5), tmp_path / "run", resume=True)
-    with pytest.raises(TrainingError, match="another recipe"):
+    with pytest.raises(TrainingError, match="differs from the given recipe"):
         train(stages(seed=2), corpus(), tmp_path / "run", resume=True)
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "first").rglob("*")}
     again = Told()
@@ -157,10 +158,10 @@ def test_a_finished_first_stage_is_neither_trained_nor_written_again(tmp_path: P
 
 
 def test_the_folder_is_claimed_before_the_first_stage(tmp_path: Path, whole: Path) -> None:
-    with pytest.raises(TrainingError, match="holds a run already"):
+    with pytest.raises(TrainingError, match="already contains a run"):
         train(stages(), corpus(), whole)
     (tmp_path / "first").mkdir()
-    with pytest.raises(TrainingError, match="holds other files"):
+    with pytest.raises(TrainingError, match="contains other files"):
         train(stages(), corpus(), tmp_path)
 
 
@@ -227,22 +228,18 @@ def test_two_processes_equal_one_in_both_stages(tmp_path: Path) -> None:
     assert [process.exitcode for process in processes] == [0, 0]
     train(wanted, corpus(), tmp_path / "one")
     for place in ("first", ""):
-        expect_alike(tmp_path / "one" / place, tmp_path / "two" / place)
+        expect_close(tmp_path / "one" / place, tmp_path / "two" / place)
 
 
 # ---- parts of an epoch, half of the layers, and what is read
 
 
-def run(wanted: Recipe, place: Path) -> _Run:
-    return _Run(wanted, corpus(), place, False, lambda *_: None, False, place / "tokens")
-
-
-def test_a_part_of_an_epoch_is_a_part_of_its_batches(tmp_path: Path) -> None:
-    whole = run(recipe("dse", "steps=null", "epochs=1"), tmp_path / "one")
-    passes = whole.feeds[0].steps_per_epoch
+def test_a_part_of_an_epoch_is_a_part_of_its_batches() -> None:
+    whole = set_up_run(recipe("dse", "steps=null", "epochs=1"))
+    passes = whole.steps_per_epoch
     assert whole.steps == passes > 2
-    assert run(recipe("dse", "steps=null", "epochs=0.5"), tmp_path / "half").steps == (passes + 1) // 2
-    assert run(recipe("dse", "steps=null", "epochs=1e-9"), tmp_path / "little").steps == 1
+    assert set_up_run(recipe("dse", "steps=null", "epochs=0.5")).steps == (passes + 1) // 2
+    assert set_up_run(recipe("dse", "steps=null", "epochs=1e-9")).steps == 1
 
 
 def test_whole_epochs_are_kept_and_the_rest_of_one_is_not(tmp_path: Path) -> None:
@@ -255,8 +252,10 @@ def test_whole_epochs_are_kept_and_the_rest_of_one_is_not(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("changes", "frozen"), [(("frozen_layers=half",), 1), (("frozen_layers=half", "layers=1"), 0)])
-def test_half_of_the_layers_is_rounded_down(changes: tuple[str, ...], frozen: int, tmp_path: Path) -> None:
-    layers = run(recipe("dse", *changes), tmp_path).encoder.backbone.layer_list()
+def test_half_of_the_layers_is_rounded_down(changes: tuple[str, ...], frozen: int) -> None:
+    setup = set_up_run(recipe("dse", *changes))
+    TrainingStep(setup)
+    layers = setup.encoder.backbone.layer_list()
     trained = [all(value.requires_grad for value in layer.parameters()) for layer in layers]
     assert trained == [place >= frozen for place in range(len(layers))]
 
@@ -287,7 +286,7 @@ def test_a_first_stage_may_be_one_that_was_trained_before(tmp_path: Path, whole:
     assert load_recipe(tmp_path / "run" / "recipe.yaml") == wanted
     assert not (tmp_path / "run" / "first").exists()
     for other in (whole, tmp_path / "nowhere"):
-        with pytest.raises(TrainingError, match="does not hold the finished first stage"):
+        with pytest.raises(TrainingError, match="does not contain the finished first stage"):
             train(wanted, corpus(), tmp_path / f"from-{other.name}", first=other)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from tests.helpers.tiny import backbone, corpus, divided, recipe
+from tests.helpers.tiny import backbone, corpus, divided, recipe, set_up_run
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.source import CorpusError
@@ -22,7 +22,7 @@ from turnwise.training import examples as examples_module
 from turnwise.training import tokens as tokens_module
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.examples import ExampleTable, extract_examples
-from turnwise.training.loop import _Run, train
+from turnwise.training.loop import train
 from turnwise.training.recipe import RecipeError
 from turnwise.training.tokens import TokenTable, tokenise_corpus
 
@@ -77,7 +77,7 @@ def test_two_runs_that_write_at_once_both_succeed(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(fcntl, "flock", asked)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(run, [tokenizer(), tokenizer()])
-    assert written == {"tokenising": 1, "finding examples": 1}
+    assert written == {"tokenising": 1, "extracting examples": 1}
     monkeypatch.undo()
     texts = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path / "alone"), tokenizer())
     examples = extract_examples(TrainingCorpus.of(corpus(), tmp_path / "alone"), texts, OBJECTIVES)
@@ -107,7 +107,7 @@ def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("what", ["tokenising", "finding examples"])
+@pytest.mark.parametrize("what", ["tokenising", "extracting examples"])
 def test_what_was_cut_off_leaves_nothing_behind(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (tokens_module, examples_module):
         monkeypatch.setattr(module, "DIALOGUES", 10)
@@ -155,18 +155,18 @@ def test_shares_and_splits_of_one_store_do_not_mix(tmp_path: Path) -> None:
 @pytest.mark.parametrize("share", [0.25, 0.75, 1.0])
 def test_a_recipe_learns_from_its_share(share: float, tmp_path: Path) -> None:
     wanted = recipe("wmdc", f"corpus_share={share}", "windows=[1]")
-    run = _Run(wanted, corpus(), tmp_path / "run", False, lambda *_: None, False, tmp_path / "cache")
+    (loader,) = set_up_run(wanted, cache=tmp_path / "cache").loaders
     read = list(corpus().sample(share))
-    assert len(run.feeds[0].examples) == sum(len(dialogue.turns) - 1 for dialogue in read)
+    assert len(loader.examples) == sum(len(dialogue.turns) - 1 for dialogue in read)
     said = [turn.text.strip().lower() for dialogue in read for turn in dialogue.turns]
     answers = Counter(turn.text.strip().lower() for dialogue in read for turn in dialogue.turns[1:])
     # responses are as frequent as they are in the share, not as in the whole corpus
-    assert [run.feeds[0]._texts.frequency(turn) for turn in range(len(said))] == [answers[text] for text in said]
+    assert [loader.texts.frequency(turn) for turn in range(len(said))] == [answers[text] for text in said]
 
 
 def test_shares_that_cannot_be_are_refused(tmp_path: Path) -> None:
     for share in (0, -0.5, 1.5):
-        with pytest.raises(RecipeError, match=f"corpus_share={float(share)}: a share from above 0 to 1"):
+        with pytest.raises(RecipeError, match=f"corpus_share must be above 0 and at most 1, got {float(share)}"):
             recipe("dse", f"corpus_share={share}")
     with pytest.raises(CorpusError, match="a fraction of 1e-09 of 40 dialogues is none"):
         train(recipe("dse", "corpus_share=1e-9"), corpus(), tmp_path / "run")

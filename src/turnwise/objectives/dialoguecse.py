@@ -1,58 +1,69 @@
-"""DialogueCSE: a response embedded by the guidance of its context, token by token.
+"""DialogueCSE: responses embedded by matching them with the tokens of their context; and its baseline, SiameseBERT.
 
-From "DialogueCSE: Dialogue-based Contrastive Learning of Sentence Embeddings" (Liu et al., 2021). Every turn is encoded alone.
-The token states Ū of a context turn match those of a response R̄ (M = ŪR̄ᵀ/√d), the matching refines the response (R̂ = MR̄), and the
-refined embeddings of all turns together are its context-aware embedding R̃. Of the true response and of others, the true one is to
-lie nearest its own context-aware embedding, by the cosine of both pooled over their tokens:
+From "DialogueCSE: Dialogue-based Contrastive Learning of Sentence Embeddings" (Liu et al., 2021). Every turn is encoded
+separately. The token states Ū of a context turn are matched with those of a response R̄ (M = ŪR̄ᵀ/√d), the matching
+refines the response (R̂ = MR̄), and the refined embeddings of all turns together are its context-aware embedding R̃.
+The loss contrasts the true response with others, each by the cosine with its own context-aware embedding, both pooled
+over their tokens:
 
     L = −mean log( exp(sim(R̄, R̃)/τ) / Σ_j exp(sim(R̄_j, R̃_j)/τ) )
 
-R̃ is pooled turn by turn, each by its own tokens: rows of turns of different length do not line up. Pooled, it needs of a turn
-nothing but the mean of its token states (`losses.guided_vectors`), so every turn of a batch is encoded once, whatever it serves as.
+R̃ is pooled turn by turn, each over its own tokens. For that, the mean of a turn's token states is enough
+(`losses.guided_vectors`), so every turn of a batch is encoded once, as context or response or both.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
-from torch.nn.functional import cosine_similarity
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, cross_entropy
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.objectives.losses import candidate_nt_xent, guided_cosine, guided_vectors
-from turnwise.objectives.objective import Batch, BatchStates, Example, Figures, ForEncoders, Prepared
+from turnwise.objectives.objective import (
+    Batch,
+    BatchStates,
+    Example,
+    LossTensors,
+    Metrics,
+    PooledObjective,
+    PreparedBatch,
+    StatesObjective,
+    equal_text_mask,
+)
 
-#: Units of the layer by which the authors' code weights turns.
+#: Units of the layer with which the authors' code weights turns.
 _RELEASED_UNITS = 256
 
-#: Responses of an example where it is a dialogue: longer ones are several, since the loss compares all responses of a batch.
-_MOST_RESPONSES = 64
+#: Responses per example if examples are dialogues; longer dialogues are split, since the loss compares all responses of
+#: a batch.
+_MAX_RESPONSES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class DialogueCSE(ForEncoders):
+class DialogueCSE(StatesObjective):
     """Matching-guided embeddings of responses, contrasted.
 
     Attributes:
         temperature: τ.
-        context_turns: how many turns before the response guide it, and as many after it.
-        bidirectional: whether turns after the response guide it, too.
-        aggregation: how turns come together: 'mean', the paper's I₂ (Eq. 7); 'attention', its I₁ (Eqs. 5 and 6), two layers on each
-            refined embedding, pooled; 'released', as the authors' code has it: turns count by 1 + their share in an attention over
-            the vectors of the turns on their side of the response. (The code also matches by 0.1·ŪR̄ᵀ instead of ŪR̄ᵀ/√d, a factor
-            that the cosine does not see.)
-        negatives: responses drawn for each true one: of a dialogue drawn from the others, a turn.
-        in_batch: whether the batch's other responses and their negatives are negatives as well, except those of the same dialogue.
-            They are encoded anyway.
-        mask_equal: whether a negative of the true response's very text is left out; the paper leaves it in.
-        unit: what an example is: a 'response' with its context, or a whole 'dialogue', each of whose turns is a response: for the
-            same loss a turn is encoded once instead of once for every turn that it guides. (A dialogue of more than 64 turns is
-            several examples.)
+        context_turns: how many turns before the response are its context, and as many after it.
+        bidirectional: whether turns after the response belong to its context.
+        aggregation: of turns: 'mean', the paper's I₂ (Eq. 7); 'attention', its I₁ (Eqs. 5 and 6), two layers on each
+            refined embedding, pooled; 'released', as in the authors' code: a turn's weight is 1 + its attention among
+            the turns on its side of the response. (The code also matches by 0.1·ŪR̄ᵀ instead of ŪR̄ᵀ/√d, a factor that
+            the cosine cancels.)
+        negatives: responses drawn for each true one: a random turn of a random other dialogue.
+        in_batch: whether the batch's other responses and their negatives are negatives as well, except those of the
+            same dialogue. They are encoded anyway.
+        mask_equal: whether negatives of the true response's text are left out; the paper uses them.
+        unit: an example is a 'response' with its context, or a whole 'dialogue', each of whose turns is a response: the
+            loss is the same, but a turn is encoded once instead of once per response. (A dialogue of more than 64 turns
+            is several examples.)
     """
 
     temperature: float = 0.1
@@ -64,24 +75,16 @@ class DialogueCSE(ForEncoders):
     mask_equal: bool = False
     unit: Literal["response", "dialogue"] = "response"
 
-    needs: ClassVar[Literal["states"]] = "states"
-    labels_in_turn: ClassVar[tuple[int, ...]] = ()
-    columns: ClassVar[int] = 2
-    style: ClassVar[TurnStyle] = "separator"
-    special_tokens: ClassVar[tuple[str, ...]] = ()
-    slot_names: ClassVar[None] = None
-    unique: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         if self.context_turns < 1:
-            raise TurnwiseError(f"context_turns={self.context_turns}: needs to be 1 or more")
+            raise TurnwiseError(f"context_turns must be 1 or more, got {self.context_turns}")
         if self.negatives < 0 or not (self.negatives or self.in_batch):
-            raise TurnwiseError(f"negatives={self.negatives}: needs to be 1 or more, or 0 with in_batch=true")
+            raise TurnwiseError(f"negatives must be 1 or more, or 0 with in_batch=true; got {self.negatives}")
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
-        """Responses, and the turns from which their contexts come: the responses are among them."""
+        """Iterate over (turns of the contexts and responses, responses)."""
         turns = len(dialogue.turns)
-        together = 1 if self.unit == "response" else _MOST_RESPONSES
+        together = 1 if self.unit == "response" else _MAX_RESPONSES
         for begin in range(0, turns, together):
             end = min(begin + together, turns)
             first, last = self._around(begin, 0, turns)[0], self._around(end - 1, 0, turns)[1]
@@ -89,12 +92,12 @@ class DialogueCSE(ForEncoders):
                 yield Example(((first, last), (begin, end)))
 
     def _around(self, response: int, first: int, last: int) -> tuple[int, int]:
-        """The turns from which the context of a response comes: the response itself is among them."""
+        """Return the window of a response and its context."""
         after = self.context_turns if self.bidirectional else 0
         return max(first, response - self.context_turns), min(last, response + after + 1)
 
-    def heads(self, hidden: int) -> nn.Module:
-        """What weights turns, where it is learnt."""
+    def make_heads(self, hidden: int) -> nn.Module:
+        """Create the layers that weight turns, if they are learnt."""
         if self.aggregation == "attention":
             return nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1))
         if self.aggregation == "released":
@@ -103,28 +106,27 @@ class DialogueCSE(ForEncoders):
             )
         return nn.Module()
 
-    def prepare(self, batch: Batch) -> Prepared:
-        """Every turn once; which of them is whose context, whose response and whose negative."""
+    def prepare(self, batch: Batch) -> PreparedBatch:
+        """Return every turn once, and which turns are whose context, response and negatives."""
         contexts, responses = self._responses(batch)
         starts = batch.texts.dialogue_starts
         dialogues = np.searchsorted(starts, responses, "right") - 1
         drawn = self._draw(batch.random, starts, dialogues)
-        offered = np.unique(np.concatenate([responses, drawn.ravel()]))
-        turns = np.unique(np.concatenate([offered, *contexts]))
-        longest = max(len(context) for context in contexts)
-        around = np.full((len(contexts), longest), -1)
+        pool = np.unique(np.concatenate([responses, drawn.ravel()]))
+        turns = np.unique(np.concatenate([pool, *contexts]))
+        padded_contexts = np.full((len(contexts), max(len(context) for context in contexts)), -1)
         for row, context in enumerate(contexts):
-            around[row, : len(context)] = np.searchsorted(turns, context)
-        facts = {
-            "contexts": around,
-            "responses": np.searchsorted(turns, offered),
-            "positives": np.searchsorted(offered, responses),
-            "candidates": self._candidates(batch, responses, dialogues, drawn, offered),
+            padded_contexts[row, : len(context)] = np.searchsorted(turns, context)
+        inputs = {
+            "contexts": padded_contexts,
+            "responses": np.searchsorted(turns, pool),
+            "positives": np.searchsorted(pool, responses),
+            "candidates": self._candidates(batch, responses, dialogues, drawn, pool),
         }
-        return Prepared(batch.singles(turns), len(responses), facts)
+        return PreparedBatch(batch.singles(turns), len(responses), inputs)
 
     def _responses(self, batch: Batch) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64]]:
-        """The context turns of each response, and the responses that have any."""
+        """Return the context turns of each response, and the responses that have a context."""
         contexts, responses = [], []
         for (first, last), (begin, end) in batch.windows.tolist():
             for response in range(begin, end):
@@ -137,11 +139,11 @@ class DialogueCSE(ForEncoders):
     def _draw(
         self, random: np.random.Generator, starts: npt.NDArray[np.int64], dialogues: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """Negatives (responses, negatives): a dialogue other than the response's own, each as likely, and a turn of it."""
+        """Draw negatives (responses, negatives): first another dialogue, each equally likely, then one of its turns."""
         number = len(starts) - 1
         if number < 2 and self.negatives:
             raise TurnwiseError(
-                "objective dialoguecse draws negatives from other dialogues, and this corpus has but one"
+                "objective dialoguecse draws negatives from other dialogues, and this corpus has only one"
             )
         drawn = random.integers(max(1, number - 1), size=(len(dialogues), self.negatives))
         drawn += drawn >= dialogues[:, None]
@@ -154,64 +156,92 @@ class DialogueCSE(ForEncoders):
         responses: npt.NDArray[np.int64],
         dialogues: npt.NDArray[np.int64],
         drawn: npt.NDArray[np.int64],
-        offered: npt.NDArray[np.int64],
+        pool: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.bool_]:
-        """(responses, offered), true for the true response and its negatives."""
+        """Return (responses, pool), true for the true response and its negatives."""
         rows = np.arange(len(responses))[:, None]
-        own = np.zeros((len(responses), len(offered)), np.bool_)
-        own[rows, np.searchsorted(offered, drawn)] = True
+        candidates = np.zeros((len(responses), len(pool)), np.bool_)
+        candidates[rows, np.searchsorted(pool, drawn)] = True
         if self.in_batch:
-            theirs = np.searchsorted(batch.texts.dialogue_starts, offered, "right") - 1
-            own |= theirs != dialogues[:, None]
+            pool_dialogues = np.searchsorted(batch.texts.dialogue_starts, pool, "right") - 1
+            candidates |= pool_dialogues != dialogues[:, None]
         if self.mask_equal:
-            texts = np.array([batch.texts.identity(turn) for turn in offered.tolist()])
-            own &= texts != texts[np.searchsorted(offered, responses)][:, None]
-        own[rows[:, 0], np.searchsorted(offered, responses)] = True
-        return own
+            texts = np.array([batch.texts.identity(turn) for turn in pool.tolist()])
+            candidates &= texts != texts[np.searchsorted(pool, responses)][:, None]
+        candidates[rows[:, 0], np.searchsorted(pool, responses)] = True
+        return candidates
 
-    def loss(
-        self, states: BatchStates, facts: dict[str, torch.Tensor], heads: nn.Module
-    ) -> tuple[torch.Tensor, Figures]:
-        """Eqs. 3 to 8."""
+    def loss(self, states: BatchStates, inputs: LossTensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+        """Compute Eqs. 3 to 8."""
         tokens, mask = states.padded()
         means = tokens.sum(1) / mask.sum(1, keepdim=True)
-        present = facts["contexts"] >= 0
-        # turns are prepared in their order, so what stands before a response in the batch stands before it in the dialogue
-        before = facts["contexts"] < facts["responses"][facts["positives"]][:, None]
-        turns = means[facts["contexts"].clamp(min=0)] * present[..., None]  # (contexts, turns, hidden)
-        offered = facts["responses"]
+        present = inputs["contexts"] >= 0
+        # turns are prepared in order, so a turn before a response in the batch is before it in the dialogue
+        before = inputs["contexts"] < inputs["responses"][inputs["positives"]][:, None]
+        turns = means[inputs["contexts"].clamp(min=0)] * present[..., None]  # (contexts, turns, hidden)
+        pool = inputs["responses"]
         if self.aggregation == "attention":
-            similarity = _attended(turns, present, tokens[offered], mask[offered], heads)
+            similarity = _attention_cosine(turns, present, tokens[pool], mask[pool], heads)
         else:
-            similarity = guided_cosine(self._summed(turns, present, before, heads), tokens[offered], mask[offered])
-        loss = candidate_nt_xent(similarity, facts["positives"], facts["candidates"], self.temperature)
-        positive = similarity.detach().gather(1, facts["positives"][:, None])
-        return loss, {"positive": positive.detach().mean(), "negatives": facts["candidates"].sum(1).float().mean() - 1}
+            similarity = guided_cosine(self._summed(turns, present, before, heads), tokens[pool], mask[pool])
+        loss = candidate_nt_xent(similarity, inputs["positives"], inputs["candidates"], self.temperature)
+        positive = similarity.detach().gather(1, inputs["positives"][:, None])
+        return loss, {"positive": positive.detach().mean(), "negatives": inputs["candidates"].sum(1).float().mean() - 1}
 
-    def _summed(
-        self, turns: torch.Tensor, present: torch.Tensor, before: torch.Tensor, heads: nn.Module
-    ) -> torch.Tensor:
-        """The turns' vectors brought together (contexts, hidden), by weights in which the responses have no part."""
+    def _summed(self, turns: Tensor, present: Tensor, before: Tensor, heads: nn.Module) -> Tensor:
+        """Sum the turns' vectors (contexts, hidden) with weights that do not depend on the responses."""
         if self.aggregation == "mean":
             return turns.sum(1) / present.sum(1, keepdim=True)
         scores = heads(turns)[..., 0]
-        shares = [_shares(scores, present & side) for side in (before, ~before)]
-        weights: torch.Tensor = 1 + shares[0] + shares[1]
+        attention = [_masked_softmax(scores, present & side) for side in (before, ~before)]
+        weights: Tensor = 1 + attention[0] + attention[1]
         return (weights[..., None] * turns).sum(1)
 
 
-def _shares(scores: torch.Tensor, members: torch.Tensor) -> torch.Tensor:
-    """A softmax over the members of each row, the others having no share; a row may be without any."""
-    raised = scores.masked_fill(~members, -torch.inf)
-    return torch.where(members.any(1, keepdim=True), raised, scores).softmax(1) * members
+def _masked_softmax(scores: Tensor, members: Tensor) -> Tensor:
+    """Return a softmax over the members of each row, 0 for the others; a row may have no members."""
+    masked = scores.masked_fill(~members, -torch.inf)
+    return torch.where(members.any(1, keepdim=True), masked, scores).softmax(1) * members
 
 
-def _attended(
-    turns: torch.Tensor, present: torch.Tensor, responses: torch.Tensor, mask: torch.Tensor, heads: nn.Module
-) -> torch.Tensor:
-    """Eqs. 5 and 6: the cosine (contexts, responses) where each refined embedding says how much it counts."""
+def _attention_cosine(turns: Tensor, present: Tensor, responses: Tensor, mask: Tensor, heads: nn.Module) -> Tensor:
+    """Return the cosine (contexts, responses) with attention over the refined embeddings (Eqs. 5 and 6)."""
     refined = guided_vectors(turns, responses, mask)  # (contexts, responses, turns, hidden)
     weights = heads(refined)[..., 0].masked_fill(~present[:, None], -torch.inf).softmax(2)
     aware = (weights[..., None] * refined).sum(2)
     free = responses.sum(1) / mask.sum(1, keepdim=True)
     return cosine_similarity(aware, free[None], dim=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Siamese(PooledObjective):
+    """SiameseBERT, DialogueCSE's baseline (after Yang et al., 2018, and Henderson et al., 2020).
+
+    Context and response go through one encoder, the context through an MLP, and are compared by dot product with
+    in-batch negatives.
+
+    Attributes:
+        context_turns: turns of a context: 1 is SiameseBERT-s; more is SiameseBERT-m, whose turns are joined into one
+            sequence.
+        mask_equal: equal responses in a batch are not used as negatives of each other.
+    """
+
+    context_turns: int = 1
+    mask_equal: bool = False
+
+    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
+        """Iterate over (context, response); a context may have fewer turns than requested."""
+        for response in range(1, len(dialogue.turns)):
+            yield Example(((max(0, response - self.context_turns), response), (response, response + 1)))
+
+    def make_heads(self, hidden: int) -> nn.Module:
+        """Create the MLP: linear, ReLU, linear."""
+        return nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, hidden))
+
+    def loss(self, vectors: Tensor, inputs: LossTensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+        """Compute the cross-entropy of each context over the batch's responses, with logits scaled as in attention."""
+        same = equal_text_mask(inputs["identities"][1])
+        logits = (heads(vectors[0]) @ vectors[1].T).float() / vectors.shape[-1] ** 0.5
+        if self.mask_equal:
+            logits = logits.masked_fill(same, -1e9)
+        return cross_entropy(logits, torch.arange(len(logits), device=logits.device)), {"equal_texts": same.sum() / 2}

@@ -1,30 +1,29 @@
-"""Masked language modelling (Devlin et al., 2019): continued pre-training on dialogues, alone or beside another objective."""
+"""Masked language modelling (Devlin et al., 2019): continued pre-training on dialogues."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import ROLE_TOKENS, TurnStyle
 from turnwise.models.backbone.stream import RaggedTokens, Tokens
 from turnwise.objectives.losses import masked_language_model
-from turnwise.objectives.objective import Batch, Example, ForEncoders, Prepared, TokenStates
+from turnwise.objectives.objective import Batch, Example, LossArrays, PreparedBatch, TokenObjective, TokenStates
 
 
 @dataclass(frozen=True, slots=True)
-class MaskedLanguage(ForEncoders):
-    """15% of the tokens are to be found again: 80% of them are masked, 10% replaced by any token, 10% left.
+class MaskedLanguage(TokenObjective):
+    """15% of the tokens are to be predicted: 80% of them are masked, 10% replaced by a random token, 10% left.
 
     Attributes:
-        share: of the tokens to be found.
+        share: fraction of the tokens to be predicted.
         most: of them in one sequence; 0: no limit.
-        unit: a 'turn' a sequence, or the whole 'dialogue', cut from its head.
+        unit: a sequence is a 'turn' or a whole 'dialogue', which loses its oldest tokens if it is too long.
         roles: mark speakers by [SYS] and [USR], as TOD-BERT does.
         length: tokens of a dialogue's sequence.
     """
@@ -35,11 +34,7 @@ class MaskedLanguage(ForEncoders):
     roles: bool = False
     length: int = 256
 
-    needs: ClassVar[Literal["tokens"]] = "tokens"
-    labels_in_turn: ClassVar[tuple[int, ...]] = ()
     columns: ClassVar[int] = 1
-    unique: ClassVar[bool] = False
-    slot_names: ClassVar[None] = None
 
     @property
     def style(self) -> TurnStyle:
@@ -48,116 +43,113 @@ class MaskedLanguage(ForEncoders):
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """The speakers' marks, where they are wanted."""
+        """The speakers' marks, if they are used."""
         return tuple(ROLE_TOKENS.values()) if self.roles else ()
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
-        """Each turn, or the dialogue."""
+        """Iterate over the turns, or yield the dialogue."""
         if self.unit == "dialogue":
             yield Example(((0, len(dialogue.turns)),))
         else:
             yield from (Example(((turn, turn + 1),)) for turn in range(len(dialogue.turns)))
 
-    def heads(self, hidden: int) -> nn.Module:
-        """BERT's transform before the embeddings serve as output layer."""
+    def make_heads(self, hidden: int) -> nn.Module:
+        """Create BERT's transform; the input embeddings are the output layer."""
         return language_head(hidden, hidden)
 
-    def prepare(self, batch: Batch) -> Prepared:
-        """Sequences with some of their tokens hidden, and what they were."""
+    def prepare(self, batch: Batch) -> PreparedBatch:
+        """Return sequences with masked tokens, and the original tokens."""
         composer = batch.composer
-        kept = [*composer.prefix, *composer.suffix, *composer.separator, *composer.roles.values()]
+        special = [*composer.prefix, *composer.suffix, *composer.separator, *composer.roles.values()]
         length = self.length if self.unit == "dialogue" else None
-        whole = [batch.sequence(first, last, length) for first, last in batch.windows[:, 0].tolist()]
-        sequences, facts = hide(batch, whole, kept, self.share, self.most)
-        return Prepared(sequences, len(batch), facts, weights=np.bincount(facts["members"], minlength=len(batch)))
+        sequences = [batch.sequence(first, last, length) for first, last in batch.windows[:, 0].tolist()]
+        masked, inputs = mask_tokens(batch, sequences, special, self.share, self.most)
+        return PreparedBatch(masked, len(batch), inputs, weights=np.bincount(inputs["members"], minlength=len(batch)))
 
-    def loss_sum(
-        self, states: TokenStates, facts: dict[str, npt.NDArray[Any]], heads: nn.Module, embeddings: nn.Module
-    ) -> torch.Tensor:
-        """Cross-entropy at the hidden places, through the input embeddings as output layer."""
-        return masked_language_model(*hidden_logits(states, facts, heads, embeddings))
+    def loss_sum(self, states: TokenStates, inputs: LossArrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
+        """Compute the cross-entropy at the masked positions."""
+        return masked_language_model(*masked_token_logits(states, inputs, heads, embeddings))
 
 
-# ---- what all that hides tokens shares
+# ---- shared with post-training
 
 
 def language_head(width: int, hidden: int) -> nn.Sequential:
-    """BERT's transform, from states of some width to what the embeddings are multiplied with."""
+    """Create BERT's transform from states of some width to the width of the embeddings."""
     return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.LayerNorm(hidden))
 
 
-def hide(
+def mask_tokens(
     batch: Batch,
     sequences: Sequence[Tokens],
-    kept: Sequence[int],
-    share: float,
-    most: int = 0,
+    special: Sequence[int],
+    fraction: float,
+    limit: int = 0,
     *,
-    masked_alone: bool = False,
-) -> tuple[RaggedTokens, dict[str, npt.NDArray[Any]]]:
-    """Hides some tokens of each sequence: a share of those that may be hidden, rounded, and one at the least.
+    mask_only: bool = False,
+) -> tuple[RaggedTokens, LossArrays]:
+    """Mask a fraction of each sequence's tokens, rounded, and one at least.
 
     Args:
-        batch: its chance and its composer.
-        sequences: what is to be hidden in; they are not changed.
-        kept: tokens that are never hidden.
-        share: of the others.
-        most: tokens of one sequence; 0: no limit.
-        masked_alone: all are masked; else 80% are, 10% are replaced by any token, and 10% left.
+        batch: its random numbers and composer.
+        sequences: are not changed.
+        special: tokens that are never masked.
+        fraction: of the other tokens.
+        limit: masked tokens per sequence; 0: no limit.
+        mask_only: all are masked; otherwise 80% are, 10% are replaced by a random token, and 10% stay.
 
     Returns:
-        The sequences with their tokens hidden, and as facts `members` (the number of a token's sequence), `places` in it, and
-        `targets` (the token itself).
+        The masked sequences, and the arrays `members` (a masked token's sequence), `positions` in it, and `targets`
+        (the token).
 
     Raises:
-        TurnwiseError: if the backbone's tokenizer has no token that hides another.
+        TurnwiseError: if the backbone's tokenizer has no mask token.
     """
     if batch.composer.mask < 0:
         raise TurnwiseError(
-            "this backbone's tokenizer has no token such as [MASK]: take a backbone that was trained with one"
+            "this backbone's tokenizer has no mask token such as [MASK]: use a backbone that was trained with one"
         )
-    found: list[Tokens] = []
-    facts: dict[str, list[npt.NDArray[Any]]] = {"members": [], "places": [], "targets": []}
-    for number, whole in enumerate(sequences):
-        free = np.flatnonzero(~np.isin(whole, kept))
-        wanted = min(max(1, round(len(free) * share)), most or len(free), len(free))
-        chosen = np.sort(batch.random.choice(free, wanted, replace=False)) if wanted else free[:0]
-        sequence = whole.copy()
-        sequence[chosen] = batch.composer.mask if masked_alone else _disguised(batch, whole[chosen])
-        found.append(sequence)
-        facts["members"].append(np.full(len(chosen), number))
-        facts["places"].append(chosen)
-        facts["targets"].append(whole[chosen])
-    return RaggedTokens.of(found), {name: np.concatenate(values).astype(np.int64) for name, values in facts.items()}
+    masked: list[Tokens] = []
+    arrays: dict[str, list[npt.NDArray[np.integer]]] = {"members": [], "positions": [], "targets": []}
+    for number, original in enumerate(sequences):
+        maskable = np.flatnonzero(~np.isin(original, special))
+        count = min(max(1, round(len(maskable) * fraction)), limit or len(maskable), len(maskable))
+        chosen = np.sort(batch.random.choice(maskable, count, replace=False)) if count else maskable[:0]
+        sequence = original.copy()
+        sequence[chosen] = batch.composer.mask if mask_only else _corrupt(batch, original[chosen])
+        masked.append(sequence)
+        arrays["members"].append(np.full(len(chosen), number))
+        arrays["positions"].append(chosen)
+        arrays["targets"].append(original[chosen])
+    return RaggedTokens.of(masked), {name: np.concatenate(values).astype(np.int64) for name, values in arrays.items()}
 
 
-def _disguised(batch: Batch, tokens: Tokens) -> Tokens:
+def _corrupt(batch: Batch, tokens: Tokens) -> Tokens:
     chance = batch.random.random(len(tokens))
     random = batch.random.integers(batch.composer.vocabulary, size=len(tokens), dtype=np.int32)
     return np.where(chance < 0.8, np.int32(batch.composer.mask), np.where(chance < 0.9, random, tokens))
 
 
-def hidden_logits(
-    states: TokenStates, facts: dict[str, npt.NDArray[Any]], transform: nn.Module, embeddings: nn.Module
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What is said of the hidden tokens of some sequences, (hidden, vocabulary), and what they are, (hidden,)."""
-    mine = np.isin(facts["members"], states.members)
-    found = transform(states.at(facts["members"][mine].tolist(), facts["places"][mine].tolist()))
-    targets = torch.as_tensor(facts["targets"][mine], device=found.device)
-    return found @ word_vectors(embeddings, found.shape[1]).T, targets
+def masked_token_logits(
+    states: TokenStates, inputs: LossArrays, transform: nn.Module, embeddings: nn.Module
+) -> tuple[Tensor, Tensor]:
+    """Return the logits of the masked tokens of some sequences (masked, vocabulary), and the tokens (masked,)."""
+    selected, own = states.select(inputs)
+    transformed = transform(selected)
+    return transformed @ word_embeddings(embeddings, transformed.shape[1]).T, states.to_tensor(inputs["targets"][own])
 
 
-def word_vectors(embeddings: nn.Module, hidden: int) -> torch.Tensor:
-    """The backbone's input embeddings (vocabulary, hidden), which serve as output layer, too.
+def word_embeddings(embeddings: nn.Module, hidden: int) -> Tensor:
+    """Return the backbone's input embeddings (vocabulary, hidden), which are also the output layer.
 
     Raises:
-        TurnwiseError: if they are not as wide as the backbone's states.
+        TurnwiseError: if their width differs from that of the backbone's states.
     """
     weight = embeddings.weight
-    assert isinstance(weight, torch.Tensor)
+    assert isinstance(weight, Tensor)
     if weight.shape[1] != hidden:
         raise TurnwiseError(
-            f"this backbone's embeddings have {weight.shape[1]} numbers and its states {hidden}: hidden tokens can be found again"
-            " only where the two are as wide; take another backbone"
+            f"this backbone's embeddings have {weight.shape[1]} dimensions and its states {hidden}: masked language"
+            " modelling needs a backbone where both have the same number"
         )
     return weight

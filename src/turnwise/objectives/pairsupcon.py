@@ -1,28 +1,26 @@
-"""PairSupCon (Zhang et al., 2021): NLI pairs, entailment by a hard-negative contrastive loss, and all by classification."""
+"""PairSupCon (Zhang et al., 2021): a contrastive loss on entailment pairs, and classification of all NLI pairs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.losses import hard_negative_nt_xent
-from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared
+from turnwise.objectives.objective import Batch, Example, LossTensors, Metrics, PooledObjective, PreparedBatch
 
 
 @dataclass(frozen=True, slots=True)
-class PairSupCon(ForEncoders):
-    """Premise and hypothesis; neutral pairs are left out.
+class PairSupCon(PooledObjective):
+    """Premise and hypothesis; neutral pairs are not used.
 
     Attributes:
         temperature: τ of the contrastive loss.
-        classification_weight: of the loss that tells entailment from contradiction by [u, v, |u − v|].
+        classification_weight: of the loss that distinguishes entailment from contradiction by [u, v, |u − v|].
         head_size: of the vectors that the contrastive loss compares.
     """
 
@@ -30,38 +28,24 @@ class PairSupCon(ForEncoders):
     classification_weight: float = 1.0
     head_size: int = 128
 
-    needs: ClassVar[Literal["pooled"]] = "pooled"
-    labels_in_turn: ClassVar[tuple[int, ...]] = ()
-    columns: ClassVar[int] = 2
-    style: ClassVar[TurnStyle] = "separator"
-    special_tokens: ClassVar[tuple[str, ...]] = ()
-    slot_names: ClassVar[None] = None
-    unique: ClassVar[bool] = False
-
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
-        """A pair that entails (label 1) or contradicts (label 0)."""
+        """Yield an entailment (label 1) or a contradiction (label 0)."""
         if len(dialogue.turns) == 2 and dialogue.turns[1].intent in ("entailment", "contradiction"):
             yield Example(((0, 1), (1, 2)), int(dialogue.turns[1].intent == "entailment"))
 
-    def heads(self, hidden: int) -> nn.Module:
-        """The contrastive head that DSE shares, and a classifier without bias."""
-        return nn.ModuleDict(
-            {
-                "contrast": DSE(head_size=self.head_size).heads(hidden),
-                "classify": nn.Linear(3 * hidden, 2, bias=False),
-            }
-        )
+    def make_heads(self, hidden: int) -> nn.Module:
+        """Create DSE's contrastive head and a classifier without bias."""
+        contrast = DSE(head_size=self.head_size).make_heads(hidden)
+        return nn.ModuleDict({"contrast": contrast, "classify": nn.Linear(3 * hidden, 2, bias=False)})
 
-    def prepare(self, batch: Batch) -> Prepared:
-        """Premises, then hypotheses."""
-        return Prepared(batch.columns(), len(batch), {"entails": np.stack([batch.labels, batch.labels])})
+    def prepare(self, batch: Batch) -> PreparedBatch:
+        """Return premises, then hypotheses."""
+        return PreparedBatch(batch.columns(), len(batch), {"entails": np.stack([batch.labels, batch.labels])})
 
-    def loss(
-        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
-    ) -> tuple[torch.Tensor, Figures]:
-        """The contrastive loss over entailing pairs plus the weighted classification loss over all."""
+    def loss(self, vectors: Tensor, inputs: LossTensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+        """Compute the contrastive loss over entailment pairs plus the weighted classification loss over all pairs."""
         assert isinstance(heads, nn.ModuleDict)
-        entails = facts["entails"][0]
+        entails = inputs["entails"][0]
         first, second = vectors[0], vectors[1]
         logits = heads["classify"](torch.cat([first, second, (first - second).abs()], dim=1))
         classification = cross_entropy(logits.float(), entails)
@@ -70,5 +54,5 @@ class PairSupCon(ForEncoders):
         contrast = (
             hard_negative_nt_xent(projected[0], projected[1], self.temperature) if len(pairs) > 1 else 0 * logits.sum()
         )
-        logs = {"contrast": contrast.detach(), "classification": classification.detach()}
-        return contrast + self.classification_weight * classification, logs
+        metrics: Metrics = {"contrast": contrast.detach(), "classification": classification.detach()}
+        return contrast + self.classification_weight * classification, metrics

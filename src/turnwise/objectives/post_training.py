@@ -1,56 +1,65 @@
-"""Domain post-training (Whang et al., 2020 and 2021): a pre-trained backbone goes on with its own objective on dialogues.
+"""Domain post-training (Whang et al., 2020 and 2021): continue a backbone's own pre-training on dialogues.
 
-A dialogue is cut in two between turns, and every other time the second part is taken from another dialogue:
+A dialogue is split in two between turns, and half of the times the second part is taken from another dialogue:
 
     [CLS] u₁ [EOT] … [SEP] uₖ [EOT] … [SEP]
 
-BERT's way: hidden tokens are to be found again, and it is to be told whether the second part belongs to the first. ELECTRA's way
-(Clark et al., 2020): a small generator fills the hidden tokens in, and of every token it is to be told whether it was replaced.
+As BERT: predict masked tokens, and whether the second part belongs to the first. As ELECTRA (Clark et al., 2020): a
+small generator fills in the masked tokens, and every token is classified as replaced or not.
 """
 
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from turnwise.core.dialogue import WRONG_RESPONSE, Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.inputs import END_OF_TURN, TurnStyle
+from turnwise.models.backbone.inputs import END_OF_TURN
 from turnwise.models.backbone.stream import RaggedTokens, Tokens, TokenStream
-from turnwise.objectives.losses import masked_language_model, relevance, replaced_token_detection
-from turnwise.objectives.masked_language import hidden_logits, hide, language_head, word_vectors
-from turnwise.objectives.objective import Batch, BatchStates, Example, ForEncoders, Prepared, TokenStates
-from turnwise.objectives.reranking import is_labelled
+from turnwise.objectives.losses import binary_classification, masked_language_model
+from turnwise.objectives.masked_language import language_head, mask_tokens, masked_token_logits, word_embeddings
+from turnwise.objectives.objective import (
+    Batch,
+    BatchStates,
+    Example,
+    LossArrays,
+    PreparedBatch,
+    TokenObjective,
+    TokenStates,
+)
+from turnwise.objectives.ums import is_labelled
 
-#: What ELECTRA counts the detection of replaced tokens, its generator's loss counting 1.
+#: ELECTRA's weight of replaced token detection, relative to the generator's loss.
 _DETECTION_WEIGHT = 50.0
 
-#: A generator's share of the backbone's width, its layers, and the width of one of its attention heads, as far as that divides it.
+#: The generator: the backbone's width divided by this, its layers, and the width of an attention head if that divides
+#: it.
 _NARROWER, _LAYERS, _HEAD_WIDTH = 4, 2, 64
-
-_NOTHING: Tokens = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
-class PostTraining(ForEncoders):
-    """What hidden tokens were, the mean over them, plus whether the second part is the next, the mean over pairs.
+class PostTraining(TokenObjective):
+    """Masked tokens, the mean over them, plus next-sentence prediction, the mean over pairs.
 
-    With `detection` the generator finds what they were, and 50 times the mean over all tokens, whether each was replaced, is added.
+    With `detection` the generator predicts the masked tokens, and 50 times the loss of replaced token detection, the
+    mean over all tokens, is added.
 
     Attributes:
-        share: of the tokens to be hidden.
+        share: fraction of the tokens to be masked.
         most: of them in one pair; 0: no limit.
-        length: tokens of a pair; the first part is cut at its head, the second at its end.
-        unit: an example is a 'place' where a dialogue can be cut, or a 'dialogue', which is cut at another place at every visit.
-        next_sentence_weight: what it counts whether the second part belongs to the first; 0: it is not asked, and always does.
-        end_of_turn: whether [EOT] ends each turn, as a re-ranker reads it; else turns follow one another.
-        detection: ELECTRA's way; tokens are then all masked.
+        length: tokens of a pair; the first part loses its oldest tokens, the second its last.
+        unit: an example is a 'place' where a dialogue can be split, or a 'dialogue', which is split at random each
+            time.
+        next_sentence_weight: of next-sentence prediction; 0: none, and the second part always belongs to the first.
+        end_of_turn: whether [EOT] ends each turn, as re-rankers read it; otherwise turns follow one another.
+        detection: ELECTRA's objective; all chosen tokens are then masked.
     """
 
     share: float = 0.15
@@ -61,46 +70,41 @@ class PostTraining(ForEncoders):
     end_of_turn: bool = True
     detection: bool = False
 
-    labels_in_turn: ClassVar[tuple[int, ...]] = ()
-    columns: ClassVar[int] = 2
-    style: ClassVar[TurnStyle] = "separator"
-    slot_names: ClassVar[None] = None
-    unique: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
+        prefix = "objectives.post-training"
         if not 0 < self.share <= 1:
-            raise TurnwiseError(f"objectives.post-training.share={self.share}: a share from above 0 to 1")
+            raise TurnwiseError(f"{prefix}.share must be above 0 and at most 1, got {self.share}")
         if self.length < 8:
-            raise TurnwiseError(f"objectives.post-training.length={self.length}: a pair needs 8 tokens or more")
+            raise TurnwiseError(f"{prefix}.length must be 8 or more, got {self.length}")
         for key in ("most", "next_sentence_weight"):
             if getattr(self, key) < 0:
-                raise TurnwiseError(f"objectives.post-training.{key}={getattr(self, key)}: needs to be 0 or more")
+                raise TurnwiseError(f"{prefix}.{key} must be 0 or more, got {getattr(self, key)}")
 
     @property
-    def needs(self) -> Literal["tokens", "replaced"]:
-        """Token states, of sequences that the generator has filled in where tokens are to be detected."""
-        return "replaced" if self.detection else "tokens"
+    def replaces_tokens(self) -> bool:
+        """Whether the generator fills in masked tokens before the backbone reads them."""
+        return self.detection
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """What ends a turn, where it is wanted."""
+        """The end of a turn, if it is marked."""
         return (END_OF_TURN,) if self.end_of_turn else ()
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
-        """The dialogue, and the turns before which it may be cut: one, or any but the first.
+        """Iterate over (dialogue, turns before which it may be split): one turn, or all but the first.
 
-        A dialogue whose last turn is labelled as a wrong response is none.
+        A dialogue whose last turn is labelled as a wrong response is not used.
         """
         turns = len(dialogue.turns)
         if is_labelled(dialogue) and dialogue.turns[-1].intent == WRONG_RESPONSE:
             return
         if self.unit == "place":
-            yield from (Example(((0, turns), (cut, cut + 1))) for cut in range(1, turns))
+            yield from (Example(((0, turns), (split, split + 1))) for split in range(1, turns))
         elif turns > 1:
             yield Example(((0, turns), (1, turns)))
 
-    def heads(self, hidden: int) -> nn.Module:
-        """A generator and what tells its tokens, or BERT's transform; and what tells whether the second part is the next."""
+    def make_heads(self, hidden: int) -> nn.Module:
+        """Create a generator and the detection head, or BERT's transform; and the next-sentence head."""
         heads = nn.ModuleDict()
         if self.detection:
             heads["generator"] = Generator(hidden, self.length)
@@ -111,106 +115,104 @@ class PostTraining(ForEncoders):
             heads["next_sentence"] = nn.Linear(hidden, 1)
         return heads
 
-    def prepare(self, batch: Batch) -> Prepared:
-        """Pairs with some of their tokens hidden, what these were, and whether the second part is the next.
+    def prepare(self, batch: Batch) -> PreparedBatch:
+        """Return pairs with masked tokens, the original tokens, and whether the second part belongs to the first.
 
-        A pair is an item of the loss; what is a mean over tokens is therefore times pairs by tokens.
+        The items of the loss are pairs; a mean over tokens is therefore multiplied by pairs / tokens.
         """
         composer = batch.composer
         if self.next_sentence_weight and not len(composer.prefix):
             raise TurnwiseError(
-                "this backbone puts no token such as [CLS] before a text, whose state tells whether the second part is the next:"
-                " say objectives.post-training.next_sentence_weight=0"
+                "this backbone puts no token such as [CLS] before a text, which next-sentence prediction needs: set"
+                " objectives.post-training.next_sentence_weight=0"
             )
         pairs, follows = zip(*(self._pair(batch, *windows) for windows in batch.windows.tolist()), strict=True)
-        kept = [*composer.prefix, *composer.middle, *composer.suffix]
-        whole = [tokens for tokens, _ in pairs]
-        sequences, facts = hide(batch, whole, kept, self.share, self.most, masked_alone=self.detection)
-        hidden, tokens = len(facts["members"]), sum(len(each) for each in whole)
-        facts |= {
+        special = [*composer.prefix, *composer.middle, *composer.suffix]
+        originals = [tokens for tokens, _ in pairs]
+        sequences, inputs = mask_tokens(batch, originals, special, self.share, self.most, mask_only=self.detection)
+        masked, tokens = len(inputs["members"]), sum(len(original) for original in originals)
+        inputs |= {
             "follows": np.array(follows, np.int64),
-            "by_hidden": np.array(len(batch) / max(1, hidden)),
-            "by_token": np.array(len(batch) / tokens),
+            "pairs_per_masked": np.array(len(batch) / max(1, masked)),
+            "pairs_per_token": np.array(len(batch) / tokens),
         }
         if self.detection:
-            facts["uniforms"] = batch.random.random(hidden, dtype=np.float32)
+            inputs["uniforms"] = batch.random.random(masked, dtype=np.float32)
         segments = RaggedTokens.of([segments for _, segments in pairs])
-        return Prepared(sequences, len(batch), facts, segments, np.ones(len(batch), np.int64))
+        return PreparedBatch(sequences, len(batch), inputs, segments, np.ones(len(batch), np.int64))
 
     def _pair(self, batch: Batch, dialogue: list[int], places: list[int]) -> tuple[tuple[Tokens, Tokens], bool]:
-        """A dialogue cut in two, or its first part and the rest of another: tokens and segments, and whether it is the former."""
+        """Split a dialogue, or join its first part with the rest of another; return the pair, and which it is."""
         (first, last), (earliest, behind) = dialogue, places
-        cut = int(batch.random.integers(earliest, behind))
-        start, follows = cut, not self.next_sentence_weight or bool(batch.random.random() < 0.5)
+        split = int(batch.random.integers(earliest, behind))
+        start, follows = split, not self.next_sentence_weight or bool(batch.random.random() < 0.5)
         if not follows:
             starts = batch.texts.dialogue_starts
-            start = batch.stranger(cut, [batch.texts.identity(cut)])
+            start = batch.random_negative(split, [batch.texts.identity(split)])
             last = int(starts[np.searchsorted(starts, start, "right")])
-        before = self._pieces(batch, reversed(range(first, cut)))[::-1]
+        before = self._pieces(batch, reversed(range(first, split)))[::-1]
         after = self._pieces(batch, range(start, last))
-        return batch.composer.pair(
-            np.concatenate(before), np.concatenate(after), min(self.length, batch.longest)
-        ), follows
+        longest = min(self.length, batch.longest)
+        return batch.composer.pair(np.concatenate(before), np.concatenate(after), longest), follows
 
     def _pieces(self, batch: Batch, turns: Iterable[int]) -> list[Tokens]:
-        """Turns, one after the other, until they fill a sequence."""
-        end = np.array([batch.composer.special[END_OF_TURN]], np.int32) if self.end_of_turn else _NOTHING
+        """Collect turns until they fill a sequence."""
+        end = np.array([batch.composer.special[END_OF_TURN]] if self.end_of_turn else [], np.int32)
         pieces: list[Tokens] = []
-        held = 0
+        length = 0
         for turn in turns:
             pieces.append(np.concatenate([batch.texts.tokens(turn), end]))
-            held += len(pieces[-1])
-            if held >= self.length:
+            length += len(pieces[-1])
+            if length >= self.length:
                 break
         return pieces
 
-    def replaced(
+    def replace_tokens(
         self,
         stream: TokenStream,
         members: npt.NDArray[np.int64],
-        facts: dict[str, npt.NDArray[Any]],
+        inputs: LossArrays,
         heads: nn.Module,
         embeddings: nn.Module,
-    ) -> tuple[TokenStream, torch.Tensor]:
-        """The stream with its hidden tokens filled in by the generator, and the sum of the generator's own loss.
+    ) -> tuple[TokenStream, Tensor]:
+        """Fill in the masked tokens by the generator; return the stream and the sum of the generator's loss.
 
-        Each token is drawn by a number that was drawn with the batch, so that it does not matter with which others it is filled in.
+        Each token is sampled with a number that was drawn with the batch, so that it does not depend on the chunk that
+        it is in.
         """
         assert isinstance(heads, nn.ModuleDict)
         generator = heads["generator"]
         assert isinstance(generator, Generator)
         states = TokenStates(generator(stream, embeddings), stream, members)
-        logits, targets = hidden_logits(states, facts, generator.language, embeddings)
-        uniforms = torch.as_tensor(facts["uniforms"][np.isin(facts["members"], members)], device=logits.device)
+        logits, targets = masked_token_logits(states, inputs, generator.language, embeddings)
+        rows, own = _masked_rows(stream, members, inputs)
         ids = stream.ids.clone()
-        ids[_hidden_rows(stream, members, facts)] = drawn_tokens(logits, uniforms)
-        return replace(stream, ids=ids), masked_language_model(logits, targets) * float(facts["by_hidden"])
+        ids[rows] = sample_tokens(logits, states.to_tensor(inputs["uniforms"][own]))
+        return replace(stream, ids=ids), masked_language_model(logits, targets) * float(inputs["pairs_per_masked"])
 
-    def loss_sum(
-        self, states: TokenStates, facts: dict[str, npt.NDArray[Any]], heads: nn.Module, embeddings: nn.Module
-    ) -> torch.Tensor:
-        """What was hidden, or which tokens were replaced; and whether the second part is the next."""
+    def loss_sum(self, states: TokenStates, inputs: LossArrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
+        """Compute the loss of masked or replaced tokens, and of next-sentence prediction."""
         assert isinstance(heads, nn.ModuleDict)
         if self.detection:
             logits = heads["detection"](states.states)[:, 0]
-            found = replaced_token_detection(logits, replaced_tokens(states.stream, states.members, facts))
-            summed = found * (_DETECTION_WEIGHT * float(facts["by_token"]))
+            detection = binary_classification(logits, replaced_tokens(states.stream, states.members, inputs))
+            loss = detection * (_DETECTION_WEIGHT * float(inputs["pairs_per_token"]))
         else:
-            summed = masked_language_model(*hidden_logits(states, facts, heads["language"], embeddings)) * float(
-                facts["by_hidden"]
-            )
+            logits, targets = masked_token_logits(states, inputs, heads["language"], embeddings)
+            loss = masked_language_model(logits, targets) * float(inputs["pairs_per_masked"])
         if not self.next_sentence_weight:
-            return summed
-        members = states.members[states.members >= 0]  # the rest are another objective's
+            return loss
+        members = states.members[states.members >= 0]  # the rest belong to other objectives
         logits = heads["next_sentence"](states.at(members.tolist(), [0] * len(members)))[:, 0]
-        follows = torch.as_tensor(facts["follows"][members], device=logits.device)
-        return summed + self.next_sentence_weight * relevance(logits, follows)
+        return loss + self.next_sentence_weight * binary_classification(
+            logits, states.to_tensor(inputs["follows"][members])
+        )
 
 
 class Generator(nn.Module):
-    """ELECTRA's generator, small: it reads through the backbone's embeddings and says through them what stood at hidden places.
+    """ELECTRA's generator, small: the backbone's embeddings are its input and output layer.
 
-    There is no dropout in it: what it fills in depends on the sequence and its own numbers alone.
+    It has no dropout: what it fills in depends on the sequence and its own weights alone.
 
     Args:
         hidden: the backbone's width.
@@ -230,10 +232,10 @@ class Generator(nn.Module):
         )
         self.language = language_head(width, hidden)
 
-    def forward(self, stream: TokenStream, embeddings: nn.Module) -> torch.Tensor:
-        """Its states (tokens, width) of a stream on its device, in stream order."""
+    def forward(self, stream: TokenStream, embeddings: nn.Module) -> Tensor:
+        """Return the states (tokens, width) of a stream on its device, in stream order."""
         device = stream.ids.device
-        words = embedding(stream.ids, word_vectors(embeddings, self.narrow.in_features))
+        words = embedding(stream.ids, word_embeddings(embeddings, self.narrow.in_features))
         states = self.norm(self.narrow(words) + self.positions(stream.positions().to(device)))
         padded, mask = BatchStates(states, torch.from_numpy(stream.lengths).to(device)).padded()
         for layer in self.layers:
@@ -241,36 +243,32 @@ class Generator(nn.Module):
         return padded[mask]
 
 
-def drawn_tokens(logits: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Tokens drawn by softmax: the first at which the probabilities, added up from token 0, are above a number from 0 to 1.
+def sample_tokens(logits: Tensor, uniforms: Tensor) -> Tensor:
+    """Sample tokens by inverse transform: the first token whose cumulative probability exceeds a uniform number.
 
     Args:
-        logits: (places, vocabulary).
-        uniforms: (places,).
+        logits: (positions, vocabulary).
+        uniforms: (positions,), from 0 to 1.
 
     Returns:
-        (places,), without a gradient.
+        (positions,), without a gradient.
     """
-    added = logits.detach().float().softmax(-1).cumsum(-1)
-    found = torch.searchsorted(added, uniforms[:, None] * added[:, -1:], right=True)[:, 0]
-    return found.clamp(max=logits.shape[-1] - 1)  # where rounding puts the number at the very end
+    cumulative = logits.detach().float().softmax(-1).cumsum(-1)
+    tokens = torch.searchsorted(cumulative, uniforms[:, None] * cumulative[:, -1:], right=True)[:, 0]
+    return tokens.clamp(max=logits.shape[-1] - 1)  # rounding may put the number at the very end
 
 
-def replaced_tokens(
-    stream: TokenStream, members: npt.NDArray[np.int64], facts: dict[str, npt.NDArray[Any]]
-) -> torch.Tensor:
-    """(tokens,), true where a token is another than it was; one that was filled in as it was is not replaced."""
-    targets = torch.as_tensor(facts["targets"][np.isin(facts["members"], members)], device=stream.ids.device)
-    rows = _hidden_rows(stream, members, facts)
-    found = torch.zeros(stream.tokens, dtype=torch.bool, device=stream.ids.device)
-    found[rows] = stream.ids[rows] != targets
-    return found
+def replaced_tokens(stream: TokenStream, members: npt.NDArray[np.int64], inputs: LossArrays) -> Tensor:
+    """Return (tokens,), true where a token differs from the original."""
+    rows, own = _masked_rows(stream, members, inputs)
+    targets = torch.as_tensor(inputs["targets"][own], device=stream.ids.device)
+    replaced = torch.zeros(stream.tokens, dtype=torch.bool, device=stream.ids.device)
+    replaced[rows] = stream.ids[rows] != targets
+    return replaced
 
 
-def _hidden_rows(
-    stream: TokenStream, members: npt.NDArray[np.int64], facts: dict[str, npt.NDArray[Any]]
-) -> torch.Tensor:
-    """Where in a stream the hidden tokens of its sequences stand, in the order of the facts."""
-    mine = np.isin(facts["members"], members)
-    every = TokenStates(torch.arange(stream.tokens, device=stream.ids.device), stream, members)
-    return every.at(facts["members"][mine].tolist(), facts["places"][mine].tolist())
+def _masked_rows(
+    stream: TokenStream, members: npt.NDArray[np.int64], inputs: LossArrays
+) -> tuple[Tensor, npt.NDArray[np.bool_]]:
+    """Return where in a stream the masked tokens of its sequences are, and which masked tokens these are."""
+    return TokenStates(torch.arange(stream.tokens, device=stream.ids.device), stream, members).select(inputs)

@@ -1,14 +1,14 @@
-"""TaDSE: utterances and their templates, each told apart from others, and which belongs to which.
+"""TaDSE: contrast utterances, their templates, and pairs of both.
 
-From "TaDSE: Template-aware Dialogue Sentence Embeddings" (Oh et al.). The template of an utterance is its text with the slots'
-values taken out. Utterances u and templates t are encoded twice under dropout (u, u⁺, t, t⁺); over a batch of N,
+From "TaDSE: Template-aware Dialogue Sentence Embeddings" (Oh et al.). The template of an utterance is its text without
+the slots' values. Utterances u and templates t are encoded twice under dropout (u, u⁺, t, t⁺); over a batch of N,
 
     Lᵗ    = −mean log( exp(cos(tᵢ, tᵢ⁺)/τ_t) / Σ_j exp(cos(tᵢ, t_j⁺)/τ_t) )                       (Eq. 1)
     Lᵘ    = −mean log( exp(cos(uᵢ, uᵢ⁺)/τ_u) / Σ_j exp(cos(uᵢ, u_j⁺)/τ_u) )                       (Eq. 2)
     Lᵖᵃⁱʳ = −mean log( exp(cos(tᵢ, uᵢ)/τ_pair) / Σ_j exp(cos(tᵢ, u_j)/τ_pair) )                   (Eq. 3)
     L     = λᵗ·Lᵗ + λᵘ·Lᵘ + λᵖᵃⁱʳ·Lᵖᵃⁱʳ                                                           (Eq. 4)
 
-Templates may go through a layer of their own first, t′ = M_A t, which stays with the model: semantic compression uses it.
+Templates may go through a layer first, t′ = M_A t, which is saved with the model: semantic compression uses it.
 """
 
 from collections.abc import Iterator
@@ -17,37 +17,45 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.slots.template import slots_in_place
 from turnwise.models.backbone.backbone import PoolerLayer
-from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.objectives.losses import nt_xent
-from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared, equal_texts
+from turnwise.objectives.objective import (
+    Batch,
+    Example,
+    LossTensors,
+    Metrics,
+    PooledObjective,
+    PreparedBatch,
+    equal_text_mask,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class TaDSE(ForEncoders):
+class TaDSE(PooledObjective):
     """Templates, utterances, and pairs of them, contrasted.
 
     Attributes:
-        temperature: τ_u, and that of the other two losses where they have none of their own.
+        temperature: τ_u, and that of the other two losses unless they have their own.
         template_temperature: τ_t; None: as `temperature`.
         pair_temperature: τ_pair; None: as `temperature`.
         utterance_weight: λᵘ.
         template_weight: λᵗ.
         pair_weight: λᵖᵃⁱʳ.
-        negatives: what a pair is told apart from: 'utterances', as printed, where each template is to find its utterance;
-            'templates', the authors' code's own choice, where each utterance is to find its template; 'balanced', the mean of both.
+        negatives: of a pair: 'utterances', as printed, where each template has to find its utterance; 'templates', as
+            in the authors' code, where each utterance has to find its template; 'balanced', the mean of both.
         template_layer: whether templates go through M_A, linear and tanh.
-        mask_equal: equal texts are no negatives of each other, nor is an utterance of a template that equals the anchor's. The
-            paper leaves them in: of an augmented corpus many utterances of a batch share a template, and are pushed apart.
-        least_slots: turns with fewer slots are no examples; the paper takes all, a turn without slots being its own template.
-        slot_names: how many slots, the most frequent ones, have a token of their own in templates, `{name}`; all others are
-            `{SLOT}`, as in the paper all are.
+        mask_equal: equal texts are not used as negatives of each other, nor are utterances whose template equals the
+            anchor's. The paper uses them, and pushes apart the many utterances of an augmented corpus that share a
+            template.
+        least_slots: turns with fewer slots are not used; the paper uses all: a turn without slots is its own template.
+        slot_names: how many of the most frequent slots have their own token in templates, `{name}`; all others are
+            `{SLOT}`, as all are in the paper.
     """
 
     temperature: float = 0.05
@@ -62,87 +70,81 @@ class TaDSE(ForEncoders):
     least_slots: int = 0
     slot_names: int = 0
 
-    needs: ClassVar[Literal["pooled"]] = "pooled"
-    labels_in_turn: ClassVar[tuple[int, ...]] = ()
     columns: ClassVar[int] = 1
-    style: ClassVar[TurnStyle] = "separator"
-    special_tokens: ClassVar[tuple[str, ...]] = ()
     unique: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for key in ("template_temperature", "pair_temperature"):
             if getattr(self, key) is not None and getattr(self, key) <= 0:
-                raise TurnwiseError(f"{key}={getattr(self, key)}: needs to be above 0")
+                raise TurnwiseError(f"{key} must be positive, got {getattr(self, key)}")
         for key in ("utterance_weight", "template_weight", "pair_weight", "least_slots", "slot_names"):
             if getattr(self, key) < 0:
-                raise TurnwiseError(f"{key}={getattr(self, key)}: needs to be 0 or more")
+                raise TurnwiseError(f"{key} must be 0 or more, got {getattr(self, key)}")
         if not self.utterance_weight + self.template_weight + self.pair_weight:
             raise TurnwiseError(
-                "utterance_weight, template_weight and pair_weight are all 0: there is nothing to learn"
+                "utterance_weight, template_weight and pair_weight are all 0: one of them must be positive"
             )
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
-        """Each turn that has slots enough."""
-        for turn, said in enumerate(dialogue.turns):
-            if not self.least_slots or len(slots_in_place(said)) >= self.least_slots:
-                yield Example(((turn, turn + 1),))
+        """Iterate over the turns with enough slots."""
+        for number, turn in enumerate(dialogue.turns):
+            if not self.least_slots or len(slots_in_place(turn)) >= self.least_slots:
+                yield Example(((number, number + 1),))
 
-    def heads(self, hidden: int) -> nn.Module:
-        """M_A, where it is wanted."""
+    def make_heads(self, hidden: int) -> nn.Module:
+        """Create M_A, if it is used."""
         return PoolerLayer(hidden) if self.template_layer else nn.Identity()
 
     @property
     def _views(self) -> tuple[str, ...]:
-        """What is encoded: of utterances and templates as many views as a loss that counts compares."""
+        """The sequences of an example: as many of utterance and template as the losses compare."""
         utterances = 2 if self.utterance_weight else 1 if self.pair_weight else 0
         templates = 2 if self.template_weight else 1 if self.pair_weight else 0
         return ("utterance",) * utterances + ("template",) * templates
 
-    def prepare(self, batch: Batch) -> Prepared:
-        """Utterances, and again, then templates, and again; what is not compared is not encoded."""
+    def prepare(self, batch: Batch) -> PreparedBatch:
+        """Return the views: utterances (once or twice), then templates (once or twice)."""
         turns = batch.windows[:, 0, 0].tolist()
         longest = min(batch.max_length, batch.longest)
         templates = [
             batch.composer.history([batch.texts.template(turn)], [batch.texts.speaker(turn)], longest) for turn in turns
         ]
-        made = {"utterance": batch.column(0), "template": RaggedTokens.of(templates)}
-        facts = {
+        sequences = {"utterance": batch.column(0), "template": RaggedTokens.of(templates)}
+        inputs = {
             "utterances": batch.identities(0),
             "templates": np.array([batch.texts.template_identity(turn) for turn in turns], np.int64),
         }
-        return Prepared(RaggedTokens.concatenate([made[view] for view in self._views]), len(turns), facts)
+        return PreparedBatch(RaggedTokens.concatenate([sequences[view] for view in self._views]), len(turns), inputs)
 
-    def loss(
-        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
-    ) -> tuple[torch.Tensor, Figures]:
-        """Eq. 4; each of its losses goes to the log as well."""
+    def loss(self, vectors: Tensor, inputs: LossTensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+        """Compute Eq. 4; the metrics are its single losses."""
         first_template = self._views.count("utterance")
         utterances, templates = vectors[:first_template], heads(vectors[first_template:])
-        equal_templates = equal_texts(facts["templates"])
-        losses: dict[str, torch.Tensor] = {}
+        equal_templates = equal_text_mask(inputs["templates"])
+        same = equal_templates if self.mask_equal else None
+        losses: dict[str, Tensor] = {}
+        weights: list[float] = []
         if self.utterance_weight:
-            same = equal_texts(facts["utterances"]) if self.mask_equal else None
-            losses["utterance"] = nt_xent(utterances[0], utterances[1], self.temperature, same=same)
+            equal_utterances = equal_text_mask(inputs["utterances"]) if self.mask_equal else None
+            losses["utterance"] = nt_xent(utterances[0], utterances[1], self.temperature, same=equal_utterances)
+            weights.append(self.utterance_weight)
         if self.template_weight:
-            same = equal_templates if self.mask_equal else None
             temperature = self.template_temperature or self.temperature
             losses["template"] = nt_xent(templates[0], templates[1], temperature, same=same)
+            weights.append(self.template_weight)
         if self.pair_weight:
-            same = equal_templates if self.mask_equal else None
             losses["pair"] = self._pair_loss(utterances[0], templates[0], same)
-        total = torch.stack([self._weight(name) * loss for name, loss in losses.items()]).sum()
-        figures: Figures = {f"{name}_loss": loss.detach() for name, loss in losses.items()}
-        return total, figures | {"equal_templates": equal_templates.sum()}
+            weights.append(self.pair_weight)
+        total = torch.stack([weight * loss for weight, loss in zip(weights, losses.values(), strict=True)]).sum()
+        metrics: Metrics = {f"{name}_loss": loss.detach() for name, loss in losses.items()}
+        return total, metrics | {"equal_templates": equal_templates.sum()}
 
-    def _pair_loss(self, utterances: torch.Tensor, templates: torch.Tensor, same: torch.Tensor | None) -> torch.Tensor:
-        """Eq. 3, or with the other side's negatives, or half of each."""
+    def _pair_loss(self, utterances: Tensor, templates: Tensor, same: Tensor | None) -> Tensor:
+        """Compute Eq. 3, or its variant with the other side's negatives, or the mean of both."""
         temperature = self.pair_temperature or self.temperature
-        sides = []
+        directions = []
         if self.negatives != "templates":
-            sides.append(nt_xent(templates, utterances, temperature, same=same))
+            directions.append(nt_xent(templates, utterances, temperature, same=same))
         if self.negatives != "utterances":
-            sides.append(nt_xent(utterances, templates, temperature, same=same))
-        return torch.stack(sides).mean()
-
-    def _weight(self, name: str) -> float:
-        return {"utterance": self.utterance_weight, "template": self.template_weight, "pair": self.pair_weight}[name]
+            directions.append(nt_xent(utterances, templates, temperature, same=same))
+        return torch.stack(directions).mean()

@@ -1,39 +1,45 @@
-"""WMDC: windows of several sizes before a response, and less weight for frequent answers.
+"""WMDC: contexts of several sizes before a response, and lower weights for frequent responses.
 
-From "Dialogue Representation Learning: A New Benchmark and Weighted Contrastive Learning Approach", the paper of DiaEval. A pair
-is the last one, two, three, … turns of a conversation and the turn that answers them. A batch holds windows of one size, the sizes
-taken in turn, so that a context is told apart from others of its length. One linear layer d×d a size maps contexts and responses
-alike, in training only. A pair counts by the inverse frequency of its response over the whole training corpus
-(`losses.inverse_response_frequency`), where case and surrounding space make no difference ("yes." and "yes" are two answers, as in
-the paper's Table 5).
+From "Dialogue Representation Learning: A New Benchmark and Weighted Contrastive Learning Approach", the paper of
+DiaEval. A pair is the last one, two, three, … turns of a conversation and the turn that responds to them. A batch has
+contexts of one size, and the sizes take turns, so that a context is compared with others of its size. One linear layer
+d×d per size projects contexts and responses, in training only. A pair is weighted by the inverse frequency of its
+response in the whole training corpus (`losses.inverse_response_frequency`), ignoring case and surrounding space ("yes."
+and "yes" are two responses, as in the paper's Table 5).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.objectives.losses import inverse_response_frequency, symmetric_nt_xent
-from turnwise.objectives.objective import Batch, Example, Figures, ForEncoders, Prepared
+from turnwise.objectives.objective import (
+    Batch,
+    Example,
+    LossTensors,
+    Metrics,
+    PooledObjective,
+    PreparedBatch,
+    equal_text_mask,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class WMDC(ForEncoders):
-    """Windows of several sizes, weighted by inverse response frequency.
+class WMDC(PooledObjective):
+    """Contexts of several sizes, weighted by inverse response frequency.
 
     Attributes:
         temperature: τ.
-        windows: W, how many turns before the response make a context; each size has batches and a head of its own.
-        reweight: whether pairs count by the inverse frequency of their response; else all alike.
-        mask_equal: pairs of the same context or the same response are no negatives of each other; the paper leaves them in.
-        heads_start: 'random', as transformers begins its layers; or 'identity', from the encoder's own space. The paper does not
-            say which.
+        windows: W, the numbers of turns before the response that make a context; each size has its own batches and
+            head.
+        reweight: whether pairs are weighted by the inverse frequency of their response.
+        mask_equal: pairs of equal contexts or responses are not used as negatives of each other; the paper uses them.
+        heads_start: 'random', as transformers initialises its layers, or 'identity'. The paper does not say which.
     """
 
     temperature: float = 0.05
@@ -42,18 +48,11 @@ class WMDC(ForEncoders):
     mask_equal: bool = False
     heads_start: Literal["random", "identity"] = "random"
 
-    needs: ClassVar[Literal["pooled"]] = "pooled"
-    columns: ClassVar[int] = 2
-    style: ClassVar[TurnStyle] = "separator"
-    special_tokens: ClassVar[tuple[str, ...]] = ()
-    slot_names: ClassVar[None] = None
-    unique: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         sizes = self.windows
         if not sizes or len(set(sizes)) < len(sizes) or not all(0 < size < 128 for size in sizes):
             raise TurnwiseError(
-                f"windows={list(sizes)}: expected different numbers of turns from 1 to 127, such as [1, 2, 3]"
+                f"windows must be different numbers of turns from 1 to 127, such as [1, 2, 3]; got {list(sizes)}"
             )
 
     @property
@@ -62,14 +61,14 @@ class WMDC(ForEncoders):
         return self.windows
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
-        """Each turn that answers enough others, once for every size; the size is the label."""
+        """Iterate over the responses, each with a context of every size that there is; the size is the label."""
         for response in range(1, len(dialogue.turns)):
             for size in self.windows:
                 if size <= response:
                     yield Example(((response - size, response), (response, response + 1)), size)
 
-    def heads(self, hidden: int) -> nn.Module:
-        """A linear layer a size, for both sides."""
+    def make_heads(self, hidden: int) -> nn.Module:
+        """Create a linear layer per size, for both sides."""
         layers = {str(size): nn.Linear(hidden, hidden, bias=False) for size in self.windows}
         for layer in layers.values():
             if self.heads_start == "identity":
@@ -78,29 +77,21 @@ class WMDC(ForEncoders):
                 nn.init.normal_(layer.weight, std=0.02)
         return nn.ModuleDict(layers)
 
-    def prepare(self, batch: Batch) -> Prepared:
-        """Contexts, then responses; with which texts are equal, how often each response is given, and the windows' size."""
-        facts = {
-            "identities": np.stack([batch.identities(0), batch.identities(1)]),
-            "frequencies": np.array(
-                [batch.texts.frequency(first) for first in batch.windows[:, 1, 0].tolist()], np.int64
-            ),
-            "size": batch.labels[0],
-        }
-        return Prepared(batch.columns(), len(batch), facts)
+    def prepare(self, batch: Batch) -> PreparedBatch:
+        """Return contexts, then responses, with the responses' frequencies and the contexts' size."""
+        responses = batch.windows[:, 1, 0].tolist()
+        frequencies = np.array([batch.texts.frequency(turn) for turn in responses], np.int64)
+        prepared = PooledObjective.prepare(self, batch)
+        return replace(prepared, inputs={**prepared.inputs, "frequencies": frequencies, "size": batch.labels[0]})
 
-    def loss(
-        self, vectors: torch.Tensor, facts: dict[str, torch.Tensor], heads: nn.Module
-    ) -> tuple[torch.Tensor, Figures]:
-        """Eq. 5 on the outputs of the size's head."""
+    def loss(self, vectors: Tensor, inputs: LossTensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+        """Compute Eq. 5 on the outputs of the size's head."""
         assert isinstance(heads, nn.ModuleDict)
-        size = int(facts["size"])
-        projected = heads[str(size)](vectors)
-        equal = facts["identities"][:, :, None] == facts["identities"][:, None, :]
-        same = equal.any(0)
-        weights = inverse_response_frequency(facts["frequencies"]) if self.reweight else None
-        loss = symmetric_nt_xent(
-            projected[0], projected[1], self.temperature, weights=weights, same=same if self.mask_equal else None
-        )
-        logs: Figures = {"window": float(size), "equal_texts": (same.sum() - len(same)) / 2}
-        return loss, logs if weights is None else {**logs, "weight": weights.mean()}
+        size = int(inputs["size"])
+        contexts, responses = heads[str(size)](vectors)
+        same = equal_text_mask(inputs["identities"][0]) | equal_text_mask(inputs["identities"][1])
+        masked = same if self.mask_equal else None
+        weights = inverse_response_frequency(inputs["frequencies"]) if self.reweight else None
+        loss = symmetric_nt_xent(contexts, responses, self.temperature, weights=weights, same=masked)
+        metrics: Metrics = {"window": float(size), "equal_texts": same.sum() / 2}
+        return loss, metrics if weights is None else {**metrics, "weight": weights.mean()}

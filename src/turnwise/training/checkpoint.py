@@ -1,7 +1,7 @@
-"""Checkpoints: everything that a run needs to go on, written whole or not at all.
+"""The folder of a run: its recipe, its checkpoints and its models.
 
-A checkpoint is a folder `checkpoints/step-000123/`: tensors as safetensors (no pickles), the rest as JSON, and a manifest with the
-hash of every file. It is written under another name and renamed when it is on disk; what is there under its name is whole.
+A checkpoint is a folder `checkpoints/step-000000123/`: tensors as safetensors (no pickles), the rest as JSON, and a
+manifest with the hash of every file. It is written under another name and renamed when it is complete and on disk.
 """
 
 import contextlib
@@ -16,51 +16,160 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import sha256, sync
+from turnwise.core.files import sha256, sync, write_whole
+from turnwise.core.plots import write_chart
 from turnwise.corpus.store import Corpus
+from turnwise.models.encoder import COMPRESSION
 from turnwise.training import TrainingError
 from turnwise.training.disk_cache import corpus_identity
+from turnwise.training.metrics import model_card, plot_curves
 from turnwise.training.recipe import Recipe, load_recipe
+from turnwise.training.setup import TrainingSetup, make_compression, select_corpus
+from turnwise.training.step import TrainingStep
 
-#: In a model's folder: the model of the recipe's first stage.
+#: Folders inside a run's folder: the model of the recipe's first stage, the best model by the probe, the checkpoints.
 FIRST = "first"
-
-#: In a model's folder: the model that was best by the probe, where the recipe says by what.
 BEST = "best"
-
-#: In a run's folder: what it goes on from.
 CHECKPOINTS = "checkpoints"
 
-#: In a run's folder once its training is over, with what it learnt from; the model's own files are there before they are whole.
+#: A file with the corpus's identity, written when training is finished and the model's files are complete.
 TRAINED = "trained"
 
 _MANIFEST = "manifest.json"
 _UNFINISHED = ".writing"
+
+#: Files of tensors, by name.
+Tensors = dict[str, dict[str, torch.Tensor]]
 
 
 class CheckpointError(TurnwiseError):
     """A checkpoint cannot be written or read."""
 
 
-#: Files of tensors, by name.
-Tensors = dict[str, dict[str, torch.Tensor]]
+def claim_folder(out: Path, recipe: Recipe, resume: bool) -> None:
+    """Create the folder of a run and write its recipe, or check that it is the folder of the run to resume."""
+    path = out / "recipe.yaml"
+    if path.is_file():
+        if not resume:
+            raise TrainingError(f"{out} already contains a run: continue it with --resume, or choose another --out")
+        if load_recipe(path) != recipe:
+            raise TrainingError(f"{path} differs from the given recipe: resume a run with the recipe it started with")
+        return
+    if out.is_dir() and any(out.iterdir()):
+        raise TrainingError(f"{out} contains other files: choose a new or empty folder")
+    out.mkdir(parents=True, exist_ok=True)
+    path.write_text(recipe.to_yaml(), encoding="utf-8")
 
 
-class Checkpoints:
-    """Writes the checkpoints of a run beside it, one at a time: to hash a gigabyte and to see it on disk takes seconds.
+def expect_finished(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
+    """Raise TrainingError unless a folder contains the finished model of a first stage on a corpus."""
+    if not (folder / TRAINED).is_file() or load_recipe(folder / "recipe.yaml") != recipe:
+        raise TrainingError(
+            f"{folder} does not contain the finished first stage of the recipe: train it first, or remove it"
+        )
+    if (folder / TRAINED).read_text(encoding="utf-8") != "\n".join(corpus_identity(select_corpus(recipe, corpus))):
+        raise TrainingError(f"{folder} was trained on another corpus: use the stores and splits of its first stage")
 
-    Leave it as a context, and nothing is being written any more.
+
+class RunFolder:
+    """Saves and restores the state and the models of a run.
 
     Args:
-        folder: where they lie.
-        keep: how many stay: the newest.
+        path: the folder.
+        setup: of the run.
+        step: its trained parameters and optimiser.
+    """
+
+    def __init__(self, path: Path, setup: TrainingSetup, step: TrainingStep):
+        self.path = path
+        self.checkpoints = CheckpointWriter(path / CHECKPOINTS, setup.recipe.keep)
+        self._setup = setup
+        self._step = step
+
+    def save_checkpoint(self, step: int, best: float | None) -> None:
+        """Start to write a checkpoint; it needs no random state, since random numbers depend on (seed, step)."""
+        parameters, optimizer = self._step.parameters, self._step.optimizer
+        names = {id(value): name for name, value in parameters.items()}
+        optimizer_state = {
+            f"{names[id(parameter)]}.{key}": value
+            for parameter, state in optimizer.state.items()
+            for key, value in state.items()
+        }
+        tensors: Tensors = {
+            "parameters": {name: value.detach() for name, value in parameters.items()},
+            "optimizer": optimizer_state,
+        }
+        if self._step.average:
+            tensors["average"] = self._step.average
+        state = {"steps": self._setup.steps, "best": best, "corpus": self._setup.corpus.identity}
+        self.checkpoints.save(step, tensors, state)
+
+    def restore(self) -> tuple[int, float | None]:
+        """Restore the newest checkpoint; return the number of steps done and the best value of the probe so far."""
+        folder = latest_checkpoint(self.path / CHECKPOINTS)
+        if folder is None:
+            return 0, None
+        tensors, state = load_checkpoint(folder)
+        if state.get("corpus") != self._setup.corpus.identity:
+            raise TrainingError(
+                f"{folder} was trained on another corpus: resume a run with the stores and splits it started with"
+            )
+        parameters, optimizer = self._step.parameters, self._step.optimizer
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(tensors["parameters"][name])
+            for name, value in self._step.average.items():
+                value.copy_(tensors["average"][name])
+        by_name: dict[str, dict[str, torch.Tensor]] = {}
+        for key, value in tensors["optimizer"].items():
+            name, _, field = key.rpartition(".")
+            by_name.setdefault(name, {})[field] = value
+        on_cpu = self._setup.processes.device.type == "cpu"
+        for name, parameter in parameters.items():
+            if name in by_name:
+                # the step counter stays where PyTorch keeps it; moments go to the parameter's device
+                optimizer.state[parameter] = {
+                    field: value if field == "step" and on_cpu else value.to(parameter.device)
+                    for field, value in by_name[name].items()
+                }
+        return int(state["step"]), state["best"]
+
+    def describe_last_checkpoint(self) -> str:
+        """Return a clause for error messages."""
+        last = latest_checkpoint(self.path / CHECKPOINTS)
+        return f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
+
+    def save_model(self, folder: Path, card: str | None = None) -> None:
+        """Save the model as it is, with the semantic compression of its objectives."""
+        self._setup.model.save(folder, card)
+        for part in self._setup.parts:
+            if part.objective.slot_names is not None:
+                make_compression(self._setup, part).save(folder / COMPRESSION)
+
+    def save_finished(self) -> None:
+        """Save the finished model, unless that was done before: its folder may have been changed since."""
+        if (self.path / TRAINED).is_file():
+            return
+        self.save_model(self.path, model_card(self._setup.recipe, self._setup.corpus.dialogues, self.path))
+        write_chart(self.path / "curves.svg", lambda: plot_curves(self.path / "metrics.jsonl"))
+        write_whole(self.path / TRAINED, "\n".join(self._setup.corpus.identity))
+
+
+class CheckpointWriter:
+    """Writes checkpoints in the background, one at a time; hashing and syncing a gigabyte takes seconds.
+
+    As a context manager it waits for the last one at its end.
+
+    Args:
+        folder: of the checkpoints.
+        keep: how many of the newest to keep.
     """
 
     def __init__(self, folder: Path, keep: int):
         self._folder = folder
         self._keep = keep
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._writing: Future[None] | None = None
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -73,40 +182,36 @@ class Checkpoints:
 
     @property
     def failed(self) -> bool:
-        """Whether the last one could not be written; `wait` and `save` say why."""
-        return self._writing is not None and self._writing.done() and self._writing.exception() is not None
+        """Whether the last one could not be written; `wait` and `save` raise the error."""
+        return self._pending is not None and self._pending.done() and self._pending.exception() is not None
 
     def save(self, step: int, tensors: Tensors, state: dict[str, Any]) -> None:
-        """Begins to write a checkpoint of what the tensors are now, once the one before is on disk.
+        """Copy the tensors and start to write a checkpoint, after the previous one is on disk.
 
         Args:
-            step: how many steps are done.
+            step: number of steps done.
             tensors: files of tensors by name.
-            state: anything that JSON can hold.
+            state: anything that JSON can represent.
 
         Raises:
-            CheckpointError: if the one before could not be written.
+            CheckpointError: if the previous one could not be written.
         """
         self.wait()
-        now = {
+        copies = {
             name: {key: value.detach().to("cpu", copy=True).contiguous() for key, value in content.items()}
             for name, content in tensors.items()
         }
-        self._writing = self._writer.submit(_write, self._folder, step, now, state, self._keep)
+        self._pending = self._executor.submit(_write, self._folder, step, copies, state, self._keep)
 
     def wait(self) -> None:
-        """Waits until the last one is on disk.
-
-        Raises:
-            CheckpointError: if it cannot be written (a full disk); what was there before stays.
-        """
-        writing, self._writing = self._writing, None
-        if writing is not None:
-            writing.result()
+        """Wait until the last one is on disk; raise CheckpointError if it cannot be written, as on a full disk."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
 
 
 def _write(folder: Path, step: int, tensors: Tensors, state: dict[str, Any], keep: int) -> None:
-    """Writes a checkpoint and then removes all but the newest `keep`."""
+    """Write a checkpoint and then remove all but the newest `keep`."""
     unfinished = folder / _UNFINISHED
     place = folder / f"step-{step:09d}"
     try:
@@ -125,80 +230,34 @@ def _write(folder: Path, step: int, tensors: Tensors, state: dict[str, Any], kee
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
         last = latest_checkpoint(folder)
-        kept = f"the last good one is {last}" if last else "there is none yet"
+        previous = f"the last good one is {last}" if last else "there is none yet"
         raise CheckpointError(
-            f"the checkpoint at step {step} could not be written ({error}); {kept}. Make room and resume"
+            f"the checkpoint at step {step} could not be written ({error}); {previous}. Free disk space and resume"
         ) from error
-    for old in _checkpoints(folder)[:-keep]:
+    for old in _list_checkpoints(folder)[:-keep]:
         shutil.rmtree(old)
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint, if there is one."""
-    found = _checkpoints(folder)
-    return found[-1] if found else None
+    """Return the newest checkpoint, if there is one."""
+    checkpoints = _list_checkpoints(folder)
+    return checkpoints[-1] if checkpoints else None
 
 
-def load_checkpoint(place: Path) -> tuple[Tensors, dict[str, Any]]:
-    """The tensors and the state of a checkpoint.
-
-    Raises:
-        CheckpointError: if it is not what was written.
-    """
+def load_checkpoint(folder: Path) -> tuple[Tensors, dict[str, Any]]:
+    """Load the tensors and the state of a checkpoint; raise CheckpointError if a file differs from its hash."""
     try:
-        hashes = json.loads((place / _MANIFEST).read_text())
+        hashes = json.loads((folder / _MANIFEST).read_text())
         for name, expected in hashes.items():
-            if sha256(place / name) != expected:
+            if sha256(folder / name) != expected:
                 raise ValueError(f"{name} has changed")
-        tensors = {path.stem: load_file(path) for path in place.glob("*.safetensors")}
-        return tensors, json.loads((place / "state.json").read_text())
+        tensors = {path.stem: load_file(path) for path in folder.glob("*.safetensors")}
+        return tensors, json.loads((folder / "state.json").read_text())
     except (OSError, ValueError) as error:
-        others = [other for other in _checkpoints(place.parent) if other != place]
-        way = f"remove it to go on from {others[-1]}" if others else "remove it to start anew"
-        raise CheckpointError(f"the checkpoint {place} is damaged ({error}): {way}") from error
+        others = [other for other in _list_checkpoints(folder.parent) if other != folder]
+        remedy = f"remove it to resume from {others[-1]}" if others else "remove it to start again"
+        raise CheckpointError(f"the checkpoint {folder} is damaged ({error}): {remedy}") from error
 
 
-def _checkpoints(folder: Path) -> list[Path]:
+def _list_checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*") if path.is_dir()) if folder.is_dir() else []
-
-
-def claim(out: Path, recipe: Recipe, resume: bool) -> None:
-    """Makes sure that the folder is this run's own.
-
-    Raises:
-        TrainingError: if it holds something else.
-    """
-    place = out / "recipe.yaml"
-    if place.is_file():
-        if not resume:
-            raise TrainingError(f"{out} holds a run already: go on with --resume, or choose another --out")
-        if load_recipe(place) != recipe:
-            raise TrainingError(
-                f"{place} is another recipe than the one given: a run goes on with the recipe it began with"
-            )
-        return
-    if out.is_dir() and any(out.iterdir()):
-        raise TrainingError(f"{out} holds other files: choose a new or empty folder")
-    out.mkdir(parents=True, exist_ok=True)
-    place.write_text(recipe.to_yaml(), encoding="utf-8")
-
-
-def reading(recipe: Recipe, corpus: Corpus) -> Corpus:
-    """The corpus as the recipe reads it."""
-    return corpus.sample(recipe.corpus_share).prepare(recipe.combine_turns, recipe.least_turns)
-
-
-def expect_trained(place: Path, recipe: Recipe, corpus: Corpus) -> None:
-    """Makes sure that a folder holds the finished model of a first stage.
-
-    Raises:
-        TrainingError: if it does not.
-    """
-    if not (place / TRAINED).is_file() or load_recipe(place / "recipe.yaml") != recipe:
-        raise TrainingError(
-            f"{place} does not hold the finished first stage of the recipe: train that first, or leave it out"
-        )
-    if (place / TRAINED).read_text(encoding="utf-8") != "\n".join(corpus_identity(reading(recipe, corpus))):
-        raise TrainingError(
-            f"{place} learnt from another corpus: a run goes on with the stores and splits it began with"
-        )

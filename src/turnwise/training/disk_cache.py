@@ -1,6 +1,7 @@
 """Data derived from a corpus and cached on disk, and the arrays that it consists of.
 
-A cached folder is named by a hash of what its content was derived from, so that a resumed run finds it and a changed one does not.
+A cached folder is named by a hash of what its content was derived from, so that a resumed run finds it and a changed
+one does not.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from turnwise.corpus.store import Corpus
 
 
 def corpus_identity(corpus: Corpus) -> list[str]:
-    """Return what distinguishes a corpus from others: its stores' contents, and which dialogues and turns are read, and how."""
+    """Return what distinguishes a corpus: its stores' contents, and which dialogues and turns are read, and how."""
     fraction = () if corpus.fraction == 1 else (f"share {corpus.fraction!r}",)
     combined = ("combined turns",) if corpus.combine_turns else ()
     minimum = () if corpus.min_turns == 1 else (f"least turns {corpus.min_turns}",)

@@ -1,9 +1,10 @@
 """Several processes that train one model: agreement, averaged gradients, and detection of a lost process.
 
-`torchrun` or `accelerate launch` starts a job's processes; a process that was started alone is a job of one, and nothing here costs
-it anything. Gradients use the process group that the launcher set up (NCCL on GPUs, gloo on CPUs). There are two more gloo groups:
-one for agreements, which may wait as long as a process works (the main process tokenises a corpus or evaluates a probe), and one
-for heartbeats, which a thread of every process sends every second. A process that is killed, stuck or cut off misses a heartbeat.
+`torchrun` or `accelerate launch` starts a job's processes; a process that was started alone is a job of one, and
+nothing here costs it anything. Gradients use the process group that the launcher set up (NCCL on GPUs, gloo on CPUs).
+There are two more gloo groups: one for agreements, which may wait as long as a process works (the main process
+tokenises a corpus or evaluates a probe), and one for heartbeats, which a thread of every process sends every second. A
+process that is killed, stuck or cut off misses a heartbeat.
 """
 
 import contextlib
@@ -49,8 +50,8 @@ class Processes:
     Use it as a context manager: all processes wait for its end, and an error inside it ends the job.
 
     Args:
-        longest_wait: seconds without a heartbeat after which a process counts as lost. For the exchange of gradients the value of
-            the first use in a process counts.
+        longest_wait: seconds without a heartbeat after which a process counts as lost. For the exchange of gradients
+            the value of the first use in a process counts.
     """
 
     def __init__(self, longest_wait: float = LONGEST_WAIT):
@@ -92,7 +93,7 @@ class Processes:
             if self._previous_handler is not None:
                 signal.signal(signal.SIGTERM, self._previous_handler)
             return
-        # SIGTERM stays ignored: a launcher sends it as soon as one process ends, and this one still has to report why it ends
+        # SIGTERM stays ignored: a launcher sends it when one process ends, and this one still has to report why
         lost = isinstance(error, RuntimeError) and self._heartbeat.is_process_lost(_CAUSE_TIMEOUT)
         self._heartbeat.leave()
         if lost:
@@ -109,7 +110,7 @@ class Processes:
         )
 
     def _handle_sigterm(self, number: int, frame: FrameType | None) -> None:
-        """Terminate, unless the launcher sent the signal because another process is lost, which is about to be reported."""
+        """Terminate, unless another process is lost, which made the launcher send the signal."""
         assert self._heartbeat is not None
         if self._heartbeat.ended or self._heartbeat.is_process_lost(_CAUSE_TIMEOUT):
             return
@@ -133,7 +134,7 @@ class Processes:
 
     @contextlib.contextmanager
     def main_first(self) -> Iterator[None]:
-        """Like `together`, but the other processes start when the main process is done: they find the files it wrote."""
+        """Like `together`, but the other processes start when the main process is done, and find its files."""
         failure = None
         if not self.main:
             self._raise_in_all(None)
@@ -164,8 +165,8 @@ class Processes:
             for name, expected, actual in zip(values, hashes[0], other, strict=True):
                 if not torch.equal(expected, actual):
                     raise TrainingError(
-                        f"process {rank} has {name} other than process 0: use the same command on every machine, and keep"
-                        " --out, the stores and the backbone where all machines find the same files"
+                        f"process {rank} has {name} other than process 0: use the same command on every machine, and"
+                        " keep --out, the stores and the backbone where all machines find the same files"
                     )
 
     def _raise_in_all(self, failure: Exception | None) -> None:
@@ -197,7 +198,7 @@ class Processes:
         if self.world == 1:
             return
         candidates = list(parameters)
-        # a process without an example has no gradient where others have one; a head that no process used has none anywhere
+        # a process without examples lacks gradients that others have; an unused head has none anywhere
         has_gradient = torch.tensor([value.grad is not None for value in candidates]).int()
         dist.all_reduce(has_gradient, dist.ReduceOp.MAX, group=self._agreements)
         used = [value for value, needed in zip(candidates, has_gradient.tolist(), strict=True) if needed]

@@ -39,7 +39,7 @@ class ExampleTable:
         return len(self.labels)
 
     def read_next(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Read ranges of examples from disk ahead of their use, and free those read before; return the ranges of turns."""
+        """Read ranges of examples ahead of their use, and free those read before; return the ranges of turns."""
         for column in (self._windows, self.labels):
             release(column)
             for first, last in ranges:
@@ -127,8 +127,8 @@ class _ExampleWriter:
         self._stack.close()
         if count < 2:
             raise TurnwiseError(
-                f"objective {self._name} finds {count} examples in this corpus: it needs another kind of dialogues (see its"
-                f" page in the documentation); --set objectives.{self._name}=false removes it"
+                f"objective {self._name} finds {count} examples in this corpus: it needs another kind of dialogues (see"
+                f" its page in the documentation); --set objectives.{self._name}=false removes it"
             )
         if kept is not None:
             _filter_rows(self._folder / f"{self._name}.windows.npy", kept)
@@ -136,7 +136,7 @@ class _ExampleWriter:
 
 
 def _first_occurrences(buckets: FingerprintBuckets) -> npt.NDArray[np.bool_]:
-    """Return, for each fingerprint in the order of addition, whether it is the first of its kind."""
+    """Return, for each text_fingerprint in the order of addition, whether it is the first of its kind."""
     first = np.zeros(len(buckets), np.bool_)
     for fingerprints, places in buckets:
         first[places[np.unique(fingerprints, return_index=True)[1]]] = True

@@ -1,7 +1,8 @@
 """Fine-tuning: fit an encoder and a head to a few labelled inputs, with a validation set for early stopping.
 
-A small loop for many short runs: everything is tokenised once, nothing waits for the device between two validations, and the weights
-of the best validation are restored at the end. Random numbers depend on (seed, step) alone, so equal seeds give equal runs.
+A small loop for many short runs: everything is tokenised once, nothing waits for the device between two validations,
+and the weights of the best validation are restored at the end. Random numbers depend on (seed, step) alone, so equal
+seeds give equal runs.
 """
 
 import itertools
@@ -16,10 +17,10 @@ from torch import Tensor, nn
 from turnwise.models.backbone.stream import Tokens, TokenStream, token_batches
 from turnwise.models.encoder import BATCH_TOKENS, Encoder
 from turnwise.training import TrainingError
-from turnwise.training.machine import seed_all
-from turnwise.training.schedule import learning_rate_factor
+from turnwise.training.step import learning_rate_factor, seed_all
 
-#: The loss of a batch, given the head's outputs (sequences per example, examples, size) and the examples' numbers (examples,).
+#: The loss of a batch, given the head's outputs (sequences per example, examples, size) and the examples' numbers
+#: (examples,).
 BatchLoss = Callable[[Tensor, Tensor], Tensor]
 
 #: Computes the validation score of an encoder and its head; higher is better.
@@ -35,8 +36,8 @@ class FineTuningSettings:
         batch_size: examples per step.
         learning_rate: at its peak; it rises over the warm-up and then decays to 0, both linearly.
         evaluate_every: steps between two validations.
-        patience: validations without improvement after which a run stops; several validations of an epoch count as one. A score
-            that equals the best is no improvement.
+        patience: validations without improvement after which a run stops; several validations of an epoch count as one.
+            A score that equals the best is no improvement.
         max_length: tokens of an input.
         dropout: before the head's layer; the encoder keeps its own on hidden states.
         attention_dropout: on the encoder's attention weights; None: its own. 0 allows the fastest kernel on a GPU.
@@ -111,9 +112,9 @@ def fine_tune(
 ) -> FineTuningResult:
     """Fit an encoder and a head in place; they end with the weights of the best validation, in evaluation mode.
 
-    AdamW without weight decay, in bf16 on a GPU that supports it. The first validation comes before the first step and the last after
-    the last, so that the result is never worse on the validation set than the input. Without a validation set all steps are made,
-    and the last weights stay.
+    AdamW without weight decay, in bf16 on a GPU that supports it. The first validation comes before the first step and
+    the last after the last, so that the result is never worse on the validation set than the input. Without a
+    validation set all steps are made, and the last weights stay.
 
     Args:
         encoder: is changed.

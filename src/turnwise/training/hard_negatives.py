@@ -1,7 +1,8 @@
 """Hard negatives: for every response, other responses that an encoder would have given instead.
 
-A response near a conversation in an encoder's space is about the same topic and yet was not given, which is what a re-ranker has to
-tell from the true response. Neighbours are searched once, by matrix products of blocks of conversations with the candidates' vectors.
+A response near a conversation in an encoder's space is about the same topic and yet was not given, which is what a
+re-ranker has to tell from the true response. Neighbours are searched once, by matrix products of blocks of
+conversations with the candidates' vectors.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,10 +42,10 @@ _Turns = npt.NDArray[np.int64]
 def mine_hard_negatives(
     corpus: TrainingCorpus, texts: TokenTable, miner: str, progress: Progress = silent, count: int = 16
 ) -> npt.NDArray[np.int32]:
-    """Find every response's hard negatives, unless they are cached; leave the state of torch's random numbers as it was.
+    """Find every response's hard negatives, unless they are cached, without changing torch's random state.
 
-    The query is the last `HISTORY` turns before the response. Candidates are the corpus's responses, each distinct text once, as the
-    first turn that has it. Texts of the response's own dialogue are no candidates.
+    The query is the last `HISTORY` turns before the response. Candidates are the corpus's responses, each distinct text
+    once, as the first turn that has it. Texts of the response's own dialogue are no candidates.
 
     Args:
         corpus: the dialogues.
@@ -54,7 +55,8 @@ def mine_hard_negatives(
         count: hard negatives per response.
 
     Returns:
-        Turn numbers (turns, count), memory-mapped, nearest first and padded with -1; none for the first turn of a dialogue.
+        Turn numbers (turns, count), memory-mapped, nearest first and padded with -1; none for the first turn of a
+        dialogue.
 
     Raises:
         BackboneError: if there is no such encoder.

@@ -1,4 +1,4 @@
-"""Recipes: everything that a training run depends on besides its corpus; a dataclass read from YAML, with dotted overrides.
+"""Recipes: everything that a training run depends on besides its corpus, read from YAML, with dotted overrides.
 
 `recipes/` holds the packaged ones: `NAME-paper` has the values that a paper prints, `NAME` is our recommendation.
 """
@@ -55,7 +55,8 @@ _MINIMUM = {
     "shuffle_buffer": SMALLEST_BUFFER,
 }
 
-#: Keys that a first stage takes from the recipe that it belongs to unless it sets them: they describe the run, not the method.
+#: Keys that a first stage takes from the recipe that it belongs to unless it sets them: they describe the run, not the
+#: method.
 INHERITED = (
     *("backbone", "pooling", "corpus_share", "combine_turns", "least_turns", "max_length"),
     *("dropout", "attention_dropout", "layers", "precision", "compile", "tokens_per_forward", "seed"),
@@ -72,14 +73,15 @@ class Recipe:
     """The configuration of a training run.
 
     Attributes:
-        objectives: name → options; `weight` (1) multiplies its loss, `batch_size` and `head_learning_rate` override the recipe's.
+        objectives: name → options; `weight` (1) multiplies its loss, `batch_size` and `head_learning_rate` override the
+            recipe's.
         backbone: the model to start from: 'minilm', a folder, a Hugging Face id.
         pooling: how token states become vectors; None: the backbone's own, or the mean.
         corpus_share: fraction of the dialogues, sampled by their ids: a smaller fraction is a subset of a larger one.
         combine_turns: whether consecutive turns of one speaker are merged into one.
         least_turns: shorter dialogues are not used; counted after turns are combined.
-        epochs: passes over the first objective's examples, or a fraction of one: 0.5 is half of its batches; ignored if `steps` is
-            set.
+        epochs: passes over the first objective's examples, or a fraction of one: 0.5 is half of its batches; ignored if
+            `steps` is set.
         steps: optimiser steps.
         batch_size: examples per step over all processes; the loss sees them all at once, however they are encoded.
         learning_rate: of the encoder.
@@ -97,19 +99,22 @@ class Recipe:
         frozen_embeddings: whether the embeddings are not trained.
         precision: 'bf16' computes in half precision and the loss in full; 'auto': bf16 on a GPU that supports it.
         compile: whether torch compiles the backbone, which takes about a minute; 'auto': in long runs on a GPU.
-        tokens_per_forward: tokens encoded at once; for larger batches gradients are cached. None: as many as fit the machine.
+        tokens_per_forward: tokens encoded at once; for larger batches gradients are cached. None: as many as fit the
+            machine.
         ema: decay of an exponential moving average of the weights, which is then what is saved; 0: none.
         seed: of all random numbers.
-        shuffle_buffer: how many examples are shuffled together, in blocks of neighbours drawn from everywhere; None: all at once.
+        shuffle_buffer: how many examples are shuffled together, in blocks of neighbours drawn from everywhere; None:
+            all at once.
         checkpoint_every: steps between checkpoints.
         checkpoint_epochs: also save the model at the end of every epoch, in `epochs/`.
         keep: number of checkpoints to keep.
         log_every: steps between lines of `metrics.jsonl`.
-        probe_every: steps between evaluations of the probe, if one is given, or 'epoch'; 0: only before and after training.
+        probe_every: steps between evaluations of the probe, if one is given, or 'epoch'; 0: only before and after
+            training.
         keep_best: a metric of the probe; the model with the highest value is saved in `best/`.
         workers: threads that prepare batches; does not change the result.
-        first: a recipe that is trained before this one, which then starts from its model; if read from YAML, it inherits the keys
-            `INHERITED` that it does not set.
+        first: a recipe that is trained before this one, which then starts from its model; if read from YAML, it
+            inherits the keys `INHERITED` that it does not set.
         describes: what the recipe is for.
     """
 
@@ -180,7 +185,7 @@ class Recipe:
         tasks = {objective.task for objective in self.make().values()} - {None}
         if tasks and "selection" not in tasks:
             raise RecipeError(
-                f"objectives: {', '.join(sorted(map(str, tasks)))} train a re-ranker, which needs response-selection: add it"
+                f"objectives: {', '.join(sorted(map(str, tasks)))}: a re-ranker needs response-selection; add it"
             )
 
     def make(self) -> dict[str, Objective]:
@@ -241,9 +246,9 @@ def _check_first_stage(first: Recipe, recipe: Recipe) -> None:
 def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Load a recipe from a file, or a packaged one by its name ('dse', 'dse-paper'), and apply overrides `key=value`.
 
-    A key may be dotted (`objectives.dse.temperature=0.1`, `first.steps=100`). A key that the recipe does not have is set for the
-    objectives that have it (`temperature=0.1`). A key of `INHERITED` is also set for the first stage unless that has its own value;
-    `first=null` removes the first stage, and `objectives.NAME=false` an objective.
+    A key may be dotted (`objectives.dse.temperature=0.1`, `first.steps=100`). A key that the recipe does not have is
+    set for the objectives that have it (`temperature=0.1`). A key of `INHERITED` is also set for the first stage unless
+    that has its own value; `first=null` removes the first stage, and `objectives.NAME=false` an objective.
 
     Raises:
         RecipeError: if there is no such recipe, or it has an unknown key or an invalid value.

@@ -1,8 +1,8 @@
 """Tokenised turns, memory-mapped on disk.
 
-Per turn there are its tokens, its speaker, a hash of its text and how often that text is a response in the corpus; per dialogue, its
-first turn. If an objective reads templates, there are the tokens of each distinct template; if one reads hard negatives, these as
-turn numbers. Everything is written as it is read, so memory does not grow with the corpus.
+Per turn there are its tokens, its speaker, a hash of its text and how often that text is a response in the corpus; per
+dialogue, its first turn. If an objective reads templates, there are the tokens of each distinct template; if one reads
+hard negatives, these as turn numbers. Everything is written as it is read, so memory does not grow with the corpus.
 """
 
 import contextlib
@@ -235,7 +235,7 @@ def _write_frequencies(folder: Path, buckets: FingerprintBuckets) -> None:
 def _tokenise_templates(
     corpus: TrainingCorpus, tokenizer: PreTrainedTokenizerBase, progress: Progress, marks: SlotMarks
 ) -> TemplateTokens:
-    """Tokenise the templates of turns with slots; of each distinct one, a fingerprint is held in memory."""
+    """Tokenise the templates of turns with slots; of each distinct one, a text_fingerprint is held in memory."""
     inputs = ["templates", *marks.tokens, *corpus.identity, tokenizer.backend_tokenizer.to_str()]
 
     def write(folder: Path) -> None:

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.training.mixing import Mixing, mixing
-from turnwise.training.order import BLOCKS, NEIGHBOURS, Blocks, BufferedOrder, Order, WholeOrder, block_size
+from tests.helpers.past_memory import Mixing, mixing
+from turnwise.training.batches import (
+    BLOCKS,
+    SMALLEST_BUFFER,
+    BufferedSampler,
+    ExampleBlocks,
+    Sampler,
+    ShuffledSampler,
+    block_size,
+)
 
 
 def random(*place: int) -> np.random.Generator:
@@ -17,17 +25,21 @@ def random(*place: int) -> np.random.Generator:
 
 def buffered(
     labels: np.ndarray, label: int | None, buffer: int, told: Callable[[list[tuple[int, int]]], None]
-) -> BufferedOrder:
-    return BufferedOrder(Blocks.of(labels, label, block_size(buffer)), buffer, random, told)
+) -> BufferedSampler:
+    return BufferedSampler(ExampleBlocks.of(labels, label, block_size(buffer)), buffer, random, told)
 
 
-def plain(examples: int, buffer: int) -> BufferedOrder:
+def plain(examples: int, buffer: int) -> BufferedSampler:
     return buffered(np.zeros(examples, np.int8), None, buffer, lambda ranges: None)
 
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.integers(2, 3_000), st.integers(NEIGHBOURS, 1_500), st.integers(0, 3), st.sampled_from([None, 1, 2]), st.data()
+    st.integers(2, 3_000),
+    st.integers(SMALLEST_BUFFER, 1_500),
+    st.integers(0, 3),
+    st.sampled_from([None, 1, 2]),
+    st.data(),
 )
 def test_a_pass_holds_every_example_once_and_is_entered_anywhere(
     examples: int, buffer: int, passed: int, label: int | None, data: st.DataObject
@@ -49,7 +61,7 @@ def test_a_pass_holds_every_example_once_and_is_entered_anywhere(
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(1, 20_000), st.integers(NEIGHBOURS, 5_000))
+@given(st.integers(1, 20_000), st.integers(SMALLEST_BUFFER, 5_000))
 def test_a_buffer_is_filled_with_whole_blocks_and_no_more_than_it_holds(examples: int, buffer: int) -> None:
     read: list[list[tuple[int, int]]] = []
     order = buffered(np.zeros(examples, np.int8), None, buffer, read.append)
@@ -71,13 +83,13 @@ def test_a_buffer_is_filled_with_whole_blocks_and_no_more_than_it_holds(examples
 def test_the_whole_order_is_numpys_permutation(examples: int, passed: int) -> None:
     """In four bytes a number as in eight: published figures depend on it."""
     expected = random(passed).permutation(examples).tolist()
-    assert WholeOrder(examples, random).rows(passed, 0, examples).tolist() == expected
+    assert ShuffledSampler(examples, random).rows(passed, 0, examples).tolist() == expected
     some = np.arange(0, 3 * examples, 3)
     expected = random(passed).permutation(some).tolist()
-    assert WholeOrder(some.astype(np.int32), random).rows(passed, 0, examples).tolist() == expected
+    assert ShuffledSampler(some.astype(np.int32), random).rows(passed, 0, examples).tolist() == expected
 
 
-def plainly_mixed(order: Order, batch_size: int, groups: list[int]) -> Mixing:
+def plainly_mixed(order: Sampler, batch_size: int, groups: list[int]) -> Mixing:
     """The same, pair by pair."""
     rows = order.rows(0, 0, len(order)).tolist()
     batches = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
@@ -90,7 +102,9 @@ def plainly_mixed(order: Order, batch_size: int, groups: list[int]) -> Mixing:
 @given(st.integers(10, 120), st.integers(2, 9), st.integers(1, 6))
 def test_mixing_equals_a_count_of_pairs(examples: int, batch_size: int, size: int) -> None:
     groups = np.arange(examples) // size
-    found, expected = (measure(plain(examples, NEIGHBOURS), batch_size, groups) for measure in (mixing, plainly_mixed))
+    found, expected = (
+        measure(plain(examples, SMALLEST_BUFFER), batch_size, groups) for measure in (mixing, plainly_mixed)
+    )
     assert (found.together, found.chance, found.correlation) == pytest.approx(
         (expected.together, expected.chance, expected.correlation)
     )
@@ -100,7 +114,7 @@ def test_a_larger_buffer_mixes_better_and_all_do_far_better_than_none() -> None:
     """Four stores of dialogues of ten examples; two of one dialogue meet as much oftener as the buffer is smaller than all."""
     examples, batch = 200_000, 256
     dialogues, stores = np.arange(examples) // 10, np.arange(examples) // (examples // 4)
-    whole = mixing(WholeOrder(examples, random), batch, dialogues)
+    whole = mixing(ShuffledSampler(examples, random), batch, dialogues)
     assert whole.together == pytest.approx(whole.chance, rel=0.3)
     for buffer in (5_000, 20_000, 80_000):
         order = plain(examples, buffer)

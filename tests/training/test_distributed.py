@@ -20,17 +20,17 @@ from torch import nn
 
 from tests.helpers import job
 from tests.helpers.job import Job, Signal
-from tests.helpers.tiny import backbone, corpus, expect_alike, folder, recipe, weights
+from tests.helpers.tiny import backbone, corpus, expect_close, expect_identical, folder, recipe, set_up_run
 from turnwise.models.backbone.stream import RaggedTokens
-from turnwise.objectives.objective import Prepared
+from turnwise.objectives.objective import PreparedBatch
 from turnwise.objectives.registry import make_objective
 from turnwise.training import TrainingError
-from turnwise.training.batches import Feed
+from turnwise.training.batches import BatchLoader, LoaderConfig
 from turnwise.training.checkpoint import latest_checkpoint
 from turnwise.training.distributed import Processes
-from turnwise.training.encoding import Rows, _Layout, sorted_chunks
-from turnwise.training.loop import _Run, train
+from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe
+from turnwise.training.step import RowLayout, Rows, sorted_chunks
 
 #: Recipes and tokens a pass: with 40 every process cuts its share of a batch, with 90 now and then one of them alone.
 SHARED = {
@@ -67,15 +67,13 @@ def steps(place: Path) -> int:
 
 def expect_one_curve(one: Path, other: Path) -> None:
     """Two runs are equal up to rounding, in their weights and at every step."""
-    expect_alike(one, other)
+    expect_close(one, other)
     assert losses(one) == pytest.approx(losses(other), rel=1e-4, abs=1e-6)
 
 
 def expect_same(one: Path, other: Path) -> None:
     """Equal to the last bit."""
-    first, second = weights(one), weights(other)
-    assert first.keys() == second.keys()
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    expect_identical(one, other)
     assert losses(one) == losses(other)
 
 
@@ -98,14 +96,10 @@ def shared(name: str, budget: int) -> Recipe:
     return recipe(name, *changes, dropout=0.0)
 
 
-def prepared(wanted: Recipe, place: Path) -> _Run:
-    return _Run(wanted, corpus(), place, False, lambda *_: None, False, folder() / "cache")
-
-
 @functools.cache
 def examples() -> int:
     """How many examples DSE finds in the tiny corpus."""
-    return len(prepared(recipe("dse", "steps=1"), folder() / "counted").feeds[0].examples)
+    return len(set_up_run(recipe("dse", "steps=1")).loaders[0].examples)
 
 
 @functools.cache
@@ -140,15 +134,15 @@ def test_several_processes_equal_one(world: int, name: str, budget: int, several
 
 
 def test_with_90_tokens_a_pass_one_share_is_cut_and_the_other_is_not(tmp_path: Path) -> None:
-    batch = prepared(shared("wmdc", 90), tmp_path).feeds[0].prepare(0)
-    passes = [len(sorted_chunks(batch, share, 90)) for share in _Layout.of(batch, "vectors", 2).shares]
+    batch = set_up_run(shared("wmdc", 90)).loaders[0].prepare(0)
+    passes = [len(sorted_chunks(batch, share, 90)) for share in RowLayout.of(batch, "vectors", 2).members]
     assert min(passes) == 1 < max(passes)
 
 
 def test_the_last_batch_of_an_epoch_is_smaller_than_the_job(tmp_path: Path) -> None:
-    run = prepared(shared("last-batch", 100000), tmp_path)
-    assert [len(run.feeds[0].rows(step)) for step in range(3)] == [examples() - 2, 2, examples() - 2]
-    assert [len(share) for share in _Layout.of(run.feeds[0].prepare(1), "vectors", 3).shares] == [2, 2, 0]
+    (loader,) = set_up_run(shared("last-batch", 100000)).loaders
+    assert [len(loader.rows(step)) for step in range(3)] == [examples() - 2, 2, examples() - 2]
+    assert [len(share) for share in RowLayout.of(loader.prepare(1), "vectors", 3).members] == [2, 2, 0]
 
 
 @pytest.mark.full
@@ -185,15 +179,15 @@ def test_an_epoch_is_shared_out_without_overlap_or_loss(
             for column in range(columns)
             for number in numbers
         ]
-        layout = _Layout.of(Prepared(RaggedTokens.of(sequences), len(numbers)), rows, world)
-        shared_out = [sorted(int(sequences[member][0]) for member in share) for share in layout.shares]
+        layout = RowLayout.of(PreparedBatch(RaggedTokens.of(sequences), len(numbers)), rows, world)
+        shared_out = [sorted(int(sequences[member][0]) for member in share) for share in layout.members]
         for share in shared_out:
             owned = {text // columns for text in share}
             assert share == sorted(number * columns + column for number in owned for column in range(columns))
             seen.extend(owned)
         # nobody has more than one example more than another
         assert max(map(len, shared_out)) - min(map(len, shared_out)) <= columns
-        places = np.concatenate([layout.rows_of(share) for share in layout.shares])
+        places = np.concatenate([layout.rows_of(share) for share in layout.members])
         assert sorted(places) == list(range(sum(map(len, sequences)) if rows == "states" else len(sequences)))
     left_out = 1 if size % batch_size == 1 and size > batch_size else 0
     assert len(seen) == len(set(seen)) == size - left_out
@@ -203,7 +197,7 @@ def test_an_epoch_is_shared_out_without_overlap_or_loss(
 def passed(size: int, batch_size: int) -> list[list[int]]:
     """The examples of the steps of a pass."""
     # of examples without labels, only how many there are is asked
-    feed = Feed("dse", make_objective("dse", {}), range(size), None, None, batch_size, 24, 128, 1)  # type: ignore[arg-type]
+    feed = BatchLoader("dse", make_objective("dse", {}), range(size), None, None, LoaderConfig(batch_size, 24, 128, 1))  # type: ignore[arg-type]
     return [feed.rows(step).tolist() for step in range(feed.steps_per_epoch)]
 
 
@@ -220,7 +214,7 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path: Path) -> None:
     for world, stop in ((2, 2), (1, 4)):
         running = Job(world, tmp_path, job.train_one, file, store(), tmp_path / "run", Signal(0, 2, signal.SIGTERM))
         said = running.wait()
-        assert all(f"interrupted at step {stop} of 6; all is saved" in each for each in said), said
+        assert all(f"interrupted at step {stop} of 6; the state is saved" in each for each in said), said
         newest = latest_checkpoint(tmp_path / "run" / "checkpoints")
         assert newest is not None
         assert newest.name == f"step-{stop:09d}"
@@ -251,7 +245,7 @@ def test_a_killed_process_ends_the_job_and_it_resumes(world: int, rank: int, tmp
     for survivor in set(range(world)) - {rank}:
         assert running.processes[survivor].exitcode == 1
         assert said[survivor].startswith(
-            f"error: a process was lost at step 6 of 12; the last good checkpoint is {place}/checkpoints/step-000000004. Go on with"
+            f"error: a process was lost at step 6 of 12; the last good checkpoint is {place}/checkpoints/step-000000004. Resume with"
             " the same command and --resume."
         ), said
     Job(world, tmp_path, job.train_one, file, store(), place).expect_done()
@@ -262,7 +256,10 @@ def test_a_killed_process_ends_the_job_and_it_resumes(world: int, rank: int, tmp
 def test_one_that_is_asked_to_end_ends_all_at_one_step(rank: int, tmp_path: Path) -> None:
     file, place = saved(recipe("dse", *LONG), tmp_path), tmp_path / "run"
     said = Job(3, tmp_path, job.train_one, file, store(), place, Signal(rank, 7, signal.SIGTERM)).wait()
-    assert said == ["error: interrupted at step 7 of 12; all is saved. Go on with the same command and --resume\n"] * 3
+    assert (
+        said
+        == ["error: interrupted at step 7 of 12; the state is saved. Resume with the same command and --resume\n"] * 3
+    )
     newest = latest_checkpoint(place / "checkpoints")
     assert newest is not None
     assert newest.name == "step-000000007"
@@ -277,7 +274,7 @@ def test_one_that_is_stuck_is_waited_for_as_long_as_one_likes(tmp_path: Path) ->
     said = running.wait(1)
     assert running.processes[0].exitcode == 1
     assert re.search(
-        "a process was lost at step 2 of 12; there is no checkpoint yet.*no sign of life for 4 seconds", said[0]
+        "a process was lost at step 2 of 12; there is no checkpoint yet.*no heartbeat for 4 seconds", said[0]
     ), said
 
 
@@ -325,17 +322,17 @@ def test_processes_that_were_given_different_things_say_so(tmp_path: Path) -> No
     )
     said = Job(2, tmp_path, job.train_apart, [one, other], store(), [tmp_path / "run"] * 2).wait()
     assert all(
-        each.startswith("error: process 1 has a recipe other than process 0: give the same command") for each in said
+        each.startswith("error: process 1 has a recipe other than process 0: use the same command") for each in said
     ), said
     train(recipe("dse", "steps=2"), corpus(), tmp_path / "first", cache=folder() / "cache")
     places = [tmp_path / "first", tmp_path / "not-shared"]
     said = Job(2, tmp_path, job.train_apart, [one, one], store(), places).wait()
-    assert all(each.startswith("error: process 1 has a step to begin with other than process 0") for each in said), said
+    assert all(each.startswith("error: process 1 has a first step other than process 0") for each in said), said
     assert all("where all machines find the same files" in each for each in said)
 
 
 def test_a_wait_of_no_time_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="longest_wait=0"):
+    with pytest.raises(TrainingError, match="longest_wait must be positive, got 0"):
         train(recipe(), corpus(), tmp_path / "run", longest_wait=0)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
-from turnwise.training.schedule import learning_rate_factor
+from turnwise.training.step import learning_rate_factor
 
 
 def reference(make: object, steps: int) -> list[float]:

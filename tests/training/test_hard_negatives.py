@@ -90,7 +90,7 @@ def test_rivals_are_what_brute_force_finds() -> None:
 @pytest.mark.parametrize(("queries", "encoded"), [(1, 1000), (7, 50), (1000, 30)])
 def test_blocks_change_nothing(queries: int, encoded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hard_negatives_module, "QUERIES", queries)
-    monkeypatch.setattr(hard_negatives_module, "TOKENISED", encoded)
+    monkeypatch.setattr(hard_negatives_module, "TOKENISE_BATCH", encoded)
     check(
         rows(mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(), count=5), len(texts())),
         expected_rivals(),
@@ -156,7 +156,7 @@ def test_what_was_found_is_read_from_disk(tmp_path: Path, monkeypatch: pytest.Mo
     torch.manual_seed(3)
     first = mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(), tell)
     drawn = torch.rand(1)
-    steps = [(done, total) for what, done, total in told if what == "finding rivals"]
+    steps = [(done, total) for what, done, total in told if what == "mining hard negatives"]
     answers = sum(bool(place) for _, place, _ in said(corpus()))
     assert steps[-1] == (answers, answers)
     assert all(before <= after for (before, _), (after, _) in pairwise(steps))
@@ -181,7 +181,7 @@ def test_what_was_found_is_read_from_disk(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_table_gives_the_rivals_that_it_took(tmp_path: Path) -> None:
     table = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path), encoder().backbone.tokenizer)
-    with pytest.raises(AssertionError, match="reads rivals"):
+    with pytest.raises(AssertionError, match="reads hard negatives"):
         table.hard_negatives(1)
     table.hard_negative_table = mine_hard_negatives(
         TrainingCorpus.of(corpus(), folder() / "rivals"), table, backbone(), count=5

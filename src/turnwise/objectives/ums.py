@@ -1,0 +1,306 @@
+"""UMS (Whang et al., 2021): response selection and three tasks on manipulated utterances train a re-ranker.
+
+Response selection (Eq. 1) scores whether a response continues a context. A dialogue gives contexts with their true
+responses; wrong ones are drawn each time: from other dialogues, from the same one, or from mined hard negatives. A
+store of labelled responses (reader `labelled_responses`) has its own wrong ones, and nothing is drawn.
+
+Insertion, deletion and search (Eq. 2) take k consecutive utterances of a dialogue's context, at random each time, and
+ask for one of the marks between them. Its position is uniform, so that it cannot be guessed from the window.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from turnwise.core.dialogue import RIGHT_RESPONSE, SYSTEM, WRONG_RESPONSE, Dialogue
+from turnwise.core.errors import TurnwiseError
+from turnwise.models.backbone.inputs import (
+    DELETE,
+    END_OF_TURN,
+    INSERT,
+    SEARCH,
+    WINDOW,
+    MarkedInput,
+    deletion_input,
+    insertion_input,
+    search_input,
+    selection_input,
+)
+from turnwise.models.backbone.stream import RaggedTokens, Tokens
+from turnwise.objectives.losses import binary_classification, mark_classification
+from turnwise.objectives.objective import Batch, Example, LossArrays, PreparedBatch, TokenObjective, TokenStates
+
+#: Which turns of a dialogue are responses.
+Responses = Literal["every", "system", "last"]
+
+#: Labels of examples: a wrong response, a right one, and one whose wrong responses are drawn.
+_WRONG, _RIGHT, _UNLABELLED = 0, 1, 2
+
+
+def find_responses(dialogue: Dialogue, which: Responses) -> list[int]:
+    """Return the turns of a dialogue that are responses."""
+    last = len(dialogue.turns) - 1
+    if which == "last":
+        return [last] if last else []
+    return [turn for turn in range(1, last + 1) if which == "every" or dialogue.turns[turn].speaker == SYSTEM]
+
+
+def is_labelled(dialogue: Dialogue) -> bool:
+    """Return whether the last turn of a dialogue is a response labelled as right or wrong."""
+    return len(dialogue.turns) > 1 and dialogue.turns[-1].intent in (RIGHT_RESPONSE, WRONG_RESPONSE)
+
+
+class RerankerObjective(TokenObjective):
+    """An objective that scores marked positions of sequences by a linear layer, which is saved with the re-ranker."""
+
+    __slots__ = ()
+
+    head_dropout: float
+    length: int
+
+    def make_heads(self, hidden: int) -> nn.Module:
+        """Create dropout and a linear layer to one score, initialised as BERT's layers are."""
+        layer = nn.Linear(hidden, 1)
+        nn.init.normal_(layer.weight, std=0.02)
+        nn.init.zeros_(layer.bias)
+        return nn.Sequential(nn.Dropout(self.head_dropout), layer)
+
+    def _longest(self, batch: Batch) -> int:
+        return min(self.length, batch.longest)
+
+
+def prepare_marked(marked: list[MarkedInput], rows: int, inputs: LossArrays) -> PreparedBatch:
+    """Return sequences with the positions that a head scores; each sequence is an item of the loss."""
+    counts = [len(each.positions) for each in marked]
+    positions = {
+        "members": np.repeat(np.arange(len(marked)), counts),
+        "positions": np.concatenate([each.positions for each in marked]),
+    }
+    return PreparedBatch(
+        RaggedTokens.of([each.tokens for each in marked]),
+        rows,
+        positions | inputs,
+        segments=RaggedTokens.of([each.segments for each in marked]),
+        weights=np.ones(len(marked), np.int64),
+    )
+
+
+def score_marks(states: TokenStates, inputs: LossArrays, heads: nn.Module) -> tuple[Tensor, npt.NDArray[np.bool_]]:
+    """Return a head's scores at the marked positions of some sequences (marks,), and which positions these are."""
+    selected, own = states.select(inputs)
+    with torch.autocast(selected.device.type, enabled=False):  # which would round a score
+        logits: Tensor = heads(selected.float())[:, 0]
+    return logits, own
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseSelection(RerankerObjective):
+    """A context and a response, read together.
+
+    Attributes:
+        responses: which turns of a dialogue are responses: every turn but the first, those of the system, or the last.
+        negatives: wrong responses for each right one.
+        random: proportion of wrong responses from other dialogues, relative to the next two; of the same speaker if
+            there are such.
+        in_dialogue: proportion of other turns of the same dialogue.
+        mined: proportion of mined hard negatives; if there are none, a turn of another dialogue.
+        mined_by: the encoder that mines them: 'minilm', a folder, a Hugging Face id.
+        length: tokens of context and response together; the context loses its oldest tokens.
+        head_dropout: before the layer that scores.
+    """
+
+    responses: Responses = "every"
+    negatives: int = 1
+    random: float = 1.0
+    in_dialogue: float = 0.0
+    mined: float = 0.0
+    mined_by: str = "minilm"
+    length: int = 512
+    head_dropout: float = 0.2
+
+    task: ClassVar[Literal["selection"]] = "selection"
+    special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN,)
+
+    def __post_init__(self) -> None:
+        if self.negatives < 1:
+            raise TurnwiseError(f"objectives.response-selection.negatives must be 1 or more, got {self.negatives}")
+        if min(self._proportions) < 0 or not sum(self._proportions):
+            raise TurnwiseError(
+                "objectives.response-selection: random, in_dialogue and mined must be 0 or more, one of them positive"
+            )
+
+    @property
+    def _proportions(self) -> tuple[float, float, float]:
+        return self.random, self.in_dialogue, self.mined
+
+    @property
+    def miner(self) -> str | None:
+        """The encoder that mines hard negatives, if they are used."""
+        return self.mined_by if self.mined else None
+
+    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
+        """Iterate over (context, response); a labelled response has its label."""
+        if is_labelled(dialogue):
+            last = len(dialogue.turns) - 1
+            label = _RIGHT if dialogue.turns[last].intent == RIGHT_RESPONSE else _WRONG
+            yield Example(((0, last), (last, last + 1)), label)
+            return
+        for turn in find_responses(dialogue, self.responses):
+            yield Example(((0, turn), (turn, turn + 1)), _UNLABELLED)
+
+    def prepare(self, batch: Batch) -> PreparedBatch:
+        """Return each context with its response and with wrong ones."""
+        marked: list[MarkedInput] = []
+        labels: list[int] = []
+        longest = self._longest(batch)
+        for ((first, last), (response, _)), label in zip(batch.windows.tolist(), batch.labels.tolist(), strict=True):
+            wrong = [self._draw_wrong(batch, response) for _ in range(self.negatives)] if label == _UNLABELLED else []
+            context = [batch.texts.tokens(turn) for turn in range(first, last)]
+            marked += [
+                selection_input(batch.composer, context, batch.texts.tokens(turn), longest)
+                for turn in (response, *wrong)
+            ]
+            labels += [int(label != _WRONG), *(0 for _ in wrong)]
+        return prepare_marked(marked, len(batch), {"labels": np.array(labels, np.int64)})
+
+    def _draw_wrong(self, batch: Batch, response: int) -> int:
+        """Draw a wrong response."""
+        texts = batch.texts
+        proportions = np.array(self._proportions)
+        kind = int(batch.random.choice(len(proportions), p=proportions / proportions.sum()))
+        truth = texts.identity(response)
+        candidates: list[int] = []
+        if kind == 1:
+            dialogue = int(np.searchsorted(texts.dialogue_starts, response, "right"))
+            own = range(int(texts.dialogue_starts[dialogue - 1]), int(texts.dialogue_starts[dialogue]))
+            candidates = [turn for turn in own if texts.identity(turn) != truth]
+        elif kind == 2:
+            candidates = texts.hard_negatives(response).tolist()
+        if candidates:
+            return candidates[int(batch.random.integers(len(candidates)))]
+        return batch.random_negative(response, [truth], texts.speaker(response))
+
+    def loss_sum(self, states: TokenStates, inputs: LossArrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
+        """Compute the binary cross-entropy of the first token's score, over some of the pairs."""
+        logits, own = score_marks(states, inputs, heads)
+        return binary_classification(logits, states.to_tensor(inputs["labels"][inputs["members"][own]]))
+
+
+@dataclass(frozen=True, slots=True)
+class UtteranceManipulation(RerankerObjective):
+    """Base class of the three tasks on windows of utterances.
+
+    Attributes:
+        window: k, the number of consecutive utterances; of a shorter context, all.
+        with_response: whether the true response belongs to the context; in the paper it does not.
+        responses: which turns of a dialogue are responses, as in response selection: each has a context.
+        form: of the loss: 'sigmoid' classifies every mark, as the paper does; 'softmax' chooses among a window's marks.
+        length: tokens of a sequence; the longest utterances lose their ends, marks are never lost.
+        head_dropout: before the layer that scores.
+    """
+
+    window: int = WINDOW
+    with_response: bool = False
+    responses: Responses = "every"
+    form: Literal["sigmoid", "softmax"] = "sigmoid"
+    length: int = 512
+    head_dropout: float = 0.2
+
+    columns: ClassVar[int] = 1
+
+    #: The smallest number of utterances for which the task is defined.
+    least: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        if self.window < self.least:
+            raise TurnwiseError(f"window must be {self.least} utterances or more, got {self.window}")
+
+    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
+        """Iterate over the contexts of true responses that are long enough."""
+        labelled = is_labelled(dialogue)
+        if labelled and dialogue.turns[-1].intent == WRONG_RESPONSE:
+            return
+        for turn in find_responses(dialogue, "last" if labelled else self.responses):
+            utterances = turn + self.with_response
+            if utterances >= self.least:
+                yield Example(((0, utterances),))
+
+    def prepare(self, batch: Batch) -> PreparedBatch:
+        """Return a manipulated window of each context, and which of its marks is the target."""
+        marked: list[MarkedInput] = []
+        targets: list[npt.NDArray[np.bool_]] = []
+        for first, last in batch.windows[:, 0].tolist():
+            size = min(self.window, last - first)
+            start = first + int(batch.random.integers(last - first - size + 1))
+            each, target = self.manipulate(batch, range(start, start + size))
+            marked.append(each)
+            targets.append(np.arange(len(each.positions)) == target)
+        return prepare_marked(marked, len(batch), {"targets": np.concatenate(targets)})
+
+    @abstractmethod
+    def manipulate(self, batch: Batch, turns: Sequence[int]) -> tuple[MarkedInput, int]:
+        """Return the manipulated window, and the number of the mark that is the target."""
+
+    def loss_sum(self, states: TokenStates, inputs: LossArrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
+        """Compute the loss at the marks of some sequences."""
+        logits, own = score_marks(states, inputs, heads)
+        _, rows = np.unique(inputs["members"][own], return_inverse=True)
+        return mark_classification(logits, states.to_tensor(rows), states.to_tensor(inputs["targets"][own]), self.form)
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion(UtteranceManipulation):
+    """Find where an utterance was removed: [INS] is before each of the others and after the last."""
+
+    task: ClassVar[Literal["insertion"]] = "insertion"
+    special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN, INSERT)
+
+    def manipulate(self, batch: Batch, turns: Sequence[int]) -> tuple[MarkedInput, int]:
+        """Return the window without a turn, followed by that turn."""
+        target = int(batch.random.integers(len(turns)))
+        texts = _tokens(batch, turns)
+        others = texts[:target] + texts[target + 1 :]
+        return insertion_input(batch.composer, others, texts[target], self._longest(batch)), target
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion(UtteranceManipulation):
+    """Find an inserted utterance of another dialogue: [DEL] is before each utterance."""
+
+    task: ClassVar[Literal["deletion"]] = "deletion"
+    special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN, DELETE)
+
+    def manipulate(self, batch: Batch, turns: Sequence[int]) -> tuple[MarkedInput, int]:
+        """Return the window with a turn of another dialogue."""
+        target = int(batch.random.integers(len(turns) + 1))
+        negative = batch.random_negative(turns[0], [batch.texts.identity(turn) for turn in turns])
+        mixed = [*turns[:target], negative, *turns[target:]]
+        return deletion_input(batch.composer, _tokens(batch, mixed), self._longest(batch)), target
+
+
+@dataclass(frozen=True, slots=True)
+class Search(UtteranceManipulation):
+    """All but the last utterance are shuffled: find the one that preceded the last. [SRCH] is before each."""
+
+    task: ClassVar[Literal["search"]] = "search"
+    special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN, SEARCH)
+    least: ClassVar[int] = 3
+
+    def manipulate(self, batch: Batch, turns: Sequence[int]) -> tuple[MarkedInput, int]:
+        """Return the other turns of the window in random order, followed by its last turn."""
+        *others, last = turns
+        order = batch.random.permutation(len(others))
+        shuffled = [others[place] for place in order]
+        predecessor = int(np.flatnonzero(order == len(others) - 1)[0])
+        (target,) = _tokens(batch, [last])
+        return search_input(batch.composer, _tokens(batch, shuffled), target, self._longest(batch)), predecessor
+
+
+def _tokens(batch: Batch, turns: Sequence[int]) -> list[Tokens]:
+    return [batch.texts.tokens(turn) for turn in turns]

@@ -1,0 +1,179 @@
+"""Metrics of a run: those of a step, `metrics.jsonl`, the training curves, TensorBoard, and the model card."""
+
+import json
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.plots import line_chart
+from turnwise.corpus.store import Corpus
+from turnwise.models.model_card import model_card_header
+from turnwise.objectives.objective import Metrics, PreparedBatch
+from turnwise.training.recipe import Recipe
+
+
+class StepMetrics:
+    """The metrics of a step, copied from the device in the background.
+
+    Args:
+        step: counted from 1.
+        metrics: by name; tensors have one element and are on one device.
+        batches: those of the step.
+    """
+
+    def __init__(self, step: int, metrics: Metrics, batches: list[PreparedBatch]):
+        self.step = step
+        self.batches = batches
+        self._metrics = metrics
+        values = torch.stack([value.detach().double() for value in metrics.values() if isinstance(value, torch.Tensor)])
+        self._copied = values.to("cpu", non_blocking=True)
+        self._event: torch.cuda.Event | None = None
+        if values.device.type == "cuda":
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def values(self) -> dict[str, float]:
+        """Return the metrics; wait until the step is done."""
+        if self._event is not None:
+            self._event.synchronize()
+        copied = iter(self._copied.tolist())
+        return {
+            name: next(copied) if isinstance(value, torch.Tensor) else value for name, value in self._metrics.items()
+        }
+
+
+class ThroughputMeter:
+    """Measures examples and tokens per second between log entries."""
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._reset()
+
+    def _reset(self) -> None:
+        self._start = time.perf_counter()
+        self._examples = self._tokens = 0
+
+    def count(self, batches: list[PreparedBatch]) -> None:
+        """Add the batches of a step."""
+        self._examples += sum(batch.rows for batch in batches)
+        self._tokens += sum(int(batch.sequences.lengths.sum()) for batch in batches)
+
+    def read(self, batches: list[PreparedBatch]) -> dict[str, float]:
+        """Return the metrics since the last call; `batches` are those of the latest step."""
+        seconds = time.perf_counter() - self._start
+        metrics = {
+            "examples_per_second": self._examples / seconds,
+            "tokens_per_second": self._tokens / seconds,
+            "padding_avoided": _padding(batches),
+            "memory_gigabytes": _peak_memory(self._device),
+        }
+        self._reset()
+        return metrics
+
+
+def _padding(batches: list[PreparedBatch]) -> float:
+    """Return the fraction of tokens that would be padding if batches were padded."""
+    padded = real = 0
+    for batch in batches:
+        lengths = batch.sequences.lengths
+        padded += int(lengths.max()) * len(lengths)
+        real += int(lengths.sum())
+    return 1 - real / padded
+
+
+def _peak_memory(device: torch.device) -> float:
+    """Return the peak memory in gigabytes, of the GPU or the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e9
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+class MetricsLog:
+    """Appends metrics to `metrics.jsonl`, after removing entries beyond the step at which a run resumes."""
+
+    def __init__(self, folder: Path, step: int, tensorboard: bool, writes: bool):
+        self._path = folder / "metrics.jsonl"
+        self._writes = writes
+        self._tensorboard: Any = _open_tensorboard(folder / "tensorboard") if tensorboard else None
+        if writes:
+            lines = [line for line in _complete_lines(self._path) if json.loads(line)["step"] <= step] if step else []
+            self._path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+    def write(self, step: int, metrics: dict[str, float]) -> None:
+        """Append an entry."""
+        if not self._writes:
+            return
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, **metrics}) + "\n")
+        if self._tensorboard is not None:
+            for name, value in metrics.items():
+                self._tensorboard.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Close TensorBoard's file."""
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+
+
+def _open_tensorboard(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise TurnwiseError("TensorBoard is not installed: pip install 'turnwise[track]'") from None
+    return SummaryWriter(str(folder))
+
+
+def _complete_lines(path: Path) -> list[str]:
+    """Return the lines of a file without a last one that a killed process left incomplete."""
+    if not path.is_file():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def plot_curves(metrics: Path) -> str:
+    """Return a plot of the loss and of the probe's metrics over the steps, as SVG."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for line in _complete_lines(metrics):
+        record = json.loads(line)
+        for name, value in record.items():
+            if name == "loss" or name.startswith(("loss.", "probe.")):
+                series.setdefault(name, []).append((record["step"], value))
+    return line_chart(series, "Training", "step")
+
+
+def model_card(recipe: Recipe, corpus: Corpus, out: Path) -> str:
+    """Return a model card: the kind of model, its data and their licences, the probe's metrics, and the recipe."""
+    probes = [json.loads(line) for line in _complete_lines(out / "metrics.jsonl") if '"probe.' in line]
+    kind = "A re-ranker" if recipe.reranks else "An encoder"
+    stages = ", then by ".join(", ".join(stage.objectives) for stage in recipe.stages)
+    lines = [
+        *model_card_header(f"{kind} trained by {stages}", f" from `{recipe.backbone}`", out.name, recipe.reranks),
+        "## Data",
+        "",
+        "| source | dialogues | utterances | licence |",
+        "|---|---|---|---|",
+        *(_data_row(store.manifest) for store in corpus.stores),
+        "",
+        "Whether and for what the model may be passed on depends on these licences.",
+        "",
+    ]
+    if probes:
+        names = [name for name in probes[0] if name != "step"]
+        lines += ["## Metrics", "", "| step | " + " | ".join(name.removeprefix("probe.") for name in names) + " |"]
+        lines += ["|---" * (len(names) + 1) + "|"]
+        lines += [f"| {row['step']} | " + " | ".join(f"{row[name]:.2f}" for name in names) + " |" for row in probes]
+        lines.append("")
+    tree = yaml.safe_load(recipe.to_yaml())
+    lines += ["## Recipe", "", "```yaml", yaml.safe_dump(tree, sort_keys=False).rstrip(), "```", ""]
+    return "\n".join(lines)
+
+
+def _data_row(manifest: dict[str, Any]) -> str:
+    licence = manifest.get("licence") or "not stated"
+    return f"| {manifest.get('reader', '')} | {manifest['dialogues']:,} | {manifest['utterances']:,} | {licence} |"

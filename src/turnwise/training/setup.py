@@ -1,0 +1,187 @@
+"""The set-up of a run: the model that it starts from, the heads of its objectives, and their batches."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import nn
+
+from turnwise.core.progress import Progress, silent
+from turnwise.corpus.slots.template import SlotMarks, Template
+from turnwise.corpus.slots.templates import expect_named_splits
+from turnwise.corpus.store import Corpus
+from turnwise.models.backbone.backbone import PoolerLayer
+from turnwise.models.backbone.inputs import WINDOW, RerankerTask
+from turnwise.models.backbone.source import locate_model
+from turnwise.models.compression import Compression, project_templates
+from turnwise.models.encoder import Encoder
+from turnwise.models.reranker import Reranker, is_reranker
+from turnwise.objectives.objective import Objective
+from turnwise.objectives.ums import ResponseSelection, UtteranceManipulation
+from turnwise.training import TrainingError
+from turnwise.training.batches import BatchLoader, make_loaders
+from turnwise.training.disk_cache import TrainingCorpus
+from turnwise.training.distributed import Processes
+from turnwise.training.recipe import Recipe
+
+#: The result of training.
+Model = Encoder | Reranker
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedObjective:
+    """An objective in a run, with its heads and the weight of its loss."""
+
+    name: str
+    objective: Objective
+    heads: nn.Module
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSetup:
+    """Everything that a run needs before its first step.
+
+    Attributes:
+        recipe: the configuration.
+        corpus: as the recipe reads it.
+        processes: those of the job.
+        encoder: is trained.
+        parts: the objectives, in the order of the recipe.
+        loaders: one per objective.
+        model: the encoder, or a re-ranker that shares its weights and those of the heads.
+        steps: how many steps the run has.
+    """
+
+    recipe: Recipe
+    corpus: TrainingCorpus
+    processes: Processes
+    encoder: Encoder
+    parts: list[TrainedObjective]
+    loaders: list[BatchLoader]
+    model: Model
+    steps: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of a pass over the first objective's examples."""
+        return self.loaders[0].steps_per_epoch
+
+
+def select_corpus(recipe: Recipe, corpus: Corpus) -> Corpus:
+    """Return the corpus as a recipe reads it."""
+    return corpus.sample(recipe.corpus_share).prepare(recipe.combine_turns, recipe.least_turns)
+
+
+def set_up(
+    recipe: Recipe, corpus: TrainingCorpus, start: str | Path, processes: Processes, progress: Progress = silent
+) -> TrainingSetup:
+    """Load the model, prepare the data and create the heads.
+
+    Args:
+        recipe: the configuration.
+        corpus: as the recipe reads it (`select_corpus`).
+        start: what to start from: the folder of an encoder, a re-ranker or a backbone; 'minilm'; a Hugging Face id.
+        processes: those of the job.
+        progress: receives the progress of preparing the data.
+
+    Raises:
+        TrainingError: if the objectives join turns in different ways.
+    """
+    torch.manual_seed(recipe.seed)
+    objectives = recipe.make()
+    marks = _slot_marks(corpus.dialogues, objectives)
+    encoder, pretrained_heads = _load(recipe, start)
+    _adapt(encoder, recipe, objectives, marks)
+    encoder.to(processes.device)
+    with processes.main_first():
+        loaders = make_loaders(recipe, corpus, objectives, encoder, marks, progress)
+    parts = [
+        TrainedObjective(
+            name, objective, objective.make_heads(encoder.hidden).to(processes.device), recipe.weight(name)
+        )
+        for name, objective in objectives.items()
+    ]
+    for part in parts:
+        if part.objective.task in pretrained_heads:
+            _linear(part.heads).load_state_dict(pretrained_heads[part.objective.task].state_dict())
+    steps = recipe.steps_of(loaders[0].steps_per_epoch)
+    return TrainingSetup(recipe, corpus, processes, encoder, parts, loaders, _build_model(encoder, parts), steps)
+
+
+def _slot_marks(corpus: Corpus, objectives: Mapping[str, Objective]) -> SlotMarks | None:
+    """Return the slot tokens of the templates that objectives read; None if none reads templates."""
+    counts = [objective.slot_names for objective in objectives.values() if objective.slot_names is not None]
+    if not counts:
+        return None
+    expect_named_splits(corpus)
+    return SlotMarks.of((turn for dialogue in corpus for turn in dialogue.turns), max(counts))
+
+
+def _load(recipe: Recipe, start: str | Path) -> tuple[Encoder, Mapping[RerankerTask | None, nn.Module]]:
+    """Load an encoder, and the heads by task if it is a re-ranker's."""
+    folder = locate_model(start)
+    heads: Mapping[RerankerTask | None, nn.Module] = {}
+    if is_reranker(folder):
+        reranker = Reranker.load(folder, device="cpu")
+        encoder = Encoder(reranker.backbone, recipe.pooling or "mean")
+        heads = {cast(RerankerTask, task): head for task, head in reranker.heads.items()}
+    else:
+        encoder = Encoder.load(folder, device="cpu", pooling=recipe.pooling)
+    for parameter in encoder.parameters():  # laid out for inference on a CPU; restored checkpoints are contiguous
+        parameter.data = parameter.data.contiguous()
+    return encoder, heads
+
+
+def _adapt(encoder: Encoder, recipe: Recipe, objectives: Mapping[str, Objective], marks: SlotMarks | None) -> None:
+    """Set an encoder's layers, special tokens, turn style and dropout."""
+    if recipe.layers is not None:
+        encoder.backbone.keep_layers(recipe.layers)
+    tokens = tuple(dict.fromkeys(token for objective in objectives.values() for token in objective.special_tokens))
+    styles = {objective.style for objective in objectives.values()}
+    if len(styles) > 1:
+        raise TrainingError(
+            "the objectives of a run must join turns in the same way; these mix [SYS]/[USR] marks and separators"
+        )
+    if marks is not None:
+        encoder.marks = marks
+        tokens += marks.tokens
+    if tokens:
+        encoder.backbone.add_tokens(tokens)
+    encoder.style = styles.pop()
+    if recipe.dropout is not None or recipe.attention_dropout is not None:
+        encoder.backbone.set_dropout(recipe.dropout, recipe.attention_dropout)
+
+
+def _build_model(encoder: Encoder, parts: Iterable[TrainedObjective]) -> Model:
+    """Return the encoder, or a re-ranker if objectives train its heads; weights are shared, not copied."""
+    heads = {part.objective.task: _linear(part.heads) for part in parts if part.objective.task is not None}
+    if not heads:
+        return encoder
+    objectives = [part.objective for part in parts]
+    (longest,) = [objective.length for objective in objectives if isinstance(objective, ResponseSelection)]
+    windows = [objective.window for objective in objectives if isinstance(objective, UtteranceManipulation)]
+    reranker = Reranker(encoder.backbone, heads, longest, max(windows, default=WINDOW))
+    return reranker.train(encoder.training)
+
+
+def _linear(head: nn.Module) -> nn.Linear:
+    """Return the layer of a re-ranker's head that is saved with the model."""
+    assert isinstance(head, nn.Sequential) and isinstance(head[-1], nn.Linear)
+    return head[-1]
+
+
+def make_compression(setup: TrainingSetup, part: TrainedObjective) -> Compression:
+    """Return the semantic compression towards the templates of an objective's examples, with its layer."""
+    encoder, objective = setup.encoder, part.objective
+    templates = dict.fromkeys(
+        encoder.marks.text(Template.of(dialogue.turns[first]))
+        for dialogue in setup.corpus.dialogues
+        for ((first, _), *_), _ in objective.examples(dialogue)
+    )
+    layer = part.heads if isinstance(part.heads, PoolerLayer) else None
+    vectors = torch.from_numpy(encoder.encode(list(templates), normalise=False)).to(encoder.backbone.device)
+    with torch.inference_mode():
+        return Compression(encoder.marks, list(templates), project_templates(vectors, layer), layer)

@@ -1,0 +1,552 @@
+"""One training step: forward and backward passes of all objectives, then an update of the weights.
+
+A batch is encoded in one forward pass if it fits, otherwise in chunks with cached gradients, on one process or on
+several; the loss and its gradient are always those of the whole batch. Random numbers depend on (seed, step) alone.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.stream import RaggedTokens, TokenStream, span_indices, to_device, token_batches
+from turnwise.models.encoder import Encoder
+from turnwise.objectives.objective import (
+    BatchStates,
+    Metrics,
+    PooledObjective,
+    PreparedBatch,
+    StatesObjective,
+    TokenObjective,
+    TokenStates,
+)
+from turnwise.training import TrainingError
+from turnwise.training.recipe import Compile, Precision, Schedule
+
+if TYPE_CHECKING:
+    from turnwise.training.setup import TrainedObjective, TrainingSetup
+
+#: Sets the random state for a chunk, so that both passes over it have the same dropout.
+SeedChunk = Callable[[int], None]
+
+#: The rows that a batch is encoded to: a vector per sequence, or a state per token.
+Rows = Literal["vectors", "states"]
+
+#: Bytes of activations per token, layer and hidden unit in float32, as measured on BERT and rounded up.
+_ACTIVATION_BYTES = 150
+
+#: Steps from which on compiling pays: for BERT-base it takes about a minute and saves some 15 milliseconds per step.
+_LONG_RUN = 4_000
+
+#: The factors at which PyTorch's OneCycleLR starts and ends, and its fraction of rising steps.
+_ONE_CYCLE_START, _ONE_CYCLE_END, _ONE_CYCLE_RISE = 1 / 25, 1 / 25 / 1e4, 0.3
+
+
+class TrainingStep:
+    """Makes the steps of a run.
+
+    Call `start` before the first step, after a checkpoint is restored.
+
+    Attributes:
+        parameters: everything that is trained, by name: the encoder's parameters except frozen ones, and the heads'.
+        optimizer: over these.
+        average: the exponential moving average of the parameters; empty if the recipe asks for none.
+    """
+
+    def __init__(self, setup: "TrainingSetup"):
+        self._setup = setup
+        self._device = setup.processes.device
+        self._bf16 = _uses_bf16(setup.recipe.precision)
+        self._groups = _group_objectives(setup.parts)
+        self.parameters = _trained_parameters(setup)
+        self.optimizer = _make_optimizer(setup, self.parameters)
+        values = self.parameters.items() if setup.recipe.ema else ()
+        self.average = {name: value.detach().clone() for name, value in values}
+        self._diverged = torch.zeros((), dtype=torch.bool, device=self._device)
+
+    def start(self) -> None:
+        """Compile the backbone if the recipe asks for it, and choose how many tokens are encoded at once."""
+        setup, backbone = self._setup, self._setup.encoder.backbone
+        if _compiles(setup.recipe.compile, self._device, setup.steps):
+            backbone.compile()
+        budget = setup.recipe.tokens_per_forward or token_budget(backbone, self._device)
+        rank, world = setup.processes.rank, setup.processes.world
+        self._batch_pass = BatchPass(setup.encoder, budget, rank, world)
+        self._token_pass = TokenPass(setup.encoder, budget, rank, world)
+
+    def run(self, step: int, batches: list[PreparedBatch]) -> Metrics:
+        """Make a step, counted from 0; return its metrics, on the device."""
+        recipe = self._setup.recipe
+        loss, metrics = self.compute_gradients(step, batches)
+        factor = learning_rate_factor(recipe.schedule, step, self._setup.steps, recipe.warmup)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak"] * factor
+        if recipe.clip is not None:
+            metrics["gradient_norm"] = nn.utils.clip_grad_norm_(self.parameters.values(), recipe.clip)
+        self._update(loss)
+        return {"loss": loss, "learning_rate": recipe.learning_rate * factor, **metrics}
+
+    def compute_gradients(self, step: int, batches: list[PreparedBatch]) -> tuple[Tensor, Metrics]:
+        """Compute the gradients of the weighted sum of the losses; return that sum and the objectives' metrics."""
+        setup = self._setup
+        metrics: Metrics = {}
+        total = torch.zeros((), device=self._device)
+        self.optimizer.zero_grad(set_to_none=True)
+        for group in self._groups:
+
+            def seed_chunk(chunk: int, number: int = group[0]) -> None:
+                seed_all(_mix_seed(setup.recipe.seed, step, number, chunk, setup.processes.rank), self._device)
+
+            with torch.autocast(self._device.type, torch.bfloat16, enabled=self._bf16):
+                losses = self._backward(group, batches, seed_chunk)
+            for number, (value, own_metrics) in zip(group, losses, strict=True):
+                part = setup.parts[number]
+                total = total + part.weight * value
+                if len(setup.parts) > 1:
+                    metrics[f"loss.{part.name}"] = value
+                metrics |= {f"{part.name}.{name}": metric for name, metric in own_metrics.items()}
+        setup.processes.average_gradients(self.parameters.values())
+        return total, metrics
+
+    def _backward(
+        self, group: list[int], batches: list[PreparedBatch], seed_chunk: SeedChunk
+    ) -> list[tuple[Tensor, Metrics]]:
+        """Compute losses and add up gradients of objectives that are encoded together."""
+        parts = self._setup.parts
+        token_parts = [
+            TokenPart(part.objective, batches[number], part.heads, part.weight)
+            for number in group
+            if isinstance((part := parts[number]).objective, TokenObjective)
+        ]
+        if token_parts:
+            return [(value, {}) for value in self._token_pass.run(token_parts, seed_chunk)]
+        return [self._whole_batch_loss(parts[number], batches[number], seed_chunk) for number in group]
+
+    def _whole_batch_loss(
+        self, part: "TrainedObjective", batch: PreparedBatch, seed_chunk: SeedChunk
+    ) -> tuple[Tensor, Metrics]:
+        """Compute the loss and gradients of an objective whose loss sees its whole batch."""
+        metrics: Metrics = {}
+        objective, device = part.objective, self._device
+        assert isinstance(objective, PooledObjective | StatesObjective)
+        inputs = {name: to_device(torch.as_tensor(values), device) for name, values in batch.inputs.items()}
+        unweighted = torch.zeros((), device=device)
+
+        def compute_loss(rows: Tensor) -> Tensor:
+            nonlocal unweighted
+            with torch.autocast(device.type, enabled=False):  # which would round cosines
+                rows = rows.float()
+                if isinstance(objective, StatesObjective):
+                    lengths = torch.from_numpy(batch.sequences.lengths)
+                    value, own = objective.loss(BatchStates(rows, to_device(lengths, device)), inputs, part.heads)
+                else:
+                    value, own = objective.loss(rows.unflatten(0, (-1, batch.rows)), inputs, part.heads)
+            metrics.update(own)
+            unweighted = value.detach()
+            return value * part.weight
+
+        rows: Rows = "states" if isinstance(objective, StatesObjective) else "vectors"
+        if self._batch_pass.run(batch, rows, compute_loss, seed_chunk):
+            metrics["cached"] = 1.0
+        return unweighted, metrics
+
+    def _update(self, loss: Tensor) -> None:
+        """Change the weights, unless the loss is or was not a number."""
+        self._diverged |= ~torch.isfinite(loss)
+        if self._device.type == "cuda":
+            # checked on the GPU by the fused optimiser, as for torch's GradScaler
+            self.optimizer.found_inf = self._diverged.float()  # type: ignore[attr-defined]
+        elif self._diverged:
+            return
+        self.optimizer.step()
+        for name, average in self.average.items():
+            average.lerp_(self.parameters[name].detach(), 1 - self._setup.recipe.ema)
+
+    @torch.no_grad()
+    def use_average(self) -> None:
+        """Replace the parameters by their moving average, if there is one."""
+        for name, value in self.average.items():
+            self.parameters[name].copy_(value)
+
+    @contextlib.contextmanager
+    def averaged_parameters(self) -> Iterator[None]:
+        """Use the moving average within a block."""
+        saved = {name: self.parameters[name].detach().clone() for name in self.average}
+        self.use_average()
+        with torch.no_grad():
+            yield
+            for name, value in saved.items():
+                self.parameters[name].copy_(value)
+
+
+def _trained_parameters(setup: "TrainingSetup") -> dict[str, nn.Parameter]:
+    """Freeze what the recipe freezes, and return the rest by name."""
+    recipe, backbone = setup.recipe, setup.encoder.backbone
+    if recipe.frozen_embeddings:
+        for parameter in backbone.embeddings().parameters():
+            parameter.requires_grad_(False)
+    frozen = backbone.layers // 2 if recipe.frozen_layers == "half" else recipe.frozen_layers
+    if frozen > backbone.layers:
+        raise TrainingError(f"frozen_layers must be at most {backbone.layers}, the backbone's layers; got {frozen}")
+    for layer in backbone.layer_list()[:frozen]:
+        layer.requires_grad_(False)
+    parameters = {f"encoder.{name}": value for name, value in setup.encoder.named_parameters() if value.requires_grad}
+    for part in setup.parts:
+        parameters |= {f"heads.{part.name}.{name}": value for name, value in part.heads.named_parameters()}
+    return parameters
+
+
+def _make_optimizer(setup: "TrainingSetup", parameters: dict[str, nn.Parameter]) -> torch.optim.Optimizer:
+    recipe = setup.recipe
+    members: dict[tuple[str, bool], list[nn.Parameter]] = {}
+    for name, parameter in parameters.items():
+        objective = name.split(".")[1] if name.startswith("heads.") else ""
+        members.setdefault((objective, parameter.dim() > 1), []).append(parameter)
+    groups = []
+    for (objective, is_matrix), group in members.items():
+        rate = recipe.head_learning_rate_of(objective) if objective else recipe.learning_rate
+        decay = recipe.weight_decay if is_matrix else 0.0
+        groups.append({"params": group, "lr": rate, "peak": rate, "weight_decay": decay})
+    kind = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
+    return kind(groups, fused=setup.processes.device.type == "cuda")
+
+
+def _group_objectives(parts: Sequence["TrainedObjective"]) -> list[list[int]]:
+    """Group the numbers of objectives that are encoded together: those on token states; the others each alone."""
+    groups: list[list[int]] = []
+    together: list[int] = []
+    for number, part in enumerate(parts):
+        if not isinstance(part.objective, TokenObjective) or part.objective.replaces_tokens:
+            groups.append([number])
+            continue
+        if not together:
+            groups.append(together)
+        together.append(number)
+    return groups
+
+
+# ---- forward and backward passes
+
+
+def sorted_chunks(batch: PreparedBatch, members: npt.NDArray[np.int64], budget: int) -> list[npt.NDArray[np.int64]]:
+    """Sort sequences by length and cut them into chunks of at most `budget` tokens."""
+    lengths = batch.sequences.lengths[members]
+    order = members[np.argsort(lengths, kind="stable")]
+    return [order[first:last] for first, last in token_batches(np.sort(lengths), budget)]
+
+
+def _make_stream(batch: PreparedBatch, members: npt.NDArray[np.int64]) -> TokenStream:
+    segments = None if batch.segments is None else batch.segments.take(members)
+    return TokenStream.of(batch.sequences.take(members), segments)
+
+
+class BatchPass:
+    """Forward and backward pass of an objective whose loss sees all vectors or token states of the batch.
+
+    Both are rows (rows, hidden), sequence by sequence in the order in which they were prepared. The sequences are
+    divided among the processes; each encodes its own, gathers the rows of the others and computes the whole loss. The
+    backward pass of the gather adds up the gradients of all processes, so the mean of the processes' gradients is the
+    gradient.
+    """
+
+    def __init__(self, encoder: Encoder, budget: int, rank: int = 0, world: int = 1):
+        self._encoder = encoder
+        self._budget = budget
+        self._rank = rank
+        self._world = world
+
+    def run(
+        self, batch: PreparedBatch, rows: Rows, compute_loss: Callable[[Tensor], Tensor], seed_chunk: SeedChunk
+    ) -> bool:
+        """Compute the gradients of a loss on the batch's rows; return whether they were cached."""
+        layout = RowLayout.of(batch, rows, self._world)
+        members = layout.members[self._rank]
+        parts = sorted_chunks(batch, members, self._budget)
+        if self._all_processes(len(parts) <= 1):
+            seed_chunk(0)
+            compute_loss(self._gather(self._encode(batch, rows, members), layout)).backward()
+            return False
+        with torch.no_grad():
+            own = self._encode_chunks(batch, rows, parts, members, layout, seed_chunk)
+        # every process computes the whole loss from a leaf, so the gradient of its own rows is not yet a sum: × world
+        leaf = self._gather(own, layout).detach().requires_grad_()
+        compute_loss(leaf).backward()
+        assert leaf.grad is not None
+        for number, part in enumerate(parts):
+            seed_chunk(number)
+            encoded = self._encode(batch, rows, part)
+            gradient = leaf.grad[torch.as_tensor(layout.rows_of(part), device=leaf.device)] * self._world
+            encoded.backward(gradient.to(encoded.dtype))
+        return True
+
+    def _encode(self, batch: PreparedBatch, rows: Rows, members: npt.NDArray[np.int64]) -> Tensor:
+        """Return the rows of some sequences, which may be none if there are more processes than sequences."""
+        if not len(members):
+            # with a gradient: this process has to take part in gathering the gradients
+            return torch.zeros(0, self._encoder.hidden, device=self._encoder.backbone.device, requires_grad=True)
+        stream = _make_stream(batch, members)
+        if rows == "states":
+            return stream.restore_tokens(self._encoder.backbone(stream))
+        vectors: Tensor = self._encoder(stream)
+        return vectors
+
+    def _encode_chunks(
+        self,
+        batch: PreparedBatch,
+        rows: Rows,
+        parts: list[npt.NDArray[np.int64]],
+        members: npt.NDArray[np.int64],
+        layout: "RowLayout",
+        seed_chunk: SeedChunk,
+    ) -> Tensor:
+        """Return the rows of this process's sequences, encoded chunk by chunk."""
+        if not parts:
+            return self._encode(batch, rows, members)
+        pieces = []
+        for number, part in enumerate(parts):
+            seed_chunk(number)
+            pieces.append(self._encode(batch, rows, part))
+        order = layout.rows_of(np.concatenate(parts))
+        sorter = np.argsort(order)
+        restored = sorter[np.searchsorted(order, layout.rows_of(members), sorter=sorter)]
+        return torch.cat(pieces)[torch.as_tensor(restored, device=pieces[0].device)]
+
+    def _all_processes(self, fits: bool) -> bool:
+        """Return whether the sequences of every process fit one pass: all processes must take the same path."""
+        if self._world == 1:
+            return fits
+        all_fit = torch.tensor(int(fits), device=self._encoder.backbone.device)
+        dist.all_reduce(all_fit, dist.ReduceOp.MIN)
+        return bool(all_fit)
+
+    def _gather(self, own: Tensor, layout: "RowLayout") -> Tensor:
+        """Gather the rows of all processes, in the order in which they were prepared."""
+        if self._world == 1:
+            return own
+        order = [layout.rows_of(members) for members in layout.members]
+        parts: tuple[Tensor, ...] = _Gather.apply(own, [len(rows) for rows in order])  # type: ignore[no-untyped-call]
+        return torch.cat(parts)[torch.as_tensor(np.argsort(np.concatenate(order)), device=own.device)]
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """Which rows belong to which sequence, and which sequences to which process.
+
+    Attributes:
+        starts: where each sequence's rows begin, and where the last one's end (sequences + 1,).
+        members: the sequences of each process: an equal part of every column of a grid, since columns differ in length.
+    """
+
+    starts: npt.NDArray[np.int64]
+    members: list[npt.NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, batch: PreparedBatch, rows: Rows, world: int) -> "RowLayout":
+        """Divide a batch among processes."""
+        lengths = batch.sequences.lengths
+        counts = lengths if rows == "states" else np.ones_like(lengths)
+        sequences = np.arange(len(counts))
+        owners = sequences % batch.rows % world
+        return cls(np.concatenate([[0], np.cumsum(counts)]), [sequences[owners == rank] for rank in range(world)])
+
+    def rows_of(self, members: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the rows of some sequences, one sequence after the other."""
+        return span_indices(self.starts[members], self.starts[members + 1] - self.starts[members])
+
+
+class _Gather(torch.autograd.Function):
+    """Gathers different numbers of rows from all processes; its gradient is the sum over all processes."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, own: Tensor, lengths: list[int]) -> tuple[Tensor, ...]:
+        padded = own.new_zeros(max(lengths), own.shape[1])
+        padded[: len(own)] = own
+        received = [torch.empty_like(padded) for _ in lengths]
+        dist.all_gather(received, padded)
+        return tuple(part[:length].contiguous() for part, length in zip(received, lengths, strict=True))
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:
+        summed = []
+        for gradient in gradients:
+            gradient = gradient.contiguous()
+            dist.all_reduce(gradient)
+            summed.append(gradient)
+        return summed[dist.get_rank()], None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPart:
+    """An objective on token states in a step: its batch, its heads, and the weight of its loss."""
+
+    objective: TokenObjective
+    batch: PreparedBatch
+    heads: nn.Module
+    weight: float
+
+    @property
+    def items(self) -> int:
+        """The items of its batch, over which its loss is the mean."""
+        assert self.batch.weights is not None
+        return max(1, int(self.batch.weights.sum()))
+
+
+class TokenPass:
+    """Forward and backward pass of objectives on token states; a loss is the mean over its batch's items.
+
+    Several objectives go through the backbone together: a chunk may contain sequences of all of them.
+    """
+
+    def __init__(self, encoder: Encoder, budget: int, rank: int = 0, world: int = 1):
+        self._encoder = encoder
+        self._budget = budget
+        self._rank = rank
+        self._world = world
+
+    def run(self, parts: Sequence[TokenPart], seed_chunk: SeedChunk) -> list[Tensor]:
+        """Compute the gradients of the weighted sum of the losses; return the losses without their weights.
+
+        An objective that replaces tokens must be the only part.
+        """
+        joined = _join([part.batch for part in parts])
+        owners = np.repeat(np.arange(len(parts)), [len(part.batch.sequences) for part in parts])
+        numbers = np.concatenate([np.arange(len(part.batch.sequences)) for part in parts])
+        weights = joined.weights
+        assert weights is not None
+        # an equal part of every objective, so that all processes have as much to do
+        own = np.concatenate(
+            [np.array_split(np.flatnonzero(owners == owner), self._world)[self._rank] for owner in range(len(parts))]
+        )
+        values = torch.zeros(len(parts), device=self._encoder.backbone.device)
+        for number, chunk in enumerate(sorted_chunks(joined, own, self._budget)):
+            if not weights[chunk].any():
+                continue
+            seed_chunk(number)
+            means = self._means(parts, _make_stream(joined, chunk), owners[chunk], numbers[chunk])
+            # gradients are averaged over the processes, but each has a part of the sum
+            torch.stack([mean * (parts[owner].weight * self._world) for owner, mean in means.items()]).sum().backward()
+            for owner, mean in means.items():
+                values[owner] += mean.detach()
+        if self._world > 1:
+            dist.all_reduce(values)
+        return list(values)
+
+    def _means(
+        self,
+        parts: Sequence[TokenPart],
+        stream: TokenStream,
+        owners: npt.NDArray[np.int64],
+        numbers: npt.NDArray[np.int64],
+    ) -> dict[int, Tensor]:
+        """Return what a chunk adds to the loss of each objective that has sequences in it."""
+        backbone = self._encoder.backbone
+        embeddings = backbone.model.get_input_embeddings()
+        sums = {int(owner): torch.zeros((), device=backbone.device) for owner in np.unique(owners)}
+        for owner in sums:
+            part = parts[owner]
+            if part.objective.replaces_tokens:
+                assert len(parts) == 1
+                stream, sums[owner] = part.objective.replace_tokens(
+                    stream.to(backbone.device), numbers, part.batch.inputs, part.heads, embeddings
+                )
+        states = backbone(stream)
+        for owner in sums:
+            part = parts[owner]
+            own = TokenStates(states, stream, np.where(owners == owner, numbers, -1))
+            loss = part.objective.loss_sum(own, part.batch.inputs, part.heads, embeddings)
+            sums[owner] = (sums[owner] + loss) / part.items
+        return sums
+
+
+def _join(batches: Sequence[PreparedBatch]) -> PreparedBatch:
+    """Join the sequences of several batches; sequences without segments get segment 0."""
+    if len(batches) == 1:
+        return batches[0]
+    sequences = RaggedTokens.concatenate([batch.sequences for batch in batches])
+    segments = None
+    if any(batch.segments is not None for batch in batches):
+        parts = [
+            np.zeros(len(batch.sequences.tokens), np.int32) if batch.segments is None else batch.segments.tokens
+            for batch in batches
+        ]
+        segments = RaggedTokens(np.concatenate(parts), sequences.lengths)
+    weights = np.concatenate([batch.weights for batch in batches if batch.weights is not None])
+    return PreparedBatch(sequences, sum(batch.rows for batch in batches), segments=segments, weights=weights)
+
+
+# ---- learning rate, random numbers, device
+
+
+def learning_rate_factor(schedule: Schedule, step: int, steps: int, warmup: float = 0.0) -> float:
+    """Return the factor of the learning rate at a step.
+
+    Args:
+        schedule: 'constant', 'linear' (to 0), 'cosine' (to 0), or 'one-cycle' (up and down by cosines, as PyTorch's).
+        step: counted from 0.
+        steps: of the run.
+        warmup: fraction of the steps in which the rate rises from 0; for 'one-cycle' the fraction of the rise, 0.3 if
+            0.
+    """
+    if schedule == "one-cycle":
+        rise = (warmup or _ONE_CYCLE_RISE) * steps - 1
+        if step <= rise:
+            return _cosine(_ONE_CYCLE_START, 1.0, step / rise if rise > 0 else 1.0)
+        return _cosine(1.0, _ONE_CYCLE_END, (step - rise) / max(1e-9, steps - 1 - rise))
+    rising = math.ceil(warmup * steps)
+    if step < rising:
+        return (step + 1) / (rising + 1)
+    if schedule == "constant":
+        return 1.0
+    fraction = (step - rising) / max(1, steps - rising)
+    return 1 - fraction if schedule == "linear" else _cosine(1.0, 0.0, fraction)
+
+
+def _cosine(start: float, end: float, fraction: float) -> float:
+    return end + (start - end) / 2 * (1 + math.cos(math.pi * min(1.0, fraction)))
+
+
+def seed_all(seed: int, device: torch.device) -> None:
+    """Seed the CPU and a device.
+
+    `torch.manual_seed` seeds every kind of device that PyTorch supports, and stores the call with its stack trace for
+    those that are not available: half a millisecond per step, and memory.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
+def _mix_seed(*numbers: int) -> int:
+    """Derive a seed from several numbers so that neighbouring numbers have unrelated seeds."""
+    mixed = 0
+    for number in numbers:
+        mixed = (mixed * 6364136223846793005 + number * 1442695040888963407 + 1) % (1 << 63)
+    return mixed
+
+
+def _uses_bf16(precision: Precision) -> bool:
+    if precision == "auto":
+        return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    return precision == "bf16"
+
+
+def _compiles(compiling: Compile, device: torch.device, steps: int) -> bool:
+    """Whether to compile the backbone; the length of the whole run counts, so that a resumed run does as before."""
+    if compiling == "auto":
+        return device.type == "cuda" and steps >= _LONG_RUN
+    return compiling
+
+
+def token_budget(backbone: Backbone, device: torch.device) -> int:
+    """Estimate how many tokens can be encoded at once: by free memory on a GPU, else within 2 GB."""
+    per_token = backbone.layers * backbone.hidden * _ACTIVATION_BYTES
+    free = torch.cuda.mem_get_info(device)[0] * 0.6 if device.type == "cuda" else 2e9
+    return max(1024, int(free / per_token))
