@@ -12,8 +12,8 @@ from turnwise.corpus.source import CorpusError
 
 
 @pytest.fixture
-def attempt(tmp_path: Path) -> Callable[..., Outcome]:
-    """Imports twice, once strictly: `attempt(reader, path, **options)`.
+def try_import(tmp_path: Path) -> Callable[..., Outcome]:
+    """Imports twice, once strictly: `try_import(reader, path, **options)`.
 
     Either way the out folder is a whole store or not there; strict stops exactly where the other would have rejected.
     """

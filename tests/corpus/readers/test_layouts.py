@@ -25,9 +25,9 @@ def test_layouts_have_names_of_their_own():
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=_name)
-def test_a_folder_reads_as_exactly_these_dialogues(layout: Layout, tmp_path: Path, attempt: Callable):
+def test_a_folder_reads_as_exactly_these_dialogues(layout: Layout, tmp_path: Path, try_import: Callable):
     """Nothing more, nothing less, in this order; and nothing is rejected."""
-    outcome = attempt(layout.reader, layout.write(tmp_path / "in"), **layout.options)
+    outcome = try_import(layout.reader, layout.write(tmp_path / "in"), **layout.options)
     assert outcome.error == ""
     assert outcome.rejected == ()
     assert outcome.dialogues == layout.expected
@@ -36,9 +36,9 @@ def test_a_folder_reads_as_exactly_these_dialogues(layout: Layout, tmp_path: Pat
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=_name)
-def test_everything_read_is_kept_rejected_or_counted_as_left_out(layout: Layout, tmp_path: Path, attempt: Callable):
+def test_everything_read_is_kept_rejected_or_counted_as_left_out(layout: Layout, tmp_path: Path, try_import: Callable):
     """The manifest's figures add up where nothing is rejected."""
-    manifest = attempt(layout.reader, layout.write(tmp_path / "in"), **layout.options).manifest
+    manifest = try_import(layout.reader, layout.write(tmp_path / "in"), **layout.options).manifest
     left_out = manifest["left_out"]
     whole = left_out.get("dialogues of blocked workers", 0)
     turns = sum(
@@ -56,9 +56,9 @@ def test_everything_read_is_kept_rejected_or_counted_as_left_out(layout: Layout,
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=_name)
-def test_the_manifest_names_reader_options_and_inputs(layout: Layout, tmp_path: Path, attempt: Callable):
+def test_the_manifest_names_reader_options_and_inputs(layout: Layout, tmp_path: Path, try_import: Callable):
     """Inputs go by their names under the folder, never by this machine's paths."""
-    manifest = attempt(layout.reader, layout.write(tmp_path / "in"), **layout.options).manifest
+    manifest = try_import(layout.reader, layout.write(tmp_path / "in"), **layout.options).manifest
     assert manifest["reader"] == layout.reader
     assert manifest["options"] == layout.options
     assert {file["name"] for file in manifest["inputs"]} <= set(layout.files)
@@ -69,28 +69,30 @@ def test_the_manifest_names_reader_options_and_inputs(layout: Layout, tmp_path: 
 
 
 @pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if len(layout.files) == 1], ids=_name)
-def test_a_file_reads_like_its_folder(layout: Layout, tmp_path: Path, attempt: Callable):
+def test_a_file_reads_like_its_folder(layout: Layout, tmp_path: Path, try_import: Callable):
     """Naming the file itself gives the same turns; only ids that hold the path under the folder may differ."""
     folder = layout.write(tmp_path / "in")
-    outcome = attempt(layout.reader, folder / layout.main_file, **layout.options)
+    outcome = try_import(layout.reader, folder / layout.main_file, **layout.options)
     assert [dialogue.turns for dialogue in outcome.dialogues] == [dialogue.turns for dialogue in layout.expected]
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_windows_line_ends_change_nothing(reader: str, tmp_path: Path, attempt: Callable):
+def test_windows_line_ends_change_nothing(reader: str, tmp_path: Path, try_import: Callable):
     layout = BASES[reader]
     if layout.main_file.endswith((".gz", ".parquet")):
         pytest.skip("binary")
-    outcome = attempt(reader, layout.write(tmp_path / "in", layout.content.replace(b"\n", b"\r\n")), **layout.options)
+    outcome = try_import(
+        reader, layout.write(tmp_path / "in", layout.content.replace(b"\n", b"\r\n")), **layout.options
+    )
     assert outcome.dialogues == layout.expected
 
 
 @pytest.mark.parametrize("reader", [name for name, known in READERS.items() if known.encoding == "utf-8"])
-def test_a_byte_order_mark_changes_nothing(reader: str, tmp_path: Path, attempt: Callable):
+def test_a_byte_order_mark_changes_nothing(reader: str, tmp_path: Path, try_import: Callable):
     """Editors and spreadsheets put one before the first character."""
     layout = BASES[reader]
     content = layout.content.removeprefix(b"\xef\xbb\xbf")
-    outcome = attempt(reader, layout.write(tmp_path / "in", b"\xef\xbb\xbf" + content), **layout.options)
+    outcome = try_import(reader, layout.write(tmp_path / "in", b"\xef\xbb\xbf" + content), **layout.options)
     assert outcome.dialogues == layout.expected
     assert outcome.rejected == ()
 
@@ -134,27 +136,27 @@ def test_a_wrong_value_of_an_option_is_refused(reader: str, options: dict, tmp_p
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_multiwoz_reads_the_form_that_it_is_told(form: str, tmp_path: Path, attempt: Callable):
+def test_multiwoz_reads_the_form_that_it_is_told(form: str, tmp_path: Path, try_import: Callable):
     """Both forms may lie under one folder; without a word the text is read."""
     text, parts, _ = (layout for layout in LAYOUTS if layout.reader == "multiwoz")
     folder = parts.write(text.write(tmp_path / "in"))
     expected = text.expected if form == "text" else parts.expected
-    assert attempt("multiwoz", folder, form=form).dialogues == expected
-    assert attempt("multiwoz", folder).dialogues == text.expected
+    assert try_import("multiwoz", folder, form=form).dialogues == expected
+    assert try_import("multiwoz", folder).dialogues == text.expected
 
 
-def test_gsim_reads_the_form_that_it_is_told(tmp_path: Path, attempt: Callable):
+def test_gsim_reads_the_form_that_it_is_told(tmp_path: Path, try_import: Callable):
     unified, original = (layout for layout in LAYOUTS if layout.reader == "gsim_m2m")
     folder = original.write(unified.write(tmp_path / "in"))
-    assert attempt("gsim_m2m", folder).dialogues == unified.expected
-    assert attempt("gsim_m2m", folder, form="unified").dialogues == unified.expected
-    assert attempt("gsim_m2m", folder, form="original").dialogues == original.expected
+    assert try_import("gsim_m2m", folder).dialogues == unified.expected
+    assert try_import("gsim_m2m", folder, form="unified").dialogues == unified.expected
+    assert try_import("gsim_m2m", folder, form="original").dialogues == original.expected
 
 
-def test_space_around_a_text_goes_and_its_slots_move_along(tmp_path: Path, attempt: Callable):
+def test_space_around_a_text_goes_and_its_slots_move_along(tmp_path: Path, try_import: Callable):
     """`text[start:end] == value` holds in the store whatever the source's margins."""
     for layout in LAYOUTS:
-        for dialogue in attempt(layout.reader, layout.write(tmp_path / layout.name), **layout.options).dialogues:
+        for dialogue in try_import(layout.reader, layout.write(tmp_path / layout.name), **layout.options).dialogues:
             for spoken in dialogue.turns:
                 assert spoken.text == spoken.text.strip()
                 assert all(spoken.text[slot.start : slot.end] == slot.value for slot in spoken.slots)

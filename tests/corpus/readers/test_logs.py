@@ -37,7 +37,7 @@ def table(folder: Path, *rows: tuple, columns: tuple = COLUMNS, name: str = "log
 # ---- table
 
 
-def test_rows_keep_their_order_without_a_time_column(tmp_path: Path, attempt: Callable):
+def test_rows_keep_their_order_without_a_time_column(tmp_path: Path, try_import: Callable):
     """Conversations may be interleaved; each is put together, and they come by name."""
     folder = table(
         tmp_path / "in",
@@ -47,7 +47,7 @@ def test_rows_keep_their_order_without_a_time_column(tmp_path: Path, attempt: Ca
         ("a", "agent", "a two", "8"),
         ("z", "user", "z three", "1"),
     )
-    outcome = attempt("table", folder)
+    outcome = try_import("table", folder)
     assert {it.id: [text for _, text in said(it)] for it in outcome.dialogues} == {
         "a": ["a one", "a two"],
         "z": ["z one", "z two", "z three"],
@@ -55,7 +55,7 @@ def test_rows_keep_their_order_without_a_time_column(tmp_path: Path, attempt: Ca
     assert outcome.manifest["read"] == {"dialogues": 2, "utterances": 5}
 
 
-def test_rows_are_sorted_by_time_where_there_is_one(tmp_path: Path, attempt: Callable):
+def test_rows_are_sorted_by_time_where_there_is_one(tmp_path: Path, try_import: Callable):
     """Rows of one moment keep the order of the file."""
     folder = table(
         tmp_path / "in",
@@ -64,25 +64,25 @@ def test_rows_are_sorted_by_time_where_there_is_one(tmp_path: Path, attempt: Cal
         ("a", "user", "second", "9.5"),
         ("a", "agent", "third", "9.5"),
     )
-    (dialogue,) = attempt("table", folder, time="time").dialogues
+    (dialogue,) = try_import("table", folder, time="time").dialogues
     assert [text for _, text in said(dialogue)] == ["first", "second", "third", "fourth"]
 
 
-def test_several_messages_in_a_row_stay_several_turns(tmp_path: Path, attempt: Callable):
+def test_several_messages_in_a_row_stay_several_turns(tmp_path: Path, try_import: Callable):
     """The step `merge-speakers` joins them; the reader does not."""
     folder = table(tmp_path / "in", ("a", "user", "Hi", ""), ("a", "user", "Anyone?", ""), ("a", "bot", "Yes", ""))
-    (dialogue,) = attempt("table", folder).dialogues
+    (dialogue,) = try_import("table", folder).dialogues
     assert said(dialogue) == [("user", "Hi"), ("user", "Anyone?"), ("system", "Yes")]
     (merged,) = import_corpus("table", folder, tmp_path / "merged", steps=["merge-speakers"])
     assert [turn.speaker for turn in merged.turns] == ["user", "system"]
 
 
-def test_a_conversation_may_be_spread_over_files(tmp_path: Path, attempt: Callable):
+def test_a_conversation_may_be_spread_over_files(tmp_path: Path, try_import: Callable):
     """A log cut by the day cuts conversations too; a fault is told by the file it is in."""
     folder = table(tmp_path / "in", ("a", "user", "Late already", "1"), name="monday.csv")
     table(folder, ("a", "agent", "Good morning", "2"), ("a", "user", "", "3"), name="tuesday.tsv", delimiter="\t")
     (folder / "wednesday.csv.gz").write_bytes(gzip.compress(csv_bytes(COLUMNS, ("a", "user", "Bye", "0"))))
-    outcome = attempt("table", folder, time="time")
+    outcome = try_import("table", folder, time="time")
     (dialogue,) = outcome.dialogues
     assert [text for _, text in said(dialogue)] == ["Bye", "Late already", "Good morning"]
     assert [(it["file"], it["line"], it["reason"]) for it in outcome.rejected] == [
@@ -107,10 +107,10 @@ def test_a_conversation_may_be_spread_over_files(tmp_path: Path, attempt: Callab
         ("12:00 +0200", "11:00 +0000", {"time_format": "%H:%M %z"}),
     ],
 )
-def test_times_are_understood(first: str, second: str, options: dict, tmp_path: Path, attempt: Callable):
+def test_times_are_understood(first: str, second: str, options: dict, tmp_path: Path, try_import: Callable):
     """ISO 8601 with and without zones (none: UTC), seconds or milliseconds since 1970, or as told."""
     folder = table(tmp_path / "in", ("a", "agent", "later", second), ("a", "user", "earlier", first))
-    (dialogue,) = attempt("table", folder, time="time", **options).dialogues
+    (dialogue,) = try_import("table", folder, time="time", **options).dialogues
     assert said(dialogue) == [("user", "earlier"), ("system", "later")]
 
 
@@ -136,10 +136,10 @@ def test_times_are_understood(first: str, second: str, options: dict, tmp_path: 
     ],
     ids=["utc", "ns", "s", "zone", "date", "int", "float", "string"],
 )
-def test_times_of_parquet_are_understood(moments: pa.Array, tmp_path: Path, attempt: Callable):
+def test_times_of_parquet_are_understood(moments: pa.Array, tmp_path: Path, try_import: Callable):
     columns = {"conversation": ["a", "a"], "speaker": ["bot", "user"], "text": ["later", "earlier"], "time": moments}
     folder = lay_out(tmp_path / "in", {"log.parquet": parquet_bytes(columns)})
-    (dialogue,) = attempt("table", folder, time="time").dialogues
+    (dialogue,) = try_import("table", folder, time="time").dialogues
     assert said(dialogue) == [("user", "earlier"), ("system", "later")]
 
 
@@ -154,13 +154,13 @@ def test_times_of_parquet_are_understood(moments: pa.Array, tmp_path: Path, atte
     ],
 )
 def test_a_time_that_cannot_be_read_rejects_its_row_alone(
-    moment: str, options: dict, hint: str, tmp_path: Path, attempt: Callable
+    moment: str, options: dict, hint: str, tmp_path: Path, try_import: Callable
 ):
     good = "01/05/2024" if options else "2024-05-01"
     folder = table(
         tmp_path / "in", ("a", "user", "Hello", good), ("a", "bot", "Lost", moment), ("a", "user", "Bye", good)
     )
-    outcome = attempt("table", folder, time="time", **options)
+    outcome = try_import("table", folder, time="time", **options)
     assert [text for it in outcome.dialogues for _, text in said(it)] == ["Hello", "Bye"]
     (rejection,) = outcome.rejected
     assert hint in rejection["reason"]
@@ -175,44 +175,46 @@ def test_a_time_that_cannot_be_read_rejects_its_row_alone(
 
 @pytest.mark.parametrize("option", ["conversation", "speaker", "text", "time", "intent", "split"])
 @pytest.mark.parametrize("name", ["log.csv", "log.parquet"])
-def test_a_missing_column_is_an_error_that_lists_the_columns(option: str, name: str, tmp_path: Path, attempt: Callable):
+def test_a_missing_column_is_an_error_that_lists_the_columns(
+    option: str, name: str, tmp_path: Path, try_import: Callable
+):
     """Nothing is guessed: whoever has the log knows what its columns are."""
     if name == "log.csv":
         folder = table(tmp_path / "in", ("a", "user", "Hi", "1"))
     else:
         folder = lay_out(tmp_path / "in", {name: parquet_bytes({column: ["a"] for column in COLUMNS})})
-    error = attempt("table", folder, **{option: "Message Body"}).error
+    error = try_import("table", folder, **{option: "Message Body"}).error
     assert f"{name} has no column 'Message Body'" in error
     assert "it has 'conversation', 'speaker', 'text', 'time'" in error
     assert "--set" in error
 
 
-def test_a_row_without_a_conversation_is_rejected_alone(tmp_path: Path, attempt: Callable):
+def test_a_row_without_a_conversation_is_rejected_alone(tmp_path: Path, try_import: Callable):
     folder = table(tmp_path / "in", ("a", "user", "Hi", ""), (" ", "user", "Whose?", ""), ("", "bot", "Nobody's", ""))
-    outcome = attempt("table", folder)
+    outcome = try_import("table", folder)
     assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
     assert [(it["line"], it["text"]) for it in outcome.rejected] == [(3, "Whose?"), (4, "Nobody's")]
     assert {it["reason"] for it in outcome.rejected} == {"no conversation in column 'conversation'"}
 
 
-def test_quoted_cells_may_hold_line_ends_and_delimiters(tmp_path: Path, attempt: Callable):
+def test_quoted_cells_may_hold_line_ends_and_delimiters(tmp_path: Path, try_import: Callable):
     """As e-mails in a spreadsheet do; the lines that rejections tell are those of the file."""
     content = b'conversation,speaker,text\r\na,user,"Dear all,\r\n\r\nit says ""no"", twice.\r\nAnn"\r\na,,lost\r\na,bot,"x\ty;z"\r\n'
-    outcome = attempt("table", lay_out(tmp_path / "in", {"mail.csv": content}))
+    outcome = try_import("table", lay_out(tmp_path / "in", {"mail.csv": content}))
     (dialogue,) = outcome.dialogues
     assert said(dialogue) == [("user", 'Dear all,\r\n\r\nit says "no", twice.\r\nAnn'), ("system", "x\ty;z")]
     assert [rejection["line"] for rejection in outcome.rejected] == [6]
 
 
-def test_a_cell_may_be_larger_than_the_csv_module_likes(tmp_path: Path, attempt: Callable):
+def test_a_cell_may_be_larger_than_the_csv_module_likes(tmp_path: Path, try_import: Callable):
     text = "word " * 100_000 + "end"
-    (dialogue,) = attempt("table", table(tmp_path / "in", ("a", "user", text, ""))).dialogues
+    (dialogue,) = try_import("table", table(tmp_path / "in", ("a", "user", text, ""))).dialogues
     assert dialogue.turns[0].text == text
 
 
-def test_short_rows_lack_their_last_cells_and_long_rows_are_rejected(tmp_path: Path, attempt: Callable):
+def test_short_rows_lack_their_last_cells_and_long_rows_are_rejected(tmp_path: Path, try_import: Callable):
     content = b"conversation,speaker,text\na,user\na,user,one,two\n\na,user,fine\n"
-    outcome = attempt("table", lay_out(tmp_path / "in", {"log.csv": content}))
+    outcome = try_import("table", lay_out(tmp_path / "in", {"log.csv": content}))
     assert [said(it) for it in outcome.dialogues] == [[("user", "fine")]]
     assert {(it["line"], it["reason"].partition(":")[0]) for it in outcome.rejected} == {
         (2, "the text is empty"),
@@ -221,24 +223,24 @@ def test_short_rows_lack_their_last_cells_and_long_rows_are_rejected(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["log.txt", "log", "LOG.CSV", "export.2024.log", "a.tsv.csv"])
-def test_a_file_of_any_name_reads_as_csv(name: str, tmp_path: Path, attempt: Callable):
+def test_a_file_of_any_name_reads_as_csv(name: str, tmp_path: Path, try_import: Callable):
     """Whoever names the file itself may call it what they like; the last known ending decides."""
     folder = table(tmp_path / "in", ("a", "user", "Hi", ""), name=name)
-    assert [said(it) for it in attempt("table", folder / name).dialogues] == [[("user", "Hi")]]
+    assert [said(it) for it in try_import("table", folder / name).dialogues] == [[("user", "Hi")]]
 
 
 @pytest.mark.parametrize("name", ["LOG.TSV", "a.csv.tsv", "log.tsv.gz"])
-def test_a_file_that_ends_in_tsv_has_tabs(name: str, tmp_path: Path, attempt: Callable):
+def test_a_file_that_ends_in_tsv_has_tabs(name: str, tmp_path: Path, try_import: Callable):
     content = csv_bytes(COLUMNS, ("a", "user", "Hi, you", ""), delimiter="\t")
     folder = lay_out(tmp_path / "in", {name: gzip.compress(content) if name.endswith(".gz") else content})
-    assert [said(it) for it in attempt("table", folder / name).dialogues] == [[("user", "Hi, you")]]
+    assert [said(it) for it in try_import("table", folder / name).dialogues] == [[("user", "Hi, you")]]
 
 
-def test_intents_and_splits_come_from_their_columns(tmp_path: Path, attempt: Callable):
+def test_intents_and_splits_come_from_their_columns(tmp_path: Path, try_import: Callable):
     """An empty cell is no intent; a conversation's split is its first message's."""
     rows = (("a", "user", "Refund!", "refund", "test"), ("a", "bot", "Sure", "", "train"), ("b", "user", "Hm", "", ""))
     folder = table(tmp_path / "in", *rows, columns=("conversation", "speaker", "text", "goal", "part"))
-    first, second = attempt("table", folder, intent="goal", split="part").dialogues
+    first, second = try_import("table", folder, intent="goal", split="part").dialogues
     assert [turn.intent for turn in first.turns] == ["refund", None]
     assert (first.split, second.split) == ("test", None)
 
@@ -247,17 +249,17 @@ def test_intents_and_splits_come_from_their_columns(tmp_path: Path, attempt: Cal
 
 
 @pytest.mark.parametrize("word", ROLE_WORDS)
-def test_role_words_are_known_in_any_case(word: str, tmp_path: Path, attempt: Callable):
+def test_role_words_are_known_in_any_case(word: str, tmp_path: Path, try_import: Callable):
     folder = table(tmp_path / "in", ("a", word, "one", ""), ("a", f" {word.upper()} ", "two", ""))
-    outcome = attempt("table", folder)
+    outcome = try_import("table", folder)
     assert [who for who, _ in said(outcome.dialogues[0])] == [ROLE_WORDS[word]] * 2
     assert outcome.manifest["facts"] == {}
 
 
-def test_a_map_of_speakers_goes_before_role_words_and_a_star_after_them(tmp_path: Path, attempt: Callable):
+def test_a_map_of_speakers_goes_before_role_words_and_a_star_after_them(tmp_path: Path, try_import: Callable):
     rows = [("a", name, name, "") for name in ("Bob", "agent", "customer", "Zoë", "bot")]
     speakers = {"bob": "system", "BOT": "user", "*": "speaker_1"}
-    (dialogue,) = attempt("table", table(tmp_path / "in", *rows), speakers=speakers).dialogues
+    (dialogue,) = try_import("table", table(tmp_path / "in", *rows), speakers=speakers).dialogues
     assert said(dialogue) == [
         ("system", "Bob"),
         ("system", "agent"),
@@ -267,7 +269,7 @@ def test_a_map_of_speakers_goes_before_role_words_and_a_star_after_them(tmp_path
     ]
 
 
-def test_names_without_a_role_are_numbered_by_conversation_and_counted(tmp_path: Path, attempt: Callable):
+def test_names_without_a_role_are_numbered_by_conversation_and_counted(tmp_path: Path, try_import: Callable):
     """That somebody's names were not understood should not go unnoticed: the facts tell how many turns it was."""
     rows = [
         ("a", "Ann", "1", ""),
@@ -276,7 +278,7 @@ def test_names_without_a_role_are_numbered_by_conversation_and_counted(tmp_path:
         ("b", "Bob", "4", ""),
         ("b", "user", "5", ""),
     ]
-    outcome = attempt("table", table(tmp_path / "in", *rows))
+    outcome = try_import("table", table(tmp_path / "in", *rows))
     assert [[who for who, _ in said(it)] for it in outcome.dialogues] == [
         ["speaker_1", "speaker_2", "speaker_1"],
         ["speaker_1", "user"],
@@ -284,27 +286,27 @@ def test_names_without_a_role_are_numbered_by_conversation_and_counted(tmp_path:
     assert outcome.manifest["facts"] == {"turns of speakers without a role": 4}
 
 
-def test_a_number_that_the_map_gives_away_is_nobody_elses(tmp_path: Path, attempt: Callable):
+def test_a_number_that_the_map_gives_away_is_nobody_elses(tmp_path: Path, try_import: Callable):
     """Two people never become one."""
     rows = [("a", "Ann", "1", ""), ("a", "Bob", "2", ""), ("a", "Cid", "3", "")]
-    (dialogue,) = attempt("table", table(tmp_path / "in", *rows), speakers={"bob": "speaker_1"}).dialogues
+    (dialogue,) = try_import("table", table(tmp_path / "in", *rows), speakers={"bob": "speaker_1"}).dialogues
     assert [who for who, _ in said(dialogue)] == ["speaker_2", "speaker_1", "speaker_3"]
 
 
 @pytest.mark.parametrize("name", ["", "  "])
-def test_a_turn_without_a_speaker_is_rejected(name: str, tmp_path: Path, attempt: Callable):
-    outcome = attempt("table", table(tmp_path / "in", ("a", name, "Boo", ""), ("a", "user", "Hi", "")))
+def test_a_turn_without_a_speaker_is_rejected(name: str, tmp_path: Path, try_import: Callable):
+    outcome = try_import("table", table(tmp_path / "in", ("a", name, "Boo", ""), ("a", "user", "Hi", "")))
     assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
     assert [(it["line"], it["text"]) for it in outcome.rejected] == [(2, "Boo")]
 
 
-def test_convokit_speakers_that_are_null_are_rejected(tmp_path: Path, attempt: Callable):
+def test_convokit_speakers_that_are_null_are_rejected(tmp_path: Path, try_import: Callable):
     """Nobody is called 'None'."""
     records = [
         {"id": "1", "conversation_id": "1", "speaker": None, "text": "Boo", "timestamp": 1},
         {"id": "2", "conversation_id": "1", "speaker": "user", "text": "Hi", "timestamp": 2},
     ]
-    outcome = attempt("convokit", lay_out(tmp_path / "in", {"utterances.jsonl": jsonl_bytes(*records)}))
+    outcome = try_import("convokit", lay_out(tmp_path / "in", {"utterances.jsonl": jsonl_bytes(*records)}))
     assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
     assert [it["line"] for it in outcome.rejected] == [1]
 
@@ -316,7 +318,7 @@ def chat(folder: Path, *messages: Any, **more: Any) -> Path:
     return lay_out(folder, {"chats.jsonl": jsonl_bytes({"id": "c", "messages": list(messages), **more})})
 
 
-def test_instructions_and_tools_say_nothing_and_are_counted(tmp_path: Path, attempt: Callable):
+def test_instructions_and_tools_say_nothing_and_are_counted(tmp_path: Path, try_import: Callable):
     folder = chat(
         tmp_path / "in",
         {"role": "system", "content": "Be brief."},
@@ -328,7 +330,7 @@ def test_instructions_and_tools_say_nothing_and_are_counted(tmp_path: Path, atte
         {"role": "function", "content": "{}"},
         {"role": "assistant", "content": "Sunny.", "tool_calls": [{"id": "2"}]},
     )
-    outcome = attempt("messages", folder)
+    outcome = try_import("messages", folder)
     assert [said(it) for it in outcome.dialogues] == [[("user", "Weather?"), ("system", "Sunny.")]]
     assert outcome.rejected == ()
     assert outcome.manifest["left_out"] == {
@@ -340,7 +342,7 @@ def test_instructions_and_tools_say_nothing_and_are_counted(tmp_path: Path, atte
     }
 
 
-def test_parts_are_joined_and_images_are_counted(tmp_path: Path, attempt: Callable):
+def test_parts_are_joined_and_images_are_counted(tmp_path: Path, try_import: Callable):
     content = [
         {"type": "text", "text": "What is this?"},
         {"type": "image_url", "image_url": {"url": "data:"}},
@@ -348,14 +350,14 @@ def test_parts_are_joined_and_images_are_counted(tmp_path: Path, attempt: Callab
         {"type": "input_audio", "input_audio": {}},
         {},
     ]
-    outcome = attempt("messages", chat(tmp_path / "in", {"role": "user", "content": content}))
+    outcome = try_import("messages", chat(tmp_path / "in", {"role": "user", "content": content}))
     assert [said(it) for it in outcome.dialogues] == [[("user", "What is this?\nA fern?")]]
     assert outcome.manifest["left_out"] == {"image_url parts": 1, "input_audio parts": 1, "unknown parts": 1}
 
 
-def test_a_message_of_nothing_but_an_image_is_rejected(tmp_path: Path, attempt: Callable):
+def test_a_message_of_nothing_but_an_image_is_rejected(tmp_path: Path, try_import: Callable):
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}
-    outcome = attempt("messages", chat(tmp_path / "in", picture, {"role": "assistant", "content": "A fern."}))
+    outcome = try_import("messages", chat(tmp_path / "in", picture, {"role": "assistant", "content": "A fern."}))
     assert [said(it) for it in outcome.dialogues] == [[("system", "A fern.")]]
     assert outcome.reasons == ["the text is empty"]
 
@@ -371,9 +373,9 @@ def test_a_message_of_nothing_but_an_image_is_rejected(tmp_path: Path, attempt: 
     ],
 )
 def test_a_message_that_nobody_can_read_is_rejected_alone(
-    message: dict, reason: str, tmp_path: Path, attempt: Callable
+    message: dict, reason: str, tmp_path: Path, try_import: Callable
 ):
-    outcome = attempt("messages", chat(tmp_path / "in", {"role": "user", "content": "Hi"}, message))
+    outcome = try_import("messages", chat(tmp_path / "in", {"role": "user", "content": "Hi"}, message))
     assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
     assert reason in outcome.reasons[0]
     assert outcome.rejected[0]["dialogue"] == "c"
@@ -381,20 +383,20 @@ def test_a_message_that_nobody_can_read_is_rejected_alone(
 
 @pytest.mark.parametrize("message", [None, "Hi", {"content": "Hi"}, {"role": "user"}, {"role": "user", "content": [5]}])
 def test_a_message_of_another_shape_rejects_its_conversation_and_no_other(
-    message: Any, tmp_path: Path, attempt: Callable
+    message: Any, tmp_path: Path, try_import: Callable
 ):
     fine = {"id": "fine", "messages": [{"role": "user", "content": "Hi"}]}
     broken = {"id": "broken", "messages": [{"role": "user", "content": "Hi"}, message]}
-    outcome = attempt("messages", lay_out(tmp_path / "in", {"chats.jsonl": jsonl_bytes(broken, fine)}))
+    outcome = try_import("messages", lay_out(tmp_path / "in", {"chats.jsonl": jsonl_bytes(broken, fine)}))
     assert [it.id for it in outcome.dialogues] == ["fine"]
     assert [(it["kind"], it["line"], it["dialogue"]) for it in outcome.rejected] == [("dialogue", 1, "broken")]
 
 
-def test_a_conversation_is_known_by_its_id_or_its_place(tmp_path: Path, attempt: Callable):
+def test_a_conversation_is_known_by_its_id_or_its_place(tmp_path: Path, try_import: Callable):
     """0 is an id as good as any; nothing and '' are none."""
     hello = {"messages": [{"role": "user", "content": "Hi"}]}
     records = [{"id": 0, **hello}, {"conversation_id": "x", **hello}, {"id": None, **hello}, {"id": "", **hello}]
-    outcome = attempt("messages", lay_out(tmp_path / "in", {"day/chats.jsonl": jsonl_bytes(*records)}))
+    outcome = try_import("messages", lay_out(tmp_path / "in", {"day/chats.jsonl": jsonl_bytes(*records)}))
     assert [it.id for it in outcome.dialogues] == ["0", "x", "day/chats.jsonl/3", "day/chats.jsonl/4"]
 
 
@@ -405,10 +407,10 @@ def text_file(folder: Path, content: str, name: str = "chat.txt") -> Path:
     return lay_out(folder, {name: content})
 
 
-def test_a_line_without_a_speaker_goes_on_with_the_turn(tmp_path: Path, attempt: Callable):
+def test_a_line_without_a_speaker_goes_on_with_the_turn(tmp_path: Path, try_import: Callable):
     """A name alone on its line starts a turn whose words follow."""
     content = "Ann: First,\n   a list\nmilk\n\nBob:\nsecond\n"
-    outcome = attempt("text", text_file(tmp_path / "in", content), speakers={"*": "user"})
+    outcome = try_import("text", text_file(tmp_path / "in", content), speakers={"*": "user"})
     assert [said(it) for it in outcome.dialogues] == [[("user", "First,\na list\nmilk")], [("user", "second")]]
 
 
@@ -425,15 +427,15 @@ def test_a_line_without_a_speaker_goes_on_with_the_turn(tmp_path: Path, attempt:
         "one\ttwo: three",
     ],
 )
-def test_times_and_addresses_start_no_turn(line: str, tmp_path: Path, attempt: Callable):
-    outcome = attempt("text", text_file(tmp_path / "in", f"User: See\n{line}\nAgent: Good: thanks\n"))
+def test_times_and_addresses_start_no_turn(line: str, tmp_path: Path, try_import: Callable):
+    outcome = try_import("text", text_file(tmp_path / "in", f"User: See\n{line}\nAgent: Good: thanks\n"))
     assert [said(it) for it in outcome.dialogues] == [[("user", f"See\n{line}"), ("system", "Good: thanks")]]
     assert outcome.manifest["left_out"] == {"line ends inside a turn (the lines are kept)": 1}
 
 
-def test_a_first_line_without_a_speaker_is_rejected(tmp_path: Path, attempt: Callable):
+def test_a_first_line_without_a_speaker_is_rejected(tmp_path: Path, try_import: Callable):
     """What comes before anybody speaks has no speaker; the rest of the dialogue is kept."""
-    outcome = attempt("text", text_file(tmp_path / "in", "Chat of 5 May\nUser: Hi\n\n\nlost\n"))
+    outcome = try_import("text", text_file(tmp_path / "in", "Chat of 5 May\nUser: Hi\n\n\nlost\n"))
     assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
     assert [(it["kind"], it["line"], it["text"]) for it in outcome.rejected] == [
         ("turn", 1, "Chat of 5 May"),
@@ -443,14 +445,14 @@ def test_a_first_line_without_a_speaker_is_rejected(tmp_path: Path, attempt: Cal
     assert outcome.manifest["read"] == {"dialogues": 2, "utterances": 3}
 
 
-def test_an_empty_turn_is_rejected_with_its_line(tmp_path: Path, attempt: Callable):
-    outcome = attempt("text", text_file(tmp_path / "in", "User: Hi\nAgent:\nUser: Anybody?\n"))
+def test_an_empty_turn_is_rejected_with_its_line(tmp_path: Path, try_import: Callable):
+    outcome = try_import("text", text_file(tmp_path / "in", "User: Hi\nAgent:\nUser: Anybody?\n"))
     assert [said(it) for it in outcome.dialogues] == [[("user", "Hi"), ("user", "Anybody?")]]
     assert [(it["line"], it["reason"]) for it in outcome.rejected] == [(2, "the text is empty")]
 
 
-def test_blank_lines_part_dialogues_whatever_their_space(tmp_path: Path, attempt: Callable):
-    outcome = attempt("text", text_file(tmp_path / "in", "\n \nUser: a\n \t \n\n  Agent : b  \n"))
+def test_blank_lines_part_dialogues_whatever_their_space(tmp_path: Path, try_import: Callable):
+    outcome = try_import("text", text_file(tmp_path / "in", "\n \nUser: a\n \t \n\n  Agent : b  \n"))
     assert [(it.id, said(it)) for it in outcome.dialogues] == [
         ("chat.txt/3", [("user", "a")]),
         ("chat.txt/6", [("system", "b")]),
@@ -623,11 +625,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("record", REFUSED.values(), ids=REFUSED)
-def test_what_the_schema_refuses_the_reader_refuses(record: Any, tmp_path: Path, attempt: Callable):
+def test_what_the_schema_refuses_the_reader_refuses(record: Any, tmp_path: Path, try_import: Callable):
     """Something of it is rejected, by its line; a good dialogue beside it is kept."""
     assert not VALIDATOR.is_valid(record)
     other = {**GOOD, "id": "other"}
-    outcome = attempt("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(record, other)}))
+    outcome = try_import("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(record, other)}))
     assert outcome.dialogues[-1].id == "other"
     assert outcome.rejected
     assert {(it["file"], it["line"]) for it in outcome.rejected} == {("own.jsonl", 1)}
@@ -644,37 +646,37 @@ def test_what_the_schema_refuses_the_reader_refuses(record: Any, tmp_path: Path,
     ],
     ids=["other value", "end outside", "end before start", "NUL", "line end in the speaker"],
 )
-def test_the_reader_also_refuses_what_no_schema_can_say(record: dict, tmp_path: Path, attempt: Callable):
+def test_the_reader_also_refuses_what_no_schema_can_say(record: dict, tmp_path: Path, try_import: Callable):
     other = {**GOOD, "id": "other"}
-    outcome = attempt("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(record, other)}))
+    outcome = try_import("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(record, other)}))
     assert [it["line"] for it in outcome.rejected][:1] == [1]
 
 
-def test_unknown_keys_are_passed_over_by_both(tmp_path: Path, attempt: Callable):
+def test_unknown_keys_are_passed_over_by_both(tmp_path: Path, try_import: Callable):
     record = {**GOOD, "rating": 5, "turns": [{**GOOD_TURN, "mood": "calm"}]}
     VALIDATOR.validate(record)
-    outcome = attempt("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(record)}))
+    outcome = try_import("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(record)}))
     assert outcome.rejected == ()
     assert outcome.dialogues[0].turns == (Turn("user", "Two teas", slots=(Slot("count", "Two", 0, 3),)),)
 
 
-def test_a_dialogue_without_source_gets_the_readers_name(tmp_path: Path, attempt: Callable):
+def test_a_dialogue_without_source_gets_the_readers_name(tmp_path: Path, try_import: Callable):
     records = [GOOD, {**GOOD, "id": "y", "source": "kiosk"}, {**GOOD, "id": "z", "source": ""}]
-    outcome = attempt("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(*records)}))
+    outcome = try_import("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(*records)}))
     assert [it.source for it in outcome.dialogues] == ["jsonl", "kiosk", "jsonl"]
 
 
-def test_lines_may_be_blank_and_one_bad_line_costs_no_other(tmp_path: Path, attempt: Callable):
+def test_lines_may_be_blank_and_one_bad_line_costs_no_other(tmp_path: Path, try_import: Callable):
     content = b"\n" + jsonl_bytes(GOOD) + b"  \n{oops\n" + jsonl_bytes({**GOOD, "id": "y"}).rstrip()
-    outcome = attempt("jsonl", lay_out(tmp_path / "in", {"own.jsonl": content}))
+    outcome = try_import("jsonl", lay_out(tmp_path / "in", {"own.jsonl": content}))
     assert [it.id for it in outcome.dialogues] == ["x", "y"]
     assert [(it["line"], it["kind"]) for it in outcome.rejected] == [(4, "dialogue")]
     assert outcome.rejected[0]["reason"].startswith("not valid JSON")
 
 
-def test_an_id_is_unique_over_files(tmp_path: Path, attempt: Callable):
+def test_an_id_is_unique_over_files(tmp_path: Path, try_import: Callable):
     folder = lay_out(tmp_path / "in", {"a.jsonl": jsonl_bytes(GOOD), "b.jsonl": jsonl_bytes(GOOD)})
-    outcome = attempt("jsonl", folder)
+    outcome = try_import("jsonl", folder)
     assert [(it["file"], it["reason"]) for it in outcome.rejected] == [("b.jsonl", "the id 'x' was there before")]
 
 
