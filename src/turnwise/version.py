@@ -1,3 +1,12 @@
-"""The version, at the bottom of the house so that every room can say it."""
+"""The version of turnwise, and of the software that it runs with."""
 
 __version__ = "0.1.0"
+
+
+def describe_environment(*packages: str) -> dict[str, str]:
+    """Return the versions of turnwise, Python and some packages, and the kind of machine."""
+    import platform
+    from importlib.metadata import version
+
+    own = {"turnwise": __version__, "python": platform.python_version(), "machine": platform.machine()}
+    return own | {package: version(package) for package in packages}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from turnwise.assist.map.utterance_map import UtteranceMap
-from turnwise.core.dialogue import same_text
+from turnwise.core.text import normalise_text
 from turnwise.corpus.store import read_corpus
 
 
@@ -35,7 +35,7 @@ def test_maps_a_store_and_marks_new_texts_in_a_later_map(
         for turn in dialogue.turns
         if turn.speaker == "user"
     ]
-    assert len(first) == len({same_text(text) for text in said}) and first.counts.sum() == len(said)
+    assert len(first) == len({normalise_text(text) for text in said}) and first.counts.sum() == len(said)
     assert f"{len(first):,} texts, {len(said):,} occurrences · {len(first.clusters)} clusters" in stdout
     assert first.clusters and first.clusters[0].name in stdout
     files = {path.name for path in (tmp_path / "first").iterdir()}
@@ -47,8 +47,8 @@ def test_maps_a_store_and_marks_new_texts_in_a_later_map(
     second = UtteranceMap.load(tmp_path / "second")
     assert printed["texts"] == len(second) == 90
     assert second.new is not None and printed["new"] == int(second.new.sum())
-    known = {same_text(text) for text in first.texts}
-    assert not any(new for text, new in zip(second.texts, second.new, strict=True) if same_text(text) in known)
+    known = {normalise_text(text) for text in first.texts}
+    assert not any(new for text, new in zip(second.texts, second.new, strict=True) if normalise_text(text) in known)
     assert [cluster["name"] for cluster in printed["clusters"]] == [cluster.name for cluster in second.clusters]
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise import Dialogue, Slot, Turn
-from turnwise.core.dialogue import is_speaker, peer, same_text
+from turnwise.core.dialogue import is_speaker, peer
+from turnwise.core.text import normalise_text
 
 
 def test_a_turn_is_frozen() -> None:
@@ -40,11 +41,11 @@ def test_bad_texts_are_refused_with_the_reason(text: object, reason: str) -> Non
 
 def test_slots_must_match_the_text() -> None:
     Turn("user", "from Rome to Oslo", slots=(Slot("origin", "Rome", 5, 9),))
-    with pytest.raises(ValueError, match="offsets 5:9 hold 'Rome', not 'Oslo'"):
+    with pytest.raises(ValueError, match="offsets 5:9 enclose 'Rome', not 'Oslo'"):
         Turn("user", "from Rome to Oslo", slots=(Slot("origin", "Oslo", 5, 9),))
     with pytest.raises(ValueError, match="outside the text of 17 characters"):
-        Slot.of("from Rome to Oslo", "city", 13, 18)
-    with pytest.raises(ValueError, match="do not enclose"):
+        Slot.from_text("from Rome to Oslo", "city", 13, 18)
+    with pytest.raises(ValueError, match="enclose no text"):
         Slot("city", "", 3, 3)
     with pytest.raises(ValueError, match="name"):
         Slot("", "Rome", 5, 9)
@@ -69,7 +70,7 @@ def test_a_slot_of_a_text_always_fits_it(text: str, data: st.DataObject) -> None
         return
     start = data.draw(st.integers(0, len(text) - 1))
     end = data.draw(st.integers(start + 1, len(text)))
-    assert Turn("system", text, slots=(Slot.of(text, "x", start, end),)).slots[0].value == text[start:end]
+    assert Turn("system", text, slots=(Slot.from_text(text, "x", start, end),)).slots[0].value == text[start:end]
 
 
 @pytest.mark.parametrize(
@@ -84,12 +85,12 @@ def test_a_slot_of_a_text_always_fits_it(text: str, data: st.DataObject) -> None
     ],
 )
 def test_case_and_surrounding_space_make_no_difference(text: str, expected: str) -> None:
-    assert same_text(text) == expected
+    assert normalise_text(text) == expected
 
 
 @given(st.text(), st.text(" \t\n\u00a0\u3000"), st.text(" \t\n\u00a0\u3000"))
 def test_the_same_text_is_the_same_however_it_is_framed(text: str, before: str, after: str) -> None:
-    plain = same_text(text)
-    assert same_text(plain) == plain
-    assert same_text(before + text + after) == plain
+    plain = normalise_text(text)
+    assert normalise_text(plain) == plain
+    assert normalise_text(before + text + after) == plain
     assert plain == text.lower().strip()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.options import OptionError, checked
+from turnwise.core.options import OptionError, convert_option
 
 Colour = Literal["red", "green"]
 
@@ -50,7 +50,7 @@ Colour = Literal["red", "green"]
     ],
 )
 def test_values_become_what_the_kind_says(kind: Any, value: object, expected: object) -> None:
-    found = checked("key", kind, value)
+    found = convert_option("key", kind, value)
     assert found == expected
     assert type(found) is type(expected)
     if isinstance(found, tuple):
@@ -90,14 +90,14 @@ def test_values_become_what_the_kind_says(kind: Any, value: object, expected: ob
 )
 def test_other_kinds_are_refused_with_key_value_and_kind(kind: Any, value: object, words: str) -> None:
     with pytest.raises(OptionError, match=f"^{re.escape(f'objectives.wmdc.key={value!r}: expected {words}')}$"):
-        checked("objectives.wmdc.key", kind, value)
+        convert_option("objectives.wmdc.key", kind, value)
 
 
 def test_a_list_with_one_wrong_member_names_that_member() -> None:
     with pytest.raises(OptionError, match=r"^windows='two': expected int$"):
-        checked("windows", tuple[int, ...], [1, "two", 3])
+        convert_option("windows", tuple[int, ...], [1, "two", 3])
     with pytest.raises(OptionError, match=r"^rates=None: expected float$"):
-        checked("rates", tuple[float, ...], [0.1, None])
+        convert_option("rates", tuple[float, ...], [0.1, None])
 
 
 def test_the_error_is_one_that_commands_catch() -> None:
@@ -118,17 +118,17 @@ def test_tuples_survive_yamls_lists(data: st.DataObject, kind: Any) -> None:
     """What a dataclass holds becomes a list in YAML and comes back the same; checked again, nothing changes."""
     value = tuple(data.draw(st.lists(MEMBERS[kind], max_size=6)))
     for whole in (tuple[kind, ...], tuple[kind, ...] | None):  # type: ignore[valid-type]
-        found = checked("key", whole, list(value))
+        found = convert_option("key", whole, list(value))
         assert found == value
         assert [type(each) for each in found] == [type(each) for each in value]
-        assert checked("key", whole, found) == value
+        assert convert_option("key", whole, found) == value
 
 
 @given(st.data(), st.sampled_from(list(MEMBERS)), st.sampled_from(list(MEMBERS)))
 def test_a_value_is_never_of_another_kind_than_asked_for(data: st.DataObject, asked: Any, given: Any) -> None:
     value = data.draw(MEMBERS[given])
     try:
-        found = checked("key", asked, value)
+        found = convert_option("key", asked, value)
     except OptionError as error:
         assert str(error).startswith(f"key={value!r}: expected ")
         return

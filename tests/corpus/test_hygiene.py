@@ -63,7 +63,9 @@ def test_unicode_equals_the_standard_library(text: str) -> None:
 
 def test_unicode_moves_slots() -> None:
     text = "cafe\u0301 in Oslo"
-    dialogue = Dialogue("d", (Turn("user", text, slots=(Slot.of(text, "place", 0, 5), Slot.of(text, "city", 9, 13))),))
+    dialogue = Dialogue(
+        "d", (Turn("user", text, slots=(Slot.from_text(text, "place", 0, 5), Slot.from_text(text, "city", 9, 13))),)
+    )
     turn = apply("unicode", dialogue).turns[0]
     assert [(slot.value, slot.start) for slot in turn.slots] == [("café", 0), ("Oslo", 8)]
 
@@ -110,7 +112,11 @@ def test_minimum_and_maximum_turns() -> None:
 def test_maximum_words_cuts_the_text_and_the_slots_behind_the_cut() -> None:
     text = "from Rome  to Oslo please"
     dialogue = Dialogue(
-        "d", (Turn("user", text, slots=(Slot.of(text, "a", 5, 9), Slot.of(text, "b", 14, 18))), Turn("system", "ok"))
+        "d",
+        (
+            Turn("user", text, slots=(Slot.from_text(text, "a", 5, 9), Slot.from_text(text, "b", 14, 18))),
+            Turn("system", "ok"),
+        ),
     )
     step = make_step("maximum-words=3")
     changed = step(dialogue)
@@ -155,7 +161,7 @@ def test_masks_are_counted_by_kind_and_chosen_by_kind() -> None:
 def test_a_slot_around_a_mask_takes_its_value() -> None:
     text = "mail bob@x.example please"
     dialogue = Dialogue(
-        "d", (Turn("user", text, slots=(Slot.of(text, "contact", 5, 18), Slot.of(text, "cut", 10, 25))),)
+        "d", (Turn("user", text, slots=(Slot.from_text(text, "contact", 5, 18), Slot.from_text(text, "cut", 10, 25))),)
     )
     step = make_step("mask")
     changed = step(dialogue)

@@ -83,7 +83,7 @@ def test_combining_is_done_once_and_for_all(dialogues: list[Dialogue]) -> None:
 
 def test_slots_point_at_their_values_in_whichever_place_they_lie(tmp_path: Path) -> None:
     texts = ("to Rome", "from Oslo", "at nine")
-    slots = [(Slot.of(text, "value", text.index(" ") + 1, len(text)),) for text in texts]
+    slots = [(Slot.from_text(text, "value", text.index(" ") + 1, len(text)),) for text in texts]
     acts = [("inform", "greet"), ("inform",), ("ask",)]
     intents = [None, "book", "change"]
     turns = tuple(Turn("user", *parts) for parts in zip(texts, intents, acts, slots, strict=True))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from turnwise.core.dialogue import Turn
-from turnwise.core.word_tokenizer import words_of
+from turnwise.core.text import tokenise_words
 
 SIZE = 48
 
@@ -32,5 +32,5 @@ class BagOfWords:
 
     def _words(self, said: Any) -> list[str]:
         if isinstance(said, str):
-            return list(words_of(said))
-        return [word for turn in said for word in words_of(turn.text if isinstance(turn, Turn) else turn)]
+            return list(tokenise_words(said))
+        return [word for turn in said for word in tokenise_words(turn.text if isinstance(turn, Turn) else turn)]

@@ -39,7 +39,7 @@ ANYTHING = st.text(st.characters(exclude_categories=("Cs",), exclude_characters=
 
 def said(text: str, *marked: tuple[str, str], speaker: str = "user") -> Turn:
     """A turn whose slots are (name, value), each where the value first stands."""
-    slots = [Slot.of(text, name, text.index(value), text.index(value) + len(value)) for name, value in marked]
+    slots = [Slot.from_text(text, name, text.index(value), text.index(value) + len(value)) for name, value in marked]
     return Turn(speaker, text, None, (), tuple(slots))
 
 
@@ -67,7 +67,7 @@ def annotated_turns(draw: st.DrawFn) -> Turn:
         start, end = words[first][0], words[draw(st.integers(first, len(words) - 1))][1]
         if draw(st.integers(0, 3)) == 0:
             end = draw(st.integers(start + 1, len(text)))
-        slots.append(Slot.of(text, draw(st.sampled_from(["city", "food", "time"])), start, end))
+        slots.append(Slot.from_text(text, draw(st.sampled_from(["city", "food", "time"])), start, end))
     return Turn("user", text, None, (), tuple(slots))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
-from turnwise.core.word_tokenizer import words_of
+from turnwise.core.text import tokenise_words
 
 SIZE = 32
 
@@ -24,7 +24,7 @@ class Words:
     ) -> np.ndarray:
         self.encoded += len(inputs)
         texts = [each if isinstance(each, str) else " ".join(turn.text for turn in each) for each in inputs]
-        vectors = np.stack([np.sum([self._word(word) for word in words_of(text)], 0) for text in texts])
+        vectors = np.stack([np.sum([self._word(word) for word in tokenise_words(text)], 0) for text in texts])
         return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
     def _word(self, word: str) -> np.ndarray:

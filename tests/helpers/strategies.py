@@ -16,7 +16,7 @@ def turns(draw: st.DrawFn) -> Turn:
     slots = []
     for _ in range(draw(st.integers(0, 2))):
         start = draw(st.integers(0, len(text) - 1))
-        slots.append(Slot.of(text, draw(NAMES), start, draw(st.integers(start + 1, len(text)))))
+        slots.append(Slot.from_text(text, draw(NAMES), start, draw(st.integers(start + 1, len(text)))))
     slots.sort(key=lambda slot: (slot.start, slot.end, slot.name))
     speaker = draw(st.sampled_from(["user", "system", "speaker_1", "speaker_2", "speaker_3"]))
     intent = draw(st.none() | NAMES)

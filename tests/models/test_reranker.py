@@ -214,8 +214,8 @@ def test_nothing_to_score(bert: Reranker) -> None:
 @pytest.mark.parametrize(
     ("context", "candidates", "error", "message"),
     [
-        ([], ["yes"], ValueError, "a conversation needs a turn at least"),
-        ("hello", ["yes"], ValueError, r"not a single text: give a single turn as \[text\]"),
+        ([], ["yes"], ValueError, "a conversation needs at least one turn"),
+        ("hello", ["yes"], ValueError, r"not a string: pass a single turn as \[text\]"),
         (["hello"], "yes", ValueError, r"candidates are a list of texts: give a single one as \[text\]"),
         ([3], ["yes"], TypeError, "a turn is a string or a Turn, not int"),
     ],

@@ -110,10 +110,10 @@ def clusters_command(
     members = conversations.cluster_of(**settings)
     outside = sum(each.cluster < 0 for each in members)
     if out is not None:
-        from turnwise.core.files import write_whole
+        from turnwise.core.files import write_atomic
 
         rows = [(each.dialogue, each.source, each.cluster) for each in members]
-        write_whole(out, csv_text(("dialogue", "source", "cluster"), rows))
+        write_atomic(out, csv_text(("dialogue", "source", "cluster"), rows))
     count = len(conversations)
     blocks: list[RenderableType] = [
         f"{count:,} conversations, {len(clusters):,} clusters, {outside:,} conversations in none"

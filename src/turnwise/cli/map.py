@@ -55,7 +55,7 @@ def map_command(
     from turnwise.assist.map.page import map_page, summarise_map
     from turnwise.assist.map.picture import map_svg
     from turnwise.assist.map.utterance_map import collect_utterances, make_map, sample_utterances
-    from turnwise.core.files import write_whole
+    from turnwise.core.files import write_atomic
     from turnwise.models.encoder import Encoder
     from turnwise.models.identity import encoder_fingerprint
     from turnwise.models.vector_cache import VectorCache
@@ -79,8 +79,8 @@ def map_command(
             progress=progress,
         )
         result.save(out)
-        write_whole(out / "map.html", map_page(result, store.name))
-        write_whole(out / "map.svg", map_svg(result, store.name))
+        write_atomic(out / "map.html", map_page(result, store.name))
+        write_atomic(out / "map.svg", map_svg(result, store.name))
         cache.clear()
     rows = [("mapped", summarise_map(result)), ("page", str(out / "map.html")), ("picture", str(out / "map.svg"))]
     blocks = [_cluster_block(result, place) for place in range(min(top, len(result.clusters)))]

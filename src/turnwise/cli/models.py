@@ -282,13 +282,13 @@ def coherence_command(
     rows = [("read", f"{result.dialogues:,} dialogues, {result.turns:,} turns scored{skipped}")]
     blocks = []
     if out is not None:
-        from turnwise.core.files import write_whole
+        from turnwise.core.files import write_atomic
 
         if out.suffix == ".csv":
             text = csv_text([field.name for field in fields(OutOfPlaceTurn)], map(astuple, result.suspects))
         else:
             text = "".join(json.dumps(asdict(suspect), ensure_ascii=False) + "\n" for suspect in result.suspects)
-        write_whole(out, text)
+        write_atomic(out, text)
         rows.append(("written", f"{out}: {len(result.suspects):,} turns"))
     else:
         for suspect in result.suspects:

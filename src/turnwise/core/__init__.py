@@ -1,4 +1,4 @@
-"""Types and utilities shared by every package: dialogues, errors, files, progress.
+"""What every package shares: dialogues, model interfaces, errors, files, journals, progress, HTML pages and charts.
 
 Imports no other package of turnwise.
 """

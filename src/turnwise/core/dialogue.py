@@ -1,36 +1,40 @@
-"""The words everything speaks: slots, turns and dialogues.
+"""Slots, turns and dialogues, and the other forms in which conversations are passed to models.
 
-All three are frozen and check themselves when they are made, so whoever holds one may trust it. What is refused is refused
-with a `ValueError` that says what is wrong and where; readers turn that into a line of `rejected.jsonl`.
+`Slot`, `Turn` and `Dialogue` are immutable and validate themselves: invalid values raise a `ValueError` that says what is
+wrong, which readers turn into a line of `rejected.jsonl`.
+
+Models that mark who speaks need the speakers, which many files of contexts and responses do not give. Speakers are then
+assumed to alternate, such that a response is the system's and the newest turn of its context is the user's.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 USER = "user"
 SYSTEM = "system"
 
-#: The intent of a dialogue's last turn where its source says whether that answers what was said before.
+#: Intents of the last turn of a dialogue whose source says whether it is a correct response to the turns before.
 RIGHT_RESPONSE = "right response"
 WRONG_RESPONSE = "wrong response"
 
-#: People who talk as equals have no role: they are numbered in the order in which they first speak.
-PEER = re.compile(r"speaker_[1-9][0-9]*")
+#: Participants without a role are numbered in the order in which they first speak.
+_PEER = re.compile(r"speaker_[1-9][0-9]*")
 
 
 def peer(number: int) -> str:
-    """The speaker name of the `number`-th (from 1) participant of a conversation without roles."""
+    """Return the speaker name of the `number`-th participant (from 1) of a conversation without roles."""
     return f"speaker_{number}"
 
 
 def is_speaker(name: object) -> bool:
-    """Whether `name` may speak a turn: 'user', 'system', or 'speaker_1', 'speaker_2', …."""
-    return name in (USER, SYSTEM) or (isinstance(name, str) and PEER.fullmatch(name) is not None)
+    """Return whether `name` is a valid speaker: 'user', 'system', or 'speaker_1', 'speaker_2', …."""
+    return name in (USER, SYSTEM) or (isinstance(name, str) and _PEER.fullmatch(name) is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A named value in a turn's text: `text[start:end] == value`."""
+    """A named value in the text of a turn: `text[start:end] == value`."""
 
     name: str
     value: str
@@ -38,15 +42,15 @@ class Slot:
     end: int
 
     def __post_init__(self) -> None:
-        _check_word(self.name, "a slot's name")
+        _check_string(self.name, "the name of a slot")
         if not self.name:
             raise ValueError("a slot needs a name")
         if not 0 <= self.start < self.end:
-            raise ValueError(f"slot {self.name!r}: offsets {self.start}:{self.end} do not enclose any text")
+            raise ValueError(f"slot {self.name!r}: offsets {self.start}:{self.end} enclose no text")
 
     @classmethod
-    def of(cls, text: str, name: str, start: int, end: int) -> "Slot":
-        """The slot that `text[start:end]` is; refused where the offsets lie outside the text."""
+    def from_text(cls, text: str, name: str, start: int, end: int) -> "Slot":
+        """Return the slot at `text[start:end]`."""
         if not 0 <= start < end <= len(text):
             raise ValueError(f"slot {name!r}: offsets {start}:{end} lie outside the text of {len(text)} characters")
         return cls(name, text[start:end], start, end)
@@ -54,12 +58,12 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one speaker says at once, with the labels that its source gives it.
+    """An utterance of one speaker, with the labels that its source gives it.
 
     Attributes:
         speaker: 'user', 'system', or 'speaker_1', 'speaker_2', … in a conversation without roles.
-        text: what was said; never empty.
-        intent: what the speaker wants, where the source says so.
+        text: the utterance; never empty.
+        intent: what the speaker wants, if the source says so.
         acts: dialogue acts, such as 'inform' or 'request(date)'.
         slots: values in the text, by character offsets.
     """
@@ -73,7 +77,7 @@ class Turn:
     def __post_init__(self) -> None:
         if not is_speaker(self.speaker):
             raise ValueError(
-                f"unknown speaker {self.speaker!r}: a turn is spoken by 'user', 'system', or 'speaker_1', 'speaker_2', …"
+                f"unknown speaker {self.speaker!r}: must be 'user', 'system', or 'speaker_1', 'speaker_2', …"
             )
         text = self.text
         if not isinstance(text, str):
@@ -81,44 +85,30 @@ class Turn:
         if not text or text.isspace():
             raise ValueError("the text is empty")
         if "\0" in text:
-            raise ValueError("the text holds a NUL character, as binary data does")
+            raise ValueError("the text contains a NUL character, as binary data does")
         if not text.isascii():
-            _refuse_lone_surrogates(text)
+            _reject_lone_surrogates(text, "the text")
         if self.intent is not None:
-            _check_word(self.intent, "the intent")
+            _check_string(self.intent, "the intent")
         for act in self.acts:
-            _check_word(act, "an act")
+            _check_string(act, "an act")
         for slot in self.slots:
-            if text[slot.start : slot.end] != slot.value:
+            value = text[slot.start : slot.end]
+            if value != slot.value:
                 raise ValueError(
-                    f"slot {slot.name!r}: offsets {slot.start}:{slot.end} hold {text[slot.start : slot.end]!r}, not {slot.value!r}"
+                    f"slot {slot.name!r}: offsets {slot.start}:{slot.end} enclose {value!r}, not {slot.value!r}"
                 )
-
-
-def _refuse_lone_surrogates(text: str, what: str = "the text") -> None:
-    """JSON escapes can smuggle in half a character (a lone surrogate), which no UTF-8 file can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{what} holds half a character (a lone surrogate) at offset {error.start}") from None
-
-
-def _check_word(word: object, what: str) -> None:
-    if not isinstance(word, str):
-        raise ValueError(f"{what} is a {type(word).__name__}, not a string")
-    if not word.isascii():
-        _refuse_lone_surrogates(word, what)
 
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """One conversation, its turns in the order in which they were spoken.
+    """A conversation, its turns in order.
 
     Attributes:
         id: unique within a store.
         turns: at least one.
         source: the corpus or log that it comes from.
-        split: 'train', 'valid', 'test', where the source is split.
+        split: 'train', 'valid' or 'test', if the source is split.
     """
 
     id: str
@@ -129,14 +119,74 @@ class Dialogue:
     def __post_init__(self) -> None:
         if not self.id or not isinstance(self.id, str):
             raise ValueError("a dialogue needs an id")
-        _check_word(self.id, "the id")
-        for word, what in ((self.source, "the source"), (self.split, "the split")):
-            if word is not None:
-                _check_word(word, what)
+        _check_string(self.id, "the id")
+        for value, name in ((self.source, "the source"), (self.split, "the split")):
+            if value is not None:
+                _check_string(value, name)
         if not self.turns:
             raise ValueError("the dialogue has no turns")
 
 
-def same_text(text: str) -> str:
-    """A text as utterances are told apart and counted: case and surrounding space make no difference (as in WMDC's Table 5)."""
-    return text.strip().lower()
+def _check_string(value: object, name: str) -> None:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is a {type(value).__name__}, not a string")
+    if not value.isascii():
+        _reject_lone_surrogates(value, name)
+
+
+def _reject_lone_surrogates(text: str, name: str) -> None:
+    """Reject half a character, which JSON escapes can contain but no UTF-8 file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} contains half a character (a lone surrogate) at offset {error.start}") from None
+
+
+#: A conversation as users pass it, newest turn last.
+Conversation = Dialogue | Sequence[Turn] | Sequence[str]
+
+#: An input of an encoder: turns, or a text without any word, which cannot be a turn.
+EncoderInput = tuple[Turn, ...] | str
+
+
+def context_turns(texts: Sequence[str]) -> EncoderInput:
+    """Return a context as turns, newest last, with alternating speakers; blank texts are left out."""
+    texts = [text for text in texts if text.strip()]
+    return tuple(Turn(USER if (len(texts) - place) % 2 else SYSTEM, text) for place, text in enumerate(texts)) or ""
+
+
+def response_turns(text: str) -> EncoderInput:
+    """Return a candidate response as a turn of the system."""
+    return (Turn(SYSTEM, text),) if text.strip() else text
+
+
+def turn_texts(conversation: Conversation) -> list[str]:
+    """Return the texts of the turns of a conversation.
+
+    Raises:
+        ValueError: if it is a single text, or has no turns.
+        TypeError: if a turn is neither a string nor a Turn.
+    """
+    if isinstance(conversation, str):
+        raise ValueError("a conversation is a dialogue or a list of turns, not a string: pass a single turn as [text]")
+    turns = conversation.turns if isinstance(conversation, Dialogue) else conversation
+    if not len(turns):
+        raise ValueError("a conversation needs at least one turn")
+    texts = [turn.text if isinstance(turn, Turn) else turn for turn in turns]
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"a turn is a string or a Turn, not {type(text).__name__}")
+    return texts
+
+
+def as_turns(conversation: Conversation) -> tuple[Turn, ...]:
+    """Return the turns of a conversation; texts are assigned speakers as in `context_turns`.
+
+    Raises:
+        ValueError: if it is a single text, or has no turns.
+        TypeError: if a turn is neither a string nor a Turn.
+    """
+    texts = turn_texts(conversation)
+    given = conversation.turns if isinstance(conversation, Dialogue) else conversation
+    turns = tuple(turn for turn in given if isinstance(turn, Turn))
+    return turns if len(turns) == len(texts) else context_turns(texts) or ()  # type: ignore[return-value]

@@ -1,5 +1,5 @@
-"""The error that a user can do something about."""
+"""The base class of all errors that a user can act on."""
 
 
 class TurnwiseError(Exception):
-    """Something cannot be done as asked; the message says what, where and what to do. The command line prints just that."""
+    """An operation failed; the message says what is wrong, where, and what to do. The command line prints only it."""

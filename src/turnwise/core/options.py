@@ -1,4 +1,4 @@
-"""Values from YAML and command lines, held against the types that dataclasses declare."""
+"""Conversion of values from YAML files and command lines to the types that dataclasses declare."""
 
 import math
 import types
@@ -10,32 +10,29 @@ from turnwise.core.errors import TurnwiseError
 
 
 class OptionError(TurnwiseError):
-    """A value is not of the kind that an option takes; the message says which kind that is."""
+    """The value of an option has the wrong type."""
 
 
-def checked(key: str, kind: Any, value: Any) -> Any:
-    """The value as the kind that a key takes: numbers become the right ones, lists become tuples.
+def convert_option(key: str, kind: Any, value: Any) -> Any:
+    """Return a value as the declared type: numbers are converted, lists become tuples.
 
     Args:
-        key: for the message.
-        kind: `int`, `float` (a finite one), `str`, `bool`, a `Literal`, `tuple[KIND, ...]`, None, or a union of such in which there
-            is one kind of tuple at most.
-        value: what was given.
+        key: name of the option, for the error message.
+        kind: `int`, `float` (finite), `str`, `bool`, a `Literal`, `tuple[KIND, ...]`, None, or a union of these with at
+            most one tuple.
+        value: the given value.
 
     Raises:
-        OptionError: if it is of another kind.
+        OptionError: if the value does not have that type.
     """
-    allowed = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
-    for choice in allowed:
+    kinds = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
+    for choice in kinds:
         if typing.get_origin(choice) is Literal:
             if value in typing.get_args(choice):
                 return value
         elif typing.get_origin(choice) is tuple:
             if isinstance(value, list | tuple):
-                return tuple(checked(key, typing.get_args(choice)[0], each) for each in value)
-        elif choice is type(None):
-            if value is None:
-                return None
+                return tuple(convert_option(key, typing.get_args(choice)[0], item) for item in value)
         elif choice is float and isinstance(value, int | float | str) and not isinstance(value, bool):
             try:
                 number = float(value)
@@ -47,16 +44,16 @@ def checked(key: str, kind: Any, value: Any) -> Any:
             return int(value)
         elif isinstance(value, choice) and not (choice is int and isinstance(value, bool)):
             return value
-    raise OptionError(f"{key}={value!r}: expected {_words(allowed)}")
+    raise OptionError(f"{key}={value!r}: expected {_describe(kinds)}")
 
 
-def _words(allowed: Sequence[Any]) -> str:
+def _describe(kinds: Sequence[Any]) -> str:
     names = []
-    for choice in allowed:
-        if typing.get_origin(choice) is Literal:
-            names += [repr(value) for value in typing.get_args(choice)]
-        elif typing.get_origin(choice) is tuple:
-            names.append(f"a list of {_words(typing.get_args(choice)[:1])}")
+    for kind in kinds:
+        if typing.get_origin(kind) is Literal:
+            names += [repr(value) for value in typing.get_args(kind)]
+        elif typing.get_origin(kind) is tuple:
+            names.append(f"a list of {_describe(typing.get_args(kind)[:1])}")
         else:
-            names.append("nothing" if choice is type(None) else choice.__name__)
+            names.append("nothing" if kind is type(None) else kind.__name__)
     return " or ".join(names)

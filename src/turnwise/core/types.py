@@ -1,4 +1,4 @@
-"""What is asked of a model: anything that turns inputs into vectors can be measured and put to work."""
+"""Interfaces of models: whatever encodes or scores can be evaluated, searched and served."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -8,24 +8,24 @@ import numpy.typing as npt
 
 
 class SupportsEncode(Protocol):
-    """An encoder, as far as others are concerned."""
+    """An encoder."""
 
     def encode(
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
     ) -> npt.NDArray[np.float32]:
-        """Vectors (inputs, size) of texts, or of conversations so far (lists of turns, newest last, cut from the head)."""
+        """Return vectors (inputs, dimensions) of texts, or of histories: lists of turns, newest last, cut at the head."""
 
 
 class SupportsScore(Protocol):
-    """A re-ranker, as far as others are concerned."""
+    """A re-ranker."""
 
     def score(self, context: Sequence[Any], candidates: Sequence[str]) -> npt.NDArray[np.floating]:
-        """How well each candidate goes on from the context; higher is better."""
+        """Return how well each candidate follows the context; higher is better."""
 
 
 @runtime_checkable
 class SupportsScoreAll(SupportsScore, Protocol):
-    """A re-ranker that is quicker when it is given many contexts at once."""
+    """A re-ranker that is faster on many contexts at once."""
 
-    def score_all(self, asked: Sequence[tuple[Sequence[Any], Sequence[str]]]) -> list[npt.NDArray[np.float64]]:
-        """What `score` gives for each context and its candidates."""
+    def score_all(self, pairs: Sequence[tuple[Sequence[Any], Sequence[str]]], /) -> list[npt.NDArray[np.float64]]:
+        """Return what `score` returns for each context and its candidates."""

@@ -35,7 +35,7 @@ from typing import IO, Any
 import httpx
 from filelock import FileLock, Timeout
 
-from turnwise.core.files import sync, write_whole
+from turnwise.core.files import sync_to_disk, write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.registry import OWN_SUFFIXES, SUMS, Download
 from turnwise.corpus.source import CorpusError
@@ -192,7 +192,7 @@ class _Transfer:
                 f"{self.download.url} has the wrong checksum: SHA-256 {checksum}, expected {expected}. It was moved to "
                 f"{self.corrupt} and is not used. {advice}"
             )
-        sync(self.part)
+        sync_to_disk(self.part)
         # first the record: after a kill in between, the next run verifies the complete part against it
         _record_sum(self.sums, self.target.name, checksum)
         self.part.replace(self.target)
@@ -322,7 +322,7 @@ class _Transfer:
             return {}
 
     def _write_state(self, state: dict[str, Any]) -> None:
-        write_whole(self.state_file, json.dumps(state))  # while the part is empty, so that a kill leaves no wrong pair
+        write_atomic(self.state_file, json.dumps(state))  # while the part is empty, so that a kill leaves no wrong pair
 
     def _compute_checksum(self, path: Path) -> str:
         digest = hashlib.sha256()
@@ -348,7 +348,7 @@ class _Transfer:
             self.unpacking.mkdir()
             self._extract(reserved)
             files = _move_files(self.unpacking, self.target.parent)
-            write_whole(self.unpacked, json.dumps({"sha256": checksum, "files": files}))
+            write_atomic(self.unpacked, json.dumps({"sha256": checksum, "files": files}))
         except _BAD_ARCHIVE as error:
             advice = "Its checksum is the expected one: the publisher's file is damaged"
             if self.download.sha256 is None:  # it may be an error page: the next fetch must not keep it
@@ -466,7 +466,7 @@ def _record_sum(path: Path, name: str, checksum: str | None) -> None:
     """Set the checksum of a file (None: remove it); all other lines stay as they are."""
     lines = [line for line, other, _ in _read_sums(path) if other != name]
     lines += [f"{checksum}  {name}"] if checksum else []
-    write_whole(path, "".join(f"{line}\n" for line in lines))
+    write_atomic(path, "".join(f"{line}\n" for line in lines))
 
 
 def _move_files(source: Path, destination: Path) -> list[str]:

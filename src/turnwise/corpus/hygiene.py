@@ -85,7 +85,7 @@ def _edit_turn(turn: Turn, edits: Sequence[Edit], changes: Counter[str]) -> Turn
         growth = sum(len(new) - (end - start) for start, end, new in inside)
         first, last = slot.start + shift, slot.end + shift + growth
         if all(slot.start <= start and end <= slot.end for start, end, _ in inside) and first < last:
-            slots.append(Slot.of(text, slot.name, first, last))
+            slots.append(Slot.from_text(text, slot.name, first, last))
         else:
             changes["slots lost"] += 1
     return replace(turn, text=text, slots=tuple(slots))

@@ -427,7 +427,7 @@ class DialogueBuilder:
         slots = []
         for name, start, end in spans:
             try:
-                slots.append(Slot.of(stripped, name, start - shift, end - shift))
+                slots.append(Slot.from_text(stripped, name, start - shift, end - shift))
             except ValueError as error:
                 self._reject("slot", str(error), text, line)
         slots.sort(key=lambda slot: (slot.start, slot.end, slot.name))

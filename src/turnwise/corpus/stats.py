@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.dialogue import same_text
 from turnwise.core.plots import line_chart
 from turnwise.core.progress import Progress, silent
+from turnwise.core.text import normalise_text
 from turnwise.corpus.fingerprints import FingerprintBuckets
 from turnwise.corpus.readers.responses import read_candidates
 from turnwise.corpus.source import CorpusError, CorpusSource, Rejection
@@ -130,7 +130,7 @@ def _update_counter(counter: Counter[str], values: Any) -> None:
 
 def _hash_texts(texts: list[str]) -> npt.NDArray[np.int64]:
     """Hash texts within this process: two of a million distinct ones collide with probability 3·10⁻⁸."""
-    return np.fromiter((hash(same_text(text)) for text in texts), np.int64, len(texts))
+    return np.fromiter((hash(normalise_text(text)) for text in texts), np.int64, len(texts))
 
 
 def _count_dse_pairs(sizes: npt.NDArray[np.int64], offsets: npt.NDArray[np.int32]) -> int:
@@ -196,7 +196,7 @@ def _most_common(corpus: Corpus, hashes: FingerprintBuckets, frequencies: _TextF
                 places = np.minimum(np.searchsorted(frequent, text_hashes), len(frequent) - 1)
                 counts = np.where(frequent[places] == text_hashes, times[places], 1)
             for place in np.flatnonzero(counts >= threshold).tolist():
-                candidate = (-int(counts[place]), same_text(texts[place]))
+                candidate = (-int(counts[place]), normalise_text(texts[place]))
                 if (len(best) < MOST_COMMON or candidate < best[-1]) and candidate not in best:
                     insort(best, candidate)
                     del best[MOST_COMMON:]

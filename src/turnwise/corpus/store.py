@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.core.files import sha256, sync
+from turnwise.core.files import sha256, sync_to_disk
 from turnwise.corpus.hygiene import MergeSpeakers
 from turnwise.corpus.rows import SCHEMA, RowGroupBuilder, dialogues_from_batch
 from turnwise.corpus.source import CorpusCounts, CorpusError, InputFile, Rejection
@@ -124,10 +124,10 @@ class StoreWriter:
         }
         new_manifest = self._folder / f"{_WRITING}{MANIFEST}"
         new_manifest.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        sync(self._folder)
+        sync_to_disk(self._folder)
         _sync_and_rename(new_manifest, self._folder / MANIFEST)
         _finish_commit(self._folder, generation)
-        sync(self._folder)
+        sync_to_disk(self._folder)
         current = {MANIFEST, REJECTED, _LOCK, *(file["name"] for file in files)}
         for path in self._folder.iterdir():
             if path.name not in current and _is_store_file(path.name):
@@ -362,5 +362,5 @@ def _is_store_file(name: str) -> bool:
 
 
 def _sync_and_rename(path: Path, name: Path) -> None:
-    sync(path)
+    sync_to_disk(path)
     path.replace(name)

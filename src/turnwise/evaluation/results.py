@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from turnwise.core.environment import environment
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.plots import MissingPlotsError
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import MetricRow, Outcome
 from turnwise.evaluation.tables import ResultTable
+from turnwise.version import describe_environment
 
 _KEY = ("task", "dataset", "setting", "metric")
 
@@ -42,7 +42,7 @@ def evaluation_environment() -> dict[str, str]:
     import torch
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
-    return {**environment("torch", "transformers", "scikit-learn"), "device": device}
+    return {**describe_environment("torch", "transformers", "scikit-learn"), "device": device}
 
 
 @dataclass(slots=True)

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from turnwise.core.conversation import Conversation, texts_of
-from turnwise.core.dialogue import Dialogue
+from turnwise.core.dialogue import Conversation, Dialogue, turn_texts
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.models.backbone.inputs import Composer, MarkedInput, deletion_input, insertion_input, search_input
@@ -385,7 +384,7 @@ def _texts(dialogue: Conversation, least: int) -> list[str]:
         CoherenceError: if it is no conversation, or has fewer turns than `least`.
     """
     try:
-        texts = texts_of(dialogue)
+        texts = turn_texts(dialogue)
     except (TypeError, ValueError) as error:
         raise CoherenceError(str(error)) from None
     if len(texts) < least:

@@ -21,7 +21,7 @@ from torch.nn.functional import normalize
 
 from turnwise.core.dialogue import USER, Turn
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import write_whole
+from turnwise.core.files import write_atomic
 from turnwise.corpus.slots.detector import Detector
 from turnwise.corpus.slots.kinds import detector_from
 from turnwise.corpus.slots.template import SlotMarks, Template
@@ -216,7 +216,7 @@ class Compression(nn.Module):
             "detector": self._detector_as_json,
             "templates": self.templates,
         }
-        write_whole(folder / _SETTINGS, json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
+        write_atomic(folder / _SETTINGS, json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> "Compression":

@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerFast
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
-from turnwise.core.word_tokenizer import words_of
+from turnwise.core.text import tokenise_words
 from turnwise.models.backbone.exported import StaticBackbone, wrap_tokenizer
 from turnwise.models.backbone.inputs import tokenise
 from turnwise.models.backbone.stream import Tokens
@@ -66,7 +66,7 @@ def sample_corpus(
     chance, seen = random.Random(0), 0
     for read, dialogue in enumerate(dialogues):
         for turn in dialogue.turns:
-            counts.update(word for word in words_of(turn.text) if word[0].isalpha())
+            counts.update(word for word in tokenise_words(turn.text) if word[0].isalpha())
             seen += 1
             # every turn has the same chance to be among those kept, however many there are
             place = len(drawn) if len(drawn) < texts else chance.randrange(seen)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from scipy.special import expit
 from torch import nn
 
-from turnwise.core.conversation import Conversation, texts_of
+from turnwise.core.dialogue import Conversation, turn_texts
 from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
 from turnwise.models.backbone.backbone import Backbone
@@ -125,7 +125,7 @@ class Reranker(nn.Module):
         for _, candidates in asked:
             if isinstance(candidates, str):
                 raise ValueError("candidates are a list of texts: give a single one as [text]")
-        histories = [texts_of(context) for context, _ in asked]
+        histories = [turn_texts(context) for context, _ in asked]
         known = self.tokenise(
             [*(text for history in histories for text in history), *(text for _, each in asked for text in each)]
         )
@@ -346,4 +346,4 @@ def is_reranker(folder: Path) -> bool:
 
 def pair_text(context: Conversation, candidate: str) -> tuple[str, str]:
     """A conversation and a candidate as the two texts that a sentence-transformers `CrossEncoder` is given."""
-    return "".join(text + END_OF_TURN for text in texts_of(context)), candidate + END_OF_TURN
+    return "".join(text + END_OF_TURN for text in turn_texts(context)), candidate + END_OF_TURN

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.options import checked
+from turnwise.core.options import convert_option
 from turnwise.objectives.dialoguecse import DialogueCSE, Siamese
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.masked_language import MaskedLanguage
@@ -52,7 +52,7 @@ def make_objective(name: str, options: Mapping[str, Any]) -> Objective:
             raise TurnwiseError(f"objective {name} has no option {option!r}: it has {', '.join(sorted(names))}")
     hints = typing.get_type_hints(OBJECTIVES[name])
     objective = OBJECTIVES[name](
-        **{key: checked(f"objectives.{name}.{key}", hints[key], value) for key, value in options.items()}
+        **{key: convert_option(f"objectives.{name}.{key}", hints[key], value) for key, value in options.items()}
     )
     temperature = getattr(objective, "temperature", 1.0)
     if temperature <= 0:

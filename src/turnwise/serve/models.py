@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.files import sync
+from turnwise.core.files import sync_to_disk
 from turnwise.serve.batching import BatchedEncoder, Batcher, ForwardPass
 from turnwise.serve.settings import ServeError, ServeSettings
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from turnwise.assist.intents.storage import IntentFolder
     from turnwise.assist.labelling.labelling import Labelling
     from turnwise.assist.responses.responder import Responder
-    from turnwise.core.conversation import Conversation
+    from turnwise.core.dialogue import Conversation
     from turnwise.models.coherence import PositionScores
     from turnwise.models.reranker import Reranker
 
@@ -217,7 +217,7 @@ def fit_intents(labelling: "Labelling", models: LoadedModels) -> Path:
     shutil.rmtree(temporary, ignore_errors=True)
     classifier.save(temporary)
     temporary.rename(folder)
-    sync(labelling.folder)
+    sync_to_disk(labelling.folder)
     return folder
 
 

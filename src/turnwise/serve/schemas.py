@@ -8,8 +8,7 @@ from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import from_json, to_json
 
-from turnwise.core.conversation import conversation
-from turnwise.core.dialogue import Turn
+from turnwise.core.dialogue import Turn, context_turns
 from turnwise.serve.errors import BODY_ERRORS, COMMON_ERRORS, ServiceError, error_responses
 from turnwise.serve.observability import RequestRecord
 from turnwise.serve.service import Service
@@ -112,7 +111,7 @@ Turns = Annotated[
 
 def to_turns(inputs: Sequence[str | TurnInput]) -> tuple[Turn, ...]:
     """Return a conversation's turns; speakers of bare texts alternate, and the newest is the user."""
-    alternating = conversation(_texts(inputs))
+    alternating = context_turns(_texts(inputs))
     assert not isinstance(alternating, str)  # no text is blank
     return tuple(
         turn if isinstance(given, str) else Turn(given.speaker, given.text)

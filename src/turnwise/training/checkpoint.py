@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import sha256, sync, write_whole
+from turnwise.core.files import sha256, sync_to_disk, write_atomic
 from turnwise.core.plots import write_chart
 from turnwise.corpus.store import Corpus
 from turnwise.models.encoder import COMPRESSION
@@ -152,7 +152,7 @@ class RunFolder:
             return
         self.save_model(self.path, model_card(self._setup.recipe, self._setup.corpus.dialogues, self.path))
         write_chart(self.path / "curves.svg", lambda: plot_curves(self.path / "metrics.jsonl"))
-        write_whole(self.path / TRAINED, "\n".join(self._setup.corpus.identity))
+        write_atomic(self.path / TRAINED, "\n".join(self._setup.corpus.identity))
 
 
 class CheckpointWriter:
@@ -223,10 +223,10 @@ def _write(folder: Path, step: int, tensors: Tensors, state: dict[str, Any], kee
         hashes = {path.name: sha256(path) for path in sorted(unfinished.iterdir())}
         (unfinished / _MANIFEST).write_text(json.dumps(hashes, indent=2))
         for path in (*unfinished.iterdir(), unfinished):
-            sync(path)
+            sync_to_disk(path)
         shutil.rmtree(place, ignore_errors=True)
         unfinished.rename(place)
-        sync(folder)
+        sync_to_disk(folder)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
         last = latest_checkpoint(folder)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import yaml
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.options import OptionError, checked
+from turnwise.core.options import OptionError, convert_option
 from turnwise.models.backbone.backbone import Pooling
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective, options_of
@@ -406,6 +406,6 @@ def _check_option(objective: str, key: str, value: Any) -> Any:
 
 def _check(key: str, kind: Any, value: Any) -> Any:
     try:
-        return checked(key, kind, value)
+        return convert_option(key, kind, value)
     except OptionError as error:
         raise RecipeError(str(error)) from None

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
-from turnwise.core.dialogue import Dialogue, same_text
+from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
+from turnwise.core.text import normalise_text
 from turnwise.corpus.fingerprints import FingerprintBuckets, FingerprintIndex, text_fingerprint
 from turnwise.corpus.slots.template import SlotMarks, Template
 from turnwise.models.backbone.inputs import tokenise
@@ -184,7 +185,7 @@ class _TextWriter:
             self._ends.extend(ends)
             self._length = int(ends[-1])
         # signed, because prepared batches contain the numbers as int64
-        unsigned = np.fromiter((text_fingerprint(same_text(text)) for text in texts), np.uint64, len(texts))
+        unsigned = np.fromiter((text_fingerprint(normalise_text(text)) for text in texts), np.uint64, len(texts))
         self._identities.extend(unsigned.view(np.int64))
         return unsigned.view(np.int64)
 

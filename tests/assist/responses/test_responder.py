@@ -28,7 +28,7 @@ from turnwise.assist.responses.responder import DAMPING, FOLDING_SIMILARITY, ran
 from turnwise.assist.search.schema import FilterError, TableError
 from turnwise.assist.search.table import SearchHit
 from turnwise.cli import app
-from turnwise.core.dialogue import same_text
+from turnwise.core.text import normalise_text
 from turnwise.corpus.table_files import TableFileError
 from turnwise.models.identity import EncoderMismatchError
 
@@ -127,9 +127,9 @@ def test_other_speakers_and_first_turns(tmp_path: Path) -> None:
 
 def test_repeated_answers_are_merged_and_counted(responder: Responder) -> None:
     found = responder.suggest(DIALOGUES[0].turns[:5], top=50)
-    texts = [same_text(each.text) for each in found]
+    texts = [normalise_text(each.text) for each in found]
     assert len(texts) == len(set(texts))
-    welcome = next(each for each in found if same_text(each.text) == "you are welcome")
+    welcome = next(each for each in found if normalise_text(each.text) == "you are welcome")
     assert welcome.count == 6
     assert all(each.count == 1 for each in found if each is not welcome)
 

@@ -91,7 +91,11 @@ def store(folder: Path, dialogues: int = 30) -> Path:
         for number in range(dialogues):
             texts = [f"turn {turn} of {number} to town {turn % 3}" for turn in range(1 + number % 4)]
             turns = [
-                Turn("system" if turn % 2 else "user", text, slots=(Slot.of(text, "town", len(text) - 1, len(text)),))
+                Turn(
+                    "system" if turn % 2 else "user",
+                    text,
+                    slots=(Slot.from_text(text, "town", len(text) - 1, len(text)),),
+                )
                 for turn, text in enumerate(texts)
             ]
             writer.write(Dialogue(f"d{number}", tuple(turns), split="test" if number % 3 == 0 else "train"))

@@ -495,7 +495,7 @@ def _slots(draw: st.DrawFn, text: str) -> tuple[Slot, ...]:
     for _ in range(draw(st.integers(0, 3))):
         start = draw(st.integers(0, len(text) - 1))
         end = draw(st.integers(start + 1, len(text)))
-        slots.append(Slot.of(text, draw(_words), start, end))
+        slots.append(Slot.from_text(text, draw(_words), start, end))
     return tuple(sorted(slots, key=lambda slot: (slot.start, slot.end, slot.name)))
 
 

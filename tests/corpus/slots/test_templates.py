@@ -18,7 +18,7 @@ from turnwise.corpus.store import StoreWriter
 
 def said(text: str, *marked: tuple[str, str], intent: str | None = None, speaker: str = "user") -> Turn:
     """A turn whose slots are (name, value), each where the value first stands."""
-    slots = [Slot.of(text, name, text.index(value), text.index(value) + len(value)) for name, value in marked]
+    slots = [Slot.from_text(text, name, text.index(value), text.index(value) + len(value)) for name, value in marked]
     return Turn(speaker, text, intent, (), tuple(slots))
 
 
@@ -62,14 +62,14 @@ def test_slots_point_at_the_values_that_were_put_in(words: list[str], data: st.D
 
 def test_of_slots_that_overlap_the_longer_then_the_earlier_counts() -> None:
     text = "from new york city hall on"
-    city, hall = Slot.of(text, "city", 5, 18), Slot.of(text, "place", 14, 23)
-    state = Slot.of(text, "state", 5, 13)
+    city, hall = Slot.from_text(text, "city", 5, 18), Slot.from_text(text, "place", 14, 23)
+    state = Slot.from_text(text, "state", 5, 13)
     assert slots_in_place(Turn("user", text, None, (), (state, hall, city))) == (city,)
-    first, second = Slot.of(text, "a", 0, 8), Slot.of(text, "b", 5, 13)
+    first, second = Slot.from_text(text, "a", 0, 8), Slot.from_text(text, "b", 5, 13)
     assert slots_in_place(Turn("user", text, None, (), (second, first))) == (first,)
-    same = Slot.of(text, "town", 5, 18)
+    same = Slot.from_text(text, "town", 5, 18)
     assert slots_in_place(Turn("user", text, None, (), (same, city))) == (same,)
-    touching = Slot.of(text, "e", 0, 5), Slot.of(text, "f", 5, 8)
+    touching = Slot.from_text(text, "e", 0, 5), Slot.from_text(text, "f", 5, 8)
     assert slots_in_place(Turn("user", text, None, (), touching)) == touching
 
 

@@ -15,8 +15,8 @@ from scipy.stats import kendalltau
 from torch import nn
 
 from turnwise import evaluate
-from turnwise.core.dialogue import same_text
 from turnwise.core.progress import Progress, silent
+from turnwise.core.text import normalise_text
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS
@@ -120,13 +120,13 @@ def test_puzzles_are_made_of_a_window_and_a_turn_that_is_not_its_own(
     dialogues: list[tuple[str, ...]], seed: int
 ) -> None:
     puzzles = drawn_puzzles(dialogues, seed)
-    everything = {same_text(turn) for dialogue in dialogues for turn in dialogue}
-    answerable = [dialogue for dialogue in dialogues if {same_text(turn) for turn in dialogue} != everything]
+    everything = {normalise_text(turn) for dialogue in dialogues for turn in dialogue}
+    answerable = [dialogue for dialogue in dialogues if {normalise_text(turn) for turn in dialogue} != everything]
     assert len(puzzles) == len(answerable)
     for dialogue, puzzle in zip(answerable, puzzles, strict=True):
         size = min(5, len(dialogue))
         assert puzzle.turns in [dialogue[start : start + size] for start in range(len(dialogue) - size + 1)]
-        assert same_text(puzzle.foreign) in everything - {same_text(turn) for turn in dialogue}
+        assert normalise_text(puzzle.foreign) in everything - {normalise_text(turn) for turn in dialogue}
         assert sorted(puzzle.shuffled) == sorted(puzzle.turns[:-1])
         planted = list(puzzle.planted)
         assert planted.pop(puzzle.planted_at) == puzzle.foreign and tuple(planted) == puzzle.turns

@@ -211,7 +211,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def slotted(text: str, intent: str, *slots: tuple[str, int, int]) -> Utterance:
-    return Utterance(text, intent, tuple(Slot.of(text, *slot) for slot in slots))
+    return Utterance(text, intent, tuple(Slot.from_text(text, *slot) for slot in slots))
 
 
 def test_templates_are_references_too() -> None:

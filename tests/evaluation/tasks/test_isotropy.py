@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.drawn import Constant, Drawn
 from turnwise import Turn, evaluate
-from turnwise.core.dialogue import same_text
+from turnwise.core.text import normalise_text
 from turnwise.corpus.synthetic.sample_folder import write_sample
 from turnwise.evaluation.datasets.conversations import ConversationData, conversation_datasets
 from turnwise.evaluation.datasets.dataset import DatasetError
@@ -97,7 +97,7 @@ def test_equals_plain_numpy() -> None:
     assert len(found) == 2 + 4 + 4
     for (setting, size), inputs in zip(sizes.items(), encoder.inputs, strict=True):
         drawn = [said(item) for item in inputs[: size // 2 * 2]]
-        assert len({same_text(text) for text in drawn}) == len(drawn)
+        assert len({normalise_text(text) for text in drawn}) == len(drawn)
         units = np.stack([encoder.unit(text) for text in drawn])
         cosines = [one @ two for one, two in zip(units[::2], units[1::2], strict=True)]
         assert found[setting, COSINE] == pytest.approx(np.mean(cosines), abs=1e-6)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
 from tests.helpers.drawn import Constant
-from turnwise.core.conversation import conversation, reply
-from turnwise.core.dialogue import Turn
+from turnwise.core.dialogue import Turn, context_turns, response_turns
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
 from turnwise.evaluation.datasets.dataset import DatasetError
@@ -174,7 +173,9 @@ def test_a_model_that_only_separates_turns_gets_what_it_would_of_texts(tiny_fold
                 for item in (context, context[-1], response)
             ]
             found = encoder.encode(
-                [conversation(context), conversation(context[-1:]), reply(response)], normalise=True, max_length=length
+                [context_turns(context), context_turns(context[-1:]), response_turns(response)],
+                normalise=True,
+                max_length=length,
             )
             np.testing.assert_allclose(found, expected, atol=1e-6)
 

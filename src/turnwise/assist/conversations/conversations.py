@@ -19,8 +19,7 @@ from turnwise.assist.map.clustering import describe_clusters, find_clusters
 from turnwise.assist.map.reduction import DimensionReduction, Method
 from turnwise.assist.search.schema import KEY, VECTOR, Filter, as_matrix
 from turnwise.assist.search.table import VectorTable
-from turnwise.core.conversation import Conversation, turns_of
-from turnwise.core.dialogue import USER, Dialogue, Turn
+from turnwise.core.dialogue import USER, Conversation, Dialogue, Turn, as_turns
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
@@ -386,7 +385,7 @@ def _key(dialogue: Dialogue) -> str:
 
 def _turns(conversation: Conversation) -> tuple[Turn, ...]:
     try:
-        turns = turns_of(conversation)
+        turns = as_turns(conversation)
     except (ValueError, TypeError) as error:
         raise ConversationsError(str(error)) from error
     if not turns:

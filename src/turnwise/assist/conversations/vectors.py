@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.dialogue import SYSTEM, USER, Turn, same_text
+from turnwise.core.dialogue import SYSTEM, USER, Turn
+from turnwise.core.text import normalise_text
 
 Vectors = npt.NDArray[np.float32]
 
@@ -44,7 +45,7 @@ class TurnStatistics:
 
     def weights(self, turns: Sequence[Turn]) -> npt.NDArray[np.float64]:
         """Return the weight of each turn: 1 / (1 + log10 f) for a text of frequency f."""
-        frequencies = np.array([self.counts.get(same_text(turn.text), 1) for turn in turns])
+        frequencies = np.array([self.counts.get(normalise_text(turn.text), 1) for turn in turns])
         weights: npt.NDArray[np.float64] = 1 / (1 + np.log10(frequencies))
         return weights
 
@@ -65,7 +66,7 @@ class TurnStatisticsBuilder:
     def add(self, turns: Sequence[Turn]) -> None:
         """Count the turns of a dialogue."""
         for turn in turns:
-            self._counts[same_text(turn.text)] += 1
+            self._counts[normalise_text(turn.text)] += 1
             self._turns += 1
             if len(self.sample) < SAMPLE:
                 self.sample.append(turn)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.dialogue import same_text
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.text import normalise_text
 from turnwise.corpus.table_files import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, read_rows
 
 Vectors = npt.NDArray[np.float32]
@@ -102,7 +102,7 @@ class IntentExamples:
 
 
 def _key(pair: IntentPair) -> IntentPair:
-    return same_text(pair[0]), pair[1]
+    return normalise_text(pair[0]), pair[1]
 
 
 def validate_pairs(texts: Sequence[str], intents: Sequence[str]) -> list[IntentPair]:

@@ -26,11 +26,11 @@ from turnwise.assist.intents.examples import (
     validate_pairs,
 )
 from turnwise.assist.intents.model import assign_folds
-from turnwise.core.dialogue import same_text
-from turnwise.core.files import write_whole
+from turnwise.core.files import write_atomic
 from turnwise.core.html import render_page
 from turnwise.core.plots import MissingPlotsError, line_chart
 from turnwise.core.progress import Progress, silent
+from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode
 
 #: The maximum number of entries in each list of the report.
@@ -428,13 +428,13 @@ def find_label_issues(
     examples: IntentExamples, result: CrossValidation, input_rows: Sequence[int]
 ) -> tuple[LabelIssue, ...]:
     """Return likely mislabelled examples, the most likely first; `input_rows` are their indices in the input."""
-    keys = {(same_text(text), intent) for text, intent in examples.pairs}
+    keys = {(normalise_text(text), intent) for text, intent in examples.pairs}
     issues = []
     for index, proposed in find_confident_mistakes(result.probabilities, examples.labels[result.rows]):
         row, name = result.rows[index], examples.classes[proposed]
         text, intent = examples.pairs[row]
         probability, own = result.probabilities[index, [proposed, examples.labels[row]]].tolist()
-        is_duplicate = (same_text(text), name) in keys
+        is_duplicate = (normalise_text(text), name) in keys
         issues.append(LabelIssue(input_rows[row], text, intent, name, probability, own, is_duplicate))
     return tuple(issues)
 
@@ -517,7 +517,7 @@ def _count_crossings(vectors: Vectors, own: Indices, starts: Indices) -> npt.NDA
 
 def write_report(report: IntentReport, path: Path | str) -> None:
     """Write a report as an HTML page, atomically."""
-    write_whole(Path(path), render_report(report))
+    write_atomic(Path(path), render_report(report))
 
 
 def render_report(report: IntentReport) -> str:

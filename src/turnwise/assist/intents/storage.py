@@ -37,9 +37,9 @@ from turnwise.assist.intents.examples import (
     validate_vectors,
 )
 from turnwise.assist.intents.model import IntentModel, IntentSettings, LogisticHead
-from turnwise.core.dialogue import same_text
-from turnwise.core.files import read_json, sync, write_whole
+from turnwise.core.files import read_json, sync_to_disk, write_atomic
 from turnwise.core.journal import Journal, read_entries
+from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode
 from turnwise.version import __version__
 
@@ -83,7 +83,7 @@ def save_classifier(classifier: IntentClassifier, folder: Path) -> None:
     digest = hashlib.sha256(b"".join(values.tobytes() for values in tensors.values())).hexdigest()[:16]
     vector_file = folder / f"vectors-{digest}.safetensors"
     vector_file.write_bytes(save(tensors))
-    sync(vector_file)
+    sync_to_disk(vector_file)
     description = {
         "turnwise": __version__,
         "encoder": encoder_name,
@@ -94,9 +94,9 @@ def save_classifier(classifier: IntentClassifier, folder: Path) -> None:
         "calibration": model.calibration.to_json(),
         "examples": [{"text": text, "intent": intent} for text, intent in model.examples.pairs],
     }
-    write_whole(folder / _DESCRIPTION, json.dumps(description, ensure_ascii=False, indent=1) + "\n")
-    sync(folder / _DESCRIPTION)
-    sync(folder)
+    write_atomic(folder / _DESCRIPTION, json.dumps(description, ensure_ascii=False, indent=1) + "\n")
+    sync_to_disk(folder / _DESCRIPTION)
+    sync_to_disk(folder)
     for other in folder.glob("vectors-*.safetensors"):
         if other != vector_file:
             other.unlink()
@@ -112,7 +112,7 @@ def _save_encoder(encoder: Any, folder: Path) -> None:
         )
     encoder.save(folder)
     for path in folder.rglob("*"):
-        sync(path)
+        sync_to_disk(path)
 
 
 def load_classifier(folder: Path, encoder: SupportsEncode | None = None) -> IntentClassifier:
@@ -286,6 +286,6 @@ def _apply_journal(classifier: IntentClassifier, entries: Sequence[dict[str, Any
         if action is None:
             raise IntentError(f"{path} contains an entry that neither adds nor removes ({entry}): remove that line")
         for text, intent in entry[action]:
-            last[same_text(text), intent] = (text, intent), action == "add"
+            last[normalise_text(text), intent] = (text, intent), action == "add"
     classifier.model_, _ = classifier.with_added([pair for pair, is_added in last.values() if is_added])
     classifier.model_, _ = classifier.with_removed([pair for pair, is_added in last.values() if not is_added])

@@ -22,9 +22,9 @@ from turnwise.assist.labelling.grouping import Change, Grouping, LabellingError
 from turnwise.assist.labelling.groups import Group, Groups
 from turnwise.assist.labelling.labelled import as_csv, fitted
 from turnwise.assist.map.utterance_map import JOURNAL, UtteranceMap
-from turnwise.core.dialogue import same_text
-from turnwise.core.files import write_whole
+from turnwise.core.files import write_atomic
 from turnwise.core.journal import Journal
+from turnwise.core.text import normalise_text
 
 __all__ = ["Group", "Labelling", "LabellingError", "Question"]
 
@@ -214,11 +214,13 @@ class Labelling:
             JournalError: as in `name`.
         """
         known = {
-            same_text(text): (label, bool(sure))
+            normalise_text(text): (label, bool(sure))
             for text, label, sure in zip(older.map.texts, older.labels(), older.confirmed, strict=True)
             if label is not None
         }
-        shared = [(row, *known[same]) for row, text in enumerate(self.map.texts) if (same := same_text(text)) in known]
+        shared = [
+            (row, *known[same]) for row, text in enumerate(self.map.texts) if (same := normalise_text(text)) in known
+        ]
         if not shared:
             raise LabellingError(
                 f"no utterance that is labelled in {older.folder} is in {self.folder}: there is nothing to take over"
@@ -289,7 +291,7 @@ class Labelling:
             LabellingError: if it cannot be written.
         """
         try:
-            write_whole(Path(path), self.csv())
+            write_atomic(Path(path), self.csv())
         except OSError as error:
             raise LabellingError(f"{path} cannot be written: {error}") from error
         return sum(label is not None for label in self.labels())

@@ -19,10 +19,11 @@ from safetensors.numpy import load_file, save_file
 from turnwise.assist.map.clustering import NO_CLUSTER, Cluster, Labels, Outliers, describe_clusters, find_clusters
 from turnwise.assist.map.reduction import DimensionReduction, Method, Vectors
 from turnwise.assist.search.neighbours import nearest_neighbours
-from turnwise.core.dialogue import Dialogue, same_text
+from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import read_json, sync, write_whole
+from turnwise.core.files import read_json, sync_to_disk, write_atomic
 from turnwise.core.progress import Progress, silent
+from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode
 from turnwise.version import __version__
 
@@ -135,7 +136,7 @@ class UtteranceMap:
         pq.write_table(self._to_table(), folder / UTTERANCES, compression="zstd")
         save_file({"vectors": np.ascontiguousarray(self.vectors)}, folder / VECTORS)
         for name in (UTTERANCES, VECTORS):
-            sync(folder / name)
+            sync_to_disk(folder / name)
         description = {
             "format": FORMAT,
             "turnwise": __version__,
@@ -146,8 +147,8 @@ class UtteranceMap:
             "since": None if self.comparison is None else asdict(self.comparison),
             "clusters": [asdict(cluster) for cluster in self.clusters],
         }
-        write_whole(folder / DESCRIPTION, json.dumps(description, indent=2, ensure_ascii=False) + "\n")
-        sync(folder)
+        write_atomic(folder / DESCRIPTION, json.dumps(description, indent=2, ensure_ascii=False) + "\n")
+        sync_to_disk(folder)
 
     @classmethod
     def load(cls, folder: Path | str) -> "UtteranceMap":
@@ -231,7 +232,7 @@ def collect_utterances(
     for done, dialogue in enumerate(corpus, 1):
         for index, turn in enumerate(dialogue.turns):
             if speakers is None or turn.speaker in speakers:
-                key = same_text(turn.text)
+                key = normalise_text(turn.text)
                 first.setdefault(key, (turn.text.strip(), dialogue.id, index, turn.speaker))
                 counts[key] = counts.get(key, 0) + 1
         if done % _PORTION == 0:
@@ -247,7 +248,7 @@ def merge_duplicates(texts: Sequence[Utterance | str]) -> list[Utterance]:
     merged: dict[str, Utterance] = {}
     for number, text in enumerate(texts):
         utterance = Utterance(text) if isinstance(text, str) else text
-        key = same_text(utterance.text)
+        key = normalise_text(utterance.text)
         if not key:
             raise MapError(f"text {number} is empty: leave it out")
         before = merged.get(key)

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from turnwise.core.conversation import Said, conversation, reply
-from turnwise.core.dialogue import SYSTEM, Dialogue, Turn, same_text
+from turnwise.core.dialogue import SYSTEM, Dialogue, EncoderInput, Turn, context_turns, response_turns
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.text import normalise_text
 from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES, read_rows
 
 #: The columns that answers can be filtered by.
@@ -103,7 +103,7 @@ class AnswerRow:
     """
 
     key: str
-    situation: tuple[Said, ...]
+    situation: tuple[EncoderInput, ...]
     text: str
     speaker: str
     dialogue: str | None
@@ -113,7 +113,7 @@ class AnswerRow:
     intent: str | None
 
 
-def situation_of(conversation: Sequence[Turn], turns: int) -> tuple[Said, ...]:
+def situation_of(conversation: Sequence[Turn], turns: int) -> tuple[EncoderInput, ...]:
     """Return the encoder's inputs for a conversation: its newest turn, and its newest `turns` turns together."""
     # Without labels, which the encoder does not read: equal situations must compare equal.
     newest = tuple(Turn(turn.speaker, turn.text) for turn in conversation[-turns:])
@@ -139,7 +139,7 @@ def turn_answers(dialogue: Dialogue, speakers: frozenset[str], turns: int) -> It
 
 def canned_answer(answer: Answer, turns: int) -> AnswerRow:
     """Return the row of a canned answer."""
-    before = conversation(answer.after) or reply(answer.text)
+    before = context_turns(answer.after) or response_turns(answer.text)
     return AnswerRow(
         key=_key("answer", answer.source, answer.split, answer.intent, *answer.after, answer.text),
         situation=situation_of([turn for turn in before if isinstance(turn, Turn)], turns),
@@ -159,7 +159,7 @@ def _key(*parts: str | int | None) -> str:
 
 def _text_number(text: str) -> int:
     """Return a number that equivalent texts share."""
-    return int.from_bytes(hashlib.blake2b(same_text(text).encode(), digest_size=8).digest(), "big", signed=True)
+    return int.from_bytes(hashlib.blake2b(normalise_text(text).encode(), digest_size=8).digest(), "big", signed=True)
 
 
 def answer_columns(size: int) -> pa.Schema:

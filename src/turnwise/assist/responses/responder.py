@@ -27,8 +27,7 @@ from turnwise.assist.responses.answers import (
 )
 from turnwise.assist.search.schema import Filter, filter_sql, normalise
 from turnwise.assist.search.table import SearchHit, VectorTable
-from turnwise.core.conversation import Conversation, Said, reply, turns_of
-from turnwise.core.dialogue import SYSTEM, Dialogue
+from turnwise.core.dialogue import SYSTEM, Conversation, Dialogue, EncoderInput, as_turns, response_turns
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, SupportsScore
 from turnwise.models.vector_cache import encode_distinct
@@ -244,25 +243,25 @@ class Responder:
         new = [row for row in rows if row.key not in present]
         if not new:
             return 0
-        answers = self._encode([reply(row.text) for row in new])
+        answers = self._encode([response_turns(row.text) for row in new])
         situations = self._encode([each for row in new for each in row.situation])
         starts = np.cumsum([0, *(len(row.situation) for row in new[:-1])])
         vectors = np.add.reduceat(situations, starts)
         return self.table.add([row.key for row in new], vectors, column_values(new, answers))
 
-    def _encode(self, inputs: Sequence[Said]) -> Vectors:
+    def _encode(self, inputs: Sequence[EncoderInput]) -> Vectors:
         return encode_distinct(self.encoder, inputs, normalise=True, max_length=self.max_length)
 
     # ---- suggesting
 
-    def inputs(self, conversation: Conversation) -> tuple[Said, ...]:
+    def inputs(self, conversation: Conversation) -> tuple[EncoderInput, ...]:
         """Return the encoder's inputs for a conversation, for callers that batch the encoding themselves.
 
         Raises:
             ResponderError: if the conversation has no turn, or contains anything but turns.
         """
         try:
-            turns = turns_of(conversation)
+            turns = as_turns(conversation)
         except (ValueError, TypeError) as error:
             raise ResponderError(str(error)) from error
         if not turns:

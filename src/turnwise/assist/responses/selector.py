@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.search.neighbours import Neighbours, nearest_neighbours
-from turnwise.core.conversation import reply, turns_of
-from turnwise.core.dialogue import Turn
+from turnwise.core.dialogue import Turn, as_turns, response_turns
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, SupportsScore, SupportsScoreAll
@@ -104,7 +103,7 @@ class Selector:
         distinct = list(positions)
         batches = []
         for first in range(0, len(distinct), _BATCH):
-            batch = [reply(text) for text in distinct[first : first + _BATCH]]
+            batch = [response_turns(text) for text in distinct[first : first + _BATCH]]
             batches.append(self._encode(batch))
             progress("encoding responses", first + len(batch), len(distinct))
         self._responses, self._positions = distinct, list(positions.values())
@@ -161,7 +160,7 @@ class Selector:
                 raise SelectorError(f"conversation {number} is a single text: give it as a list of turns, [text]")
             if not len(context):
                 raise SelectorError(f"conversation {number} has no turn to respond to")
-            inputs.append(turns_of(context if self.context == "history" else context[-1:]) or "")
+            inputs.append(as_turns(context if self.context == "history" else context[-1:]) or "")
         return nearest_neighbours(self._encode(inputs), self._vectors, k)
 
     def score_all(self, contexts: Sequence[Context], rows: npt.NDArray[np.int64]) -> list[npt.NDArray[np.floating]]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import sync
+from turnwise.core.files import sync_to_disk
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
 from turnwise.corpus.text_sources import TextSource
@@ -117,7 +117,7 @@ def embed(
     size = first[1].shape[1]
     temporary = out.with_name(f".writing-{out.name}")
     _WRITERS[out.suffix](temporary, texts.schema, total, size, itertools.chain([first], chunks))
-    sync(temporary)
+    sync_to_disk(temporary)
     temporary.replace(out)
     shutil.rmtree(folder)
     return EmbeddingResult(total, size, resumed)

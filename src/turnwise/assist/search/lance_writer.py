@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from turnwise.assist.search.embedding import EmbeddingError
 from turnwise.assist.search.table import local_folder
-from turnwise.core.files import sync
+from turnwise.core.files import sync_to_disk
 
 #: In the table's folder during a run.
 _RECORDS = "_turnwise"
@@ -119,7 +119,7 @@ class LanceWriter:
             raise
         if self._folder is not None:  # the record must not reach the disk before the rows
             for file in (file for fragment in fragments for file in fragment.files):
-                sync(self._folder / "data" / file.path)
+                sync_to_disk(self._folder / "data" / file.path)
         rows = sum(fragment.num_rows for fragment in fragments)
         self._write(_record_path(block), {"rows": rows, "fragments": [fragment.to_json() for fragment in fragments]})
         return rows

@@ -33,7 +33,7 @@ from turnwise.assist.search.schema import (
     make_schema,
     normalise,
 )
-from turnwise.core.files import sync
+from turnwise.core.files import sync_to_disk
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
 
@@ -371,7 +371,7 @@ def _sync_changes(folder: Path, since: float) -> None:
             with suppress(FileNotFoundError):  # compacted by another process
                 path = Path(parent, name)
                 if path.stat().st_mtime >= since:
-                    sync(path)
+                    sync_to_disk(path)
                     changed = True
         if changed:
-            sync(Path(parent))
+            sync_to_disk(Path(parent))

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turnwise.cli.benchmarks.shared import NO_PEER, best_seconds, schema_guided
-from turnwise.core.environment import environment
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source import CorpusSource
 from turnwise.corpus.synthetic.sample import sample_dialogues
+from turnwise.version import describe_environment
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,7 +124,7 @@ def encode_benchmark(
         "model": model,
         "device": str(device),
         "threads": torch.get_num_threads(),
-        "environment": environment(
+        "environment": describe_environment(
             "sentence-transformers", "torch", *(name for name, tier in packages.items() if tier not in left_out)
         ),
     }

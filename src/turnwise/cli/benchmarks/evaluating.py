@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turnwise.cli.benchmarks.shared import NO_PEER, seconds_of
-from turnwise.core.environment import environment
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
+from turnwise.version import describe_environment
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,7 +76,7 @@ def evaluate_benchmark(
         "model": model,
         "datasets": list(datasets),
         "device": device,
-        "environment": environment("sentence-transformers", "torch", "transformers"),
+        "environment": describe_environment("sentence-transformers", "torch", "transformers"),
     }
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.cli.benchmarks.shared import best_seconds, schema_guided
-from turnwise.core.environment import environment
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.importing import import_corpus
+from turnwise.version import describe_environment
 
 
 def import_benchmark(data: Path | None, repeats: int, progress: Progress = silent) -> dict[str, Any]:
@@ -34,5 +34,5 @@ def import_benchmark(data: Path | None, repeats: int, progress: Progress = silen
         "import_seconds": best["import"],
         "ratio": best["import"] / best["load"],
         "repeats": repeats,
-        "environment": environment(),
+        "environment": describe_environment(),
     }

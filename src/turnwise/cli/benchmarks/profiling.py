@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from turnwise.core.files import write_whole
+from turnwise.core.files import write_atomic
 from turnwise.core.progress import Progress
 
 #: Steps that are looked at, the last ones: what is loaded, compiled and made ready at first is over then.
@@ -51,4 +51,4 @@ def write_profile(run: Callable[[Progress], object], steps: int, out: Path) -> N
     orders = ("self_cuda_time_total", "self_cpu_time_total") if on_gpu else ("self_cpu_time_total",)
     averages = profiler.key_averages()
     tables = [averages.table(sort_by=order, row_limit=_LINES, max_name_column_width=100) for order in orders]
-    write_whole(out, "\n".join([f"{STEPS} steps", *tables]) + "\n")
+    write_atomic(out, "\n".join([f"{STEPS} steps", *tables]) + "\n")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turnwise.cli.benchmarks.shared import NO_PEER, best_seconds
-from turnwise.core.environment import environment
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.corpus.synthetic.sample_folder import RESPONSE_DIALOGUES
+from turnwise.version import describe_environment
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -77,7 +77,7 @@ def rerank_benchmark(
         "repeats": repeats,
         "model": model,
         "device": device,
-        "environment": environment("sentence-transformers", "torch", "transformers"),
+        "environment": describe_environment("sentence-transformers", "torch", "transformers"),
     }
 
 

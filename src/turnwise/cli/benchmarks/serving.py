@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.cli.benchmarks.shared import NO_PEER
-from turnwise.core.environment import environment
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
+from turnwise.version import describe_environment
 
 #: Clients at once.
 CLIENTS = (1, 8, 64)
@@ -144,7 +144,7 @@ def serve_benchmark(
         "seconds": seconds,
         "repeats": repeats,
         "model": model,
-        "environment": environment("sentence-transformers", "torch", "fastapi", "uvicorn"),
+        "environment": describe_environment("sentence-transformers", "torch", "fastapi", "uvicorn"),
     }
 
 

@@ -14,11 +14,11 @@ from typing import Any
 from turnwise.cli.benchmarks.profiling import LEAST, STEPS, write_profile
 from turnwise.cli.benchmarks.shared import NO_PEER, schema_guided, seconds_of
 from turnwise.core.dialogue import Dialogue
-from turnwise.core.environment import environment
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.store import Store, StoreWriter, read_corpus
+from turnwise.version import describe_environment
 
 #: Layers, hidden size and attention heads of backbones that can be made up: how long training takes hangs on them alone.
 SHAPES = {"bert-base": (12, 768, 12), "minilm": (6, 384, 12), "tiny": (2, 64, 4)}
@@ -126,7 +126,7 @@ def train_benchmark(
         "model": shape or model,
         "recipe": list(overrides),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "environment": environment("sentence-transformers", "torch", "transformers"),
+        "environment": describe_environment("sentence-transformers", "torch", "transformers"),
     }
 
 

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.dialogue import USER, Dialogue, Turn, same_text
+from turnwise.core.dialogue import USER, Dialogue, Turn
 from turnwise.core.progress import Progress, silent
+from turnwise.core.text import normalise_text
 from turnwise.corpus.fingerprints import FingerprintSet, text_fingerprint
 from turnwise.corpus.slots.entity_book import EntityBook, need_slots
 from turnwise.corpus.slots.template import Template
@@ -143,7 +144,7 @@ def chosen(combination: int, choices: Sequence[Sequence[str]]) -> list[str]:
 
 def _is_new(turn: Turn, given: FingerprintSet) -> bool:
     """Whether no turn of this text and intent was given out; notes it."""
-    return given.add(text_fingerprint(f"{turn.intent!r}\0{same_text(turn.text)}"))
+    return given.add(text_fingerprint(f"{turn.intent!r}\0{normalise_text(turn.text)}"))
 
 
 def write_augmented(

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 
-from turnwise.core.dialogue import Dialogue, same_text
+from turnwise.core.dialogue import Dialogue
+from turnwise.core.text import normalise_text
 from turnwise.corpus.slots.template import slots_in_place
 from turnwise.corpus.slots.templates import turns_of
 from turnwise.corpus.source import CorpusError
@@ -58,7 +59,7 @@ class EntityBook:
 
     def _add(self, held: Counter[tuple[str, str]]) -> None:
         # in the order of the table, which is filled from one end to the other then
-        rows = sorted((name, same_text(value), value, times) for (name, value), times in held.items())
+        rows = sorted((name, normalise_text(value), value, times) for (name, value), times in held.items())
         self._database.executemany(_ADD, rows)
         held.clear()
 

@@ -78,4 +78,6 @@ def _load(model: str) -> "Language":
 
 
 def _entities(document: "Doc") -> tuple[Slot, ...]:
-    return tuple(Slot.of(document.text, entity.label_, entity.start_char, entity.end_char) for entity in document.ents)
+    return tuple(
+        Slot.from_text(document.text, entity.label_, entity.start_char, entity.end_char) for entity in document.ents
+    )

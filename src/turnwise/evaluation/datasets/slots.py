@@ -15,7 +15,7 @@ def slots_of(pieces: Pieces, text: str) -> tuple[Slot, ...]:
     Raises:
         ValueError: if the pieces have other words than the text, or a slot has no value.
     """
-    return tuple(Slot.of(text, name, start, end) for name, start, end in slot_spans(pieces, text))
+    return tuple(Slot.from_text(text, name, start, end) for name, start, end in slot_spans(pieces, text))
 
 
 def template_pieces(template: str, text: str) -> Pieces:

@@ -19,8 +19,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.dialogue import same_text
 from turnwise.core.progress import Progress, silent
+from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
@@ -147,7 +147,7 @@ def drawn_puzzles(dialogues: Sequence[_Texts], seed: int = 0, window: int = WIND
     random = np.random.default_rng(seed)
     chosen = np.sort(random.permutation(len(dialogues))[:DIALOGUES])
     pool = [turn for dialogue in dialogues for turn in dialogue]
-    distinct = len({same_text(turn) for turn in pool})
+    distinct = len({normalise_text(turn) for turn in pool})
     return list(_puzzles([dialogues[number] for number in chosen], pool, distinct, window, random))
 
 
@@ -155,13 +155,13 @@ def _puzzles(
     dialogues: Sequence[_Texts], pool: Sequence[str], distinct: int, window: int, random: np.random.Generator
 ) -> Iterator[Puzzle]:
     for dialogue in dialogues:
-        own = {same_text(turn) for turn in dialogue}
+        own = {normalise_text(turn) for turn in dialogue}
         if len(own) == distinct:
             continue
         size = min(window, len(dialogue))
         start = random.integers(len(dialogue) - size + 1)
         turns = dialogue[start : start + size]
-        while same_text(foreign := pool[int(random.integers(len(pool)))]) in own:
+        while normalise_text(foreign := pool[int(random.integers(len(pool)))]) in own:
             pass
         shuffled = tuple(turns[place] for place in random.permutation(size - 1))
         yield Puzzle(turns, foreign, int(random.integers(size + 1)), int(random.integers(size)), shuffled)

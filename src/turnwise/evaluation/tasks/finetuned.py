@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from turnwise.core.conversation import reply
+from turnwise.core.dialogue import response_turns
 from turnwise.core.progress import Progress, silent
 from turnwise.evaluation.datasets.actions import ActionData
 from turnwise.evaluation.datasets.dataset import DatasetError
@@ -134,7 +134,7 @@ def fine_tuned_responses(
         )
     runs = _Runs(encoder, settings)
     questions = runs.tokens([question for question, _ in pairs])
-    answers = runs.tokens([reply(answer) for _, answer in pairs])
+    answers = runs.tokens([response_turns(answer) for _, answer in pairs])
     outcomes = []
     for turn, count in enumerate(shots):
         found: list[list[Outcome]] = []

@@ -17,7 +17,8 @@ from itertools import chain, zip_longest
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.dialogue import Turn, same_text
+from turnwise.core.dialogue import Turn
+from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.conversations import ConversationData
 from turnwise.evaluation.datasets.dataset import DatasetError
@@ -100,7 +101,7 @@ def isotropy(
     Raises:
         DatasetError: if there are too few utterances.
     """
-    utterances = _distinct((same_text(turn.text), turn.text) for dialogue in data.dialogues for turn in dialogue)
+    utterances = _distinct((normalise_text(turn.text), turn.text) for dialogue in data.dialogues for turn in dialogue)
     if len(utterances) < LEAST_TEXTS:
         raise DatasetError(
             f"{data.name} has {len(utterances)} different utterances, {LEAST_TEXTS} are needed to say how they lie: give a corpus"
@@ -122,7 +123,7 @@ def contexts(dialogues: Iterable[Sequence[Turn]], window: int) -> list[Context]:
     """Every context of exactly so many turns that another turn follows."""
     found = []
     for number, turns in enumerate(dialogues):
-        texts = tuple(same_text(turn.text) for turn in turns)
+        texts = tuple(normalise_text(turn.text) for turn in turns)
         for place in range(window, len(turns)):
             before = slice(place - window, place)
             found.append(Context(tuple(turns[before]), texts[before], texts[place], number))

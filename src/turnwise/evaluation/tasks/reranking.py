@@ -17,7 +17,7 @@ from typing import Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.conversation import conversation, reply
+from turnwise.core.dialogue import context_turns, response_turns
 from turnwise.core.types import SupportsEncode, SupportsScore, SupportsScoreAll
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
@@ -159,8 +159,8 @@ def cosine_scores(
     encoder: SupportsEncode, examples: Sequence[Candidates], context: Context = "history", max_length: int = MAX_LENGTH
 ) -> list[Scores]:
     """The cosine of each candidate's vector with its context's; a history that is too long loses its head, in the encoder."""
-    asked = [conversation(example.context if context == "history" else example.context[-1:]) for example in examples]
-    given = [reply(text) for example in examples for text in example.responses]
+    asked = [context_turns(example.context if context == "history" else example.context[-1:]) for example in examples]
+    given = [response_turns(text) for example in examples for text in example.responses]
     vectors, rows = encode_distinct(encoder, [*asked, *given], max_length)
     queries, rows = vectors[rows[: len(examples)]], rows[len(examples) :]
     ends = np.cumsum([len(example.responses) for example in examples])

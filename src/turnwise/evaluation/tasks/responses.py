@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.conversation import reply
+from turnwise.core.dialogue import response_turns
 from turnwise.core.types import SupportsEncode
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
@@ -69,7 +69,7 @@ def rank_answers(
         raise DatasetError(
             f"{dataset} has too few answers for {candidates} candidates a question: give more pairs, or ask for fewer candidates"
         )
-    vectors, rows = encode_distinct(encoder, [*questions, *map(reply, answers)], MAX_LENGTH)
+    vectors, rows = encode_distinct(encoder, [*questions, *map(response_turns, answers)], MAX_LENGTH)
     asked, given = rows[: len(pairs)], rows[len(pairs) :]
     drawn = _random_pools(given, candidates, seed) if pool == "random" else _chunks(len(pairs), candidates)
     found = np.concatenate([_answer_ranks(vectors, asked, given, block, pools) for block, pools in drawn])

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from turnwise.core.dialogue import Turn
-from turnwise.core.word_tokenizer import words_of
+from turnwise.core.text import tokenise_words
 from turnwise.papers.baselines.vectors import PostprocessingError, Vectors, digest, unit
 
 _HEADER = re.compile(r"([0-9]+) ([0-9]+)")
@@ -97,7 +97,7 @@ class GloVe:
     def _words(self, item: Any, most: int | None) -> list[str]:
         """The words of an input, cut."""
         turns = [item] if isinstance(item, str) else [turn.text if isinstance(turn, Turn) else turn for turn in item]
-        words = [word for text in turns for word in words_of(text, lower=self.lower)]
+        words = [word for text in turns for word in tokenise_words(text, lower=self.lower)]
         if most is None or len(words) <= most:
             return words
         return words[:most] if len(turns) == 1 else words[len(words) - most :]

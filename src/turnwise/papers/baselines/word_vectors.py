@@ -19,9 +19,9 @@ from scipy.sparse import coo_array, csr_array
 from torch.nn import functional
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import sync
+from turnwise.core.files import sync_to_disk
 from turnwise.core.progress import Progress, silent
-from turnwise.core.word_tokenizer import words_of
+from turnwise.core.text import tokenise_words
 from turnwise.corpus.store import Corpus
 
 #: Words whose neighbours are counted at once: what is held besides the distinct pairs.
@@ -129,7 +129,7 @@ def _replacing(out: Path) -> Iterator[TextIO]:
     try:
         with file:
             yield file
-        sync(part)
+        sync_to_disk(part)
         part.replace(out)
     finally:
         part.unlink(missing_ok=True)
@@ -146,7 +146,7 @@ def frequent_words(corpus: Corpus, least: int, progress: Progress = silent) -> l
     """
     counts: Counter[str] = Counter()
     for text in _texts(corpus, "counting words", progress):
-        counts.update(words_of(text))
+        counts.update(tokenise_words(text))
     if not counts or max(counts.values()) < least:
         raise WordVectorError(
             f"no word occurs {least} times in this corpus (its most frequent one: {max(counts.values(), default=0)}):"
@@ -191,7 +191,7 @@ def _chunks(
     """The known words of many texts end to end, as numbers, and how many each text has."""
     words, lengths = array("i"), array("i")
     for text in texts:
-        known = [numbers[word] for word in words_of(text) if word in numbers]
+        known = [numbers[word] for word in tokenise_words(text) if word in numbers]
         words.extend(known)
         lengths.append(len(known))
         if len(words) >= CHUNK_WORDS:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import yaml
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.options import OptionError, checked
+from turnwise.core.options import OptionError, convert_option
 from turnwise.training.recipe import Recipe, load_recipe, packaged_yaml, parse_scalar, read_yaml_text
 
 #: The axis of a sweep's variants; always the last one.
@@ -222,7 +222,7 @@ def _parse_variant(name: str, options: Any) -> Variant:
     if unknown := [key for key in options if key not in _VARIANT_KEYS]:
         raise SweepError(f"{name}: a variant has no key {unknown[0]!r}; it has {', '.join(_VARIANT_KEYS)}")
     try:
-        values = {key: checked(key, _VARIANT_KEYS[key], value) for key, value in options.items()}
+        values = {key: convert_option(key, _VARIANT_KEYS[key], value) for key, value in options.items()}
     except OptionError as error:
         raise SweepError(f"{name}: {error}") from None
     return Variant(name, settings=tuple(_parse_settings(values.pop("set", None), name)), **values)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from turnwise.core.files import write_whole
+from turnwise.core.files import write_atomic
 from turnwise.core.html import format_value, render_page
 from turnwise.core.plots import MissingPlotsError, line_chart
 from turnwise.evaluation.reporting.markdown import escape_markdown, markdown_table
@@ -61,7 +61,7 @@ def write_experiment(
     for name, text in files.items():
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text)
+        write_atomic(path, text)
     for old in (out / "curves").glob("*.svg"):  # of summaries that are no longer evaluated
         if old.name not in curves:
             old.unlink()

@@ -21,7 +21,7 @@ import torch
 import yaml
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import write_whole
+from turnwise.core.files import write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.store import Corpus
 from turnwise.evaluation.evaluation_protocols import Effort
@@ -293,7 +293,7 @@ def _claim_folder(out: Path, sweep: Sweep, base: Recipe, corpus: Corpus, evaluat
         "learns_from": source,
         "base": asdict(base),
     }
-    write_whole(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+    write_atomic(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 def _check_same_sweep(path: Path, base: Recipe, source: list[str]) -> None:
