@@ -48,10 +48,10 @@ def test_lists_the_most_suspicious_turns(store: Path, model: Path, run: Callable
         assert suspect.text in stdout and (suspect.before or "") in stdout
     assert f"{expected.dialogues:,} dialogues, {expected.turns:,} turns scored" in stdout
     printed = json.loads(run(store, "--model", model, "--top", 3, "--json")[0])
-    assert (printed["dialogues"], printed["turns"], printed["passed_over"]) == (
+    assert (printed["dialogues"], printed["turns"], printed["skipped"]) == (
         expected.dialogues,
         expected.turns,
-        expected.passed_over,
+        expected.skipped,
     )
     assert [list(suspect) for suspect in printed["suspects"]] == [COLUMNS] * 3
     assert [suspect["text"] for suspect in printed["suspects"]] == [suspect.text for suspect in expected.suspects]

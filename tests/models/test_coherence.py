@@ -85,7 +85,7 @@ class Knowing:
             target = said.pop() if task != "deletion" else None
             self.asked.append((task, said, target))
             found.append(np.array(self.head(said, target), np.float32))
-            assert len(found[-1]) == len(each.places)
+            assert len(found[-1]) == len(each.positions)
         return found
 
 
@@ -241,7 +241,7 @@ def test_precedences_are_what_the_head_says() -> None:
 @pytest.mark.parametrize("ask", [out_of_place_scores, predict_orders])
 def test_a_single_turn_is_refused(ask: Callable[..., object]) -> None:
     for alone in (["hello"], [Turn("user", "hello")], Dialogue("d1", (Turn("user", "hello"),))):
-        with pytest.raises(CoherenceError, match="has 1 turn: this takes 2 or more"):
+        with pytest.raises(CoherenceError, match="has 1 turn: 2 or more are needed"):
             ask(Knowing(knows_order), [alone])
     with pytest.raises(CoherenceError, match="dialogue 'd1'"):
         ask(Knowing(knows_order), [Dialogue("d1", (Turn("user", "hello"),))])
@@ -347,7 +347,7 @@ def test_a_survey_lists_the_first_of_all_scores_whatever_the_chunks(monkeypatch:
     assert told == [len(dialogues)]
     assert found == looked(3)
     assert told[-1] == len(dialogues) and len(told) > 5
-    assert (found.dialogues, found.passed_over) == (len(dialogues), 1)
+    assert (found.dialogues, found.skipped) == (len(dialogues), 1)
     assert found.turns == sum(len(dialogue.turns) for dialogue in SAMPLE)
     every = [
         (-score, order, dialogue.id, number)

@@ -119,7 +119,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     compression = encoder.compression
     assert compression is not None
     for share in (-0.1, 1.1, float("nan")):
-        with pytest.raises(CompressionError, match="a share from 0"):
+        with pytest.raises(CompressionError, match="must be between 0"):
             compression.set(template_weight=share)
     with pytest.raises(CompressionError, match="choose from given, retrieved"):
         compression.set(source="detected")

@@ -168,7 +168,7 @@ def test_a_folder_of_sentence_transformers_own(pooling: Pooling, tiny_folder: Fo
 def test_what_sentence_transformers_cannot_pool_is_not_saved(tiny_folder: Folder, tmp_path: Path) -> None:
     """Rather than as something else; nothing is written."""
     encoder = Encoder.load(tiny_folder("bert"), pooling="first-last")
-    with pytest.raises(BackboneError, match="'first-last' cannot be saved"):
+    with pytest.raises(BackboneError, match="'first-last' pooling cannot be saved"):
         encoder.save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
 
@@ -203,13 +203,13 @@ def test_a_folder_whose_transformer_has_a_folder_of_its_own(tiny_folder: Folder,
 def test_an_unknown_dense_layer_is_refused(pooling: str, module: Dense, tiny_folder: Folder, tmp_path: Path) -> None:
     """Rather than left out, which would give other vectors without a word."""
     made_by_sentence_transformers(tiny_folder("bert"), tmp_path, pooling, module)
-    with pytest.raises(BackboneError, match=r"module that turnwise does not know: .*Dense"):
+    with pytest.raises(BackboneError, match=r"module that turnwise does not support: .*Dense"):
         Encoder.load(tmp_path)
 
 
 def test_an_unknown_pooling_is_refused(tiny_folder: Folder, tmp_path: Path) -> None:
     made_by_sentence_transformers(tiny_folder("bert"), tmp_path, "weightedmean")
-    with pytest.raises(BackboneError, match="pools in a way that turnwise does not know"):
+    with pytest.raises(BackboneError, match="has a pooling that turnwise does not support"):
         Encoder.load(tmp_path)
 
 
@@ -220,7 +220,7 @@ def test_several_poolings_at_once_are_refused(also: str, tiny: Encoder, tmp_path
     tiny.save(tmp_path)
     place = tmp_path / "1_Pooling" / "config.json"
     place.write_text(json.dumps({**json.loads(place.read_text()), also: True}))
-    with pytest.raises(BackboneError, match="pools in a way that turnwise does not know"):
+    with pytest.raises(BackboneError, match="has a pooling that turnwise does not support"):
         Encoder.load(tmp_path)
 
 

@@ -24,7 +24,7 @@ from turnwise.models.backbone.exported import ONNX_FILE, OnnxBackbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS
 from turnwise.models.backbone.source import BackboneError
 from turnwise.models.encoder import Encoder
-from turnwise.models.export import ExportError, ExportResult, _Padded, export
+from turnwise.models.export import ExportError, ExportResult, _PaddedEncoder, export
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import wrap_model
 from turnwise.training.finetuning import FineTuningSettings, fine_tune
@@ -81,7 +81,7 @@ def test_padded_rows_give_the_encoder_s_vectors(family: str, pooling: Pooling, t
     for row, tokens in enumerate(rows):
         ids[row, : len(tokens)], mask[row, : len(tokens)] = torch.from_numpy(tokens).long(), 1
     with torch.inference_mode():
-        scaled, pooled = _Padded(encoder).eval()(ids, mask)
+        scaled, pooled = _PaddedEncoder(encoder).eval()(ids, mask)
     np.testing.assert_allclose(pooled, encoder.encode_sequences(rows, normalise=False), atol=1e-5, rtol=0)
     np.testing.assert_allclose(scaled, encoder.encode_sequences(rows, normalise=True), atol=1e-5, rtol=0)
 
@@ -217,7 +217,7 @@ def test_it_is_saved_again_copied_and_sent_elsewhere(exported: Pair, tmp_path: P
 
 def test_it_cannot_be_trained(exported: Pair, tmp_path: Path) -> None:
     encoder = copy.deepcopy(exported.graph)
-    with pytest.raises(BackboneError, match="cannot be trained or changed: take the one that it was exported from"):
+    with pytest.raises(BackboneError, match="cannot be trained or changed: use the model that it was exported from"):
         fine_tune(
             encoder,
             torch.nn.Identity(),
@@ -235,7 +235,7 @@ def test_it_cannot_be_trained(exported: Pair, tmp_path: Path) -> None:
     assert wrap_model(encoder).fingerprint
     with pytest.raises(BackboneError, match="no token states"):
         encoder.backbone(None)
-    with pytest.raises(ExportError, match="is exported already"):
+    with pytest.raises(ExportError, match="is already exported"):
         export(encoder, tmp_path / "twice")
 
 
@@ -254,7 +254,7 @@ def test_pooling_and_device_are_settled(exported: Pair) -> None:
     assert Encoder.load(exported.folder, pooling="mean", device="cpu").pooling == "mean"
     with pytest.raises(BackboneError, match=r"exported with the pooling 'mean'.*--pooling max"):
         Encoder.load(exported.folder, pooling="max")
-    with pytest.raises(BackboneError, match="runs on the CPU alone"):
+    with pytest.raises(BackboneError, match="runs on the CPU only"):
         Encoder.load(exported.folder, device="cuda")
 
 

@@ -116,7 +116,7 @@ def test_heads_say_what_they_say_of_the_plain_model(
         )
         with torch.no_grad():
             states = model(input_ids=torch.from_numpy(each.tokens).long()[None], **segments).last_hidden_state[0]
-            expected.append((states[each.places] @ head.weight[0] + head.bias).numpy())
+            expected.append((states[each.positions] @ head.weight[0] + head.bias).numpy())
     assert np.concatenate(expected).std() > 1e-2
     same(reranker.logits(task, marked), expected)
     same(reranker.logits(task, marked, batch_tokens=1), expected)
@@ -273,7 +273,7 @@ def test_saved_and_loaded(tiny_folder: Folder, tmp_path: Path) -> None:
 def test_heads_alone_that_were_trained_are_kept(tiny_folder: Folder, tmp_path: Path) -> None:
     made(tiny_folder("bert"), tasks=("search", "selection")).save(tmp_path)
     assert set(Reranker.load(tmp_path).heads) == {"search", "selection"}
-    with pytest.raises(BackboneError, match="scores no candidates cannot be saved: it has search alone"):
+    with pytest.raises(BackboneError, match="without a head for selection cannot be saved: it has search"):
         made(tiny_folder("bert"), tasks=("search",)).save(tmp_path)
 
 
@@ -283,7 +283,7 @@ def test_a_folder_that_was_an_encoders(tiny_folder: Folder, tmp_path: Path) -> N
     encoder.normalise = True
     encoder.save(tmp_path)
     (tmp_path / COMPRESSION).mkdir()
-    with pytest.raises(BackboneError, match="is no re-ranker"):
+    with pytest.raises(BackboneError, match="is not a turnwise re-ranker"):
         Reranker.load(tmp_path)
     reranker = made(tiny_folder("bert"))
     reranker.save(tmp_path)
@@ -294,7 +294,7 @@ def test_a_folder_that_was_an_encoders(tiny_folder: Folder, tmp_path: Path) -> N
         [CrossEncoder(str(tmp_path), device="cpu").predict([pair_text(["hello"], text) for text in ("yes", "no")])],
         [expected],
     )
-    with pytest.raises(BackboneError, match="is a re-ranker, and this takes an encoder"):
+    with pytest.raises(BackboneError, match="holds a re-ranker, not an encoder"):
         Encoder.load(tmp_path)
     encoder.save(tmp_path)
     assert not is_reranker(tmp_path)
@@ -302,7 +302,7 @@ def test_a_folder_that_was_an_encoders(tiny_folder: Folder, tmp_path: Path) -> N
 
 
 def test_what_is_no_rerankers_folder(tiny_folder: Folder, tmp_path: Path) -> None:
-    with pytest.raises(BackboneError, match=r"is no re-ranker of turnwise's: train one"):
+    with pytest.raises(BackboneError, match=r"is not a turnwise re-ranker: train one"):
         Reranker.load(tiny_folder("bert"))
     with pytest.raises(BackboneError):
         Reranker.load(tmp_path / "nowhere")

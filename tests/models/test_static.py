@@ -221,10 +221,10 @@ def test_it_is_measured_but_training_it_is_refused(
     assert wrap_model(Encoder.load(static)).trainable is None
     recipe = load_recipe("dse", [f"backbone={static}", "steps=1"])
     with pytest.raises(
-        BackboneError, match=r"a static model.*cannot be trained or changed: take the one that it was exported"
+        BackboneError, match=r"a static model.*cannot be trained or changed: use the model that it was exported"
     ):
         train(recipe, read_corpus(sample_world(40)), tmp_path / "model")
-    with pytest.raises(BackboneError, match=r"a static model.*cannot be trained: take the one"):
+    with pytest.raises(BackboneError, match=r"a static model.*cannot be trained: use the model"):
         Backbone.load(static)
     with pytest.raises(BackboneError, match="no token states"):
         Encoder.load(static).backbone(None)
@@ -257,8 +257,8 @@ def test_a_fit_brings_texts_nearer_to_what_the_encoder_makes_of_them(
     wanted = own @ own.T / np.outer(*[np.linalg.norm(own, axis=1)] * 2)
     errors = []
     for passes, rate in ((0, 1e-2), (10, 1e-2)):
-        monkeypatch.setattr(distilling, "_PASSES", passes)
-        monkeypatch.setattr(distilling, "_RATE", rate)
+        monkeypatch.setattr(distilling, "_EPOCHS", passes)
+        monkeypatch.setattr(distilling, "_LEARNING_RATE", rate)
         found = distil(encoder, dimensions=None, texts=texts).encode(texts)
         errors.append(np.abs(found @ found.T - wanted).mean())
     assert errors[1] < 0.8 * errors[0]
@@ -271,9 +271,9 @@ def test_a_fit_finds_the_table_that_made_the_vectors_and_leaves_other_rows(monke
     start = torch.from_numpy(hidden + 0.1 * chance.normal(size=hidden.shape).astype(np.float32))
     tokens = [chance.integers(28, size=length).astype(np.int32) for length in chance.integers(0, 5, 400)]
     wanted = np.stack([hidden[each].mean(0) if len(each) else np.zeros(6) for each in tokens]).astype(np.float32)
-    monkeypatch.setattr(distilling, "_RATE", 3e-3)
+    monkeypatch.setattr(distilling, "_LEARNING_RATE", 3e-3)
     told: list[tuple[int, int | None]] = []
-    found = distilling._descended(
+    found = distilling._optimise(
         start.clone(), tokens, torch.from_numpy(wanted), lambda _, done, total=None: told.append((done, total))
     )
     np.testing.assert_array_equal(found[28:], start[28:])
@@ -323,7 +323,7 @@ def test_damage_is_told(static: Path, tmp_path: Path) -> None:
     Encoder.load(static).save(tmp_path)
     tensors = load_file(tmp_path / STATIC_FILE)
     save_file({"embeddings": tensors["embeddings"][:-1]}, tmp_path / STATIC_FILE)
-    with pytest.raises(BackboneError, match=r"token vectors, and its tokenizer \d+ tokens"):
+    with pytest.raises(BackboneError, match=r"token vectors, but its tokenizer \d+ tokens"):
         Encoder.load(tmp_path)
     save_file({"others": tensors["embeddings"]}, tmp_path / STATIC_FILE)
     with pytest.raises(BackboneError, match="holds no table of token vectors"):
@@ -333,10 +333,10 @@ def test_damage_is_told(static: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_exported_is_said(
     static: Path, tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(BackboneError, match="whose pooling is their mean"):
+    with pytest.raises(BackboneError, match="whose pooling is 'mean'"):
         Encoder.load(static, pooling="cls")
     for kind in ("onnx", "static"):
-        with pytest.raises(ExportError, match="is exported already"):
+        with pytest.raises(ExportError, match="is already exported"):
             export(Encoder.load(static), tmp_path / "new", kind)  # type: ignore[arg-type]
     encoder = made(tiny_folder("bert"))
     with pytest.raises(ExportError, match="holds something else"):
@@ -388,9 +388,9 @@ def test_the_command(tiny_folder: Folder, sample_world: Callable[[int], Path], t
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--dimensions", "8"], "it is for --format static, and this is onnx"),
-        (["--corpus", "x"], "it is for --format static"),
-        (["--format", "static", "--words", "5"], "Name a store by --corpus"),
+        (["--dimensions", "8"], "needs --format static, got onnx"),
+        (["--corpus", "x"], "needs --format static"),
+        (["--format", "static", "--words", "5"], "named with --corpus"),
     ],
 )
 def test_bad_options(options: list[str], message: str, tmp_path: Path) -> None:

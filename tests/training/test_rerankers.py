@@ -123,5 +123,5 @@ def test_a_probe_every_so_many_steps() -> None:
 
 
 def test_the_backbone_is_not_a_re_ranker() -> None:
-    with pytest.raises(TurnwiseError, match="is no re-ranker"):
+    with pytest.raises(TurnwiseError, match="is not a turnwise re-ranker"):
         Reranker.load(backbone())

@@ -278,7 +278,7 @@ def coherence_command(
         result = check_corpus(
             Reranker.load(model), corpus, top=top, threshold=threshold, total=len(corpus), progress=progress
         )
-    skipped = f"; {result.passed_over:,} of a single turn skipped" if result.passed_over else ""
+    skipped = f"; {result.skipped:,} of a single turn skipped" if result.skipped else ""
     rows = [("read", f"{result.dialogues:,} dialogues, {result.turns:,} turns scored{skipped}")]
     blocks = []
     if out is not None:

@@ -1,7 +1,7 @@
-"""What a re-ranker's heads see in a conversation: which turn does not belong, where one belongs, in which order turns were said.
+"""Coherence of conversations by a re-ranker's heads: which turn is out of place, where a turn belongs, the order of turns.
 
-The heads look at a few turns together (UMS's window, k), so that a conversation is read in windows, each as in training: k + 1
-turns where one may not belong, k − 1 where one is to be put in. Windows of many conversations go through the model together.
+The heads see a few turns together (UMS's window, k), so a conversation is read in windows as in training: k + 1 turns of which one
+may be out of place, k − 1 turns into which one is inserted. Windows of many conversations go through the model together.
 """
 
 import heapq
@@ -20,29 +20,34 @@ from turnwise.core.progress import Progress, silent
 from turnwise.models.backbone.inputs import Composer, MarkedInput, deletion_input, insertion_input, search_input
 from turnwise.models.backbone.stream import Tokens
 
-#: Turns that are read before they are scored, when a corpus is gone through.
+#: Turns that are read at a time when a corpus is checked.
 CHUNK = 4_000
 
-#: The least score of a gap, whose logarithm is asked for.
-_LEAST = 1e-12
+#: The least score of a gap, so that its logarithm is finite.
+_MIN_SCORE = 1e-12
+
+#: An order of turns, by their indices in a list sorted by text.
+_Order = tuple[int, ...]
+
+_Probabilities = npt.NDArray[np.float64]
 
 
 class CoherenceError(TurnwiseError):
-    """A conversation cannot be looked at in this way; the message says why."""
+    """A conversation has too few turns, or is not a conversation."""
 
 
 class SupportsCoherence(Protocol):
-    """A re-ranker, as far as these tools are concerned."""
+    """What these functions need of a re-ranker."""
 
     max_length: int
     window: int
 
     @property
     def composer(self) -> Composer:
-        """What puts token sequences together."""
+        """Composes token sequences."""
 
     def tokenise(self, texts: Sequence[str]) -> dict[str, Tokens]:
-        """The tokens of each different text."""
+        """Return the tokens of each distinct text."""
 
     def logits(
         self,
@@ -51,10 +56,7 @@ class SupportsCoherence(Protocol):
         *,
         progress: Progress = silent,
     ) -> list[npt.NDArray[np.float32]]:
-        """What a head says at the marked places of each sequence."""
-
-
-# ---- which turn does not belong
+        """Return a head's output at the marked positions of each sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,67 +74,88 @@ class PositionScores:
 def out_of_place_scores(
     reranker: SupportsCoherence, dialogues: Sequence[Conversation], *, progress: Progress = silent
 ) -> list[PositionScores]:
-    """Which turn of each conversation does not belong.
+    """Return, for each turn of each conversation, the probability that it is out of place.
 
-    The head was trained on windows in which exactly one turn is foreign: scores tell turns apart better than they say whether any
-    turn is foreign at all.
+    The head was trained on windows with exactly one foreign turn: scores rank the turns of a conversation better than they say
+    whether any turn is foreign.
 
     Args:
-        reranker: with a head of deletion.
-        dialogues: of two turns or more.
-        progress: told how many windows are done.
+        reranker: with a head for deletion.
+        dialogues: of two or more turns.
+        progress: reports the number of processed windows.
 
     Raises:
         CoherenceError: if a conversation has fewer turns.
         BackboneError: if the re-ranker was trained without deletion.
     """
-    texts = [_texts(dialogue, least=2) for dialogue in dialogues]
-    known, composer = reranker.tokenise(list(chain.from_iterable(texts))), reranker.composer
+    texts = [_texts_of(dialogue, minimum=2) for dialogue in dialogues]
+    tokens, composer = reranker.tokenise(list(chain.from_iterable(texts))), reranker.composer
     windows = list(_windows(texts, reranker.window + 1))
-    marked = [deletion_input(composer, [known[text] for text in turns], reranker.max_length) for _, _, turns in windows]
-    values = reranker.logits("deletion", marked, progress=progress)
-    return [PositionScores(scores) for scores in _means(windows, values, [len(turns) for turns in texts])]
-
-
-# ---- where a turn belongs
+    inputs = [deletion_input(composer, [tokens[text] for text in turns], reranker.max_length) for *_, turns in windows]
+    logits = reranker.logits("deletion", inputs, progress=progress)
+    return _mean_scores(windows, logits, [len(turns) for turns in texts])
 
 
 def placement_scores(
-    reranker: SupportsCoherence, asked: Sequence[tuple[Conversation, str]], *, progress: Progress = silent
+    reranker: SupportsCoherence, queries: Sequence[tuple[Conversation, str]], *, progress: Progress = silent
 ) -> list[PositionScores]:
-    """Where utterances belong.
+    """Return, for each gap of each conversation, the probability that an utterance belongs there.
+
+    Gap n is the one before turn n, from 0; the last gap comes after all turns.
 
     Args:
-        reranker: with a head of insertion.
-        asked: conversations of a turn or more, each with the utterance that belongs somewhere among its turns.
-        progress: told how many windows are done.
+        reranker: with a head for insertion.
+        queries: conversations of one or more turns, each with an utterance that belongs among its turns.
+        progress: reports the number of processed windows.
 
     Raises:
         CoherenceError: if a conversation has no turn.
         BackboneError: if the re-ranker was trained without insertion.
     """
-    texts = [_texts(dialogue, least=1) for dialogue, _ in asked]
-    known = reranker.tokenise([*chain.from_iterable(texts), *(utterance for _, utterance in asked)])
-    composer = reranker.composer
+    texts = [_texts_of(dialogue, minimum=1) for dialogue, _ in queries]
+    utterances = [utterance for _, utterance in queries]
+    tokens, composer = reranker.tokenise([*chain.from_iterable(texts), *utterances]), reranker.composer
     windows = list(_windows(texts, reranker.window - 1))
-    marked = [
-        insertion_input(composer, [known[text] for text in turns], known[asked[number][1]], reranker.max_length)
+    inputs = [
+        insertion_input(composer, [tokens[text] for text in turns], tokens[utterances[number]], reranker.max_length)
         for number, _, turns in windows
     ]
-    values = reranker.logits("insertion", marked, progress=progress)
-    return [PositionScores(scores) for scores in _means(windows, values, [len(turns) + 1 for turns in texts])]
+    logits = reranker.logits("insertion", inputs, progress=progress)
+    return _mean_scores(windows, logits, [len(turns) + 1 for turns in texts])
 
 
-# ---- in which order turns were said
+def predecessor_scores(
+    reranker: SupportsCoherence, queries: Sequence[tuple[Sequence[str], str]], *, progress: Progress = silent
+) -> list[_Probabilities]:
+    """Return, for each candidate turn, the log-odds that it directly precedes a target, which comes after all candidates.
+
+    Args:
+        reranker: with a head for search.
+        queries: candidates, which are read together, and the target that one of them precedes.
+        progress: reports the number of processed queries.
+
+    Raises:
+        BackboneError: if the re-ranker was trained without search.
+    """
+    tokens = reranker.tokenise([text for turns, target in queries for text in (*turns, target)])
+    composer = reranker.composer
+    inputs = [
+        search_input(composer, [tokens[text] for text in turns], tokens[target], reranker.max_length)
+        for turns, target in queries
+    ]
+    return [values.astype(np.float64) for values in reranker.logits("search", inputs, progress=progress)]
+
+
+# ---- the order of turns
 
 
 @dataclass(frozen=True, slots=True)
 class TurnOrder:
-    """The order in which turns were most likely said.
+    """The most likely order of turns.
 
     Attributes:
-        indices: of the turns given, the one that was said first coming first.
-        score: the mean, over the turns, of the log of the share that the gap in which a turn stands has among all gaps for it.
+        indices: of the given turns, the first turn first.
+        score: the mean, over the turns, of the log-probability of a turn's gap among all gaps for it.
         given: the same mean for the order in which the turns were given.
     """
 
@@ -144,134 +167,92 @@ class TurnOrder:
 def predict_orders(
     reranker: SupportsCoherence, dialogues: Sequence[Conversation], *, progress: Progress = silent
 ) -> list[TurnOrder]:
-    """In which order the turns of each conversation were most likely said; the order in which they are given makes no difference.
+    """Return the most likely order of the turns of each conversation, whatever the order in which they are given.
 
-    An order grows by the turn that is surest of its gap. Then turns are taken out and put where they belong, the one that gains
-    most first, until none gains; of all predict_orders on the way that of the best score is given. There may be a better one.
+    A greedy search inserts the turn with the most probable gap first. Then turns are moved to their best gap, the one that gains
+    most first, until none gains; the best-scoring order on the way is returned, which need not be the best of all orders.
 
     Args:
-        reranker: with a head of insertion.
-        dialogues: of two turns or more, in any order.
-        progress: told how many turns stand, and then how many conversations have come to rest.
+        reranker: with a head for insertion.
+        dialogues: of two or more turns, in any order.
+        progress: reports the number of placed turns, then the number of finished conversations.
 
     Raises:
         CoherenceError: if a conversation has fewer turns.
         BackboneError: if the re-ranker was trained without insertion.
     """
-    texts = [_texts(dialogue, least=2) for dialogue in dialogues]
-    ranked = [sorted(range(len(turns)), key=turns.__getitem__) for turns in texts]
-    sorted_texts = [[turns[index] for index in order] for turns, order in zip(texts, ranked, strict=True)]
-    found = _settled(reranker, sorted_texts, _grown(reranker, sorted_texts, progress), progress)
-    given = _standings(reranker, sorted_texts, [tuple(np.argsort(order).tolist()) for order in ranked])
+    texts = [_texts_of(dialogue, minimum=2) for dialogue in dialogues]
+    ranks = [sorted(range(len(turns)), key=turns.__getitem__) for turns in texts]
+    sorted_texts = [[turns[index] for index in rank] for turns, rank in zip(texts, ranks, strict=True)]
+    best = _improve_orders(reranker, sorted_texts, _build_orders(reranker, sorted_texts, progress), progress)
+    given = _own_gaps(reranker, sorted_texts, [tuple(np.argsort(rank).tolist()) for rank in ranks])
     return [
-        TurnOrder(tuple(order[place] for place in path), score, _score(stood))
-        for order, (path, score), stood in zip(ranked, found, given, strict=True)
+        TurnOrder(tuple(rank[index] for index in order), score, _order_score(gaps))
+        for rank, (order, score), gaps in zip(ranks, best, given, strict=True)
     ]
 
 
-#: An order of turns, by their places among those sorted by text.
-_Path = tuple[int, ...]
+def _build_orders(reranker: SupportsCoherence, texts: Sequence[Sequence[str]], progress: Progress) -> list[_Order]:
+    """Start with one turn and insert the others, each time the one whose best gap is most probable."""
+    orders: list[list[int]] = [[0] for _ in texts]
+    while unfinished := [number for number, order in enumerate(orders) if len(order) < len(texts[number])]:
+        remaining = [(n, turn) for n in unfinished for turn in range(len(texts[n])) if turn not in orders[n]]
+        probabilities = _gap_probabilities(reranker, texts, [(n, orders[n], turn) for n, turn in remaining])
+        best: dict[int, tuple[float, int, int]] = {}
+        for (number, turn), gaps in zip(remaining, probabilities, strict=True):
+            if number not in best or gaps.max() > best[number][0]:
+                best[number] = (float(gaps.max()), turn, int(gaps.argmax()))
+        for number, (_, turn, gap) in best.items():
+            orders[number].insert(gap, turn)
+        progress("ordering", sum(map(len, orders)), sum(map(len, texts)))
+    return [tuple(order) for order in orders]
 
 
-@dataclass(frozen=True, slots=True)
-class _Standing:
-    """What the head says of a turn in an order: the share of the gap where it stands, the best gap, and the share of that."""
-
-    own: float
-    best: int
-    share: float
-
-
-def _grown(reranker: SupportsCoherence, texts: Sequence[Sequence[str]], progress: Progress) -> list[_Path]:
-    """Orders that start with a turn and take in the others, each time the one that is surest of its gap."""
-    paths: list[list[int]] = [[0] for _ in texts]
-    while unfinished := [number for number, path in enumerate(paths) if len(path) < len(texts[number])]:
-        rest = [
-            (number, turn) for number in unfinished for turn in range(len(texts[number])) if turn not in paths[number]
-        ]
-        shares = _shares(reranker, texts, [(number, paths[number], turn) for number, turn in rest])
-        surest: dict[int, tuple[float, int, int]] = {}
-        for (number, turn), each in zip(rest, shares, strict=True):
-            if number not in surest or each.max() > surest[number][0]:
-                surest[number] = (float(each.max()), turn, int(each.argmax()))
-        for number, (_, turn, gap) in surest.items():
-            paths[number].insert(gap, turn)
-        progress("ordering", sum(map(len, paths)), sum(map(len, texts)))
-    return [tuple(path) for path in paths]
-
-
-def _settled(
-    reranker: SupportsCoherence, texts: Sequence[Sequence[str]], paths: Sequence[_Path], progress: Progress
-) -> list[tuple[_Path, float]]:
-    """Orders in which turns were moved to where they belong, until none gains by it, and their scores."""
-    now, best = list(paths), [(path, -np.inf) for path in paths]
-    seen: list[set[_Path]] = [set() for _ in paths]
-    while moving := [number for number, path in enumerate(now) if path not in seen[number]]:
-        for number, stood in zip(
-            moving, _standings(reranker, [texts[n] for n in moving], [now[n] for n in moving]), strict=True
-        ):
-            path, score = now[number], _score(stood)
-            seen[number].add(path)
-            best[number] = max(best[number], (path, score), key=lambda each: each[1])
-            place = max(range(len(path)), key=lambda place: stood[place].share / stood[place].own)
-            others = [*path[:place], *path[place + 1 :]]
-            now[number] = (*others[: stood[place].best], path[place], *others[stood[place].best :])
-        progress("settling", len(now) - len(moving), len(now))
+def _improve_orders(
+    reranker: SupportsCoherence, texts: Sequence[Sequence[str]], orders: Sequence[_Order], progress: Progress
+) -> list[tuple[_Order, float]]:
+    """Move turns to their best gap until none gains by it; return the best orders and their scores."""
+    current, best = list(orders), [(order, -np.inf) for order in orders]
+    seen: list[set[_Order]] = [set() for _ in orders]
+    while moving := [number for number, order in enumerate(current) if order not in seen[number]]:
+        probabilities = _own_gaps(reranker, [texts[n] for n in moving], [current[n] for n in moving])
+        for number, gaps in zip(moving, probabilities, strict=True):
+            order = current[number]
+            seen[number].add(order)
+            best[number] = max(best[number], (order, _order_score(gaps)), key=lambda scored: scored[1])
+            place = int(np.argmax([each.max() / each[own] for own, each in enumerate(gaps)]))
+            others, target = [*order[:place], *order[place + 1 :]], int(gaps[place].argmax())
+            current[number] = (*others[:target], order[place], *others[target:])
+        progress("improving orders", len(current) - len(moving), len(current))
     return best
 
 
-def _standings(
-    reranker: SupportsCoherence, texts: Sequence[Sequence[str]], paths: Sequence[_Path]
-) -> list[list[_Standing]]:
-    """What the head says of every turn of each order, in that order."""
-    asked = [
-        (number, [*path[:place], *path[place + 1 :]], path[place])
-        for number, path in enumerate(paths)
-        for place in range(len(path))
+def _own_gaps(
+    reranker: SupportsCoherence, texts: Sequence[Sequence[str]], orders: Sequence[_Order]
+) -> list[list[_Probabilities]]:
+    """Return, for each turn of each order, the probabilities of the gaps among the other turns; it stands in gap n itself."""
+    queries = [
+        (number, [*order[:place], *order[place + 1 :]], order[place])
+        for number, order in enumerate(orders)
+        for place in range(len(order))
     ]
-    shares = iter(_shares(reranker, texts, asked))
-    found = []
-    for path in paths:
-        of_path = [next(shares) for _ in path]
-        found.append([_Standing(each[place], int(each.argmax()), each.max()) for place, each in enumerate(of_path)])
-    return found
+    probabilities = iter(_gap_probabilities(reranker, texts, queries))
+    return [[next(probabilities) for _ in order] for order in orders]
 
 
-def _score(stood: Sequence[_Standing]) -> float:
-    return float(np.mean([np.log(each.own) for each in stood]))
+def _order_score(gaps: Sequence[_Probabilities]) -> float:
+    return float(np.mean([np.log(each[own]) for own, each in enumerate(gaps)]))
 
 
-def _shares(
-    reranker: SupportsCoherence, texts: Sequence[Sequence[str]], asked: Sequence[tuple[int, Sequence[int], int]]
-) -> list[npt.NDArray[np.float64]]:
-    """For a turn of a conversation and an order of some others: the share that each gap has of all the gaps' scores."""
-    found = placement_scores(
-        reranker, [([texts[number][place] for place in path], texts[number][turn]) for number, path, turn in asked]
+def _gap_probabilities(
+    reranker: SupportsCoherence, texts: Sequence[Sequence[str]], queries: Sequence[tuple[int, Sequence[int], int]]
+) -> list[_Probabilities]:
+    """Return the normalised scores of the gaps for (conversation, an order of some of its turns, another turn)."""
+    placements = placement_scores(
+        reranker, [([texts[number][turn] for turn in order], texts[number][other]) for number, order, other in queries]
     )
-    scores = [np.maximum(each.scores, _LEAST) for each in found]
+    scores = [np.maximum(each.scores, _MIN_SCORE) for each in placements]
     return [each / each.sum() for each in scores]
-
-
-def predecessor_scores(
-    reranker: SupportsCoherence, asked: Sequence[tuple[Sequence[str], str]], *, progress: Progress = silent
-) -> list[npt.NDArray[np.float64]]:
-    """The log-odds that each of some turns was said right before another, which comes after all of them.
-
-    Args:
-        reranker: with a head of search.
-        asked: candidates, which are looked at together, and the turn that one of them comes before.
-        progress: told how many are done.
-
-    Raises:
-        BackboneError: if the re-ranker was trained without search.
-    """
-    known = reranker.tokenise([*chain.from_iterable(turns for turns, _ in asked), *(target for _, target in asked)])
-    composer = reranker.composer
-    marked = [
-        search_input(composer, [known[text] for text in turns], known[target], reranker.max_length)
-        for turns, target in asked
-    ]
-    return [values.astype(np.float64) for values in reranker.logits("search", marked, progress=progress)]
 
 
 # ---- a whole corpus
@@ -279,15 +260,15 @@ def predecessor_scores(
 
 @dataclass(frozen=True, slots=True)
 class OutOfPlaceTurn:
-    """A turn that may not belong.
+    """A turn that may be out of place.
 
     Attributes:
         dialogue: its id.
         turn: its number, from 1.
-        speaker: who said it.
-        score: the probability that it does not belong.
-        before: what was said before it; None for the first turn.
-        text: what was said.
+        speaker: of the turn.
+        score: the probability that it is out of place.
+        before: the text of the turn before; None for the first turn.
+        text: of the turn.
     """
 
     dialogue: str
@@ -300,18 +281,18 @@ class OutOfPlaceTurn:
 
 @dataclass(frozen=True, slots=True)
 class CoherenceReport:
-    """What was found in a corpus.
+    """The result of checking a corpus.
 
     Attributes:
-        dialogues: that were read.
-        turns: that were scored.
-        passed_over: dialogues of a single turn, which nothing can be said of.
+        dialogues: number of dialogues read.
+        turns: number of turns scored.
+        skipped: number of dialogues with a single turn, which cannot be scored.
         suspects: the most suspicious turns, the most suspicious first.
     """
 
     dialogues: int
     turns: int
-    passed_over: int
+    skipped: int
     suspects: tuple[OutOfPlaceTurn, ...]
 
 
@@ -324,36 +305,36 @@ def check_corpus(
     total: int | None = None,
     progress: Progress = silent,
 ) -> CoherenceReport:
-    """The most suspicious turns of a corpus, which is read in a stream: memory holds a few thousand turns at a time.
+    """Find the most suspicious turns of a corpus, which is streamed: memory holds a few thousand turns at a time.
 
     Args:
-        reranker: with a head of deletion.
+        reranker: with a head for deletion.
         dialogues: of any number of turns.
-        top: how many turns to give at most; of equal ones the first read.
-        threshold: the least score of a turn that is given.
-        total: how many dialogues there are, if that is known.
-        progress: told how many dialogues are read.
+        top: the most turns to return; of equal scores the first read.
+        threshold: the least score of a returned turn.
+        total: the number of dialogues, if known.
+        progress: reports the number of dialogues read.
 
     Raises:
         BackboneError: if the re-ranker was trained without deletion.
     """
-    read = turns = passed_over = 0
-    kept: list[OutOfPlaceTurn] = []
+    read = turns = skipped = 0
+    suspects: list[OutOfPlaceTurn] = []
     for chunk in _chunks(dialogues):
-        several = [dialogue for dialogue in chunk if len(dialogue.turns) > 1]
-        found = zip(several, out_of_place_scores(reranker, several), strict=True)
-        new = (suspect for pair in found for suspect in _suspects(*pair) if suspect.score >= threshold)
-        kept = heapq.nlargest(top, chain(kept, new), key=lambda suspect: suspect.score)
+        scorable = [dialogue for dialogue in chunk if len(dialogue.turns) > 1]
+        results = zip(scorable, out_of_place_scores(reranker, scorable), strict=True)
+        new = (turn for result in results for turn in _scored_turns(*result) if turn.score >= threshold)
+        suspects = heapq.nlargest(top, chain(suspects, new), key=lambda suspect: suspect.score)
         read += len(chunk)
-        passed_over += len(chunk) - len(several)
-        turns += sum(len(dialogue.turns) for dialogue in several)
-        progress("looking at dialogues", read, total)
-    return CoherenceReport(read, turns, passed_over, tuple(kept))
+        skipped += len(chunk) - len(scorable)
+        turns += sum(len(dialogue.turns) for dialogue in scorable)
+        progress("checking dialogues", read, total)
+    return CoherenceReport(read, turns, skipped, tuple(suspects))
 
 
-def _suspects(dialogue: Dialogue, misfit: PositionScores) -> Iterator[OutOfPlaceTurn]:
+def _scored_turns(dialogue: Dialogue, result: PositionScores) -> Iterator[OutOfPlaceTurn]:
     before = None
-    for number, (turn, score) in enumerate(zip(dialogue.turns, misfit.scores, strict=True), start=1):
+    for number, (turn, score) in enumerate(zip(dialogue.turns, result.scores, strict=True), start=1):
         yield OutOfPlaceTurn(dialogue.id, number, turn.speaker, score, before, turn.text)
         before = turn.text
 
@@ -373,43 +354,38 @@ def _chunks(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
 
 # ---- windows
 
-#: The number of a conversation, where in it a window starts, and the window's turns.
+#: The number of a conversation, where a window starts in it, and the window's turns.
 _Window = tuple[int, int, Sequence[str]]
 
 
-def _texts(dialogue: Conversation, least: int) -> list[str]:
-    """The texts of a conversation's turns.
-
-    Raises:
-        CoherenceError: if it is no conversation, or has fewer turns than `least`.
-    """
+def _texts_of(dialogue: Conversation, minimum: int) -> list[str]:
     try:
         texts = turn_texts(dialogue)
     except (TypeError, ValueError) as error:
         raise CoherenceError(str(error)) from None
-    if len(texts) < least:
-        named = f"dialogue {dialogue.id!r}" if isinstance(dialogue, Dialogue) else "a conversation"
-        raise CoherenceError(f"{named} has {len(texts)} turn{'s' * (len(texts) != 1)}: this takes {least} or more")
+    if len(texts) < minimum:
+        name = f"dialogue {dialogue.id!r}" if isinstance(dialogue, Dialogue) else "a conversation"
+        raise CoherenceError(f"{name} has {len(texts)} turn{'s' * (len(texts) != 1)}: {minimum} or more are needed")
     return texts
 
 
 def _windows(texts: Sequence[Sequence[str]], width: int) -> Iterator[_Window]:
-    """Every run of so many consecutive turns; a shorter conversation is a window itself."""
+    """Yield every run of `width` consecutive turns; a shorter conversation is one window."""
     for number, turns in enumerate(texts):
         for start in range(max(1, len(turns) - width + 1)):
             yield number, start, turns[start : start + width]
 
 
-def _means(
+def _mean_scores(
     windows: Sequence[_Window], logits: Sequence[npt.NDArray[np.float32]], sizes: Sequence[int]
-) -> Iterator[tuple[float, ...]]:
-    """For each conversation and each of its places, the mean probability over the windows that hold the place."""
+) -> list[PositionScores]:
+    """Average the probabilities of every position over the windows that contain it; `sizes` are positions per conversation."""
     firsts = np.cumsum([0, *sizes])
-    places = [
+    positions = [
         firsts[number] + start + np.arange(len(each)) for (number, start, _), each in zip(windows, logits, strict=True)
     ]
-    flat = np.concatenate([*places, np.empty(0, np.int64)])
-    # in double precision a probability near 1 is still told from another
+    flat = np.concatenate([*positions, np.empty(0, np.int64)])
+    # double precision distinguishes probabilities near 1
     values = expit(np.concatenate([*logits, np.empty(0)]).astype(np.float64))
     means = np.bincount(flat, values, firsts[-1]) / np.bincount(flat, minlength=firsts[-1])
-    return (tuple(means[first:last].tolist()) for first, last in pairwise(firsts))
+    return [PositionScores(tuple(means[first:last].tolist())) for first, last in pairwise(firsts)]

@@ -1,10 +1,10 @@
-"""Semantic compression (TaDSE, Eq. 5): an utterance's vector drawn towards that of its template.
+"""Semantic compression (TaDSE, Eq. 5): an utterance's vector is moved towards that of its template.
 
     repr = λ·t′ + (1 − λ)·u
 
-u and t′ have length 1: the paper does not say, its code has it as an option, and without it λ would mean another thing wherever a
-layer on templates changes their length. A template comes from one of three places: the slots that a turn was given with, those that
-a detector finds in it, or the nearest template of the training corpus. A text without slots is its own template.
+u and t′ have length 1: the paper does not say so and its code has it as an option, but without it the meaning of λ would depend on
+how a layer on templates changes their length. A template has one of three sources: the slots given with a turn, slots found by a
+detector, or the nearest template of the training corpus. A text without slots is its own template.
 """
 
 import json
@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.functional import normalize
 
-from turnwise.core.dialogue import USER, Turn
+from turnwise.core.dialogue import USER, Slot, Turn
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import write_atomic
 from turnwise.corpus.slots.detector import Detector
@@ -31,7 +31,7 @@ from turnwise.models.backbone.backbone import PoolerLayer
 TemplateSource = Literal["given", "detected", "retrieved"]
 TEMPLATE_SOURCES: tuple[str, ...] = get_args(TemplateSource)
 
-#: λ before anybody has chosen one: the middle of the three that the paper tries, and that of its best model for ATIS (Figure 10).
+#: The default λ: the middle of the three that the paper tries, and that of its best model for ATIS (Figure 10).
 DEFAULT_TEMPLATE_WEIGHT = 0.2
 
 #: Utterances and templates that are compared at a time.
@@ -39,41 +39,35 @@ _BLOCK = 4_096
 
 Vectors = npt.NDArray[np.float32]
 
-_SETTINGS = "compression.json"
-_TENSORS = "compression.safetensors"
+_SETTINGS_FILE = "compression.json"
+_TENSORS_FILE = "compression.safetensors"
 
 
 class CompressionError(TurnwiseError):
-    """Vectors cannot be drawn towards templates; the message says why and what to do."""
-
-
-def _turns(item: Any) -> Sequence[Any]:
-    return [item] if isinstance(item, str) else item
+    """Vectors cannot be moved towards templates as requested."""
 
 
 def project_templates(vectors: torch.Tensor, layer: PoolerLayer | None) -> torch.Tensor:
-    """Templates' vectors t as the mixture takes them: t′ = M_A t where there is such a layer, of length 1."""
+    """Return t′ = M_A t, or t without such a layer, of length 1."""
     return normalize(vectors if layer is None else layer(vectors), dim=1)
 
 
 def mix_vectors(utterances: Vectors, templates: Vectors, template_weight: float) -> Vectors:
-    """Eq. 5, from vectors of length 1 (rows, size)."""
+    """Apply Eq. 5 to vectors of length 1 (rows, size)."""
     vectors: Vectors = (template_weight * templates + (1 - template_weight) * utterances).astype(np.float32)
     return vectors
 
 
 class Compression(nn.Module):
-    """What it takes to draw utterances towards their templates.
+    """The parts of semantic compression.
 
     Attributes:
-        marks: what stands for slots in the templates that the model has learnt.
-        share: λ, from 0 (the utterance alone) to 1 (the template alone).
-        source: where templates come from.
-        layer: the layer on templates' vectors (M_A), where the model was trained with one.
+        marks: the slot marks of the templates that the model was trained on.
+        template_weight: λ, from 0 (the utterance alone) to 1 (the template alone).
+        source: of the templates.
+        layer: the layer on templates' vectors (M_A), if the model was trained with one.
         templates: of the training corpus, to retrieve from.
-        vectors: of these, behind the layer, of length 1 (templates, hidden).
-        detector: finds slots, where templates are 'detected'; what it was written as is enough, and it is made when it is needed,
-            since a spaCy model may not be installed where nobody asks for it.
+        vectors: of these, after the layer, of length 1 (templates, hidden).
     """
 
     vectors: torch.Tensor
@@ -103,7 +97,7 @@ class Compression(nn.Module):
 
     @property
     def detector(self) -> Detector | None:
-        """What finds slots, where templates are 'detected'."""
+        """Finds slots for the source 'detected'; created from its description on first use: spaCy may not be installed."""
         if isinstance(self._detector, Mapping):
             self._detector = detector_from(dict(self._detector))
         return self._detector
@@ -113,22 +107,23 @@ class Compression(nn.Module):
         self._detector = detector
 
     @property
-    def _detector_as_json(self) -> Mapping[str, Any] | None:
-        return (
-            self._detector
-            if self._detector is None or isinstance(self._detector, Mapping)
-            else self._detector.to_json()
-        )
+    def sources(self) -> tuple[TemplateSource, ...]:
+        """The possible sources: there may be no detector, and no templates to retrieve."""
+        detected: tuple[TemplateSource, ...] = ("detected",) if self._detector is not None else ()
+        retrieved: tuple[TemplateSource, ...] = ("retrieved",) if self.templates else ()
+        return ("given", *detected, *retrieved)
 
     def set(self, *, template_weight: float | None = None, source: TemplateSource | None = None) -> None:
-        """Changes λ or where templates come from.
+        """Change λ or the source of templates.
 
         Raises:
-            CompressionError: if λ is no share, or what the source needs is not there.
+            CompressionError: if λ is not between 0 and 1, or the model lacks what the source needs.
         """
         weight, source = self.template_weight if template_weight is None else template_weight, source or self.source
         if not 0 <= weight <= 1:
-            raise CompressionError(f"λ = {weight}: a share from 0, the utterance alone, to 1, the template alone")
+            raise CompressionError(
+                f"λ must be between 0 (the utterance alone) and 1 (the template alone), got {template_weight}"
+            )
         if source not in TEMPLATE_SOURCES:
             raise CompressionError(f"templates cannot be {source!r}: choose from {', '.join(TEMPLATE_SOURCES)}")
         if source not in self.sources:
@@ -138,105 +133,97 @@ class Compression(nn.Module):
             )
         self.template_weight, self.source = weight, source
 
-    # ---- Eq. 5
+    # ---- templates
 
     def given_templates(self, items: Sequence[Any]) -> list[Any]:
-        """The templates of texts and conversations, as the model reads them, by the slots that turns come with."""
+        """Return the templates of texts and conversations, by the slots given with turns."""
+        return [item if isinstance(item, str) else [self._template(turn) for turn in item] for item in items]
+
+    def detected_templates(self, items: Sequence[Any]) -> list[Any]:
+        """Return the templates of texts and conversations, by the slots that the detector finds."""
+        if self.detector is None:
+            raise CompressionError("templates cannot be detected: the model has no detector")
+        turns = [turn for item in items for turn in ([item] if isinstance(item, str) else item)]
+        slots = iter(self.detector.find_all([turn.text if isinstance(turn, Turn) else turn for turn in turns]))
         return [
-            item
+            self._detected_template(item, next(slots))
             if isinstance(item, str)
-            else [
-                Turn(turn.speaker, self.marks.text(Template.of(turn)))
-                if isinstance(turn, Turn)
-                else turn  # a plain string
-                for turn in item
-            ]
+            else [self._detected_template(turn, next(slots)) for turn in item]
             for item in items
         ]
 
-    def detected_templates(self, items: Sequence[Any]) -> list[Any]:
-        """The same by the slots that the detector finds."""
-        if self.detector is None:
-            raise CompressionError("templates cannot be detected: the model has no detector")
-        texts = [turn.text if isinstance(turn, Turn) else turn for item in items for turn in _turns(item)]
-        found = zip(texts, self.detector.find_all(texts), strict=True)
+    def _template(self, turn: Turn | str) -> Turn | str:
+        return Turn(turn.speaker, self.marks.text(Template.of(turn))) if isinstance(turn, Turn) else turn
 
-        def told(turn: Any) -> Any:
-            text, slots = next(found)
-            marked = self.marks.text(Template.of(Turn(USER, text, slots=slots))) if slots else text
-            return Turn(turn.speaker, marked) if isinstance(turn, Turn) else marked
-
-        return [told(item) if isinstance(item, str) else [told(turn) for turn in item] for item in items]
+    def _detected_template(self, turn: Turn | str, slots: tuple[Slot, ...]) -> Turn | str:
+        text = turn.text if isinstance(turn, Turn) else turn
+        template = self.marks.text(Template.of(Turn(USER, text, slots=slots))) if slots else text
+        return Turn(turn.speaker, template) if isinstance(turn, Turn) else template
 
     def nearest(self, utterances: torch.Tensor) -> torch.Tensor:
-        """Of each utterance's vector (of length 1) the nearest template's, of the training corpus."""
+        """Return the vector of the nearest template of the training corpus for each utterance's vector of length 1."""
         best = torch.full((len(utterances),), -torch.inf, device=utterances.device)
-        place = torch.zeros(len(utterances), dtype=torch.long, device=utterances.device)
+        indices = torch.zeros(len(utterances), dtype=torch.long, device=utterances.device)
         for first in range(0, len(self.vectors), _BLOCK):
             for start in range(0, len(utterances), _BLOCK):
                 rows = slice(start, start + _BLOCK)
-                cosines, which = (utterances[rows] @ self.vectors[first : first + _BLOCK].T).max(1)
+                cosines, columns = (utterances[rows] @ self.vectors[first : first + _BLOCK].T).max(1)
                 nearer = cosines > best[rows]
                 best[rows] = torch.where(nearer, cosines, best[rows])
-                place[rows] = torch.where(nearer, which + first, place[rows])
-        return self.vectors[place]
-
-    @property
-    def sources(self) -> tuple[TemplateSource, ...]:
-        """Where templates can come from: there may be no detector, and nothing to retrieve from."""
-        possible: dict[TemplateSource, bool] = {
-            "given": True,
-            "detected": self._detector is not None,
-            "retrieved": bool(self.templates),
-        }
-        return tuple(source for source, there in possible.items() if there)
+                indices[rows] = torch.where(nearer, columns + first, indices[rows])
+        return self.vectors[indices]
 
     # ---- on disk
 
+    @property
+    def _detector_json(self) -> Mapping[str, Any] | None:
+        if self._detector is None or isinstance(self._detector, Mapping):
+            return self._detector
+        return self._detector.to_json()
+
     def description(self) -> str:
-        """All that determines the mixture besides tensors, for fingerprints."""
+        """Return all that determines the mixture besides tensors, for fingerprints."""
         return json.dumps([self.template_weight, self.source, self.templates_description()])
 
     def templates_description(self) -> str:
-        """All that determines what templates of inputs are, whatever their source and share."""
-        return json.dumps([self.marks.names, self._detector_as_json], sort_keys=True)
+        """Return all that determines the templates of inputs, whatever their source and weight."""
+        return json.dumps([self.marks.names, self._detector_json], sort_keys=True)
 
     def save(self, folder: Path) -> None:
-        """Writes it into a folder of its own."""
+        """Write it to a folder of its own."""
         folder.mkdir(parents=True, exist_ok=True)
         tensors = {"vectors": self.vectors.contiguous()}
         if self.layer is not None:
             tensors |= {f"layer.{name}": value.contiguous() for name, value in self.layer.state_dict().items()}
-        save_file(tensors, folder / _TENSORS)
+        save_file(tensors, folder / _TENSORS_FILE)
         settings = {
             "share": self.template_weight,
             "source": self.source,
             "names": self.marks.names,
             "layer": self.layer is not None,
-            "detector": self._detector_as_json,
+            "detector": self._detector_json,
             "templates": self.templates,
         }
-        write_atomic(folder / _SETTINGS, json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
+        write_atomic(folder / _SETTINGS_FILE, json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> "Compression":
-        """Reads what `save` has written.
+        """Read what `save` has written.
 
         Raises:
-            CompressionError: if nothing is there.
+            CompressionError: if there is nothing.
         """
-        if not (folder / _SETTINGS).is_file():
+        if not (folder / _SETTINGS_FILE).is_file():
             raise CompressionError(
-                f"{folder} does not exist: only a model trained on templates (objective tadse) can draw vectors towards them"
+                f"{folder} does not exist: semantic compression needs a model trained on templates (objective tadse)"
             )
-        settings = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
-        tensors = load_file(folder / _TENSORS)
+        settings = json.loads((folder / _SETTINGS_FILE).read_text(encoding="utf-8"))
+        tensors = load_file(folder / _TENSORS_FILE)
         layer = None
         if settings["layer"]:
             layer = PoolerLayer(tensors["vectors"].shape[1])
-            layer.load_state_dict(
-                {name.removeprefix("layer."): value for name, value in tensors.items() if name != "vectors"}
-            )
+            state = {name.removeprefix("layer."): value for name, value in tensors.items() if name != "vectors"}
+            layer.load_state_dict(state)
         return cls(
             SlotMarks(tuple(settings["names"])),
             settings["templates"],

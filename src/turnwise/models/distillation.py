@@ -1,14 +1,15 @@
-"""Distilling an encoder into a table of token vectors, by model2vec's method: the static tier.
+"""Distillation of an encoder into a table of token vectors, by model2vec's method: the static model.
 
-Each token of the vocabulary is encoded by itself, the vectors are brought to fewer dimensions by their principal components, and
-weighed by how rare a token is, guessed from its rank in the vocabulary (Zipf's law, SIF weights). A text is then the mean of its
-tokens' vectors. Words of a corpus may be added that the vocabulary lacks: they become tokens of their own. And where there are
-texts of a corpus, the table is fitted to them: its means come as near as they can to what the encoder makes of the texts.
+Each token of the vocabulary is encoded by itself, the vectors are reduced by PCA and weighted by the token's rarity, estimated from
+its rank in the vocabulary (Zipf's law, SIF weights). A text's vector is the mean of its tokens'. Words of a corpus that the
+vocabulary lacks can be added as tokens. With texts of a corpus, the table is fitted to them: the means approximate the encoder's
+vectors of the texts.
 """
 
 import logging
 import random
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,51 +31,50 @@ from turnwise.models.backbone.inputs import tokenise
 from turnwise.models.backbone.stream import Tokens
 from turnwise.models.encoder import Encoder
 
-#: The size of a vector, unless told; model2vec's own number.
+#: The size of a vector, and how strongly frequent tokens are weighted down: model2vec's defaults.
 DIMENSIONS = 256
-
-#: How strongly frequent tokens count less; model2vec's own number.
-_SIF = 1e-4
+_SIF_COEFFICIENT = 1e-4
 
 #: Tokens that no text has.
 _UNUSED = re.compile(r"\[unused\d+\]")
 
-#: The fit: passes over the texts, texts of a step at least and at most, and how far a step goes.
-_PASSES, _LEAST, _MOST, _RATE = 10, 16, 256, 3e-4
+#: The fit: epochs, the smallest and largest batch, and the learning rate.
+_EPOCHS, _MIN_BATCH, _MAX_BATCH, _LEARNING_RATE = 10, 16, 256, 3e-4
 
-#: How often a word of a corpus has to occur before it gets a vector of its own.
-_OFTEN = 5
+#: The least number of occurrences of a corpus word that becomes a token.
+_MIN_COUNT = 5
 
 
 class DistillationError(TurnwiseError):
-    """An encoder cannot be distilled; the message says why and what to do."""
+    """An encoder cannot be distilled."""
 
 
 def sample_corpus(
     dialogues: Iterable[Dialogue], words: int, texts: int, progress: Progress = silent
 ) -> tuple[list[str], list[str]]:
-    """What a table is made for: the most frequent words of conversations, and texts drawn from all over them, each once.
+    """Return the most frequent words of conversations, and a random sample of their distinct texts.
 
     Args:
         dialogues: the conversations.
-        words: how many words at most, most frequent first; those that occur five times at least.
-        texts: how many turns are drawn; with repeated ones left out, fewer texts may remain.
-        progress: told how many conversations are read.
+        words: the most words to return, most frequent first; each occurs at least five times.
+        texts: the number of turns to sample; duplicates are removed afterwards.
+        progress: reports the number of conversations read.
     """
     counts: Counter[str] = Counter()
-    drawn: list[str] = []
-    chance, seen = random.Random(0), 0
+    sample: list[str] = []
+    generator, seen = random.Random(0), 0
     for read, dialogue in enumerate(dialogues):
         for turn in dialogue.turns:
             counts.update(word for word in tokenise_words(turn.text) if word[0].isalpha())
             seen += 1
-            # every turn has the same chance to be among those kept, however many there are
-            place = len(drawn) if len(drawn) < texts else chance.randrange(seen)
-            if place < texts:
-                drawn[place : place + 1] = [turn.text]
+            # reservoir sampling
+            index = len(sample) if len(sample) < texts else generator.randrange(seen)
+            if index < texts:
+                sample[index : index + 1] = [turn.text]
         if read % 256 == 0:
             progress("reading the corpus", read)
-    return [word for word, count in counts.most_common(words) if count >= _OFTEN], list(dict.fromkeys(drawn))
+    frequent = [word for word, count in counts.most_common(words) if count >= _MIN_COUNT]
+    return frequent, list(dict.fromkeys(sample))
 
 
 def distil(
@@ -85,17 +85,17 @@ def distil(
     texts: Sequence[str] = (),
     progress: Progress = silent,
 ) -> Encoder:
-    """An encoder whose vectors are means of token vectors; they have length 1 unless asked otherwise.
+    """Return a static encoder, whose vectors are means of token vectors and have length 1 by default.
 
     Args:
-        encoder: what to distil; it is left as it is.
-        dimensions: the size of a vector; None, or more than there are: the encoder's own.
-        words: to be tokens of their own, where they are none.
-        texts: what the table is fitted to; none: it is left as model2vec makes it.
-        progress: told how many tokens and texts are encoded, and how many steps of the fit are done.
+        encoder: to distil; it is not changed.
+        dimensions: the size of a vector; None, or more than the encoder's: the encoder's own.
+        words: become tokens if they are none yet.
+        texts: that the table is fitted to; none: the table stays as model2vec makes it.
+        progress: reports the number of encoded tokens and texts, and the steps of the fit.
 
     Raises:
-        DistillationError: if model2vec is not installed, or the tokenizer is not one that it can change.
+        DistillationError: if model2vec is not installed, or it does not support the tokenizer.
     """
     try:
         from model2vec.distill.inference import apply_pca, compute_weights
@@ -105,41 +105,38 @@ def distil(
         raise DistillationError(f"{error.name} is not installed: pip install 'turnwise[static]'") from None
     config, tokenizer = encoder.backbone.config, encoder.backbone.tokenizer
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise DistillationError(
-            f"{config.model_type} has a tokenizer that is written in Python: it cannot be distilled"
-        )
-    with _quietly():
-        known = TokenizerModel.from_transformers_tokenizer(tokenizer).prune_added_tokens()
-        changed = clean_and_create_vocabulary(known, list(words), token_remove_regex=_UNUSED)
-        tokens = changed.sorted_vocabulary
-        vectors = _token_vectors(encoder, tokens, progress)
+        raise DistillationError(f"{config.model_type} has a tokenizer written in Python, which cannot be distilled")
+    with silence_libraries():
+        original = TokenizerModel.from_transformers_tokenizer(tokenizer).prune_added_tokens()
+        extended = clean_and_create_vocabulary(original, list(words), token_remove_regex=_UNUSED)
+        tokens = extended.sorted_vocabulary
+        vectors = _encode_tokens(encoder, tokens, progress)
         size = min(dimensions or encoder.hidden, encoder.hidden)
-        weights = compute_weights(len(tokens), _SIF)[:, None].astype(np.float32)
-        own = wrap_tokenizer(changed.to_tokenizer())
-        table = (
-            _fitted(encoder, own, vectors, weights, size, texts, progress)
-            if texts
-            else apply_pca(vectors, size) * weights
-        )
-    static = StaticBackbone(own, table, Path(str(getattr(config, "name_or_path", ""))))
-    # tokens have no places, so that who said what is lost: turns are joined by nothing
+        weights = compute_weights(len(tokens), _SIF_COEFFICIENT)[:, None].astype(np.float32)
+        static_tokenizer = wrap_tokenizer(extended.to_tokenizer())
+        if texts:
+            table = _fit_to_texts(encoder, static_tokenizer, vectors, weights, size, texts, progress)
+        else:
+            table = apply_pca(vectors, size) * weights
+    static = StaticBackbone(static_tokenizer, table, Path(str(getattr(config, "name_or_path", ""))))
+    # means do not depend on positions: speakers are lost, and turns are joined by nothing
     return Encoder(static, "mean", encoder.max_length, normalise=True, marks=encoder.marks).eval()
 
 
-def _token_vectors(encoder: Encoder, tokens: Sequence[str], progress: Progress) -> npt.NDArray[np.float32]:
-    """What the encoder gives for each token by itself; a word that is none of its tokens is a text to it."""
+def _encode_tokens(encoder: Encoder, tokens: Sequence[str], progress: Progress) -> npt.NDArray[np.float32]:
+    """Encode each token by itself; an added word is encoded as a text."""
     composer, ids = encoder.composer, encoder.backbone.tokenizer.get_vocab()
-    texts = iter(encoder.tokenise([token for token in tokens if token not in ids]))
+    words = iter(encoder.tokenise([token for token in tokens if token not in ids]))
     sequences = [
         composer.history([np.array([ids[token]], np.int32)], ["user"], encoder.max_length)
         if token in ids
-        else next(texts)
+        else next(words)
         for token in tokens
     ]
     return encoder.encode_sequences(sequences, normalise=False, progress=progress)
 
 
-def _fitted(
+def _fit_to_texts(
     encoder: Encoder,
     tokenizer: PreTrainedTokenizerFast,
     vectors: npt.NDArray[np.float32],
@@ -148,48 +145,50 @@ def _fitted(
     texts: Sequence[str],
     progress: Progress,
 ) -> npt.NDArray[np.float32]:
-    """A table whose means over the tokens of texts point where the encoder's vectors of the texts do, around their mean."""
-    wanted = encoder.encode(
+    """Return a table whose means over the tokens of texts have the directions of the encoder's centred vectors."""
+    targets = encoder.encode(
         texts, normalise=True, progress=lambda _, done, total=None: progress("encoding texts", done, total)
     )
-    wanted -= wanted.mean(0)
-    # the directions in which texts, not tokens, differ most
-    directions = np.linalg.eigh(wanted.T @ wanted)[1][:, ::-1][:, :size]
-    first = (vectors - vectors.mean(0)) @ directions * weights
-    start = torch.from_numpy(first / np.linalg.norm(first, axis=1).mean())
-    return _descended(start, tokenise(tokenizer, texts), torch.from_numpy(wanted @ directions), progress)
+    targets -= targets.mean(0)
+    # principal components of the texts, not of the tokens
+    components = np.linalg.eigh(targets.T @ targets)[1][:, ::-1][:, :size]
+    initial = (vectors - vectors.mean(0)) @ components * weights
+    table = torch.from_numpy(initial / np.linalg.norm(initial, axis=1).mean())
+    return _optimise(table, tokenise(tokenizer, texts), torch.from_numpy(targets @ components), progress)
 
 
-def _descended(
-    start: torch.Tensor, tokens: Sequence[Tokens], wanted: torch.Tensor, progress: Progress
+def _optimise(
+    initial: torch.Tensor, tokens: Sequence[Tokens], targets: torch.Tensor, progress: Progress
 ) -> npt.NDArray[np.float32]:
-    """A table, changed step by step so that its means over tokens point where they should; rows of other tokens stay."""
-    table = nn.Parameter(start)
-    optimiser = torch.optim.SparseAdam([table], lr=_RATE)
-    said = np.array([row for row, each in enumerate(tokens) if len(each)])
-    size = min(max(len(said) // 100, _LEAST), _MOST)
-    generator, steps = np.random.default_rng(0), -(-len(said) // size)
-    for number in range(_PASSES * steps):
+    """Maximise the cosine of means over tokens with their targets by gradient descent; rows of other tokens do not change."""
+    table = nn.Parameter(initial)
+    optimiser = torch.optim.SparseAdam([table], lr=_LEARNING_RATE)
+    non_empty = np.array([row for row, each in enumerate(tokens) if len(each)])
+    size = min(max(len(non_empty) // 100, _MIN_BATCH), _MAX_BATCH)
+    generator, steps = np.random.default_rng(0), -(-len(non_empty) // size)
+    for number in range(_EPOCHS * steps):
         if number % steps == 0:
-            order = generator.permutation(said)
+            order = generator.permutation(non_empty)
         rows = order[number % steps * size :][:size]
         lengths = np.array([len(tokens[row]) for row in rows])
         ids, starts = np.concatenate([tokens[row] for row in rows]), np.cumsum(lengths) - lengths
         means = embedding_bag(torch.from_numpy(ids).long(), table, torch.from_numpy(starts), mode="mean", sparse=True)
-        loss = 1 - cosine_similarity(means, wanted[rows]).mean()
+        loss = 1 - cosine_similarity(means, targets[rows]).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        progress("fitting", number + 1, _PASSES * steps)
+        progress("fitting", number + 1, _EPOCHS * steps)
     return table.detach().numpy()
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """Keeps remarks on single words (known already, made of several) from users."""
+def silence_libraries() -> Iterator[None]:
+    """Suppress warnings and log messages of libraries about their own internals."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(before)

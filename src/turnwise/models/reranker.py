@@ -1,7 +1,7 @@
-"""The re-ranker a user holds: how well candidates go on from a conversation, read together with it.
+"""The re-ranker: a cross-encoder that scores candidates for the next turn of a conversation.
 
-Trained by UMS (Whang et al., 2021), it also has heads that see which turn of a conversation does not belong, where one belongs, and
-which came before another. It is saved as a folder that sentence-transformers' `CrossEncoder` reads, with the other heads beside.
+Trained with UMS (Whang et al., 2021), it also has heads for coherence: which turn is out of place, where a turn belongs, which turn
+precedes another. It is saved as a folder that sentence-transformers' `CrossEncoder` reads, with the other heads beside.
 """
 
 import shutil
@@ -29,20 +29,24 @@ from turnwise.models.backbone.inputs import (
     selection_input,
     tokenise,
 )
-from turnwise.models.backbone.source import BackboneError, locate_model
+from turnwise.models.backbone.source import BackboneError, locate_model, write_modules
 from turnwise.models.backbone.stream import Tokens, TokenStream, token_batches
-from turnwise.models.coherence import PositionScores, TurnOrder, out_of_place_scores, placement_scores, predict_orders
-from turnwise.models.encoder import BATCH_TOKENS, COMPRESSION
+from turnwise.models.coherence import (
+    PositionScores,
+    TurnOrder,
+    out_of_place_scores,
+    placement_scores,
+    predict_orders,
+)
+from turnwise.models.encoder import BATCH_TOKENS, COMPRESSION, DESCRIPTION_FILE
 from turnwise.version import __version__
 
-_DESCRIPTION = "turnwise.json"
-_HEADS = "heads.safetensors"
-_SELECTION = "2_Dense"
+_HEADS_FILE = "heads.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
-    """A candidate with its place among those that were given, and its score."""
+class RankedCandidate:
+    """A candidate with its index among the given ones, and its score."""
 
     index: int
     text: str
@@ -54,9 +58,9 @@ class Reranker(nn.Module):
 
     Attributes:
         backbone: the transformer.
-        heads: what looks at token states, by its task; each a linear layer to one number.
-        max_length: tokens of a conversation and a candidate together, special ones included.
-        window: utterances that the heads of insertion, deletion and search were trained to look at together.
+        heads: linear layers from a token state to one number, by task.
+        max_length: tokens of a conversation and a candidate together, including special ones.
+        window: utterances that the heads for insertion, deletion and search were trained to see together.
     """
 
     def __init__(
@@ -74,70 +78,68 @@ class Reranker(nn.Module):
 
     @property
     def composer(self) -> Composer:
-        """What puts token sequences together for this re-ranker."""
+        """Composes the token sequences of this re-ranker."""
         return Composer.of(self.backbone.tokenizer)
 
     # ---- scoring
 
     def score(self, context: Conversation, candidates: Sequence[str]) -> npt.NDArray[np.float64]:
-        """How well each candidate goes on from a conversation: a probability for each (candidates,).
+        """Return the probability (candidates,) that each candidate is the next turn of a conversation.
 
         Args:
-            context: the conversation so far, newest turn last; its head is cut off where it is too long.
-            candidates: what might be said next.
+            context: the conversation so far, newest turn last; truncated at its head if it is too long.
+            candidates: possible next turns.
         """
         return self.score_all([(context, candidates)])[0]
 
     def score_all(
         self,
-        asked: Sequence[tuple[Conversation, Sequence[str]]],
+        queries: Sequence[tuple[Conversation, Sequence[str]]],
         *,
         batch_tokens: int | None = None,
         progress: Progress = silent,
     ) -> list[npt.NDArray[np.float64]]:
-        """What `score` gives for many conversations, each with candidates of its own.
+        """Return what `score` returns for many conversations, each with its own candidates.
 
         Args:
-            asked: conversations and candidates.
-            batch_tokens: tokens of one forward pass; None: what suits the device.
-            progress: told how many candidates are scored.
+            queries: conversations and candidates.
+            batch_tokens: tokens of one forward pass; None: a default for the device.
+            progress: reports the number of scored candidates.
         """
-        marked = self.build_inputs(asked)
-        logits = self.logits("selection", marked, batch_tokens=batch_tokens, progress=progress)
-        # in double precision a score near 1 is still told from another
+        logits = self.logits("selection", self.build_inputs(queries), batch_tokens=batch_tokens, progress=progress)
+        # double precision distinguishes scores near 1
         scores = iter(expit(np.concatenate(logits).astype(np.float64)) if logits else [])
-        return [np.fromiter(scores, np.float64, len(candidates)) for _, candidates in asked]
+        return [np.fromiter(scores, np.float64, len(candidates)) for _, candidates in queries]
 
-    def rank(self, context: Conversation, candidates: Sequence[str], top: int | None = None) -> list[Ranked]:
-        """Candidates by their score, best first; of equal ones the first given comes first.
+    def rank(self, context: Conversation, candidates: Sequence[str], top: int | None = None) -> list[RankedCandidate]:
+        """Return candidates by their score, best first; of equal ones the first given comes first.
 
         Args:
             context: the conversation so far, newest turn last.
-            candidates: what might be said next.
-            top: how many to give; None: all.
+            candidates: possible next turns.
+            top: the number to return; None: all.
         """
         scores = self.score(context, candidates)
         order = np.argsort(-scores, kind="stable")[:top]
-        return [Ranked(int(index), candidates[index], float(scores[index])) for index in order]
+        return [RankedCandidate(int(index), candidates[index], float(scores[index])) for index in order]
 
-    def build_inputs(self, asked: Sequence[tuple[Conversation, Sequence[str]]]) -> list[MarkedInput]:
-        """What is read for each candidate of each conversation; every text is tokenised once."""
-        for _, candidates in asked:
-            if isinstance(candidates, str):
-                raise ValueError("candidates are a list of texts: give a single one as [text]")
-        histories = [turn_texts(context) for context, _ in asked]
-        known = self.tokenise(
-            [*(text for history in histories for text in history), *(text for _, each in asked for text in each)]
+    def build_inputs(self, queries: Sequence[tuple[Conversation, Sequence[str]]]) -> list[MarkedInput]:
+        """Return the input of each candidate of each conversation; every text is tokenised once."""
+        if any(isinstance(candidates, str) for _, candidates in queries):
+            raise ValueError("candidates are a list of texts: give a single one as [text]")
+        histories = [turn_texts(context) for context, _ in queries]
+        tokens = self.tokenise(
+            [*(text for history in histories for text in history), *(text for _, each in queries for text in each)]
         )
         composer = self.composer
         return [
-            selection_input(composer, [known[text] for text in history], known[candidate], self.max_length)
-            for history, (_, candidates) in zip(histories, asked, strict=True)
+            selection_input(composer, [tokens[text] for text in history], tokens[candidate], self.max_length)
+            for history, (_, candidates) in zip(histories, queries, strict=True)
             for candidate in candidates
         ]
 
     def tokenise(self, texts: Sequence[str]) -> dict[str, Tokens]:
-        """The tokens of each different text."""
+        """Return the tokens of each distinct text."""
         distinct = list(dict.fromkeys(texts))
         return dict(zip(distinct, tokenise(self.backbone.tokenizer, distinct), strict=True))
 
@@ -149,13 +151,7 @@ class Reranker(nn.Module):
         batch_tokens: int | None = None,
         progress: Progress = silent,
     ) -> list[npt.NDArray[np.float32]]:
-        """What a head says at the marked places of each sequence.
-
-        Args:
-            task: whose head.
-            marked: the sequences.
-            batch_tokens: tokens of one forward pass; None: what suits the device.
-            progress: told how many sequences are done.
+        """Return a head's output at the marked positions of each sequence; see `score_all`.
 
         Raises:
             BackboneError: if the re-ranker was trained without this task.
@@ -166,160 +162,131 @@ class Reranker(nn.Module):
                 " objective, such as `turnwise train ums`"
             )
         head = self.heads[task]
-        return self._looked(marked, lambda states: head(states)[:, 0], batch_tokens, progress)
+        return self._run(marked, lambda states: head(states)[:, 0], batch_tokens, progress)
 
     def states(
         self, marked: Sequence[MarkedInput], *, batch_tokens: int | None = None, progress: Progress = silent
     ) -> list[npt.NDArray[np.float32]]:
-        """The states at the marked places of each sequence (places, hidden): what heads look at.
+        """Return the states at the marked positions of each sequence (positions, hidden), which heads read."""
+        return self._run(marked, lambda states: states, batch_tokens, progress)
 
-        Args:
-            marked: the sequences.
-            batch_tokens: tokens of one forward pass; None: what suits the device.
-            progress: told how many sequences are done.
-        """
-        return self._looked(marked, lambda states: states, batch_tokens, progress)
-
-    def _looked(
+    def _run(
         self,
         marked: Sequence[MarkedInput],
-        look: Callable[[torch.Tensor], torch.Tensor],
+        head: Callable[[torch.Tensor], torch.Tensor],
         batch_tokens: int | None,
         progress: Progress,
     ) -> list[npt.NDArray[np.float32]]:
-        """What is made of the states at the marked places of each sequence."""
+        """Return a function of the states at the marked positions of each sequence."""
         budget = batch_tokens or BATCH_TOKENS.get(self.backbone.device.type, BATCH_TOKENS["cuda"])
-        order = np.argsort([len(each.tokens) for each in marked], kind="stable")
-        found: list[npt.NDArray[np.float32]] = [np.empty(0, np.float32)] * len(marked)
+        lengths = np.array([len(each.tokens) for each in marked], np.int64)
+        order = np.argsort(lengths, kind="stable")
+        outputs: list[npt.NDArray[np.float32]] = [np.empty(0, np.float32)] * len(marked)
         was_training = self.training
         self.eval()
         try:
-            done = 0
-            for start, end in token_batches([len(marked[index].tokens) for index in order], budget):
+            for start, end in token_batches(lengths[order], budget):
                 rows = order[start:end]
-                for row, values in zip(rows, self._pass([marked[row] for row in rows], look), strict=True):
-                    found[row] = values
-                done += len(rows)
-                progress("scoring", done, len(marked))
+                for row, values in zip(rows, self._run_batch([marked[row] for row in rows], head), strict=True):
+                    outputs[row] = values
+                progress("scoring", end, len(marked))
         finally:
             self.train(was_training)
-        return found
+        return outputs
 
-    def _pass(
-        self, marked: list[MarkedInput], look: Callable[[torch.Tensor], torch.Tensor]
+    def _run_batch(
+        self, marked: list[MarkedInput], head: Callable[[torch.Tensor], torch.Tensor]
     ) -> list[npt.NDArray[np.float32]]:
-        """The same of sequences that are in order of length, in one pass."""
+        """Run sequences, sorted by length, in one pass."""
         stream = TokenStream.of([each.tokens for each in marked], [each.segments for each in marked])
         starts = stream.starts().numpy()
-        places = np.concatenate([start + each.positions for start, each in zip(starts[:-1], marked, strict=True)])
+        positions = np.concatenate([start + each.positions for start, each in zip(starts[:-1], marked, strict=True)])
         with torch.inference_mode():
-            values: npt.NDArray[np.float32] = look(self.backbone.states_at(stream, places)).float().cpu().numpy()
+            values: npt.NDArray[np.float32] = head(self.backbone.states_at(stream, positions)).float().cpu().numpy()
         return np.split(values, np.cumsum([len(each.positions) for each in marked])[:-1])
 
     # ---- coherence
 
     def out_of_place(self, dialogue: Conversation) -> PositionScores:
-        """How little each turn of a conversation of two turns or more belongs, and which one least."""
+        """Return the probability that each turn of a conversation of two or more turns is out of place."""
         return out_of_place_scores(self, [dialogue])[0]
 
     def place(self, dialogue: Conversation, utterance: str) -> PositionScores:
-        """Where an utterance belongs among the turns of a conversation: a score for the gap before each, and for the one behind."""
+        """Return the probability that an utterance belongs in the gap before each turn, and in the one after the last."""
         return placement_scores(self, [(dialogue, utterance)])[0]
 
     def order(self, dialogue: Conversation) -> TurnOrder:
-        """In which order two turns or more were most likely said; the order in which they are given makes no difference."""
+        """Return the most likely order of two or more turns, whatever the order in which they are given."""
         return predict_orders(self, [dialogue])[0]
 
     # ---- loading and saving
 
     @classmethod
     def load(cls, name: str | Path, *, device: str | torch.device | None = None) -> "Reranker":
-        """Loads a re-ranker from a folder that `save` or `turnwise train` wrote, or from a Hugging Face id of such a one.
+        """Load a re-ranker from a folder that `save` or `turnwise train` wrote, or from a Hugging Face id of one.
 
         Args:
-            name: which one.
-            device: where to put it; None: a GPU where there is one.
+            name: of the model.
+            device: None: a GPU if there is one.
 
         Raises:
-            BackboneError: if there is no such folder, or it is no re-ranker's.
+            BackboneError: if there is no such folder, or it holds no re-ranker.
         """
-        place = locate_model(name)
-        if not is_reranker(place):
-            raise BackboneError(f"{name} is no re-ranker of turnwise's: train one, for example by `turnwise train ums`")
-        told = read_json(place / _DESCRIPTION)
-        backbone = Backbone.load(place)
-        backbone.tokenizer.truncation_side = (
-            "right"  # the left is for a CrossEncoder alone: an encoder made of this cuts ends
-        )
-        weights = load_file(place / _HEADS)
+        folder = locate_model(name)
+        if not is_reranker(folder):
+            raise BackboneError(f"{name} is not a turnwise re-ranker: train one, for example by `turnwise train ums`")
+        settings = read_json(folder / DESCRIPTION_FILE)
+        backbone = Backbone.load(folder)
+        backbone.tokenizer.truncation_side = "right"  # 'left' is for a CrossEncoder: an encoder made of this cuts ends
+        weights = load_file(folder / _HEADS_FILE)
         heads: dict[RerankerTask, nn.Linear] = {}
-        for task in told["heads"]:
+        for task in settings["heads"]:
             heads[task] = nn.Linear(backbone.hidden, 1)
             heads[task].load_state_dict({key: weights[f"{task}.{key}"] for key in ("weight", "bias")})
-        chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        if chosen.type == "cpu":
+        target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if target.type == "cpu":
             backbone.store_weights_column_major()
-        return cls(backbone, heads, told["max_length"], told["window"]).to(chosen).eval()
+        return cls(backbone, heads, settings["max_length"], settings["window"]).to(target).eval()
 
     def save(self, folder: Path | str, card: str | None = None) -> None:
-        """Writes a sentence-transformers folder, which `CrossEncoder(folder)` and `Reranker.load` both read.
+        """Write a sentence-transformers folder, which `CrossEncoder(folder)` and `Reranker.load` both read.
 
-        There a conversation is one text: `pair_text` says how.
+        A `CrossEncoder` takes a conversation as one text: see `pair_text`.
 
         Args:
-            folder: where to.
+            folder: to write to.
             card: the model card, as Markdown.
 
         Raises:
-            BackboneError: if it has no head for candidates.
+            BackboneError: if it has no head for selection.
         """
         if "selection" not in self.heads:
             raise BackboneError(
-                f"a re-ranker that scores no candidates cannot be saved: it has {', '.join(self.heads)} alone"
+                f"a re-ranker without a head for selection cannot be saved: it has {', '.join(self.heads)}"
             )
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.backbone.model.save_pretrained(folder)
         self.backbone.tokenizer.save_pretrained(folder)
-        self._write_tokenizing(folder / "tokenizer_config.json")
-        self._write_modules(folder)
-        # what an encoder left there would not fit these weights
+        # a CrossEncoder is to cut a conversation's head, too, and to distinguish segments
+        tokenizer = {**read_json(folder / "tokenizer_config.json"), "truncation_side": "left"}
+        if self.backbone.has_segments:
+            tokenizer["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+        write_json(folder / "tokenizer_config.json", tokenizer)
+        self._save_modules(folder)
+        # an encoder's compression would not fit
         shutil.rmtree(folder / COMPRESSION, ignore_errors=True)
-        tensors = {key: value.contiguous() for key, value in self.heads.state_dict().items()}
-        save_file(tensors, folder / _HEADS)
-        write_json(
-            folder / _DESCRIPTION,
-            {
-                "turnwise": __version__,
-                "kind": "reranker",
-                "heads": list(self.heads),
-                "max_length": self.max_length,
-                "window": self.window,
-            },
-        )
+        save_file({key: value.contiguous() for key, value in self.heads.state_dict().items()}, folder / _HEADS_FILE)
+        lengths = {"max_length": self.max_length, "window": self.window}
+        settings = {"turnwise": __version__, "kind": "reranker", "heads": list(self.heads), **lengths}
+        write_json(folder / DESCRIPTION_FILE, settings)
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
 
-    def _write_tokenizing(self, path: Path) -> None:
-        """Has a CrossEncoder read what is read here: it is to cut a conversation's head, too, and to tell segments apart."""
-        settings = read_json(path)
-        settings["truncation_side"] = "left"
-        if self.backbone.has_segments:
-            settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
-        write_json(path, settings)
-
-    def _write_modules(self, folder: Path) -> None:
-        """Writes what a CrossEncoder is made of besides its transformer: the first token's state, and a layer to one number."""
-        kinds = {
-            "": "base.modules.transformer.Transformer",
-            "1_Pooling": "sentence_transformer.modules.pooling.Pooling",
-            _SELECTION: "base.modules.dense.Dense",
-        }
-        modules = [
-            {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.{kind}"}
-            for index, (path, kind) in enumerate(kinds.items())
-        ]
-        pooling = {"embedding_dimension": self.backbone.hidden, "pooling_mode": "cls"}
+    def _save_modules(self, folder: Path) -> None:
+        """Write the modules of a CrossEncoder after its transformer: the first token's state, and the head for selection."""
+        pooling, dense = "sentence_transformer.modules.pooling.Pooling", "base.modules.dense.Dense"
+        write_modules(folder, ["base.modules.transformer.Transformer", pooling, dense])
         layer = {
             "in_features": self.backbone.hidden,
             "out_features": 1,
@@ -329,21 +296,21 @@ class Reranker(nn.Module):
             "module_output_name": "scores",
         }
         kind = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.activation.Sigmoid", "prompts": {}}
-        write_json(folder / "modules.json", modules)
+        first_token = {"embedding_dimension": self.backbone.hidden, "pooling_mode": "cls"}
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": self.max_length, "do_lower_case": False})
-        write_json(folder / "1_Pooling" / "config.json", pooling)
-        write_json(folder / _SELECTION / "config.json", layer)
+        write_json(folder / "1_Pooling" / "config.json", first_token)
+        write_json(folder / "2_Dense" / "config.json", layer)
         write_json(folder / "config_sentence_transformers.json", kind)
         weights = {f"linear.{key}": value.contiguous() for key, value in self.heads["selection"].state_dict().items()}
-        save_file(weights, folder / _SELECTION / "model.safetensors")
+        save_file(weights, folder / "2_Dense" / "model.safetensors")
 
 
 def is_reranker(folder: Path) -> bool:
-    """Whether a folder holds a re-ranker of turnwise's."""
-    place = folder / _DESCRIPTION
-    return place.is_file() and read_json(place).get("kind") == "reranker"
+    """Return whether a folder holds a turnwise re-ranker."""
+    path = folder / DESCRIPTION_FILE
+    return path.is_file() and read_json(path).get("kind") == "reranker"
 
 
 def pair_text(context: Conversation, candidate: str) -> tuple[str, str]:
-    """A conversation and a candidate as the two texts that a sentence-transformers `CrossEncoder` is given."""
+    """Return a conversation and a candidate as the two texts that a sentence-transformers `CrossEncoder` takes."""
     return "".join(text + END_OF_TURN for text in turn_texts(context)), candidate + END_OF_TURN

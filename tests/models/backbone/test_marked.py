@@ -188,4 +188,4 @@ def test_a_mark_that_was_not_added_is_named(
 ) -> None:
     with pytest.raises(BackboneError) as caught:
         compose(Composer.of(tokenizer("bert")), texts([3, 2]))
-    assert f"so that {token} says nothing to it" in str(caught.value)
+    assert f"does not know {token}" in str(caught.value)

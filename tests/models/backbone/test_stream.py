@@ -93,7 +93,7 @@ def test_no_chunks_of_nothing() -> None:
 
 @pytest.mark.parametrize("lengths", [[], [0], [3, 0, 2]])
 def test_empty_input_is_refused(lengths: list[int]) -> None:
-    with pytest.raises(ValueError, match="each of them a token"):
+    with pytest.raises(ValueError, match="every sequence at least one token"):
         TokenStream.of(sequences(lengths))
 
 

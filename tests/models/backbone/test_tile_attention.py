@@ -177,7 +177,7 @@ def bert(tiled: bool) -> Backbone:
     }
     plain = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     backbone = Backbone(BertModel(BertConfig(**sizes, **plain), add_pooling_layer=False), None)  # type: ignore[arg-type]
-    backbone._tiled = lambda: tiled  # type: ignore[method-assign]
+    backbone._use_tiles = lambda: tiled  # type: ignore[method-assign]
     return backbone.to(DEVICE).train()
 
 

@@ -166,7 +166,7 @@ def test_small_buckets_equal_a_large_one(family: str, tiny_folder: Folder, monke
 
 @pytest.mark.parametrize("family", BUCKETED)
 def test_a_family_that_needs_rows_refuses_to_run_unpadded(family: str, tiny_folder: Folder) -> None:
-    with pytest.raises(BackboneError, match=f"{family} cannot run unpadded.*use buckets"):
+    with pytest.raises(BackboneError, match=f"{family} cannot run unpadded.*use 'buckets'"):
         Backbone.load(tiny_folder(family), execution="unpadded")
 
 
