@@ -88,7 +88,7 @@ def out_of_place_scores(
         CoherenceError: if a conversation has fewer turns.
         BackboneError: if the re-ranker was trained without deletion.
     """
-    texts = [_texts_of(dialogue, minimum=2) for dialogue in dialogues]
+    texts = [_check_texts(dialogue, minimum=2) for dialogue in dialogues]
     tokens, composer = reranker.tokenise(list(chain.from_iterable(texts))), reranker.composer
     windows = list(_windows(texts, reranker.window + 1))
     inputs = [deletion_input(composer, [tokens[text] for text in turns], reranker.max_length) for *_, turns in windows]
@@ -112,7 +112,7 @@ def placement_scores(
         CoherenceError: if a conversation has no turn.
         BackboneError: if the re-ranker was trained without insertion.
     """
-    texts = [_texts_of(dialogue, minimum=1) for dialogue, _ in queries]
+    texts = [_check_texts(dialogue, minimum=1) for dialogue, _ in queries]
     utterances = [utterance for _, utterance in queries]
     tokens, composer = reranker.tokenise([*chain.from_iterable(texts), *utterances]), reranker.composer
     windows = list(_windows(texts, reranker.window - 1))
@@ -181,7 +181,7 @@ def predict_orders(
         CoherenceError: if a conversation has fewer turns.
         BackboneError: if the re-ranker was trained without insertion.
     """
-    texts = [_texts_of(dialogue, minimum=2) for dialogue in dialogues]
+    texts = [_check_texts(dialogue, minimum=2) for dialogue in dialogues]
     ranks = [sorted(range(len(turns)), key=turns.__getitem__) for turns in texts]
     sorted_texts = [[turns[index] for index in rank] for turns, rank in zip(texts, ranks, strict=True)]
     best = _improve_orders(reranker, sorted_texts, _build_orders(reranker, sorted_texts, progress), progress)
@@ -358,7 +358,7 @@ def _chunks(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
 _Window = tuple[int, int, Sequence[str]]
 
 
-def _texts_of(dialogue: Conversation, minimum: int) -> list[str]:
+def _check_texts(dialogue: Conversation, minimum: int) -> list[str]:
     try:
         texts = turn_texts(dialogue)
     except (TypeError, ValueError) as error:
