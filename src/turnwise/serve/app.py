@@ -37,21 +37,16 @@ MAP_SCRIPT = Path(assist_map.__file__).parent / "map.js"
 _NO_CACHE = {"cache-control": "no-cache"}
 
 _DESCRIPTION = (
-    "Dialogue representations as a service: vectors of texts and conversations, intent detection with abstention, suggested"
-    " answers, similar conversations, coherence checks, and a map that can be labelled. Every error has the same shape;"
-    " features that this service was started without answer 404 with the code `not_configured`."
+    "Dialogue representations as a service: vectors of texts and conversations, intent detection with abstention,"
+    " suggested answers, similar conversations, coherence checks, and a map that can be labelled. Every error has the same"
+    " shape; features that this service was started without answer 404 with the code `not_configured`."
 )
 
 
 def create_app(settings: ServeSettings, on_failure: Callable[[], None] = lambda: None) -> FastAPI:
-    """Return the application, for any ASGI server; it loads its models when it starts, and `/ready` says when it is done.
+    """Return the application, for any ASGI server; it loads its models when it starts, see `/ready`.
 
-    Args:
-        settings: what is served.
-        on_failure: called if the models cannot be loaded; `app.state.service.failure` says why.
-
-    Raises:
-        ServeError: if the keys cannot be read.
+    `on_failure` is called if the models cannot be loaded; `app.state.service.failure` says why.
     """
     service = Service(settings)
 

@@ -1,8 +1,8 @@
 """Dynamic batching: concurrent requests share forward passes.
 
-A batcher's thread owns the encoder. Requests that arrive during a forward pass are queued; the next pass takes sequences
-from all of them, each up to its share of a token budget, so that a request of one text does not wait behind a request of a
-thousand. Nothing is delayed to fill a batch: a single request is encoded at once.
+A batcher's thread owns the encoder. Requests that arrive during a forward pass are queued; the next pass takes
+sequences from all of them, each up to its share of a token budget, so that a request of one text does not wait behind a
+request of a thousand. Nothing is delayed to fill a batch: a single request is encoded at once.
 """
 
 import asyncio
@@ -113,11 +113,6 @@ class Batcher:
         self, items: Sequence[Item], *, max_length: int | None = None, normalise: bool = True
     ) -> EncodingResult:
         """Return the vectors of inputs, in order; only for callers in one event loop.
-
-        Args:
-            items: texts, conversations, or token ids without special tokens.
-            max_length: tokens per input, at most the model's limit.
-            normalise: scale vectors to length 1.
 
         Raises:
             QueueFullError: if too many texts are waiting.
@@ -230,7 +225,7 @@ class Batcher:
 
 
 def _take_shares(jobs: deque[_EncodingJob], budget: int) -> list[_Share]:
-    """Choose the sequences of a pass: an equal share of the token budget for each job, then the rest for the first jobs.
+    """Choose the sequences of a pass: an equal share of the token budget per job, then the rest for the first jobs.
 
     Every job that fits gets at least one sequence; the first always does.
     """

@@ -24,7 +24,7 @@ _VECTOR_PATHS = frozenset(("/embed", "/v1/embeddings"))
 _SLOW_PATHS = frozenset(("/conversations/clusters", "/map/fit", "/reload"))
 _SLOW_FACTOR = 20
 
-#: A body up to this many times too large is read and discarded: a client that is still sending would not read the response.
+#: A body up to this many times too large is read and discarded: a sending client would not read the response.
 _DISCARDED = 16
 
 _CONTENT_SECURITY_POLICY = (

@@ -1,4 +1,4 @@
-"""The models of a service: loading and replacing them. A reload loads new models beside the old ones, which finish their requests.
+"""Loading and replacing models. A reload loads new models beside the old ones, which finish their requests.
 
 Classifiers that were fitted on a map's labels are in the map's folder: `intents`, then `intents-2`, `intents-3`, …
 """
@@ -76,31 +76,18 @@ class ServedIntents:
 
 @dataclass(slots=True)
 class LoadedModels:
-    """Everything that answers requests.
+    """Everything that answers requests."""
 
-    Attributes:
-        name: the encoder's name.
-        batcher: of the encoder.
-        own_batchers: of encoders that classifiers brought with them.
-        reranker: scores candidates with a conversation.
-        responder: suggests answers.
-        conversations: finds similar conversations.
-        intents: detects intents.
-        labelling: a map and its labels.
-        users: requests that are using these models.
-        is_retired: whether a reload has replaced them.
-    """
-
-    name: str
-    batcher: Batcher
-    own_batchers: list[Batcher] = field(default_factory=list)
+    name: str  # the encoder's
+    batcher: Batcher  # the encoder's
+    own_batchers: list[Batcher] = field(default_factory=list)  # of encoders that classifiers brought with them
     reranker: LockedReranker | None = None
     responder: "Responder | None" = None
     conversations: "Conversations | None" = None
     intents: ServedIntents | None = None
     labelling: "Labelling | None" = None
-    users: int = 0
-    is_retired: bool = False
+    users: int = 0  # requests that are using these models
+    is_retired: bool = False  # replaced by a reload
 
     @property
     def encoder(self) -> BatchedEncoder:
@@ -130,12 +117,7 @@ def check_settings(settings: ServeSettings) -> None:
 
 
 def load_models(settings: ServeSettings, observe: Observe) -> LoadedModels:
-    """Load everything except journals, which only one process may open at a time.
-
-    Args:
-        settings: what is served.
-        observe: called after each forward pass.
-    """
+    """Load everything except journals, which only one process may open at a time."""
     from turnwise.models.encoder import Encoder
 
     check_settings(settings)
@@ -205,10 +187,6 @@ def fit_intents(labelling: "Labelling", models: LoadedModels) -> Path:
     """Fit a classifier on a map's labels and write it, synced to disk, to a new folder in the map's.
 
     Earlier classifiers stay: examples may have been added to them.
-
-    Raises:
-        LabellingError: if nothing is labelled.
-        IntentError: if there are too few labels.
     """
     classifier = labelling.fit(models.encoder)
     classifier.encoder = models.name  # saved by name, without its weights

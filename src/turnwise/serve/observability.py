@@ -1,7 +1,7 @@
 """Request ids, the log, and metrics for Prometheus.
 
-The log has one line of JSON per request, on standard error. It contains no request bodies unless that is configured, nor
-messages of exceptions, which may quote them.
+The log has one line of JSON per request, on standard error. It contains no request bodies unless that is configured,
+nor messages of exceptions, which may quote them.
 """
 
 import itertools
@@ -82,18 +82,10 @@ class ServiceMetrics:
 
 @dataclass(slots=True)
 class RequestRecord:
-    """What the log says about a request.
+    """What the log says about a request."""
 
-    Attributes:
-        request_id: the client's, or a new one.
-        key: name of the API key.
-        texts: number of texts in the request.
-        tokens: number of tokens encoded for it.
-        body: the request's body.
-    """
-
-    request_id: str
-    key: str | None = None
+    request_id: str  # the client's, or a new one
+    key: str | None = None  # the name of the API key
     texts: int = 0
     tokens: int = 0
     body: bytes = b""

@@ -1,15 +1,18 @@
 """Types that requests share, strict JSON parsing, and the limits in the OpenAPI description."""
 
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Depends, Request, Response
+import numpy as np
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import from_json, to_json
 
 from turnwise.core.dialogue import Turn, context_turns
-from turnwise.serve.errors import BODY_ERRORS, COMMON_ERRORS, ServiceError, error_responses
+from turnwise.serve.batching import Batcher, EncodingResult, Item, QueueFullError
+from turnwise.serve.errors import BODY_ERRORS, COMMON_ERRORS, ServiceError, error_responses, unavailable
 from turnwise.serve.observability import RequestRecord
 from turnwise.serve.service import Service
 from turnwise.serve.settings import Limits
@@ -99,8 +102,8 @@ Turns = Annotated[
     Field(
         min_length=1,
         fail_fast=True,  # here and elsewhere: reporting every error among 100,000 would block the service
-        description="A conversation, newest turn last; a turn is a text, or an object with its speaker. Speakers of bare"
-        " texts alternate, and the newest is the user.",
+        description="A conversation, newest turn last; a turn is a text, or an object with its speaker. Speakers of"
+        " bare texts alternate, and the newest is the user.",
         json_schema_extra={LIMIT: "texts"},
         examples=[
             [{"speaker": "system", "text": "How can I help?"}, {"speaker": "user", "text": "Where is my parcel?"}]
@@ -109,39 +112,54 @@ Turns = Annotated[
 ]
 
 
-def to_turns(inputs: Sequence[str | TurnInput]) -> tuple[Turn, ...]:
-    """Return a conversation's turns; speakers of bare texts alternate, and the newest is the user."""
-    alternating = context_turns(_texts(inputs))
-    assert not isinstance(alternating, str)  # no text is blank
-    return tuple(
-        turn if isinstance(given, str) else Turn(given.speaker, given.text)
-        for given, turn in zip(inputs, alternating, strict=True)
-    )
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """The service, and the log record of the current request."""
 
+    service: Service
+    record: RequestRecord
 
-def _texts(inputs: Sequence[str | TurnInput]) -> list[str]:
-    return [turn if isinstance(turn, str) else turn.text for turn in inputs]
+    def check_texts(self, texts: Sequence[str], path: str, limit: int | None = None) -> None:
+        """Raise 422 if a request has too many texts (`limit`, else the service's limit), or a text is too long."""
+        limits = self.service.settings.limits
+        limit = limits.texts if limit is None else limit
+        if len(texts) > limit:
+            message = f"{path}: {len(texts):,} texts, at most {limit:,} are allowed: send fewer at a time"
+            raise ServiceError(422, message, code="too_many", param=path)
+        for number, text in enumerate(texts):
+            if len(text) > limits.characters:
+                message = f"{path}.{number}: {len(text):,} characters, at most {limits.characters:,} are allowed"
+                raise ServiceError(422, message, code="too_long", param=f"{path}.{number}")
 
+    def read_turns(self, inputs: Sequence[str | TurnInput], path: str = "conversation") -> tuple[Turn, ...]:
+        """Check and return a conversation's turns; speakers of bare texts alternate, and the newest is the user."""
+        texts = [turn if isinstance(turn, str) else turn.text for turn in inputs]
+        self.check_texts(texts, path)
+        alternating = context_turns(texts)
+        assert not isinstance(alternating, str)  # no text is blank
+        return tuple(
+            turn if isinstance(given, str) else Turn(given.speaker, given.text)
+            for given, turn in zip(inputs, alternating, strict=True)
+        )
 
-def check_texts(texts: Sequence[str], limits: Limits, path: str, limit: int | None = None) -> None:
-    """Raise `ServiceError` (422) if a request has too many texts (`limit`, else the service's), or a text is too long."""
-    limit = limits.texts if limit is None else limit
-    if len(texts) > limit:
-        message = f"{path}: {len(texts):,} texts, at most {limit:,} are allowed: send fewer at a time"
-        raise ServiceError(422, message, code="too_many", param=path)
-    for number, text in enumerate(texts):
-        if len(text) > limits.characters:
-            message = f"{path}.{number}: {len(text):,} characters, at most {limits.characters:,} are allowed"
-            raise ServiceError(422, message, code="too_long", param=f"{path}.{number}")
-
-
-def check_conversation(inputs: Sequence[str | TurnInput], limits: Limits, path: str) -> None:
-    """Raise `ServiceError` (422) if a conversation is too long, as `check_texts`."""
-    check_texts(_texts(inputs), limits, path)
+    async def encode(
+        self, batcher: Batcher, items: Sequence[Item], *, max_length: int | None = None, normalise: bool = True
+    ) -> EncodingResult:
+        """Return the vectors of the request's inputs; raise 503 if the queue is full."""
+        try:
+            result = await batcher.encode(items, max_length=max_length, normalise=normalise)
+        except QueueFullError as error:
+            self.service.metrics.refused.inc()
+            message = f"too many texts are waiting to be encoded: try again in {error.seconds} s"
+            raise unavailable(message, "queue_full", error.seconds) from None
+        if not np.isfinite(result.vectors).all():
+            raise FloatingPointError("the encoder returned vectors that are not finite")
+        self.record.tokens += result.tokens
+        return result
 
 
 def fill_limits(schema: Any, limits: Limits, size: int | None, vocabulary: int | None) -> Any:
-    """Return an OpenAPI description with the limits of a service, and the model's vector and vocabulary size if known."""
+    """Return an OpenAPI description with the limits of a service, and the model's sizes if known."""
     if isinstance(schema, list):
         return [fill_limits(each, limits, size, vocabulary) for each in schema]
     if not isinstance(schema, dict):
@@ -195,16 +213,14 @@ def json_response(value: Any) -> Response:
     return Response(to_json(value, inf_nan_mode="null"), media_type="application/json")
 
 
-async def _get_service(request: Request) -> Service:
-    service: Service = request.app.state.service
-    return service
+async def _get_context(request: Request) -> RequestContext:
+    return RequestContext(request.app.state.service, request.scope["record"])
 
 
-async def _get_record(request: Request) -> RequestRecord:
-    record: RequestRecord = request.scope["record"]
-    return record
+#: The dependency of routes.
+Context = Annotated[RequestContext, Depends(_get_context)]
 
 
-#: Dependencies of routes: the service, and the request's log record.
-ServiceDep = Annotated[Service, Depends(_get_service)]
-RecordDep = Annotated[RequestRecord, Depends(_get_record)]
+def make_router(tag: str, prefix: str = "") -> APIRouter:
+    """Return a router of strict routes."""
+    return APIRouter(route_class=StrictRoute, tags=[tag], prefix=prefix)

@@ -27,17 +27,7 @@ _HEADER_BYTES = 32_768
 
 
 def run(settings: ServeSettings, host: str, port: int) -> None:
-    """Serve until a signal ends it; SIGHUP reloads everything.
-
-    Args:
-        settings: what is served.
-        host: the address to listen on.
-        port: 0: a free one.
-
-    Raises:
-        ServeError: if the port is in use.
-        Exception: why the models cannot be loaded.
-    """
+    """Serve until a signal ends it (SIGHUP reloads everything); raise whatever keeps the models from loading."""
     log_to_stderr()
     with contextlib.closing(listen(host, port)) as listener:
         server = Server(settings)
@@ -52,11 +42,8 @@ def run(settings: ServeSettings, host: str, port: int) -> None:
 def listen(host: str, port: int) -> socket.socket:
     """Return a bound socket; port 0 is any free port.
 
-    The socket is created with its protocol: otherwise asyncio leaves Nagle's algorithm on, and responses wait 40 ms for the
-    client's acknowledgement.
-
-    Raises:
-        ServeError: if the address is in use, or not one of this machine.
+    The socket is created with its protocol: otherwise asyncio leaves Nagle's algorithm on, and responses wait 40 ms for
+    the client's acknowledgement.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -71,11 +58,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that reloads on SIGHUP and ends with exit status 0.
-
-    Attributes:
-        service: what it serves.
-    """
+    """A uvicorn server that reloads on SIGHUP and ends with exit status 0."""
 
     def __init__(self, settings: ServeSettings):
         app = create_app(settings, on_failure=self._exit)
@@ -159,7 +142,7 @@ class _Timer:
 
 
 def _make_protocol(limits: Limits) -> type[H11Protocol]:
-    """Return uvicorn's protocol with time limits for clients that do not finish their headers or do not read responses."""
+    """Return uvicorn's protocol with time limits for sending headers and for reading responses."""
 
     class LimitedProtocol(H11Protocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

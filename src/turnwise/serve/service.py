@@ -2,18 +2,15 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Literal, ParamSpec, TypeVar
 
-import numpy as np
-
-from turnwise.serve.batching import Batcher, EncodingResult, Item, QueueFullError
 from turnwise.serve.errors import ServiceError, unavailable
 from turnwise.serve.models import LoadedModels, close_journals, load_models, open_journals
-from turnwise.serve.observability import RequestRecord, ServiceMetrics
+from turnwise.serve.observability import ServiceMetrics
 from turnwise.serve.settings import KeyStore, ServeSettings
 
 P = ParamSpec("P")
@@ -30,12 +27,9 @@ class Service:
     """State and work that the routes share.
 
     Attributes:
-        settings: what is served.
-        state: 'loading', 'ready', 'stopping' or 'failed'.
-        failure: why it failed.
+        failure: why it failed, in the state 'failed'.
         models: None while they are loading.
         keys: API keys; None: none is needed.
-        metrics: for Prometheus.
         changing: held while files are changed or models are replaced.
     """
 
@@ -135,27 +129,6 @@ class Service:
 
     def _not_ready(self) -> ServiceError:
         return unavailable(f"the service is {self.state}", self.state)
-
-    async def encode(
-        self,
-        batcher: Batcher,
-        items: Sequence[Item],
-        record: RequestRecord,
-        *,
-        max_length: int | None = None,
-        normalise: bool = True,
-    ) -> EncodingResult:
-        """Return the vectors of a request's inputs; raise 503 if the queue is full."""
-        try:
-            result = await batcher.encode(items, max_length=max_length, normalise=normalise)
-        except QueueFullError as error:
-            self.metrics.refused.inc()
-            message = f"too many texts are waiting to be encoded: try again in {error.seconds} s"
-            raise unavailable(message, "queue_full", error.seconds) from None
-        if not np.isfinite(result.vectors).all():
-            raise FloatingPointError("the encoder returned vectors that are not finite")
-        record.tokens += result.tokens
-        return result
 
     async def in_thread(self, work: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
         """Run blocking work in a thread; raise 503 if too many requests are waiting."""

@@ -28,61 +28,34 @@ class ServeError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits on requests.
+    """Limits on requests."""
 
-    Attributes:
-        body: bytes of a request's body.
-        texts: texts of a request, and turns of a conversation.
-        characters: characters of a text.
-        queue: texts waiting to be encoded; a request that would exceed it is rejected with 503.
-        batch_tokens: tokens per forward pass; None: suited to the device.
-        seconds: time to answer a request.
-        body_seconds: time for a client to send a body.
-        header_seconds: time for a client to send a request's headers.
-        connections: open connections.
-    """
-
-    body: int = 2_000_000
-    texts: int = 1_000
-    characters: int = 20_000
-    queue: int = 4_096
-    batch_tokens: int | None = None
-    seconds: float = 30.0
-    body_seconds: float = 10.0
-    header_seconds: float = 10.0
-    connections: int = 1_000
+    body: int = 2_000_000  # bytes of a request's body
+    texts: int = 1_000  # texts per request, and turns per conversation
+    characters: int = 20_000  # characters per text
+    queue: int = 4_096  # texts waiting to be encoded; a request that would exceed it is rejected with 503
+    batch_tokens: int | None = None  # tokens per forward pass; None: suited to the device
+    seconds: float = 30.0  # to answer a request
+    body_seconds: float = 10.0  # for a client to send a body
+    header_seconds: float = 10.0  # for a client to send the headers
+    connections: int = 1_000  # open at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """What is served, and to whom.
+    """What is served, and to whom."""
 
-    Attributes:
-        model: the encoder: 'minilm', a folder, or a Hugging Face id.
-        intents: folder of an `IntentClassifier`.
-        responses: table of a `Responder`: a folder, or an address on object storage.
-        conversations: table of `Conversations`.
-        reranker: folder of a `Reranker`.
-        map: folder of a map, which can be labelled.
-        report: folder of an evaluation, with report.html.
-        keys: file of hashed API keys; None: no key is needed.
-        cors: origins whose pages may use the service.
-        hosts: host names that requests may use; empty: any.
-        log_texts: whether logs contain request bodies.
-        limits: on requests.
-    """
-
-    model: str = "minilm"
-    intents: Path | None = None
-    responses: str | None = None
-    conversations: str | None = None
-    reranker: str | None = None
-    map: Path | None = None
-    report: Path | None = None
-    keys: Path | None = None
-    cors: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    log_texts: bool = False
+    model: str = "minilm"  # the encoder: a packaged model, a folder, or a Hugging Face id
+    intents: Path | None = None  # folder of an `IntentClassifier`
+    responses: str | None = None  # table of a `Responder`: a folder, or an address on object storage
+    conversations: str | None = None  # table of `Conversations`
+    reranker: str | None = None  # folder of a `Reranker`
+    map: Path | None = None  # folder of a map, which can be labelled
+    report: Path | None = None  # folder of an evaluation, with report.html
+    keys: Path | None = None  # file of hashed API keys; None: no key is needed
+    cors: tuple[str, ...] = ()  # origins whose pages may use the service
+    hosts: tuple[str, ...] = ()  # host names that requests may use; empty: any
+    log_texts: bool = False  # whether the log contains request bodies
     limits: Limits = field(default_factory=Limits)
 
 
@@ -101,11 +74,7 @@ class KeyStore:
 
     @classmethod
     def read(cls, path: Path) -> "KeyStore":
-        """Read a key file; blank lines and lines that start with # are skipped.
-
-        Raises:
-            ServeError: if it cannot be read, a line is not valid, or there is no key.
-        """
+        """Read a key file; blank lines and lines that start with # are skipped."""
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -135,12 +104,7 @@ class KeyStore:
 def add_key(path: Path, name: str) -> str:
     """Create a key, append its hash to a file, and return the key, which is stored nowhere else.
 
-    Args:
-        path: the key file; a new one is readable only by its owner.
-        name: of the key, for the log.
-
-    Raises:
-        ServeError: if the name is taken or not valid, or the file cannot be read or written.
+    A new file is readable only by its owner.
     """
     if _KEY_NAME.fullmatch(name) is None:
         raise ServeError(f"{name!r} is not a valid key name: use up to 64 letters, digits, '.', '_' and '-'")

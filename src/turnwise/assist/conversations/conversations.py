@@ -51,15 +51,7 @@ class ConversationsError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True)
 class SimilarConversation:
-    """A conversation that a search has returned.
-
-    Attributes:
-        dialogue: its id.
-        similarity: cosine similarity of its vector with the query's.
-        source: where it comes from, if known.
-        split: its split, if any.
-        turns: the whole conversation.
-    """
+    """A conversation that a search has returned, by its id, with the cosine similarity to the query."""
 
     dialogue: str
     similarity: float
@@ -74,9 +66,7 @@ class ConversationCluster:
 
     Attributes:
         number: from 0, largest cluster first.
-        name: its most characteristic words.
-        words: more of these.
-        size: number of conversations.
+        name: its most characteristic words; `words` has more of them.
         examples: ids of representative dialogues, the most central first.
     """
 
@@ -89,13 +79,7 @@ class ConversationCluster:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAssignment:
-    """The cluster of a conversation.
-
-    Attributes:
-        dialogue: the conversation's id.
-        source: where it comes from, if known.
-        cluster: the cluster's number; −1: none.
-    """
+    """The number of a conversation's cluster; −1: none."""
 
     dialogue: str
     source: str | None
@@ -104,13 +88,7 @@ class ClusterAssignment:
 
 @dataclass(frozen=True, slots=True)
 class ConversationIndexResult:
-    """What was indexed.
-
-    Attributes:
-        read: dialogues of the corpus.
-        added: new ones.
-        dialogues: all in the table now.
-    """
+    """How many dialogues were read, how many of them are new, and how many are in the table now."""
 
     read: int
     added: int
@@ -133,9 +111,6 @@ class Conversations:
             uri: a folder, or any address that LanceDB takes (`s3://bucket/path`, …).
             encoder: the encoder that the table was written with.
             max_length: tokens per turn in the encoder; None: its limit.
-
-        Raises:
-            TableError: if LanceDB is missing, or the database has other tables or another encoder.
         """
         size = encoder.encode([USER], normalise=True).shape[1]
         table = VectorTable.open(uri, TABLE, size=2 * size, columns=_COLUMNS, encoder=encoder)
@@ -165,15 +140,9 @@ class Conversations:
             corpus: a store or a list; the first one is read twice.
             total: number of dialogues, if known.
             progress: receives the number of finished dialogues.
-
-        Raises:
-            ConversationsError: if the corpus is an iterator, or is empty.
-            TableError: if the database cannot be written.
         """
         if isinstance(corpus, Iterator):
-            raise ConversationsError(
-                "the corpus is read twice, and an iterator can be read once: give a store or a list"
-            )
+            raise ConversationsError("the corpus is read twice, which an iterator does not allow: give a list")
         before = len(self)
         if self._statistics is None:
             self._compute_statistics(corpus, total, progress)
@@ -187,7 +156,7 @@ class Conversations:
         return ConversationIndexResult(done, len(self) - before, len(self))
 
     def inputs(self, conversation: Conversation) -> list[tuple[Turn, ...]]:
-        """Return the encoder's inputs for a conversation, one per turn, for callers that batch the encoding themselves."""
+        """Return the encoder's inputs for a conversation, one per turn, for callers that encode in batches."""
         return [(turn,) for turn in _turns(conversation)]
 
     def vector(self, conversation: Conversation, *, vectors: Vectors | None = None) -> Vectors:
@@ -196,9 +165,6 @@ class Conversations:
         Args:
             conversation: newest turn last; of bare texts the speakers alternate and the newest is the user's.
             vectors: unit vectors of its `inputs`, if the caller has them.
-
-        Raises:
-            ConversationsError: if it has no turn.
         """
         turns = _turns(conversation)
         if vectors is None:
@@ -218,7 +184,6 @@ class Conversations:
 
         Raises:
             ConversationsError: if the table is empty, `top` is out of range, or the conversation has no turn.
-            FilterError: if the filter does not fit.
         """
         if top < 1:
             raise ConversationsError(f"top must be at least 1, got {top}")
@@ -239,15 +204,7 @@ class Conversations:
         ][:top]
 
     def dialogue(self, name: str, source: str | None = None) -> Dialogue:
-        """Return a conversation of the table.
-
-        Args:
-            name: its id.
-            source: where it comes from; None: any source that has this id.
-
-        Raises:
-            ConversationsError: if there is none, or there are several of different sources.
-        """
+        """Return a conversation by its id; `source` is needed if several sources have this id."""
         rows = self._table.read(where={"dialogue": name} | ({} if source is None else {"source": source})).to_pylist()
         if not rows:
             raise ConversationsError(f"{self._table.uri} has no dialogue {name!r}")
@@ -271,10 +228,6 @@ class Conversations:
             method: of dimensionality reduction.
             seed: of everything random.
             progress: receives what is being done.
-
-        Raises:
-            ConversationsError: if the table is empty.
-            ClusteringError: if `least` is below 2, or the method is not installed.
         """
         return self._find_clusters(least, method, seed, progress)[0]
 

@@ -63,10 +63,6 @@ def read_answers(path: Path) -> list[Answer]:
         path: a .txt file with one answer per line (blank lines are skipped); or a .csv, .tsv, .jsonl or .parquet file
             with a field `text` and optionally `after` (a text; in .jsonl and .parquet also a list of turns), `source`,
             `split` and `intent`.
-
-    Raises:
-        TableFileError: if the file cannot be read.
-        ResponderError: if an answer is not valid.
     """
     plain_text = path.suffix.lower() == ".txt"
     answers = []
@@ -88,18 +84,9 @@ def read_answers(path: Path) -> list[Answer]:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """A row to be added to the table.
+    """A row to be added to the table: an answer, and the encoder's inputs that it is found by (see `situation_of`).
 
-    Attributes:
-        key: identifies the row.
-        situation: the encoder's inputs, by whose vectors the answer is found (see `situation_of`).
-        text: the answer.
-        speaker: who said it.
-        dialogue: the id of its dialogue; None: a canned answer.
-        turn: its position there, from 0.
-        source: where it comes from.
-        split: a part of the source.
-        intent: its intent.
+    A canned answer has no dialogue and no turn.
     """
 
     key: str

@@ -55,14 +55,7 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class IndexingResult:
-    """What was added to the table.
-
-    Attributes:
-        dialogues: dialogues read.
-        given: answers in them.
-        added: new rows.
-        present: rows that were there before.
-    """
+    """How many dialogues were read, and how many answers were given, added, or already present."""
 
     dialogues: int
     given: int
@@ -76,16 +69,13 @@ class Suggestion:
 
     Attributes:
         text: the answer.
-        score: its rank score: the re-ranker's probability, or the similarity without a re-ranker, damped by frequency.
+        score: the re-ranker's probability, or the similarity without a re-ranker, damped by frequency.
         similarity: cosine similarity of the situation that it answered with the current one.
         rerank: the re-ranker's probability; None without a re-ranker.
         count: how often it is in the table.
         folded: other retrieved texts that say the same, best first.
         dialogue: the id of its dialogue; None: a canned answer.
         turn: its position there, from 0.
-        speaker: who said it.
-        source: where it comes from.
-        split: a part of the source.
     """
 
     text: str
@@ -102,15 +92,7 @@ class Suggestion:
 
 
 class Responder:
-    """Suggests answers from a vector table.
-
-    Attributes:
-        table: the answers.
-        encoder: finds similar situations.
-        reranker: scores each answer with the conversation; None: similarity decides.
-        turns: the newest turns of a conversation that make up its situation.
-        max_length: tokens per situation or answer in the encoder; None: its limit.
-    """
+    """Suggests answers from a vector table; see `open` for its attributes."""
 
     @classmethod
     def open(
@@ -132,10 +114,6 @@ class Responder:
             turns: the newest turns that make up a situation, as the table was written.
             max_length: tokens per situation or answer in the encoder, as the table was written; None: its limit.
             storage: options for object storage.
-
-        Raises:
-            ResponderError: if a number is out of range.
-            TableError: if the table has other columns or another encoder.
         """
         if turns < 1:
             raise ResponderError(f"turns must be at least 1, got {turns}")
@@ -182,10 +160,6 @@ class Responder:
             speakers: whose turns may be suggested.
             total: number of dialogues, for the progress; None: unknown.
             progress: receives the number of finished dialogues.
-
-        Raises:
-            ResponderError: if no speaker is named.
-            TableError: if the table cannot be written.
         """
         if not speakers or isinstance(speakers, str):
             raise ResponderError(
@@ -200,16 +174,7 @@ class Responder:
         return IndexingResult(dialogues, given, added, given - added)
 
     def add(self, answers: Sequence[str | Answer], *, progress: Progress = silent) -> IndexingResult:
-        """Add and commit the canned answers that are not in the table.
-
-        Args:
-            answers: texts or `Answer`s.
-            progress: receives the number of finished answers.
-
-        Raises:
-            ResponderError: if it is a single text, or an answer is not valid.
-            TableError: if the table cannot be written.
-        """
+        """Add and commit the canned answers that are not in the table."""
         if isinstance(answers, str):
             raise ResponderError("answers must be a list of texts: give a single one as [text]")
         rows = []
@@ -255,11 +220,7 @@ class Responder:
     # ---- suggesting
 
     def inputs(self, conversation: Conversation) -> tuple[EncoderInput, ...]:
-        """Return the encoder's inputs for a conversation, for callers that batch the encoding themselves.
-
-        Raises:
-            ResponderError: if the conversation has no turn, or contains anything but turns.
-        """
+        """Return the encoder's inputs for a conversation, for callers that batch the encoding themselves."""
         try:
             turns = as_turns(conversation)
         except (ValueError, TypeError) as error:
@@ -289,7 +250,6 @@ class Responder:
 
         Raises:
             ResponderError: if a number is out of range, nothing is indexed, or the conversation has no turn.
-            FilterError: if there is no such column.
         """
         if not 1 <= top <= k:
             raise ResponderError(f"top must be between 1 and k, got top {top} and k {k}")

@@ -86,15 +86,7 @@ class Selector:
         return self._responses
 
     def index(self, responses: Sequence[str], *, progress: Progress = silent) -> None:
-        """Encode the responses to select from, each distinct text once, and replace the previous ones.
-
-        Args:
-            responses: the texts.
-            progress: receives the number of encoded texts.
-
-        Raises:
-            SelectorError: if it is a single text.
-        """
+        """Encode the responses to select from, each distinct text once, and replace the previous ones."""
         if isinstance(responses, str):
             raise SelectorError("responses must be a list of texts: give a single one as [text]")
         positions: dict[str, int] = {}
@@ -164,15 +156,7 @@ class Selector:
         return nearest_neighbours(self._encode(inputs), self._vectors, k)
 
     def score_all(self, contexts: Sequence[Context], rows: npt.NDArray[np.int64]) -> list[npt.NDArray[np.floating]]:
-        """Return the second stage's result: the re-ranker's scores of responses for each conversation.
-
-        Args:
-            contexts: the conversations.
-            rows: positions of the responses to score for each (conversations, k).
-
-        Raises:
-            SelectorError: if there is no re-ranker.
-        """
+        """Return the second stage's result: the re-ranker's scores of responses by their rows (conversations, k)."""
         if self.reranker is None:
             raise SelectorError("there is no re-ranker: give one to the selector")
         pairs = [

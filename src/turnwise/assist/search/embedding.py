@@ -1,7 +1,7 @@
 """Bulk embedding into a file: the vectors of many texts; an interrupted run is continued.
 
-Vectors are cached in chunks in a folder `.NAME.parts` beside the file, which is removed when the file is complete. The file
-is written under a temporary name and renamed into place.
+Vectors are cached in chunks in a folder `.NAME.parts` beside the file, which is removed when the file is complete.
+The file is written under a temporary name and renamed into place.
 """
 
 import hashlib
@@ -43,13 +43,7 @@ class EmbeddingError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingResult:
-    """What was written.
-
-    Attributes:
-        texts: number of texts.
-        size: dimensions of a vector.
-        resumed: texts that an earlier run had encoded.
-    """
+    """The number of texts, the size of a vector, and how many texts an earlier run had encoded."""
 
     texts: int
     size: int
@@ -83,10 +77,6 @@ def embed(
         normalise: scale vectors to length 1; None: as the model was saved.
         max_length: tokens per text, at most the model's limit; None: the model's limit.
         progress: receives the number of encoded texts.
-
-    Raises:
-        EmbeddingError: if the model has no vectors, there are no texts, or the output path does not fit.
-        TableFileError: if the texts cannot be read.
     """
     _check_output(out)
     encoder = get_encoder(model)

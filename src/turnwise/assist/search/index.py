@@ -63,11 +63,7 @@ def index_keys(table: Any) -> None:
 def build_index(table: Any, recall: float, queries: Vectors | None, progress: Progress) -> VectorIndex:
     """Build the index of a LanceDB table, measure its recall, and store the result in the table's metadata.
 
-    Args:
-        table: a LanceDB table.
-        recall: the recall to reach.
-        queries: to measure it with; None: a sample of the table's vectors, none of which counts as its own neighbour.
-        progress: receives what is being done.
+    Recall is measured with `queries`, or with a sample of the table's vectors (not as their own neighbours).
     """
     from lancedb.index import IvfFlat
 

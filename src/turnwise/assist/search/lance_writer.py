@@ -47,13 +47,7 @@ _SETTINGS = {
 
 
 class LanceWriter:
-    """Writes a Lance table block by block.
-
-    Attributes:
-        uri: a folder that ends in .lance, on a disk or on object storage.
-        schema: of the rows.
-        run: the settings that the vectors depend on; only a run with the same settings is continued.
-    """
+    """Writes a Lance table block by block; only a run with the same settings (`run`) is continued."""
 
     def __init__(self, uri: str, schema: pa.Schema, run: Mapping[str, Any]):
         from lance.file import LanceFileSession
@@ -65,11 +59,7 @@ class LanceWriter:
         self._folder = local_folder(uri)
 
     def begin(self) -> bool:
-        """Record the start of this run unless it is being continued; return whether the table is already finished.
-
-        Raises:
-            EmbeddingError: if the folder has other contents, or a table with other settings.
-        """
+        """Record the start of this run unless it is being continued; return whether the table is already finished."""
         entries = self._session.list_with_delimiter()
         names = {path.rstrip("/").rpartition("/")[2] for path in (*entries.common_prefixes, *entries.objects)}
         if "_versions" in names:
@@ -125,11 +115,7 @@ class LanceWriter:
         return rows
 
     def commit(self, blocks: int) -> list[int]:
-        """Commit all blocks as a table, in order, remove everything else, and return the rows per block.
-
-        Raises:
-            EmbeddingError: if there are no rows.
-        """
+        """Commit all blocks as a table, in order, remove everything else, and return the rows per block."""
         from lance import LanceDataset, LanceOperation
         from lance.fragment import FragmentMetadata
 

@@ -39,13 +39,7 @@ _TEXTS = "texts.list.element"
 
 @dataclass(frozen=True, slots=True)
 class TextBatch:
-    """Selected texts of a range.
-
-    Attributes:
-        items: the encoder's inputs.
-        table: their other columns.
-        offsets: the position of each in the range.
-    """
+    """Selected texts of a range, with their columns and their positions in the range."""
 
     items: list[EncoderInput]
     table: pa.Table
@@ -145,11 +139,7 @@ class RowGroup:
 class ParquetCorpus:
     """Texts in Parquet files.
 
-    Attributes:
-        filesystem: of the files.
-        groups: their row groups in order.
-        reader: reads texts from their rows.
-        identity: the same for the same texts: a store's generation, or a hash of the files' names, sizes and footers.
+    Equal texts have the same identity: a store's generation, or a hash of the files' names, sizes and footers.
     """
 
     filesystem: fs.FileSystem
@@ -168,9 +158,6 @@ def open_corpus(
         column: the column of texts; ignored for a store.
         splits: of a store, only these splits; empty: all.
         speakers: of a store, only turns by these speakers; empty: all.
-
-    Raises:
-        EmbeddingError: if there are no such texts, or the files' columns differ.
     """
     if "://" not in source and is_store(Path(source)):
         return _open_store(Path(source).absolute(), splits, speakers)
@@ -285,13 +272,7 @@ class BlockPiece:
 
 
 class TextBlocks:
-    """A corpus in blocks of `size` texts; the last may have fewer.
-
-    Attributes:
-        corpus: the texts.
-        size: texts per block.
-        texts: number of all texts, selected or not.
-    """
+    """A corpus in blocks of `size` texts, of which the last may have fewer; `texts` counts all, selected or not."""
 
     def __init__(self, corpus: ParquetCorpus, size: int):
         self.corpus = corpus
@@ -318,11 +299,7 @@ class TextBlocks:
             number += 1
 
     def read(self, block: int) -> Iterator[tuple[list[EncoderInput], pa.Table]]:
-        """Yield the selected texts of a block in batches, with their columns and their number among all texts (`row`).
-
-        Raises:
-            EmbeddingError: if a file cannot be read or has changed, or a text is null.
-        """
+        """Yield the selected texts of a block in batches, with their columns and their number among all texts."""
         row = block * self.size
         for piece in self.pieces(block):
             for batch, texts in self._read_piece(piece):

@@ -44,21 +44,11 @@ _TIMEOUT = 10
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingTask:
-    """What a worker needs to know.
-
-    Attributes:
-        model: its name, as `load_model` takes it.
-        compressed: whether to apply semantic compression.
-        folder: the working directory of the command.
-        corpus: the texts.
-        uri: of the output table.
-        schema: of its rows.
-        run: the settings that the vectors depend on.
-    """
+    """What a worker needs to know; `run` holds the settings that the vectors depend on."""
 
     model: str
     compressed: bool
-    folder: str
+    folder: str  # the command's working directory
     corpus: ParquetCorpus
     uri: str
     schema: pa.Schema
@@ -99,9 +89,6 @@ def embed_on_ray(
         block_rows: texts per block.
         address: of a running cluster; None: RAY_ADDRESS, else a temporary cluster on this machine.
         progress: receives the number of encoded texts.
-
-    Raises:
-        EmbeddingError: if something is missing, cannot be read, or belongs to another run.
     """
     _check_installed()
     uri = _table_uri(out)

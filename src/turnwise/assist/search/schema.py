@@ -38,14 +38,7 @@ class FilterError(TurnwiseError):
 def make_schema(
     size: int, columns: pa.Schema, settings: Mapping[str, str], encoder: SupportsEncode | None
 ) -> pa.Schema:
-    """Return the schema of a table.
-
-    Args:
-        size: dimensions of a vector.
-        columns: the caller's columns.
-        settings: stored in the metadata and compared when the table is opened again.
-        encoder: the vectors' encoder, which is identified in the metadata; None: not identified.
-    """
+    """Return the schema of a table; settings and the encoder's identity are stored in its metadata."""
     # LanceDB retries one of two concurrent insertions of the same key if it knows the primary key.
     key = pa.field(KEY, pa.string(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"})
     vector = pa.field(VECTOR, pa.list_(pa.float32(), size), nullable=False)
@@ -56,12 +49,7 @@ def make_schema(
 
 
 def check_schema(actual: pa.Schema, expected: pa.Schema, table: str) -> None:
-    """Check that an existing table has the expected columns, settings and encoder.
-
-    Raises:
-        TableError: if its columns or settings differ.
-        EncoderMismatchError: if its vectors come from another encoder.
-    """
+    """Raise `TableError` if a table's columns or settings differ, `EncoderMismatchError` if its encoder does."""
     for field in expected:
         if field.name not in actual.names:
             raise TableError(
@@ -85,11 +73,7 @@ def check_schema(actual: pa.Schema, expected: pa.Schema, table: str) -> None:
 
 
 def normalise(vectors: Vectors, size: int) -> Vectors:
-    """Return vectors scaled to length 1.
-
-    Raises:
-        TableError: if the shape is not (rows, size), or a vector is zero or not finite.
-    """
+    """Return vectors (rows, size) scaled to length 1; raise `TableError` if one is zero or not finite."""
     if vectors.ndim != 2 or vectors.shape[1] != size:
         raise TableError(f"vectors of shape {vectors.shape} do not fit a table of vectors of size {size}")
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -124,9 +108,6 @@ def filter_sql(where: Filter, types: Mapping[str, type]) -> str:
     Args:
         where: an SQL expression, returned unchanged, or values by column, all of which a row must have.
         types: `str`, `int` or `bool` by column.
-
-    Raises:
-        FilterError: if there is no such column, or a value has another type.
     """
     if isinstance(where, str):
         if not where.strip():

@@ -60,13 +60,7 @@ _DISTANCE, _QUERY = "_distance", "query_index"
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A row that a search has returned.
-
-    Attributes:
-        key: the row's key.
-        similarity: cosine similarity of its vector with the query.
-        values: the requested columns' values by name; vectors as arrays.
-    """
+    """A row that a search has returned, with its cosine similarity and the requested columns (vectors as arrays)."""
 
     key: str
     similarity: float
@@ -77,8 +71,6 @@ class VectorTable:
     """A LanceDB table with a key, a vector, and the caller's columns.
 
     Attributes:
-        uri: the database's folder or address.
-        name: the table's name there.
         size: dimensions of a vector.
         settings: what the caller stored when the table was created.
     """
@@ -99,7 +91,7 @@ class VectorTable:
 
         Args:
             uri: a folder, or any address that LanceDB takes (`s3://bucket/path`, `gs://…`, `az://…`, `memory://`).
-            name: of the table.
+            name: the table's.
             size: dimensions of a vector.
             columns: the other columns; not named `key` or `vector`, nor with a leading underscore.
             settings: stored in a new table, and compared with those of an existing one.
@@ -156,18 +148,12 @@ class VectorTable:
     # ---- writing
 
     def add(self, keys: Sequence[str], vectors: Vectors, columns: Mapping[str, Sequence[Any]]) -> int:
-        """Add and commit the rows whose keys are new; existing rows stay as they are.
+        """Add and commit the rows whose keys are new, and return their number; existing rows stay as they are.
 
         Args:
             keys: of the rows; of a repeated key the first row counts.
             vectors: (rows, size), of any length but 0.
             columns: the values of every column, in the order of the keys.
-
-        Returns:
-            The number of new rows.
-
-        Raises:
-            TableError: if something does not fit the table, or it cannot be written.
         """
         if not len(keys):
             return 0
@@ -231,12 +217,7 @@ class VectorTable:
         return existing
 
     def read(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> pa.Table:
-        """Return rows as an Arrow table, in no particular order.
-
-        Args:
-            columns: may include `key` and `vector`; None: all.
-            where: a filter; None: all rows.
-        """
+        """Return rows as an Arrow table, in no particular order; by default all rows and columns."""
         names = [KEY, VECTOR, *self.columns] if columns is None else list(columns)
         return self._scan(names, None if where is None else self._sql(where))
 
@@ -258,9 +239,6 @@ class VectorTable:
                 a value), or an SQL expression over the columns, which must come from a trusted source.
             columns: to return; None: the caller's columns.
             exact: compare with every vector even where there is an index.
-
-        Raises:
-            TableError: if the vectors or the filter do not fit the table.
         """
         if k < 1:
             raise TableError(f"k must be at least 1, got {k}")
@@ -305,16 +283,7 @@ class VectorTable:
     def build_index(
         self, *, recall: float = RECALL, queries: Vectors | None = None, progress: Progress = silent
     ) -> VectorIndex:
-        """Build the index and measure its recall.
-
-        Args:
-            recall: the recall to reach.
-            queries: to measure it with; None: a sample of the table's own vectors.
-            progress: receives what is being done.
-
-        Raises:
-            TableError: if the table is empty or cannot be written.
-        """
+        """Build the index and measure its recall, with `queries` or else a sample of the table's own vectors."""
         if not len(self):
             raise TableError(f"{self.uri}, table {self.name} is empty: add rows before building an index")
         unit = None if queries is None else normalise(queries, self.size)
@@ -325,11 +294,6 @@ class VectorTable:
         """Compact files after many additions, and build an index if the table is too large for exact search.
 
         An index is rebuilt when the table has doubled: its partitions suit the new rows less.
-
-        Args:
-            exact_up_to: rows up to which every search is exact.
-            recall: the recall that an index must reach.
-            progress: receives what is being done.
         """
         progress("compacting files", 0)
         self.compact()

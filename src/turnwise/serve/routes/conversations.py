@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import ConfigDict, Field
 
 from turnwise.assist.conversations.conversations import ConversationCluster, Conversations, ConversationsError
@@ -13,21 +13,17 @@ from turnwise.serve.errors import ServiceError, error_responses, not_configured
 from turnwise.serve.models import LoadedModels
 from turnwise.serve.schemas import (
     LIMIT,
+    Context,
     Integer,
     Name,
-    RecordDep,
-    ServiceDep,
     StrictModel,
-    StrictRoute,
     Text,
     Turns,
-    check_conversation,
-    check_texts,
     json_response,
-    to_turns,
+    make_router,
 )
 
-router = APIRouter(route_class=StrictRoute, tags=["conversations"])
+router = make_router("conversations")
 
 _EXAMPLE: list[Any] = [
     {"speaker": "system", "text": "How can I help?"},
@@ -71,15 +67,16 @@ class Suggestions(StrictModel):
 
 
 @router.post("/respond", response_model=Suggestions, responses=error_responses(404, 409))
-async def suggest_answers(body: RespondRequest, service: ServiceDep, record: RecordDep) -> Response:
+async def suggest_answers(body: RespondRequest, context: Context) -> Response:
     """Suggest answers from the index; near-duplicates are folded into one, and generic answers are ranked lower."""
-    turns = _read_turns(body.conversation, service, record)
-    with service.lease() as models:
+    turns = context.read_turns(body.conversation)
+    context.record.texts = len(turns)
+    with context.service.lease() as models:
         responder = _get_responder(models)
         inputs = list(responder.inputs(turns))
-        result = await service.encode(models.batcher, inputs, record, max_length=responder.max_length)
+        result = await context.encode(models.batcher, inputs, max_length=responder.max_length)
         where = body.where.model_dump(exclude_none=True) or None
-        suggestions = await service.in_thread(
+        suggestions = await context.service.in_thread(
             responder.suggest, turns, top=body.top, where=where, vectors=result.vectors
         )
         return json_response({"suggestions": suggestions})
@@ -117,18 +114,18 @@ class AddedAnswers(StrictModel):
 
 
 @router.post("/respond/answers", response_model=AddedAnswers, responses=error_responses(404, 409))
-async def add_answers(body: AddAnswersRequest, service: ServiceDep, record: RecordDep) -> Response:
+async def add_answers(body: AddAnswersRequest, context: Context) -> Response:
     """Add answers that are not in the index yet; they are on disk when the response is sent."""
-    check_texts([each.text for each in body.answers], service.settings.limits, "answers")
+    context.check_texts([each.text for each in body.answers], "answers")
     for number, each in enumerate(body.answers):
-        check_texts(each.after, service.settings.limits, f"answers.{number}.after", _MAX_CONTEXT)
-    record.texts = len(body.answers)
+        context.check_texts(each.after, f"answers.{number}.after", _MAX_CONTEXT)
+    context.record.texts = len(body.answers)
 
     def add(models: LoadedModels) -> dict[str, int]:
         answers = [Answer(each.text, tuple(each.after), each.source, each.split, each.intent) for each in body.answers]
         return {"added": _get_responder(models).add(answers).added}
 
-    return json_response(await service.change(add))
+    return json_response(await context.service.change(add))
 
 
 # ---- similar conversations
@@ -172,12 +169,13 @@ class SimilarConversations(StrictModel):
 
 
 @router.post("/conversations/similar", response_model=SimilarConversations, responses=error_responses(404, 409))
-async def find_similar(body: SimilarRequest, service: ServiceDep, record: RecordDep) -> Response:
+async def find_similar(body: SimilarRequest, context: Context) -> Response:
     """Find similar conversations."""
-    turns = _read_turns(body.conversation, service, record)
-    with service.lease() as models:
+    turns = context.read_turns(body.conversation)
+    context.record.texts = len(turns)
+    with context.service.lease() as models:
         index = _get_conversations(models)
-        result = await service.encode(models.batcher, list(index.inputs(turns)), record, max_length=index.max_length)
+        result = await context.encode(models.batcher, list(index.inputs(turns)), max_length=index.max_length)
 
         def search() -> Response:
             vector = index.vector(turns, vectors=result.vectors)
@@ -187,19 +185,19 @@ async def find_similar(body: SimilarRequest, service: ServiceDep, record: Record
             ]
             return json_response({"conversations": similar})
 
-        return await service.in_thread(search)
+        return await context.service.in_thread(search)
 
 
 @router.get("/conversations/dialogue", response_model=DialogueBody, responses=error_responses(404, 422))
 async def get_dialogue(
-    service: ServiceDep,
+    context: Context,
     name: Annotated[Name, Query(alias="id", description="The dialogue's id.")],
     source: Annotated[Name | None, Query(description="Its source, if several have this id.")] = None,
 ) -> Response:
     """Return an indexed conversation."""
-    with service.lease() as models:
+    with context.service.lease() as models:
         try:
-            dialogue = await service.in_thread(_get_conversations(models).dialogue, name, source)
+            dialogue = await context.service.in_thread(_get_conversations(models).dialogue, name, source)
         except ConversationsError as error:
             raise ServiceError(404, str(error), param="id", code="unknown_dialogue") from None
         return json_response(_dialogue_body(dialogue.id, dialogue.source, dialogue.split, dialogue.turns))
@@ -212,10 +210,10 @@ class ConversationClusters(StrictModel):
 
 
 @router.get("/conversations/clusters", response_model=ConversationClusters, responses=error_responses(404, 409))
-async def list_clusters(service: ServiceDep) -> Response:
+async def list_clusters(context: Context) -> Response:
     """Return clusters of the indexed conversations; they are cached until the index changes."""
-    with service.lease() as models:
-        return json_response({"clusters": await service.in_slow_thread(_get_conversations(models).clusters)})
+    with context.service.lease() as models:
+        return json_response({"clusters": await context.service.in_slow_thread(_get_conversations(models).clusters)})
 
 
 # ---- coherence
@@ -237,21 +235,16 @@ class CoherenceResponse(StrictModel):
 
 
 @router.post("/coherence", response_model=CoherenceResponse, responses=error_responses(404, 409))
-async def check_coherence(body: CoherenceRequest, service: ServiceDep, record: RecordDep) -> Response:
+async def check_coherence(body: CoherenceRequest, context: Context) -> Response:
     """Return for each turn how likely it is from another conversation."""
-    turns = _read_turns(body.conversation, service, record)
-    with service.lease() as models:
+    turns = context.read_turns(body.conversation)
+    context.record.texts = len(turns)
+    with context.service.lease() as models:
         reranker = models.reranker
         if reranker is None or not reranker.checks_coherence:
             not_configured("re-ranker that was trained with deletion", "--reranker FOLDER")
-        result = await service.in_thread(reranker.out_of_place, turns)
+        result = await context.service.in_thread(reranker.out_of_place, turns)
         return json_response({"scores": result.scores, "index": result.index})
-
-
-def _read_turns(conversation: Turns, service: ServiceDep, record: RecordDep) -> tuple[Turn, ...]:
-    check_conversation(conversation, service.settings.limits, "conversation")
-    record.texts = len(conversation)
-    return to_turns(conversation)
 
 
 def _get_responder(models: LoadedModels) -> Responder:

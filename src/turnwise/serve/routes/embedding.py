@@ -4,7 +4,7 @@ import base64
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import ConfigDict, Field
 
 from turnwise.serve.batching import Item, Vectors
@@ -12,20 +12,15 @@ from turnwise.serve.errors import ServiceError
 from turnwise.serve.schemas import (
     AS_INTEGER,
     LIMIT,
-    RecordDep,
-    ServiceDep,
+    Context,
     StrictModel,
-    StrictRoute,
     Text,
     Turns,
-    check_conversation,
-    check_texts,
     json_response,
-    to_turns,
+    make_router,
 )
-from turnwise.serve.service import Service
 
-router = APIRouter(route_class=StrictRoute, tags=["vectors"])
+router = make_router("vectors")
 
 #: Decimals of a number: more than single precision distinguishes in unit vectors.
 _DECIMALS = 9
@@ -59,16 +54,16 @@ class EmbedResponse(StrictModel):
 
 
 @router.post("/embed", response_model=EmbedResponse)
-async def embed(body: EmbedRequest, service: ServiceDep, record: RecordDep) -> Response:
+async def embed(body: EmbedRequest, context: Context) -> Response:
     """Encode texts and conversations. A vector does not depend on the other inputs, up to rounding."""
-    limits = service.settings.limits
-    check_texts(["" for _ in body.inputs], limits, "inputs")
+    context.check_texts(["" for _ in body.inputs], "inputs")
+    items: list[Item] = []
     for number, each in enumerate(body.inputs):
-        check_conversation([each] if isinstance(each, str) else each, limits, f"inputs.{number}")
-    record.texts = len(body.inputs)
-    items: list[Item] = [each if isinstance(each, str) else to_turns(each) for each in body.inputs]
-    with service.lease() as models:
-        vectors = (await service.encode(models.batcher, items, record, normalise=body.normalise)).vectors
+        turns = context.read_turns([each] if isinstance(each, str) else each, f"inputs.{number}")
+        items.append(each if isinstance(each, str) else turns)
+    context.record.texts = len(items)
+    with context.service.lease() as models:
+        vectors = (await context.encode(models.batcher, items, normalise=body.normalise)).vectors
         return json_response({"vectors": _round(vectors), "size": vectors.shape[1], "model": models.name})
 
 
@@ -120,16 +115,16 @@ class EmbeddingsResponse(StrictModel):
 
 
 @router.post("/v1/embeddings", response_model=EmbeddingsResponse)
-async def create_embeddings(body: EmbeddingsRequest, service: ServiceDep, record: RecordDep) -> Response:
+async def create_embeddings(body: EmbeddingsRequest, context: Context) -> Response:
     """Encode texts as the OpenAI API does: its clients need only another base URL. Vectors have length 1."""
-    with service.lease() as models:
+    with context.service.lease() as models:
         encoder = models.batcher.encoder
         if body.dimensions not in (None, encoder.hidden):
             message = f"dimensions: vectors of {models.name} have {encoder.hidden} dimensions and cannot be shortened"
             raise ServiceError(422, message, code="invalid", param="dimensions")
-        items = _to_items(body.input, service, encoder.composer.vocabulary if _has_tokens(body.input) else 0)
-        record.texts = len(items)
-        result = await service.encode(models.batcher, items, record)
+        items = _to_items(body.input, context, encoder.composer.vocabulary if _has_tokens(body.input) else 0)
+        context.record.texts = len(items)
+        result = await context.encode(models.batcher, items)
         vectors = _to_base64(result.vectors) if body.encoding_format == "base64" else _round(result.vectors)
         data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
         usage = {"prompt_tokens": result.tokens, "total_tokens": result.tokens}
@@ -151,9 +146,9 @@ class ModelsResponse(StrictModel):
 
 
 @router.get("/v1/models", response_model=ModelsResponse)
-async def list_models(service: ServiceDep) -> Response:
+async def list_models(context: Context) -> Response:
     """Return the model of `/v1/embeddings`, as the OpenAI API does."""
-    with service.lease() as models:
+    with context.service.lease() as models:
         model = {"id": models.name, "object": "model", "created": 0, "owned_by": "turnwise"}
         return json_response({"object": "list", "data": [model]})
 
@@ -162,14 +157,13 @@ def _has_tokens(value: Any) -> bool:
     return not isinstance(value, str) and not isinstance(value[0], str)
 
 
-def _to_items(value: Any, service: Service, vocabulary: int) -> list[Item]:
-    limits = service.settings.limits
+def _to_items(value: Any, context: Context, vocabulary: int) -> list[Item]:
     if not _has_tokens(value):
         texts = [value] if isinstance(value, str) else value
-        check_texts(texts, limits, "input")
+        context.check_texts(texts, "input")
         return list(texts)
     lists = [value] if isinstance(value[0], int) else value
-    check_texts(["" for _ in lists], limits, "input")
+    context.check_texts(["" for _ in lists], "input")
     arrays = [np.array(each, np.int32) for each in lists]
     if max(int(each.max()) for each in arrays) >= vocabulary:
         message = f"input: token ids of this model are 0 to {vocabulary - 1}"

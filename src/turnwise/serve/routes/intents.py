@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 from pydantic import ConfigDict, Field, model_validator
 
 from turnwise.assist.intents.decision import Decision
@@ -13,18 +13,16 @@ from turnwise.serve.errors import ServiceError, error_responses, not_configured
 from turnwise.serve.models import LoadedModels, ServedIntents
 from turnwise.serve.schemas import (
     LIMIT,
+    Context,
     Integer,
     Name,
-    RecordDep,
-    ServiceDep,
     StrictModel,
-    StrictRoute,
     Text,
-    check_texts,
     json_response,
+    make_router,
 )
 
-router = APIRouter(route_class=StrictRoute, tags=["intents"])
+router = make_router("intents")
 
 
 class IntentCount(StrictModel):
@@ -46,9 +44,9 @@ class IntentList(StrictModel):
 
 
 @router.get("/intents", response_model=IntentList, responses=error_responses(404))
-async def list_intents(service: ServiceDep) -> Response:
+async def list_intents(context: Context) -> Response:
     """Return all intents, sorted by name, with the number of their examples."""
-    with service.lease() as models:
+    with context.service.lease() as models:
         classifier = _get_folder(models).classifier
         counts = Counter(str(intent) for intent in classifier.labels_)
         return json_response(
@@ -78,14 +76,14 @@ class Predictions(StrictModel):
 
 
 @router.post("/intents/predict", response_model=Predictions, responses=error_responses(404))
-async def predict_intents(body: PredictRequest, service: ServiceDep, record: RecordDep) -> Response:
+async def predict_intents(body: PredictRequest, context: Context) -> Response:
     """Detect the intent of each text, or abstain; with score, runner-up, nearest examples and a reason."""
-    check_texts(body.texts, service.settings.limits, "texts")
-    record.texts = len(body.texts)
-    with service.lease() as models:
+    context.check_texts(body.texts, "texts")
+    context.record.texts = len(body.texts)
+    with context.service.lease() as models:
         served = _get_intents(models)
         classifier = served.folder.classifier
-        result = await service.encode(served.batcher, list(body.texts), record, max_length=classifier.max_length)
+        result = await context.encode(served.batcher, list(body.texts), max_length=classifier.max_length)
 
         def decide() -> Response:
             decisions = classifier.decide(
@@ -93,7 +91,7 @@ async def predict_intents(body: PredictRequest, service: ServiceDep, record: Rec
             )
             return json_response({"predictions": decisions})
 
-        return await service.in_thread(decide)
+        return await context.service.in_thread(decide)
 
 
 class IntentExample(StrictModel):
@@ -112,10 +110,10 @@ class ExampleList(StrictModel):
 
 @router.get("/intents/{intent}/examples", response_model=ExampleList, responses=error_responses(404, 422))
 async def list_examples(
-    intent: Annotated[str, Path(min_length=1, max_length=200, examples=["track_order"])], service: ServiceDep
+    intent: Annotated[str, Path(min_length=1, max_length=200, examples=["track_order"])], context: Context
 ) -> Response:
     """Return the examples of an intent; those of `out_of_scope` are texts to abstain from."""
-    with service.lease() as models:
+    with context.service.lease() as models:
         texts = [text for text, _ in _get_folder(models).classifier.examples_of(intent)]
         if not texts:
             raise ServiceError(404, f"there is no intent {intent!r}: see GET /intents", code="no_such_intent")
@@ -140,20 +138,20 @@ class AddedExamples(StrictModel):
 
 
 @router.post("/intents/examples", response_model=AddedExamples, responses=error_responses(404, 409))
-async def add_examples(body: AddExamplesRequest, service: ServiceDep, record: RecordDep) -> Response:
+async def add_examples(body: AddExamplesRequest, context: Context) -> Response:
     """Add examples, also of new intents, without retraining; they are on disk when the response is sent.
 
     Examples of the intent `out_of_scope` are texts to abstain from.
     """
-    check_texts([each.text for each in body.examples], service.settings.limits, "examples")
-    record.texts = len(body.examples)
+    context.check_texts([each.text for each in body.examples], "examples")
+    context.record.texts = len(body.examples)
 
     def add(models: LoadedModels) -> dict[str, int]:
         folder = _get_folder(models)
         added = folder.add([(each.text, each.intent) for each in body.examples])
         return {"added": added, "intents": len(folder.classifier.classes_)}
 
-    return json_response(await service.change(add))
+    return json_response(await context.service.change(add))
 
 
 class RemoveExamplesRequest(StrictModel):
@@ -186,10 +184,10 @@ class RemovedExamples(StrictModel):
 
 
 @router.post("/intents/examples/remove", response_model=RemovedExamples, responses=error_responses(404, 409))
-async def remove_examples(body: RemoveExamplesRequest, service: ServiceDep, record: RecordDep) -> Response:
+async def remove_examples(body: RemoveExamplesRequest, context: Context) -> Response:
     """Remove examples, or an intent with all of them; the change is on disk when the response is sent."""
-    check_texts([each.text for each in body.examples], service.settings.limits, "examples")
-    record.texts = len(body.examples)
+    context.check_texts([each.text for each in body.examples], "examples")
+    context.record.texts = len(body.examples)
 
     def remove(models: LoadedModels) -> dict[str, int]:
         folder = _get_folder(models)
@@ -197,7 +195,7 @@ async def remove_examples(body: RemoveExamplesRequest, service: ServiceDep, reco
             return {"removed": folder.remove([(each.text, each.intent) for each in body.examples])}
         return {"removed": folder.remove(intent=body.intent)}
 
-    return json_response(await service.change(remove))
+    return json_response(await context.service.change(remove))
 
 
 def _get_intents(models: LoadedModels) -> ServedIntents:

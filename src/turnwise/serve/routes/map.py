@@ -4,7 +4,7 @@ import gzip
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import ConfigDict, Field
 from pydantic_core import to_json
 
@@ -13,18 +13,16 @@ from turnwise.serve.errors import error_responses, not_configured, text_response
 from turnwise.serve.models import LoadedModels, fit_intents, replace_intents
 from turnwise.serve.schemas import (
     AS_INTEGER,
+    Context,
     EmptyBody,
     Integer,
     Name,
-    RecordDep,
-    ServiceDep,
     StrictModel,
-    StrictRoute,
     json_response,
+    make_router,
 )
-from turnwise.serve.service import Service
 
-router = APIRouter(route_class=StrictRoute, tags=["map"], prefix="/map")
+router = make_router("map", "/map")
 
 _Group = Annotated[int, Field(ge=0, le=2**31 - 1, description="The number of a group."), AS_INTEGER]
 _Row = Annotated[int, Field(ge=0, le=2**31 - 1, description="The row of an utterance, from 0."), AS_INTEGER]
@@ -53,9 +51,9 @@ class MapBody(LabelState):
 
 
 @router.get("", response_model=MapBody, responses=error_responses(404))
-async def get_map(request: Request, service: ServiceDep) -> Response:
+async def get_map(request: Request, context: Context) -> Response:
     """Return every utterance with its position, group and label."""
-    with service.lease() as models:
+    with context.service.lease() as models:
         labelling = _get_labelling(models)
 
         def respond() -> Response:
@@ -75,7 +73,7 @@ async def get_map(request: Request, service: ServiceDep) -> Response:
             headers = {"content-encoding": "gzip", "vary": "Accept-Encoding"}
             return Response(gzip.compress(body, 5), media_type="application/json", headers=headers)
 
-        return await service.in_thread(respond)
+        return await context.service.in_thread(respond)
 
 
 class NameRequest(StrictModel):
@@ -88,9 +86,9 @@ class NameRequest(StrictModel):
 
 
 @router.post("/name", response_model=LabelState, responses=_CHANGE_ERRORS)
-async def name_group(body: NameRequest, service: ServiceDep) -> Response:
+async def name_group(body: NameRequest, context: Context) -> Response:
     """Name a group: the name is the label of its utterances."""
-    return await _change(service, lambda labelling: labelling.name(body.group, body.name))
+    return await _change(context, lambda labelling: labelling.name(body.group, body.name))
 
 
 class MergeRequest(StrictModel):
@@ -103,9 +101,9 @@ class MergeRequest(StrictModel):
 
 
 @router.post("/merge", response_model=LabelState, responses=_CHANGE_ERRORS)
-async def merge_groups(body: MergeRequest, service: ServiceDep) -> Response:
+async def merge_groups(body: MergeRequest, context: Context) -> Response:
     """Merge groups into the first of them."""
-    return await _change(service, lambda labelling: labelling.merge(body.groups, body.name))
+    return await _change(context, lambda labelling: labelling.merge(body.groups, body.name))
 
 
 class SplitRequest(StrictModel):
@@ -118,9 +116,9 @@ class SplitRequest(StrictModel):
 
 
 @router.post("/split", response_model=LabelState, responses=_CHANGE_ERRORS)
-async def split_group(body: SplitRequest, service: ServiceDep) -> Response:
+async def split_group(body: SplitRequest, context: Context) -> Response:
     """Split a group into parts of similar utterances; the largest keeps number and name."""
-    return await _change(service, lambda labelling: labelling.split(body.group, body.parts))
+    return await _change(context, lambda labelling: labelling.split(body.group, body.parts))
 
 
 class LabelRequest(StrictModel):
@@ -133,21 +131,21 @@ class LabelRequest(StrictModel):
 
 
 @router.post("/label", response_model=LabelState, responses=_CHANGE_ERRORS)
-async def label_utterances(body: LabelRequest, service: ServiceDep) -> Response:
+async def label_utterances(body: LabelRequest, context: Context) -> Response:
     """Label utterances individually: they move to the group of that name."""
-    return await _change(service, lambda labelling: labelling.label(body.rows, body.name))
+    return await _change(context, lambda labelling: labelling.label(body.rows, body.name))
 
 
 @router.post("/undo", response_model=LabelState, responses=_CHANGE_ERRORS)
-async def undo(_: EmptyBody, service: ServiceDep) -> Response:
+async def undo(_: EmptyBody, context: Context) -> Response:
     """Undo the last change."""
-    return await _change(service, lambda labelling: labelling.undo())
+    return await _change(context, lambda labelling: labelling.undo())
 
 
 @router.post("/redo", response_model=LabelState, responses=_CHANGE_ERRORS)
-async def redo(_: EmptyBody, service: ServiceDep) -> Response:
+async def redo(_: EmptyBody, context: Context) -> Response:
     """Redo the last change that was undone."""
-    return await _change(service, lambda labelling: labelling.redo())
+    return await _change(context, lambda labelling: labelling.redo())
 
 
 class QuestionList(StrictModel):
@@ -157,17 +155,17 @@ class QuestionList(StrictModel):
 
 
 @router.get("/next", response_model=QuestionList, responses=error_responses(404, 422))
-async def next_questions(service: ServiceDep, count: Annotated[int, Query(ge=1, le=100)] = 5) -> Response:
+async def next_questions(context: Context, count: Annotated[int, Query(ge=1, le=100)] = 5) -> Response:
     """Return the utterances whose labels would be most informative."""
-    with service.lease() as models:
-        return json_response({"questions": await service.in_thread(_get_labelling(models).ask, count)})
+    with context.service.lease() as models:
+        return json_response({"questions": await context.service.in_thread(_get_labelling(models).ask, count)})
 
 
 @router.get("/labels.csv", response_class=Response, responses=error_responses(404) | text_response("text/csv"))
-async def download_labels(service: ServiceDep) -> Response:
+async def download_labels(context: Context) -> Response:
     """Return a CSV file with one utterance per line and its label, if any."""
-    with service.lease() as models:
-        csv = await service.in_thread(_get_labelling(models).csv)
+    with context.service.lease() as models:
+        csv = await context.service.in_thread(_get_labelling(models).csv)
         headers = {"content-disposition": 'attachment; filename="labels.csv"'}
         return Response(csv, media_type="text/csv", headers=headers)
 
@@ -181,14 +179,16 @@ class FitResponse(StrictModel):
 
 
 @router.post("/fit", response_model=FitResponse, responses=_CHANGE_ERRORS)
-async def fit_classifier(_: EmptyBody, service: ServiceDep, record: RecordDep) -> Response:
+async def fit_classifier(_: EmptyBody, context: Context) -> Response:
     """Fit an intent classifier on the labels, write it to the map's folder, and use it."""
-    with service.lease() as models:
-        folder = await service.in_slow_thread(fit_intents, _get_labelling(models), models)
-        observe = service.metrics.count_pass
-        classifier = await service.change(lambda now: replace_intents(folder, now, service.settings, observe))
-    record.texts = len(classifier.texts_)
-    return json_response({"intents": len(classifier.classes_), "examples": record.texts, "folder": str(folder)})
+    with context.service.lease() as models:
+        folder = await context.service.in_slow_thread(fit_intents, _get_labelling(models), models)
+        observe = context.service.metrics.count_pass
+        classifier = await context.service.change(
+            lambda now: replace_intents(folder, now, context.service.settings, observe)
+        )
+    context.record.texts = len(classifier.texts_)
+    return json_response({"intents": len(classifier.classes_), "examples": context.record.texts, "folder": str(folder)})
 
 
 def _get_labelling(models: LoadedModels) -> Labelling:
@@ -197,7 +197,7 @@ def _get_labelling(models: LoadedModels) -> Labelling:
     return models.labelling
 
 
-async def _change(service: Service, change: Callable[[Labelling], object]) -> Response:
+async def _change(context: Context, change: Callable[[Labelling], object]) -> Response:
     """Make a change and respond with the new labels."""
 
     def apply(models: LoadedModels) -> Response:
@@ -205,7 +205,7 @@ async def _change(service: Service, change: Callable[[Labelling], object]) -> Re
         change(labelling)
         return json_response(_label_state(labelling))
 
-    return await service.change(apply)
+    return await context.service.change(apply)
 
 
 def _label_state(labelling: Labelling) -> dict[str, Any]:

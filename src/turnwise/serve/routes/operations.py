@@ -4,7 +4,7 @@ import logging
 import time
 from typing import Literal
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import Field
 from starlette.responses import HTMLResponse
 
@@ -12,10 +12,10 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.serve.errors import ServiceError, error_responses, not_configured, text_response, unavailable
 from turnwise.serve.models import REPORT
 from turnwise.serve.observability import log
-from turnwise.serve.schemas import EmptyBody, ServiceDep, StrictModel, StrictRoute, json_response
+from turnwise.serve.schemas import Context, EmptyBody, StrictModel, json_response, make_router
 from turnwise.version import __version__
 
-router = APIRouter(route_class=StrictRoute, tags=["operations"])
+router = make_router("operations")
 
 #: A report contains its own script and styles, and may use nothing else.
 _REPORT_POLICY = (
@@ -41,9 +41,9 @@ class ServiceInfo(StrictModel):
 
 
 @router.get("/about", response_model=ServiceInfo)
-async def about(service: ServiceDep) -> Response:
+async def about(context: Context) -> Response:
     """Return what is served; needs no key, as the page has to know."""
-    settings, models = service.settings, service.models
+    settings, models = context.service.settings, context.service.models
     configured = ("responses", "conversations", "reranker", "map", "report")
     return json_response(
         {
@@ -53,7 +53,7 @@ async def about(service: ServiceDep) -> Response:
             "intents": (settings.intents if models is None else models.intents) is not None,
             "labelling": settings.map is not None,
             **{name: getattr(settings, name) is not None for name in configured},
-            "needs_key": service.keys is not None,
+            "needs_key": context.service.keys is not None,
         }
     )
 
@@ -71,17 +71,17 @@ async def health() -> Response:
 
 
 @router.get("/ready", response_model=Status)
-async def ready(service: ServiceDep) -> Response:
+async def ready(context: Context) -> Response:
     """Return 200 if requests are answered, 503 while models are loading and during shutdown."""
-    if service.state != "ready":
-        raise unavailable(f"the service is {service.state}", service.state)
+    if context.service.state != "ready":
+        raise unavailable(f"the service is {context.service.state}", context.service.state)
     return json_response({"status": "ready"})
 
 
 @router.get("/metrics", response_class=Response, responses=text_response("text/plain"))
-async def metrics(service: ServiceDep) -> Response:
+async def metrics(context: Context) -> Response:
     """Return metrics in Prometheus' text format."""
-    return Response(service.metrics.to_text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(context.service.metrics.to_text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 class ReloadResponse(StrictModel):
@@ -93,14 +93,14 @@ class ReloadResponse(StrictModel):
 
 
 @router.post("/reload", response_model=ReloadResponse, responses=error_responses(409))
-async def reload(_: EmptyBody, service: ServiceDep) -> Response:
+async def reload(_: EmptyBody, context: Context) -> Response:
     """Load models, tables, keys and folders again.
 
     Requests in progress finish with the old models; if anything cannot be loaded, the old models stay.
     """
     start = time.perf_counter()
     try:
-        models = await service.reload()
+        models = await context.service.reload()
     except TurnwiseError as error:
         raise ServiceError(409, f"nothing was reloaded: {error}", code="not_reloaded") from None
     seconds = round(time.perf_counter() - start, 3)
@@ -109,10 +109,10 @@ async def reload(_: EmptyBody, service: ServiceDep) -> Response:
 
 
 @router.get("/report", response_class=Response, responses=error_responses(404) | text_response("text/html"))
-async def report(service: ServiceDep) -> Response:
+async def report(context: Context) -> Response:
     """Return the report that `turnwise evaluate` wrote."""
-    folder = service.settings.report
+    folder = context.service.settings.report
     if folder is None:
         not_configured("evaluation report", "--report FOLDER")
-    page = await service.in_thread((folder / REPORT).read_bytes)
+    page = await context.service.in_thread((folder / REPORT).read_bytes)
     return HTMLResponse(page, headers={"content-security-policy": _REPORT_POLICY})
