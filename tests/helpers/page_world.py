@@ -97,8 +97,10 @@ def _map(encoder: Encoder, folder: Path) -> None:
     utterances = [Utterance(text, f"d{row}", 0, "user", 1 + row % 3) for row, text in enumerate(texts)]
     counts = [each.count for each in utterances]
     clusters = describe_clusters(texts, labels, vectors, counts)
-    since = MapComparison(10, 20, 0.8, (5, 0, 5, 5))
-    UtteranceMap(utterances, vectors, points, labels, clusters, "minilm", new=topics == 1, since=since).save(folder)
+    comparison = MapComparison(10, 20, 0.8, (5, 0, 5, 5))
+    UtteranceMap(utterances, vectors, points, labels, clusters, "minilm", new=topics == 1, comparison=comparison).save(
+        folder
+    )
 
 
 def _reranker(backbone: Path, folder: Path) -> None:

@@ -38,8 +38,8 @@ _NO_CACHE = {"cache-control": "no-cache"}
 
 _DESCRIPTION = (
     "Dialogue representations as a service: vectors of texts and conversations, intent detection with abstention,"
-    " suggested answers, similar conversations, coherence checks, and a map that can be labelled. Every error has the same"
-    " shape; features that this service was started without answer 404 with the code `not_configured`."
+    " suggested answers, similar conversations, coherence checks, and a map that can be labelled. Every error has the"
+    " same shape; features that this service was started without answer 404 with the code `not_configured`."
 )
 
 
