@@ -120,7 +120,7 @@ def glove_command(
             out,
             size=dimensions,
             window=window,
-            least=min_count,
+            min_count=min_count,
             epochs=epochs,
             seed=seed,
             progress=progress,

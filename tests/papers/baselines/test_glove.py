@@ -1,4 +1,4 @@
-"""Averaged word vectors: against a plain loop, every layout of the file, and malformed lines by their number."""
+"""Averaged word vectors: agreement with a loop, file layouts, malformed files."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from turnwise.core.dialogue import Turn
 from turnwise.papers.baselines.glove import GloVe
-from turnwise.papers.baselines.vectors import PostprocessingError
+from turnwise.papers.baselines.whitening import PostprocessingError
 
 VECTORS = {"taxi": (1, 0, 2), "train": (0, 3, 1), "i": (0.5, -1, 0), "?": (0, 0, -4), "café": (2, 2, 2), "_": (9, 9, 9)}
 
@@ -26,19 +26,19 @@ def glove(tmp_path_factory: pytest.TempPathFactory) -> GloVe:
     return GloVe(write(tmp_path_factory.mktemp("glove") / "vectors.txt"))
 
 
-def averaged(words: list[str]) -> npt.NDArray[np.float64]:
+def mean_vector(words: list[str]) -> npt.NDArray[np.float64]:
     known = [VECTORS[word] for word in words if word in VECTORS]
     return np.mean(known, axis=0) if known else np.zeros(3)
 
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.sampled_from([*VECTORS, "boat", "."]), max_size=8), max_size=6))
-def test_vectors_are_the_mean_of_the_known_words(glove: GloVe, texts: list[list[str]]) -> None:
-    found = glove.encode([" ".join(words) for words in texts])
-    assert found.shape == (len(texts), 3)
-    assert found.dtype == np.float32
-    for vector, words in zip(found, texts, strict=True):
-        np.testing.assert_allclose(vector, averaged(words), atol=1e-6)
+def test_vectors_are_means_of_the_known_words(glove: GloVe, texts: list[list[str]]) -> None:
+    vectors = glove.encode([" ".join(words) for words in texts])
+    assert vectors.shape == (len(texts), 3)
+    assert vectors.dtype == np.float32
+    for vector, words in zip(vectors, texts, strict=True):
+        np.testing.assert_allclose(vector, mean_vector(words), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -54,60 +54,62 @@ def test_vectors_are_the_mean_of_the_known_words(glove: GloVe, texts: list[list[
         ("boat 😀", []),
     ],
 )
-def test_texts_are_cut_into_words_and_punctuation(glove: GloVe, text: str, words: list[str]) -> None:
-    np.testing.assert_allclose(glove.encode([text])[0], averaged(words), atol=1e-6)
+def test_texts_are_split_into_words_and_punctuation(glove: GloVe, text: str, words: list[str]) -> None:
+    np.testing.assert_allclose(glove.encode([text])[0], mean_vector(words), atol=1e-6)
 
 
-def test_a_conversation_is_the_words_of_all_its_turns(glove: GloVe) -> None:
+def test_conversations_average_the_words_of_all_turns(glove: GloVe) -> None:
     expected = glove.encode(["taxi i train ?"])
     np.testing.assert_allclose(glove.encode([["taxi I", "train?"]]), expected, atol=1e-6)
     np.testing.assert_allclose(glove.encode([[Turn("user", "taxi I"), Turn("system", "train?")]]), expected, atol=1e-6)
     np.testing.assert_allclose(glove.encode("taxi i train ?"), expected, atol=1e-6)
 
 
-def test_what_is_too_long_loses_the_end_of_a_text_and_the_head_of_a_conversation(glove: GloVe) -> None:
-    found = glove.encode(["boat taxi train", ["boat", "taxi train ?"], ["boat taxi train"]], max_length=2)
-    np.testing.assert_allclose(found, [averaged(["taxi"]), averaged(["train", "?"]), averaged(["taxi"])], atol=1e-6)
+def test_texts_are_truncated_at_the_end_and_conversations_at_the_start(glove: GloVe) -> None:
+    vectors = glove.encode(["boat taxi train", ["boat", "taxi train ?"], ["boat taxi train"]], max_length=2)
+    np.testing.assert_allclose(
+        vectors, [mean_vector(["taxi"]), mean_vector(["train", "?"]), mean_vector(["taxi"])], atol=1e-6
+    )
 
 
-def test_without_a_known_word_the_cosine_is_zero(glove: GloVe) -> None:
-    found = glove.encode(["boat", "taxi", "taxi taxi"], normalise=True)
-    np.testing.assert_allclose(found @ found.T, [[0, 0, 0], [0, 1, 1], [0, 1, 1]], atol=1e-6)
+def test_cosine_without_known_words_is_zero(glove: GloVe) -> None:
+    vectors = glove.encode(["boat", "taxi", "taxi taxi"], normalise=True)
+    np.testing.assert_allclose(vectors @ vectors.T, [[0, 0, 0], [0, 1, 1], [0, 1, 1]], atol=1e-6)
 
 
 @pytest.mark.parametrize(("header", "end"), [("", "\n"), ("6 3\n", "\n"), ("6 3 \r\n", " \r\n"), ("", " \n")])
-def test_layouts_of_the_file(glove: GloVe, header: str, end: str, tmp_path: Path) -> None:
-    found = GloVe(write(tmp_path / "vectors.txt", header=header, end=end))
-    assert found.words == glove.words
-    assert np.array_equal(found.vectors, glove.vectors)
-    assert found.description == glove.description
+def test_file_layouts(glove: GloVe, header: str, end: str, tmp_path: Path) -> None:
+    loaded = GloVe(write(tmp_path / "vectors.txt", header=header, end=end))
+    assert loaded.words == glove.words
+    assert np.array_equal(loaded.vectors, glove.vectors)
+    assert loaded.description == glove.description
 
 
-def test_case_is_folded_in_the_file_too_and_the_first_line_counts(tmp_path: Path) -> None:
+def test_case_is_folded_and_the_first_line_of_a_word_counts(tmp_path: Path) -> None:
     path = write(tmp_path / "vectors.txt", {"Taxi": (1, 2), "taxi": (3, 4), "TAXI": (5, 6), "Straße": (7, 8)})
     np.testing.assert_allclose(GloVe(path).encode(["taxi", "TAXI", "STRASSE"]), [[1, 2], [1, 2], [7, 8]])
     np.testing.assert_allclose(GloVe(path, lower=False).encode(["taxi", "TAXI", "STRASSE"]), [[3, 4], [5, 6], [0, 0]])
 
 
-def test_a_word_may_hold_spaces(tmp_path: Path) -> None:
+def test_words_may_contain_spaces(tmp_path: Path) -> None:
     path = write(tmp_path / "vectors.txt", {"taxi": (1, 2), ". . .": (3, 4), "at someone": (5, 6), "train": (7, 8)})
     assert list(GloVe(path).words) == ["taxi", ". . .", "at someone", "train"]
     np.testing.assert_allclose(GloVe(path).encode(["taxi . train"]), [[4, 5]])
 
 
-def test_only_a_vocabularys_words_are_kept(glove: GloVe) -> None:
+def test_only_words_of_the_vocabulary_are_loaded(glove: GloVe) -> None:
     texts = ["Taxi to the café", ["I", "see"]]
     small = GloVe(glove.path, vocabulary=texts)
     assert list(small.words) == ["taxi", "i", "café"]
     assert np.array_equal(small.encode(texts), glove.encode(texts))
     assert small.description != glove.description
-    # it would have a vector, but that was not read
-    with pytest.raises(PostprocessingError, match="'train' is not of the vocabulary"):
+    # it has a vector in the file, which was not loaded
+    with pytest.raises(PostprocessingError, match="'train' is not in the vocabulary"):
         small.encode(["taxi train"])
     assert not GloVe(glove.path, vocabulary=["boat"]).encode(["boat"]).any()
 
 
-def test_the_description_tells_different_vectors_apart(glove: GloVe, tmp_path: Path) -> None:
+def test_descriptions_of_different_vectors_differ(glove: GloVe, tmp_path: Path) -> None:
     other = GloVe(write(tmp_path / "other.txt", {**VECTORS, "taxi": (1, 0, 3)}))
     renamed = GloVe(
         write(tmp_path / "renamed.txt", {"bus" if word == "taxi" else word: row for word, row in VECTORS.items()})
@@ -119,22 +121,22 @@ def test_the_description_tells_different_vectors_apart(glove: GloVe, tmp_path: P
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "holds no word vectors"),
-        ("2 3\n", "holds no word vectors"),
-        ("taxi 1 2\ntrain 1\n", "line 2: expected a word and 2 numbers"),
-        ("taxi 1 2\ntrain 1 2 3\n", "line 2: expected a word and 2 numbers"),
-        ("taxi 1 2\n\n", "line 2: expected a word and 2 numbers"),
-        ("taxi 1 2\n 1 2\n", "line 2: expected a word and 2 numbers"),
-        ("taxi 1 2\ntrain  1 2\n", "line 2: expected a word and 2 numbers"),
-        ("taxi\n", "line 1: expected a word and its numbers"),
-        ("1 2\ntaxi 1\n", "line 2: expected a word and 2 numbers"),
+        ("", "contains no word vectors"),
+        ("2 3\n", "contains no word vectors"),
+        ("taxi 1 2\ntrain 1\n", "line 2: expected a word and 2 values"),
+        ("taxi 1 2\ntrain 1 2 3\n", "line 2: expected a word and 2 values"),
+        ("taxi 1 2\n\n", "line 2: expected a word and 2 values"),
+        ("taxi 1 2\n 1 2\n", "line 2: expected a word and 2 values"),
+        ("taxi 1 2\ntrain  1 2\n", "line 2: expected a word and 2 values"),
+        ("taxi\n", "line 1: expected a word and its values"),
+        ("1 2\ntaxi 1\n", "line 2: expected a word and 2 values"),
         ("taxi 1 2\ntrain 1 two\n", "line 2: could not convert string to float"),
-        ("taxi 1 2\ntrain 1 nan\n", "line 2: a number is not finite"),
-        ("taxi 1 2\ntrain 1 1e60\n", "line 2: a number is not finite"),
+        ("taxi 1 2\ntrain 1 nan\n", "line 2: a value is not finite"),
+        ("taxi 1 2\ntrain 1 1e60\n", "line 2: a value is not finite"),
         ("3 2\ntaxi 1 2\ntrain 3 4\n", "has 2 words, but 3 by its first line"),
     ],
 )
-def test_malformed_files_say_where(text: str, message: str, tmp_path: Path) -> None:
+def test_malformed_files_are_rejected_with_the_line_number(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
     path.write_text(text)
     with pytest.raises(PostprocessingError, match=message) as caught:
@@ -142,7 +144,7 @@ def test_malformed_files_say_where(text: str, message: str, tmp_path: Path) -> N
     assert str(path) in str(caught.value)
 
 
-def test_what_is_no_text_file_is_refused(tmp_path: Path) -> None:
+def test_binary_and_missing_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "vectors.bin").write_bytes(b"taxi 1 2\n\xff\xfe\x00\n")
     with pytest.raises(PostprocessingError, match="line 2: not UTF-8"):
         GloVe(tmp_path / "vectors.bin")

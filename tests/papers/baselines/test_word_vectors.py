@@ -1,4 +1,4 @@
-"""Word vectors: counts against a loop over places, steps against NumPy pair by pair, and files that read back."""
+"""Training of word vectors: counts and steps against loops, convergence, files, the command."""
 
 import json
 from collections import Counter, defaultdict
@@ -31,8 +31,8 @@ FRUITS = ("apple", "pear", "plum")
 DAYS = ("monday", "friday", "sunday")
 
 
-def stored(folder: Path, *dialogues: list[str]) -> Corpus:
-    """A corpus of conversations given by their texts."""
+def write_corpus(folder: Path, *dialogues: list[str]) -> Corpus:
+    """Write a corpus of conversations given by their texts."""
     with StoreWriter(folder) as writer:
         for number, texts in enumerate(dialogues):
             writer.write(Dialogue(str(number), tuple(Turn("user", text) for text in texts)))
@@ -42,10 +42,10 @@ def stored(folder: Path, *dialogues: list[str]) -> Corpus:
 
 @pytest.fixture(scope="module")
 def market(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    """Fruits share their contexts, and so do days."""
+    """A corpus in which fruits share their contexts, and so do days."""
     eaten = [f"i ate a ripe {fruit} with cream" for fruit in FRUITS] + [f"the {fruit} tastes sweet" for fruit in FRUITS]
     met = [f"we open on {day} at nine" for day in DAYS] + [f"see you next {day} then" for day in DAYS]
-    return stored(tmp_path_factory.mktemp("market") / "store", *([each] for each in (eaten + met) * 10))
+    return write_corpus(tmp_path_factory.mktemp("market") / "store", *([each] for each in (eaten + met) * 10))
 
 
 # ---- counting
@@ -59,34 +59,34 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     window=st.integers(1, 14),
     chunk=st.sampled_from([1, 7, 1000]),
 )
-def test_pairs_are_those_of_a_loop_over_places(
+def test_counts_equal_those_of_a_loop(
     tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]], window: int, chunk: int
 ) -> None:
-    corpus = stored(tmp_path_factory.mktemp("texts"), [" ".join(words) for words in texts])
+    corpus = write_corpus(tmp_path_factory.mktemp("texts"), [" ".join(words) for words in texts])
     words = ["a", "b", ",", "c", "d"]
     expected: defaultdict[tuple[int, int], float] = defaultdict(float)
     for text in texts:
-        cut = [word for piece in text for word in {"c,": ["c", ","]}.get(piece, [piece.lower()]) if word in words]
-        for here, one in enumerate(cut):
-            for there, other in enumerate(cut):
-                if 0 < abs(here - there) <= window:
-                    expected[words.index(one), words.index(other)] += 1 / abs(here - there)
+        known = [word for piece in text for word in {"c,": ["c", ","]}.get(piece, [piece.lower()]) if word in words]
+        for i, one in enumerate(known):
+            for j, other in enumerate(known):
+                if 0 < abs(i - j) <= window:
+                    expected[words.index(one), words.index(other)] += 1 / abs(i - j)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(word_vectors, "CHUNK_WORDS", chunk)
         if not expected:
-            with pytest.raises(WordVectorError, match="no two words"):
+            with pytest.raises(WordVectorError, match="no two frequent words"):
                 count_pairs(corpus, words, window)
             return
         pairs = count_pairs(corpus, words, window)
-    found = dict(zip(zip(*(each.tolist() for each in pairs.coords), strict=True), pairs.data.tolist(), strict=True))
-    assert found == pytest.approx(expected)
+    counts = dict(zip(zip(*(each.tolist() for each in pairs.coords), strict=True), pairs.data.tolist(), strict=True))
+    assert counts == pytest.approx(expected)
 
 
 def test_words_are_counted_and_sorted(tmp_path: Path) -> None:
-    corpus = stored(tmp_path / "store", ["B b a a, c", "C b"], ["ß SS d,"])
+    corpus = write_corpus(tmp_path / "store", ["B b a a, c", "C b"], ["ß SS d,"])
     assert frequent_words(corpus, 2) == ["b", ",", "a", "c", "ss"]
     assert frequent_words(corpus, 3) == ["b"]
-    with pytest.raises(WordVectorError, match=r"no word occurs 4 times .* one: 3\): .*smaller --min-count"):
+    with pytest.raises(WordVectorError, match=r"no word occurs 4 times .*at most 3\): .*smaller --min-count"):
         frequent_words(corpus, 4)
 
 
@@ -100,7 +100,7 @@ def step_by_loops(
     pairs: list[tuple[int, int, float]],
     rate: float,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
-    """Pennington et al.'s equation 8 and its gradient, a pair at a time; of the last two columns each side has one as its bias."""
+    """Compute Pennington et al.'s equation 8 and its gradient pair by pair; each side has one bias column."""
     size = words.shape[1] - 2
     gradients = [np.zeros_like(words), np.zeros_like(contexts)]
     loss = 0.0
@@ -127,8 +127,8 @@ def step_by_loops(
     ),
     seed=st.integers(0, 100),
 )
-def test_steps_are_those_of_loops_over_pairs(batches: list[list[tuple[int, int, float]]], seed: int) -> None:
-    # in double precision: AdaGrad's first step is a sign, which rounding would turn where a gradient is next to nothing
+def test_steps_equal_those_of_a_loop(batches: list[list[tuple[int, int, float]]], seed: int) -> None:
+    # in double precision: AdaGrad's first step is the sign of the gradient, which rounding may flip
     torch.set_default_dtype(torch.float64)
     try:
         factors = Factors(6, 4, seed, torch.device("cpu"))
@@ -147,58 +147,58 @@ def test_steps_are_those_of_loops_over_pairs(batches: list[list[tuple[int, int, 
     np.testing.assert_allclose(factors.vectors(), words[:, :4] + contexts[:, :4], rtol=1e-6, atol=1e-9)
 
 
-def test_first_numbers_are_small_and_drawn_by_the_seed() -> None:
-    drawn = Factors(50, 10, 3, torch.device("cpu"))
-    learned = torch.cat([drawn.words[:, :11], drawn.contexts[:, :10], drawn.contexts[:, 11:]], dim=1)
+def test_initial_parameters_are_small_and_seeded() -> None:
+    factors = Factors(50, 10, 3, torch.device("cpu"))
+    learned = torch.cat([factors.words[:, :11], factors.contexts[:, :10], factors.contexts[:, 11:]], dim=1)
     assert 0.045 < learned.abs().max() <= 0.05
-    assert torch.equal(Factors(50, 10, 3, torch.device("cpu")).words, drawn.words)
-    assert not torch.equal(Factors(50, 10, 4, torch.device("cpu")).words, drawn.words)
+    assert torch.equal(Factors(50, 10, 3, torch.device("cpu")).words, factors.words)
+    assert not torch.equal(Factors(50, 10, 4, torch.device("cpu")).words, factors.words)
 
 
-def test_words_of_equal_contexts_end_nearer_than_others(market: Corpus, tmp_path: Path) -> None:
-    told: list[tuple[str, int, int | None]] = []
-    learned = train_word_vectors(
+def test_words_with_equal_contexts_become_similar(market: Corpus, tmp_path: Path) -> None:
+    steps: list[tuple[str, int, int | None]] = []
+    summary = train_word_vectors(
         market,
         tmp_path / "v.txt",
         size=20,
         epochs=30,
-        progress=lambda what, done, total=None: told.append((what, done, total)),
+        progress=lambda step, done, total=None: steps.append((step, done, total)),
     )
     glove = GloVe(tmp_path / "v.txt")
     vectors = glove.encode([*FRUITS, *DAYS], normalise=True)
     cosines = vectors @ vectors.T
-    alike = np.kron(np.eye(2), np.ones((3, 3))).astype(bool)
-    assert cosines[alike].min() > cosines[~alike].max() + 0.2
-    assert learned.words == len(glove.words)
-    assert len(learned.losses) == 30 and learned.losses[-1] < learned.losses[0] / 10
-    assert [each[0].partition(":")[0] for each in told] == ["counting words", "counting pairs", *["learning"] * 30]
-    assert all(done == total for what, done, total in told if what.startswith("counting"))
+    same_kind = np.kron(np.eye(2), np.ones((3, 3))).astype(bool)
+    assert cosines[same_kind].min() > cosines[~same_kind].max() + 0.2
+    assert summary.words == len(glove.words)
+    assert len(summary.losses) == 30 and summary.losses[-1] < summary.losses[0] / 10
+    assert [each[0].partition(":")[0] for each in steps] == ["counting words", "counting pairs", *["training"] * 30]
+    assert all(done == total for step, done, total in steps if step.startswith("counting"))
 
 
 # ---- the file
 
 
-def test_the_file_reads_back_most_frequent_word_first(tmp_path: Path) -> None:
+def test_file_has_the_most_frequent_word_first(tmp_path: Path) -> None:
     texts = ["7 Trains, 7 TAXIS?", "7 trains… straße", "taxis 7 😀 Straße"]
     out = tmp_path / "new" / "folder" / "vectors.txt"
-    learned = train_word_vectors(stored(tmp_path / "store", texts), out, size=1, least=2)
+    summary = train_word_vectors(write_corpus(tmp_path / "store", texts), out, size=1, min_count=2)
     glove = GloVe(out)
     assert list(glove.words) == ["7", "strasse", "taxis", "trains"]
     assert glove.vectors.shape == (4, 1)
-    assert (learned.words, learned.pairs) == (4, 13)  # every word with every other, and 7 with itself
+    assert (summary.words, summary.pairs) == (4, 13)  # every word with every other, and 7 with itself
     assert [path.name for path in out.parent.iterdir()] == ["vectors.txt"]
 
 
-def test_every_frequent_word_of_a_text_has_its_vector(tmp_path: Path) -> None:
+def test_every_frequent_word_has_a_vector(tmp_path: Path) -> None:
     train_word_vectors(sample_corpus(), tmp_path / "v.txt", size=3, epochs=1)
     texts = [turn.text for dialogue in sample_corpus() for turn in dialogue.turns]
     glove = GloVe(tmp_path / "v.txt", vocabulary=texts)
-    occurring = Counter(word for text in texts for word in glove._words(text, None))
+    occurring = Counter(word for text in texts for word in glove._tokenise(text, None))
     assert set(glove.words) == {word for word, count in occurring.items() if count >= 5}
 
 
 def test_equal_seeds_give_equal_files(market: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_vectors, "SMALLEST_BATCH", 8)  # so that the order of pairs matters
+    monkeypatch.setattr(word_vectors, "MIN_BATCH_SIZE", 8)  # so that the order of pairs matters
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         train_word_vectors(market, tmp_path / name, size=5, epochs=2, seed=seed)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() != (tmp_path / "c").read_bytes()
@@ -207,17 +207,17 @@ def test_equal_seeds_give_equal_files(market: Corpus, tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"least": 1000}, "no word occurs 1000 times"),
-        ({"size": 0}, "size=0"),
-        ({"window": 0}, "window=0"),
-        ({"least": -1}, "least=-1"),
-        ({"epochs": 0}, "epochs=0"),
-        ({"learning_rate": 0.0}, "learning_rate=0.0"),
-        ({"learning_rate": float("nan")}, "learning_rate=nan"),
-        ({"learning_rate": 1e30}, "beyond all bounds at a learning rate of 1e\\+30: take a smaller one"),
+        ({"min_count": 1000}, "no word occurs 1000 times"),
+        ({"size": 0}, "size must be 1 or more, got 0"),
+        ({"window": 0}, "window must be 1 or more, got 0"),
+        ({"min_count": -1}, "min_count must be 1 or more, got -1"),
+        ({"epochs": 0}, "epochs must be 1 or more, got 0"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be positive, got nan"),
+        ({"learning_rate": 1e30}, "training diverges at a learning rate of 1e\\+30"),
     ],
 )
-def test_what_cannot_be_learned_leaves_what_was_there(
+def test_failed_training_keeps_the_existing_file(
     market: Corpus, tmp_path: Path, changes: dict[str, float], message: str
 ) -> None:
     (tmp_path / "v.txt").write_text("before")
@@ -226,27 +226,27 @@ def test_what_cannot_be_learned_leaves_what_was_there(
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"v.txt": "before"}
 
 
-def test_where_nothing_can_be_written_is_said_before_counting(market: Corpus, tmp_path: Path) -> None:
-    def never(what: str, done: int, total: int | None = None) -> None:
-        raise AssertionError("the work has begun")
+def test_unwritable_paths_are_rejected_before_counting(market: Corpus, tmp_path: Path) -> None:
+    def fail(step: str, done: int, total: int | None = None) -> None:
+        raise AssertionError("counting has started")
 
     with pytest.raises(WordVectorError, match=r"is a folder: .*another --out"):
-        train_word_vectors(market, tmp_path, progress=never)
+        train_word_vectors(market, tmp_path, progress=fail)
     (tmp_path / "file").touch()
     with pytest.raises(WordVectorError, match=r"v\.txt cannot be written .*another --out"):
-        train_word_vectors(market, tmp_path / "file" / "v.txt", progress=never)
+        train_word_vectors(market, tmp_path / "file" / "v.txt", progress=fail)
 
 
 # ---- the command
 
 
-def test_the_command_learns_from_a_split(tmp_path: Path) -> None:
+def test_command_trains_on_a_split(tmp_path: Path) -> None:
     store = divided().stores[0].folder
     common = ["glove", "--corpus", str(store), "--dimensions", "4", "--epochs", "2", "--out"]
     whole = CliRunner().invoke(
         app, [*common, str(tmp_path / "whole.txt")], env={"COLUMNS": "200"}, catch_exceptions=False
     )
-    assert "that occur 5 times or more" in whole.stdout
+    assert "that occur at least 5 times" in whole.stdout
     part = CliRunner().invoke(
         app, [*common, str(tmp_path / "part.txt"), "--split", "test", "--min-count", "2", "--window", "1", "--json"]
     )

@@ -17,15 +17,15 @@ def _load_glove(path: str) -> Any:
 
 
 def _fit_flow(encoder: SupportsEncode, texts: Sequence[str]) -> Any:
-    from turnwise.papers.baselines.flow import Flowed
+    from turnwise.papers.baselines.flow import FlowPostprocessor
 
-    return Flowed(encoder, texts)
+    return FlowPostprocessor(encoder, texts)
 
 
 def _fit_whitening(encoder: SupportsEncode, texts: Sequence[str]) -> Any:
-    from turnwise.papers.baselines.whitening import Whitened
+    from turnwise.papers.baselines.whitening import WhiteningPostprocessor
 
-    return Whitened(encoder, texts)
+    return WhiteningPostprocessor(encoder, texts)
 
 
 register_loader("glove", _load_glove)

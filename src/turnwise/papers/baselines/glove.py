@@ -1,4 +1,4 @@
-"""Averaged word vectors, such as GloVe's (Pennington et al. 2014): what sentence encoders have to beat."""
+"""Averaged word vectors, such as GloVe's (Pennington et al. 2014): the baseline of sentence encoders."""
 
 import hashlib
 import re
@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from turnwise.core.dialogue import Turn
 from turnwise.core.text import tokenise_words
-from turnwise.papers.baselines.vectors import PostprocessingError, Vectors, digest, unit
+from turnwise.papers.baselines.whitening import PostprocessingError, Vectors, hash_arrays, normalise_rows
 
 _HEADER = re.compile(r"([0-9]+) ([0-9]+)")
 
@@ -21,29 +21,29 @@ _HEADER = re.compile(r"([0-9]+) ([0-9]+)")
 class GloVe:
     """An encoder that averages the vectors of an input's words; of a conversation, the words of all its turns.
 
-    Words are runs of letters, digits and underscores; every punctuation mark is a word of its own. Words without a vector are
-    left out, and an input without a word that has one gets zeros: its cosine with anything is 0. Languages written without
-    spaces have to come segmented into words.
+    Words are runs of letters, digits and underscores; every punctuation mark is a word. Words without a vector are
+    ignored, and an input without any known word has a zero vector, whose cosine with any other is 0. Languages written
+    without spaces must be segmented into words before.
 
     Attributes:
         path: the file of word vectors.
-        lower: whether case is folded, in texts and file alike.
-        words: the words that have a vector, and its row.
+        lower: whether case is folded, in the texts and in the file.
+        words: the row of every word.
         vectors: (words, size).
     """
 
     def __init__(self, path: Path | str, *, lower: bool = True, vocabulary: Iterable[Any] | None = None):
-        """Reads a file of word vectors, a line at a time.
+        """Read a file of word vectors, line by line.
 
-        A line is `word v1 … vd`, separated by single spaces; a first line of two whole numbers, as word2vec writes it, is the
-        number of words and d. A word may hold spaces, as some of GloVe's do, though no text's word is ever equal to it. Of a word
-        that stands there twice, once case is folded, the first line counts: files have the more frequent one first. The numbers
-        of words that are not kept are not looked at.
+        A line is `word v1 … vd`, separated by single spaces; a first line of two integers, as word2vec writes it, is
+        the number of words and d. A word may contain spaces, as some of GloVe's do, though no tokenised word equals it.
+        The first of several lines with the same word, after case folding, counts: files start with the most frequent
+        words. The values of words outside the vocabulary are not parsed.
 
         Args:
             path: the file.
             lower: fold the case of texts and of the file's words.
-            vocabulary: texts and conversations; of the file, their words alone are kept, and nothing else can be encoded. None: all
+            vocabulary: texts and conversations; only their words are loaded, and nothing else can be encoded. None: all
                 words of the file.
 
         Raises:
@@ -51,125 +51,125 @@ class GloVe:
         """
         self.path = Path(path)
         self.lower = lower
-        self._wanted = None if vocabulary is None else {word for item in vocabulary for word in self._words(item, None)}
+        self._vocabulary = (
+            None if vocabulary is None else {word for item in vocabulary for word in self._tokenise(item, None)}
+        )
         self.words: dict[str, int] = {}
         self.vectors: Vectors = self._read()
 
     @cached_property
     def description(self) -> str:
-        """All that determines the vectors."""
+        """Everything that determines the vectors."""
         words = hashlib.sha256("\0".join(self.words).encode()).hexdigest()
-        rule = "case folded" if self.lower else "cased"
-        return f"averaged word vectors, {rule}, {self.vectors.shape[1]} dimensions, words {words}, vectors {digest(self.vectors)}"
+        case = "case folded" if self.lower else "cased"
+        return (
+            f"averaged word vectors, {case}, {self.vectors.shape[1]} dimensions, words {words},"
+            f" vectors {hash_arrays(self.vectors)}"
+        )
 
     def encode(
         self, inputs: str | Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
     ) -> Vectors:
-        """Vectors (inputs, size), of length 1 (or zeros) only where `normalise` is true.
+        """Return vectors (inputs, size), of length 1 (or 0) only if `normalise` is true.
 
         Args:
-            inputs: texts, or conversations so far as lists of strings or `Turn`s; a single text counts as a list of one.
+            inputs: texts, or conversations as lists of strings or `Turn`s; a single text counts as a list of one.
             normalise: scale vectors to length 1.
-            max_length: how many words of an input count, with a vector or without: the first of a text, the last of a conversation.
+            max_length: the number of words used, known or not: the first of a text, the last of a conversation.
 
         Raises:
-            PostprocessingError: if a word is not of the vocabulary that the file was read for.
+            PostprocessingError: if a word is not in the vocabulary that the file was loaded for.
         """
         items = [inputs] if isinstance(inputs, str) else inputs
         rows, ends = array("q"), [0]
         for item in items:
-            found = self._words(item, max_length)
-            self._check(found)
-            rows.extend(self.words[word] for word in found if word in self.words)
+            words = self._tokenise(item, max_length)
+            self._check_vocabulary(words)
+            rows.extend(self.words[word] for word in words if word in self.words)
             ends.append(len(rows))
         shape = (len(items), len(self.words))
         counts = csr_array((np.ones(len(rows), np.float32), np.frombuffer(rows, np.int64), np.array(ends)), shape=shape)
         means: Vectors = (counts @ self.vectors) / np.maximum(np.diff(ends), 1)[:, None].astype(np.float32)
-        return unit(means) if normalise else means
+        return normalise_rows(means) if normalise else means
 
-    def _check(self, found: list[str]) -> None:
-        if self._wanted is not None and not self._wanted.issuperset(found):
-            word = next(word for word in found if word not in self._wanted)
+    def _check_vocabulary(self, words: list[str]) -> None:
+        if self._vocabulary is not None and not self._vocabulary.issuperset(words):
+            word = next(word for word in words if word not in self._vocabulary)
             raise PostprocessingError(
-                f"{word!r} is not of the vocabulary that {self.path} was read for: give it all texts, or none to keep every word"
+                f"{word!r} is not in the vocabulary that {self.path} was loaded for: pass all texts, or no vocabulary"
             )
 
-    def _words(self, item: Any, most: int | None) -> list[str]:
-        """The words of an input, cut."""
+    def _tokenise(self, item: Any, max_length: int | None) -> list[str]:
         turns = [item] if isinstance(item, str) else [turn.text if isinstance(turn, Turn) else turn for turn in item]
         words = [word for text in turns for word in tokenise_words(text, lower=self.lower)]
-        if most is None or len(words) <= most:
+        if max_length is None or len(words) <= max_length:
             return words
-        return words[:most] if len(turns) == 1 else words[len(words) - most :]
-
-    def _fold(self, word: str) -> str:
-        return word.casefold() if self.lower else word
-
-    # ---- reading
+        return words[:max_length] if len(turns) == 1 else words[len(words) - max_length :]
 
     def _read(self) -> Vectors:
-        """Takes the words to keep, each once, and gives their vectors (words, size)."""
-        numbers = array("f")
+        """Fill `words` and return their vectors (words, size)."""
+        values = array("f")
         size: int | None = None
-        said: int | None = None
+        announced: int | None = None
         count = 0
-        for number, line in _lines(self.path):
+        for number, line in _read_lines(self.path):
             if number == 1 and (header := _HEADER.fullmatch(line)):
-                said, size = int(header[1]), int(header[2])
+                announced, size = int(header[1]), int(header[2])
                 continue
             if size is None:
                 size = line.count(" ")
             count += 1
-            word, rest = _split(line, size, f"{self.path}, line {number}")
-            word = self._fold(word)
-            if word not in self.words and (self._wanted is None or word in self._wanted):
+            where = f"{self.path}, line {number}"
+            word, rest = _split_line(line, size, where)
+            word = word.casefold() if self.lower else word
+            if word not in self.words and (self._vocabulary is None or word in self._vocabulary):
                 self.words[word] = len(self.words)
-                numbers.frombytes(_numbers(rest, f"{self.path}, line {number}").tobytes())
+                values.frombytes(_parse_values(rest, where).tobytes())
         if size is None or not count:
-            raise PostprocessingError(f"{self.path} holds no word vectors: expected lines of a word and its numbers")
-        if said not in (None, count):
+            raise PostprocessingError(f"{self.path} contains no word vectors: expected lines of a word and its values")
+        if announced not in (None, count):
             raise PostprocessingError(
-                f"{self.path} has {count} words, but {said} by its first line: it is cut short or damaged"
+                f"{self.path} has {count} words, but {announced} by its first line: it is truncated or damaged"
             )
-        return np.frombuffer(numbers, np.float32).reshape(len(self.words), size)
+        return np.frombuffer(values, np.float32).reshape(len(self.words), size)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a file, numbered from 1."""
+def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file with their numbers."""
     try:
         with path.open("rb") as file:
-            # not as text, whose lines would end at carriage returns too
+            # in text mode, lines would also end at carriage returns
             for number, line in enumerate(file, 1):
                 yield number, line.decode().rstrip(" \r\n")
     except OSError as error:
         raise PostprocessingError(
-            f"{path} cannot be read ({error.strerror}): a file of word vectors is expected"
+            f"{path} cannot be read ({error.strerror}): expected a file of word vectors"
         ) from None
     except UnicodeDecodeError:
         raise PostprocessingError(
-            f"{path}, line {number}: not UTF-8; is this word vectors as text, and not a binary file?"
+            f"{path}, line {number}: not UTF-8; expected word vectors as text, not binary"
         ) from None
 
 
-def _split(line: str, size: int, place: str) -> tuple[str, str]:
-    """A line's word and its numbers; a word may hold spaces, but what stands before the numbers may not be one more of them."""
+def _split_line(line: str, size: int, where: str) -> tuple[str, str]:
+    """Split a line into word and values; a word may contain spaces, but must not end with a further value."""
     surplus = line.count(" ") - size
     word = line.rsplit(" ", size)[0] if surplus > 0 else line.partition(" ")[0]
     last = word.rpartition(" ")[2]
     if not size or surplus < 0 or not last or (surplus and _is_number(last)):
-        raise PostprocessingError(f"{place}: expected a word and {size or 'its'} numbers, separated by single spaces")
+        raise PostprocessingError(f"{where}: expected a word and {size or 'its'} values, separated by single spaces")
     return word, line[len(word) + 1 :]
 
 
-def _numbers(text: str, place: str) -> Vectors:
+def _parse_values(text: str, where: str) -> Vectors:
     try:
-        with np.errstate(over="ignore"):  # what is too large for a float32 is refused below
-            numbers = np.array(text.split(" "), np.float32)
+        with np.errstate(over="ignore"):  # overflow of float32 is rejected below
+            values = np.array(text.split(" "), np.float32)
     except ValueError as error:
-        raise PostprocessingError(f"{place}: {error}") from None
-    if not np.isfinite(numbers).all():
-        raise PostprocessingError(f"{place}: a number is not finite")
-    return numbers
+        raise PostprocessingError(f"{where}: {error}") from None
+    if not np.isfinite(values).all():
+        raise PostprocessingError(f"{where}: a value is not finite")
+    return values
 
 
 def _is_number(text: str) -> bool:

@@ -1,27 +1,60 @@
-"""Whitening (Su et al. 2021): vectors with zero mean and the identity as covariance, by one linear map."""
+"""Post-processing of an encoder's vectors, and whitening (Su et al. 2021): zero mean and identity covariance."""
 
+import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.core.errors import TurnwiseError
 from turnwise.core.types import SupportsEncode
-from turnwise.papers.baselines.vectors import PostprocessingError, Vectors, digest, fitting_vectors, unit
 
-#: Directions whose variance is less than this part of the largest hold but rounding: to scale them up would be to encode noise.
-FLOOR = 1e-10
+Vectors = npt.NDArray[np.float32]
+
+#: Directions whose variance is below this fraction of the largest are rounding noise, which scaling would amplify.
+MIN_RELATIVE_VARIANCE = 1e-10
 
 
-class Whitened:
-    """An encoder whose vectors are whitened: x → (x − μ)W with W = U Λ^{−1/2}.
+class PostprocessingError(TurnwiseError):
+    """Vectors cannot be post-processed, or word vectors cannot be loaded."""
 
-    μ is the mean and U Λ Uᵀ the covariance of the vectors of some texts, not normalised; directions come by falling variance.
-    Directions whose variance is below `FLOOR` of the largest are dropped, so vectors have at most as many numbers as the texts
-    vary in: one less than the number of texts, if those are few.
+
+class Postprocessor(ABC):
+    """An encoder whose vectors go through a map that was fitted on the vectors of some texts, not normalised.
 
     Attributes:
-        encoder: the one that is wrapped.
+        encoder: the wrapped encoder.
+    """
+
+    def __init__(self, encoder: SupportsEncode):
+        self.encoder = encoder
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """Everything that determines the vectors besides the wrapped encoder."""
+
+    @abstractmethod
+    def transform(self, vectors: Vectors) -> Vectors:
+        """Map vectors (inputs, size), which may be overwritten, to (inputs, dimensions)."""
+
+    def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
+        """Return post-processed vectors (inputs, dimensions), of length 1 only if `normalise` is true."""
+        vectors = np.array(self.encoder.encode(inputs, normalise=False, max_length=max_length), np.float32)
+        vectors = self.transform(vectors)
+        return normalise_rows(vectors) if normalise else vectors
+
+
+class WhiteningPostprocessor(Postprocessor):
+    """An encoder whose vectors are whitened: x → (x − μ)W with W = U Λ^{−1/2}.
+
+    μ is the mean and U Λ Uᵀ the covariance of the vectors of some texts; directions are ordered by decreasing variance.
+    Directions without variance are dropped, so there are at most as many dimensions as the texts vary in: one less than
+    the number of texts, if those are few.
+
+    Attributes:
         mean: μ (size,).
         kernel: W (size, dimensions).
     """
@@ -34,42 +67,72 @@ class Whitened:
         dimensions: int | None = None,
         max_length: int | None = None,
     ):
-        """Fits the map.
+        """Fit mean and covariance.
 
         Args:
-            encoder: gives the vectors.
-            texts: what mean and covariance are taken of, such as the training texts of a data set.
-            dimensions: how many directions are kept; None: all that vary.
-            max_length: where the texts are cut, as for `encode`.
+            encoder: computes the vectors.
+            texts: such as the training texts of a data set.
+            dimensions: number of directions to keep; None: all with variance.
+            max_length: truncation of the texts, as in `encode`.
 
         Raises:
             PostprocessingError: if the texts do not vary in that many directions, or not at all.
         """
-        self.encoder = encoder
-        vectors = fitting_vectors(encoder, texts, max_length).astype(np.float64)
-        mean = vectors.mean(0)
-        vectors -= mean
-        # the covariance is symmetric: its singular vectors are its eigenvectors, up to their signs
+        super().__init__(encoder)
+        vectors = encode_for_fitting(encoder, texts, max_length).astype(np.float64)
+        # in double precision: single precision would show for vectors that vary little far from zero, as BERT's do
+        self.mean: npt.NDArray[np.float64] = vectors.mean(0)
+        vectors -= self.mean
         variances, directions = np.linalg.eigh(vectors.T @ vectors / (len(vectors) - 1))
         variances, directions = variances[::-1], directions[:, ::-1]
-        varying = int((variances > FLOOR * variances[0]).sum())
-        kept = varying if dimensions is None else dimensions
-        if not 1 <= kept <= varying:
+        varying = int((variances > MIN_RELATIVE_VARIANCE * variances[0]).sum())
+        dimensions = varying if dimensions is None else dimensions
+        if not 1 <= dimensions <= varying:
             raise PostprocessingError(
-                f"{kept} dimensions cannot be had: the vectors of {len(texts)} texts vary in {varying} directions;"
-                f" ask for 1 to {varying}, or give more texts"
+                f"dimensions must be between 1 and {varying}, got {dimensions}: {len(texts)} texts do not"
+                " vary in more directions"
             )
-        # in double precision: where vectors are far from zero and vary little, as BERT's do, single precision would show
-        self.mean: npt.NDArray[np.float64] = mean
-        self.kernel: npt.NDArray[np.float64] = directions[:, :kept] / np.sqrt(variances[:kept])
+        self.kernel: npt.NDArray[np.float64] = directions[:, :dimensions] / np.sqrt(variances[:dimensions])
 
     @property
     def description(self) -> str:
-        """All that determines the vectors besides the encoder that is wrapped."""
-        return f"whitening, {self.kernel.shape[1]} dimensions, statistics {digest(self.mean, self.kernel)}"
+        """Everything that determines the vectors besides the wrapped encoder."""
+        return f"whitening, {self.kernel.shape[1]} dimensions, statistics {hash_arrays(self.mean, self.kernel)}"
 
-    def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
-        """Whitened vectors (inputs, dimensions), of length 1 only where `normalise` is true."""
-        vectors = np.asarray(self.encoder.encode(inputs, normalise=False, max_length=max_length), np.float32)
+    def transform(self, vectors: Vectors) -> Vectors:
+        """Whiten vectors (inputs, size)."""
         whitened: Vectors = ((vectors - self.mean) @ self.kernel).astype(np.float32)
-        return unit(whitened) if normalise else whitened
+        return whitened
+
+
+def encode_for_fitting(encoder: SupportsEncode, texts: Sequence[Any], max_length: int | None) -> Vectors:
+    """Return the vectors (texts, size), not normalised, that a post-processor is fitted on.
+
+    Raises:
+        PostprocessingError: if there are fewer than two, some are not finite, or all are equal.
+    """
+    if len(texts) < 2:
+        raise PostprocessingError(f"{len(texts)} texts are too few to fit on: give at least two, better some thousands")
+    vectors = np.asarray(encoder.encode(texts, normalise=False, max_length=max_length), np.float32)
+    if not np.isfinite(vectors).all():
+        row = int(np.flatnonzero(~np.isfinite(vectors).all(1))[0])
+        raise PostprocessingError(f"the vector of text {row} is not finite: check the encoder")
+    if (vectors == vectors[0]).all():
+        raise PostprocessingError(f"all {len(texts)} texts have the same vector: there is nothing to fit")
+    return vectors
+
+
+def normalise_rows(vectors: Vectors) -> Vectors:
+    """Scale vectors to length 1; zero vectors stay zero, so that their cosine with any other is 0."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    scaled: Vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    return scaled
+
+
+def hash_arrays(*arrays: npt.NDArray[Any]) -> str:
+    """Return the SHA-256 of arrays: shapes, types and contents."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.shape}{array.dtype.str}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

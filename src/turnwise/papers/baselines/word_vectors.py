@@ -1,7 +1,7 @@
-"""Word vectors learnt from a corpus by GloVe (Pennington et al., 2014); averaged, they are what sentence encoders have to beat.
+"""Train GloVe word vectors (Pennington et al., 2014) on a corpus.
 
-How often words stand near one another is counted in a stream over the corpus; the vectors are then fitted to the logarithms of the
-counts. What is written is a text file such as GloVe's authors give away, for `turnwise evaluate glove:FILE`.
+Co-occurrences of words are counted in a stream over the corpus; the vectors are then fitted to the logarithms of the
+counts. The output is a text file in GloVe's format, for `turnwise evaluate glove:FILE`.
 """
 
 from array import array
@@ -24,37 +24,37 @@ from turnwise.core.progress import Progress, silent
 from turnwise.core.text import tokenise_words
 from turnwise.corpus.store import Corpus
 
-#: Words whose neighbours are counted at once: what is held besides the distinct pairs.
+#: Number of words whose co-occurrences are counted at once.
 CHUNK_WORDS = 1 << 19
 
-#: Dialogues between two reports of how far the counting is.
-DIALOGUES = 2_000
+#: Number of dialogues between two progress reports of counting.
+PROGRESS_INTERVAL = 2_000
 
-#: An epoch is cut into about so many batches, within these sizes: larger ones are faster, but each is one step for its pairs.
-BATCHES = 200
-SMALLEST_BATCH = 256
-LARGEST_BATCH = {"cpu": 4_096, "cuda": 65_536}
+#: Number of batches per epoch, within these batch sizes: larger batches are faster, but make fewer steps.
+BATCHES_PER_EPOCH = 200
+MIN_BATCH_SIZE = 256
+MAX_BATCH_SIZE = {"cpu": 4_096, "cuda": 65_536}
 
-#: The paper's x_max and α: pairs that are counted less often than the first weigh less.
-FULL_WEIGHT = 100.0
+#: The paper's x_max and α: pairs that are counted less often than x_max have less weight.
+MAX_COUNT = 100.0
 EXPONENT = 0.75
 
-#: Keeps AdaGrad from dividing by zero, as in `torch.optim.Adagrad`.
+#: Prevents division by zero in AdaGrad, as in `torch.optim.Adagrad`.
 _EPSILON = 1e-10
 
 
 class WordVectorError(TurnwiseError):
-    """Word vectors cannot be learnt or written as asked; the message says why and what to do."""
+    """Word vectors cannot be trained or written."""
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """What was learnt.
+class WordVectorSummary:
+    """Summary of a training.
 
     Attributes:
-        words: how many words have a vector.
-        pairs: how many pairs of a word and another in its context were counted; a pair and its reverse are two.
-        losses: the mean loss of a pair in each epoch, measured while the vectors change.
+        words: number of words with a vector.
+        pairs: number of (word, context word) pairs that were counted; a pair and its reverse are two.
+        losses: mean loss per pair in each epoch, measured while the vectors change.
     """
 
     words: int
@@ -68,130 +68,124 @@ def train_word_vectors(
     *,
     size: int = 100,
     window: int = 10,
-    least: int = 5,
+    min_count: int = 5,
     epochs: int = 15,
     learning_rate: float = 0.05,
     seed: int = 1,
     progress: Progress = silent,
-) -> Summary:
-    """Learns a vector for every frequent word of a corpus and writes them to a file, most frequent word first.
+) -> WordVectorSummary:
+    """Train a vector for every frequent word of a corpus and write them to a file, the most frequent word first.
 
-    A line of the file is `word v1 … vd`. The file takes its name when it is whole; one that is there is replaced then. Without a
-    GPU, equal arguments give equal files.
+    A line of the file is `word v1 … vd`. The file is replaced atomically. On a CPU, equal arguments give equal files.
 
-    What is made small is Σ f(X_ij) (w_i·w̃_j + b_i + b̃_j − log X_ij)² over all pairs with X_ij > 0, where X_ij is the sum of
-    1/distance over the places where word j stands in the context of word i, and f(x) = min(1, (x/100)^¾). The vector that is
-    written is w + w̃. AdaGrad goes through all pairs in each epoch, in a new order. Pairs of one batch are updated together: their
-    gradients are taken at the same vectors and summed before the step; GloVe's own program takes a step for each pair. A batch is a
-    200th of the pairs, but at least 256 and at most 4,096 (65,536 on a GPU). AdaGrad's sums of squares begin at zero, and numbers
-    are first drawn uniformly from ±0.5/size. A word that never stands near another keeps its first, tiny vector.
+    The loss is Σ f(X_ij) (w_i·w̃_j + b_i + b̃_j − log X_ij)² over all pairs with X_ij > 0, where X_ij is the sum of
+    1/distance over the occurrences of word j in the context of word i, and f(x) = min(1, (x/100)^¾). The vector of a
+    word is w + w̃. AdaGrad goes through all pairs in each epoch, in a new order. The gradients of a batch are computed
+    at the same vectors and summed before the step, whereas GloVe's own program makes a step for each pair. A batch is a
+    200th of the pairs, but at least 256 and at most 4,096 (65,536 on a GPU). AdaGrad's sums of squares start at zero,
+    and parameters are initialised uniformly from ±0.5/size. A word without any co-occurrence keeps its initial vector.
 
     Args:
-        corpus: what to learn from.
-        out: the file to write; its folder is made if need be.
-        size: numbers in a vector.
-        window: how far apart two words of a turn may be, to either side; a context never crosses into another turn.
-        least: words that occur fewer times are left out, before distances are measured.
+        corpus: the training corpus.
+        out: the file to write; its folder is created if necessary.
+        size: dimensions of the vectors.
+        window: maximum distance of two words, to either side; contexts do not cross turns.
+        min_count: words that occur less often are removed before distances are measured.
         epochs: passes over all pairs.
         learning_rate: of AdaGrad.
-        seed: of the first vectors and the order of pairs.
-        progress: told how far it is.
+        seed: of the initial vectors and the order of pairs.
+        progress: called with the current step.
 
     Raises:
-        WordVectorError: if no word is frequent enough, no two words stand together, an argument is of no use, the file cannot be
-            written, or the vectors grow beyond all bounds.
+        WordVectorError: if no word is frequent enough, no words co-occur, an argument is out of range, the file cannot
+            be written, or the training diverges.
     """
-    for name, value in (("size", size), ("window", window), ("least", least), ("epochs", epochs)):
+    for name, value in (("size", size), ("window", window), ("min_count", min_count), ("epochs", epochs)):
         if value < 1:
-            raise WordVectorError(f"{name}={value}: expected 1 or more")
+            raise WordVectorError(f"{name} must be 1 or more, got {value}")
     if not learning_rate > 0:
-        raise WordVectorError(f"learning_rate={learning_rate}: expected more than 0")
-    with _replacing(out) as file:
-        words = frequent_words(corpus, least, progress)
+        raise WordVectorError(f"learning_rate must be positive, got {learning_rate}")
+    with _open_atomically(out) as file:
+        words = frequent_words(corpus, min_count, progress)
         pairs = count_pairs(corpus, words, window, progress)
-        vectors, losses = fit(pairs, size, epochs, learning_rate, seed, progress)
+        vectors, losses = fit_vectors(pairs, size, epochs, learning_rate, seed, progress)
         line = " ".join(["%s", *["%.6f"] * size]) + "\n"
         file.writelines(line % (word, *vector) for word, vector in zip(words, vectors.tolist(), strict=True))
-    return Summary(len(words), pairs.nnz, losses)
+    return WordVectorSummary(len(words), pairs.nnz, losses)
 
 
 @contextmanager
-def _replacing(out: Path) -> Iterator[TextIO]:
-    """A file to write that takes its name when it is whole; what cannot be written is refused before the work begins."""
+def _open_atomically(out: Path) -> Iterator[TextIO]:
+    """Open a temporary file that replaces `out` when it is complete; fails before training if it cannot be written."""
     if out.is_dir():
         raise WordVectorError(f"{out} is a folder: word vectors are one file, choose another --out")
-    part = out.with_name(f".writing-{out.name}")
+    temporary = out.with_name(f".writing-{out.name}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        file = part.open("w", encoding="utf-8", newline="\n")
+        file = temporary.open("w", encoding="utf-8", newline="\n")
     except OSError as error:
         raise WordVectorError(f"{out} cannot be written ({error.strerror}): choose another --out") from None
     try:
         with file:
             yield file
-        sync_to_disk(part)
-        part.replace(out)
+        sync_to_disk(temporary)
+        temporary.replace(out)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 # ---- counting
 
 
-def frequent_words(corpus: Corpus, least: int, progress: Progress = silent) -> list[str]:
-    """The words, case folded, that occur at least so many times; most frequent first, equals in alphabetical order.
-
-    Raises:
-        WordVectorError: if there is none.
-    """
+def frequent_words(corpus: Corpus, min_count: int, progress: Progress = silent) -> list[str]:
+    """Return the case-folded words with a minimum count, by decreasing count and then alphabetically."""
     counts: Counter[str] = Counter()
-    for text in _texts(corpus, "counting words", progress):
+    for text in _iterate_texts(corpus, "counting words", progress):
         counts.update(tokenise_words(text))
-    if not counts or max(counts.values()) < least:
+    if not counts or max(counts.values()) < min_count:
         raise WordVectorError(
-            f"no word occurs {least} times in this corpus (its most frequent one: {max(counts.values(), default=0)}):"
-            " take a larger corpus, or a smaller --min-count"
+            f"no word occurs {min_count} times in this corpus (at most {max(counts.values(), default=0)}):"
+            " use a larger corpus, or a smaller --min-count"
         )
-    return sorted((word for word, count in counts.items() if count >= least), key=lambda word: (-counts[word], word))
+    return sorted(
+        (word for word, count in counts.items() if count >= min_count), key=lambda word: (-counts[word], word)
+    )
 
 
 def count_pairs(corpus: Corpus, words: Sequence[str], window: int, progress: Progress = silent) -> Any:
-    """X, how often words stand near one another: a symmetric sparse matrix in coordinate form, by the words' places in the list.
+    """Return the co-occurrence counts X: a symmetric sparse matrix in coordinate form, indexed by the list of words.
 
-    Two places of one turn, at most `window` apart, add 1/distance to their words' entry, in both directions; other words are taken
-    out of the turn first. Memory grows with the distinct pairs, not with the corpus.
-
-    Raises:
-        WordVectorError: if no two of the words stand together.
+    Two words of a turn, at most `window` apart, add 1/distance to their entry, in both directions; other words are
+    removed from the turn before. Memory grows with the number of distinct pairs, not with the corpus.
     """
-    numbers = {word: number for number, word in enumerate(words)}
-    # a pair is kept with the more frequent word first: half of the matrix
+    indices = {word: index for index, word in enumerate(words)}
+    # only the half of the matrix with the more frequent word first
     half = csr_array((len(words), len(words)))
-    for places, lengths in _chunks(_texts(corpus, "counting pairs", progress), numbers):
-        half += _pairs_of(places, lengths, window, len(words))
+    for word_indices, lengths in _iterate_chunks(_iterate_texts(corpus, "counting pairs", progress), indices):
+        half += _count_chunk(word_indices, lengths, window, len(words))
     if not half.nnz:
         raise WordVectorError(
-            "no two words that are frequent enough stand in one turn: take a corpus of longer turns, or a smaller --min-count"
+            "no two frequent words occur in one turn: use a corpus of longer turns, or a smaller --min-count"
         )
     return (half + half.T).tocoo()
 
 
-def _texts(corpus: Corpus, what: str, progress: Progress) -> Iterator[str]:
+def _iterate_texts(corpus: Corpus, step: str, progress: Progress) -> Iterator[str]:
     total = len(corpus)
     for number, dialogue in enumerate(corpus, 1):
         for turn in dialogue.turns:
             yield turn.text
-        if number % DIALOGUES == 0 or number == total:
-            progress(what, number, total)
+        if number % PROGRESS_INTERVAL == 0 or number == total:
+            progress(step, number, total)
 
 
-def _chunks(
-    texts: Iterator[str], numbers: dict[str, int]
+def _iterate_chunks(
+    texts: Iterator[str], indices: dict[str, int]
 ) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
-    """The known words of many texts end to end, as numbers, and how many each text has."""
+    """Yield the known words of many texts as one array of indices, with the number of words of each text."""
     words, lengths = array("i"), array("i")
     for text in texts:
-        known = [numbers[word] for word in tokenise_words(text) if word in numbers]
+        known = [indices[word] for word in tokenise_words(text) if word in indices]
         words.extend(known)
         lengths.append(len(known))
         if len(words) >= CHUNK_WORDS:
@@ -200,19 +194,19 @@ def _chunks(
     yield np.array(words), np.array(lengths)
 
 
-def _pairs_of(words: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], window: int, size: int) -> Any:
-    """The entries that some texts add to X, each unordered pair once, the smaller number first."""
+def _count_chunk(words: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], window: int, size: int) -> Any:
+    """Return what a chunk of texts adds to X, each unordered pair once, the smaller index first."""
     texts = np.repeat(np.arange(len(lengths)), lengths)
     rows, columns, values = [], [], []
     for distance in range(1, min(window, int(lengths.max(initial=1)) - 1) + 1):
-        together = texts[:-distance] == texts[distance:]
-        left, right = words[:-distance][together], words[distance:][together]
+        same_text = texts[:-distance] == texts[distance:]
+        left, right = words[:-distance][same_text], words[distance:][same_text]
         rows.append(np.minimum(left, right))
         columns.append(np.maximum(left, right))
         values.append(np.full(len(left), 1 / distance))
     if not rows:
         return csr_array((size, size))
-    # equal pairs are summed in the conversion
+    # the conversion sums equal pairs
     return coo_array(
         (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(size, size)
     ).tocsr()
@@ -222,14 +216,15 @@ def _pairs_of(words: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], wind
 
 
 def pair_weights(counts: torch.Tensor) -> torch.Tensor:
-    """f(X), what a pair weighs in the loss: min(1, (x/100)^¾)."""
-    return (counts / FULL_WEIGHT).pow(EXPONENT).clamp(max=1)
+    """Return f(X) = min(1, (X/100)^¾), the weights of pairs in the loss."""
+    return (counts / MAX_COUNT).pow(EXPONENT).clamp(max=1)
 
 
 class Factors:
-    """The numbers that GloVe learns, and AdaGrad's sums of their squared gradients.
+    """The parameters of GloVe, and AdaGrad's sums of their squared gradients.
 
-    A word's row is (w, b, 1) and a context's (w̃, 1, b̃), so that the product of two rows is w·w̃ + b + b̃; the ones stay as they are.
+    A word's row is (w, b, 1) and a context's (w̃, 1, b̃), so that the product of two rows is w·w̃ + b + b̃; the ones are
+    constant.
 
     Attributes:
         words: (words, size + 2).
@@ -248,35 +243,35 @@ class Factors:
     def step(
         self, words: torch.Tensor, contexts: torch.Tensor, counts: torch.Tensor, learning_rate: float
     ) -> torch.Tensor:
-        """One step of AdaGrad on the summed loss of some pairs; gives that loss as it was before.
+        """Make a step of AdaGrad on the summed loss of some pairs, and return the loss before it.
 
         Args:
-            words: the pairs' words (pairs,), as row numbers.
-            contexts: the words in their contexts (pairs,).
-            counts: X of each pair (pairs,); more than 0.
-            learning_rate: the step's size before AdaGrad scales it.
+            words: rows of the pairs' words (pairs,).
+            contexts: rows of their context words (pairs,).
+            counts: X of each pair (pairs,); positive.
+            learning_rate: the step size before AdaGrad scales it.
         """
         products = (self.words.index_select(0, words) * self.contexts.index_select(0, contexts)).sum(1)
         differences = products - counts.log()
         weighted = pair_weights(counts) * differences
         slopes = 2 * weighted
         # both gradients before either side changes
-        of_words = _row_gradients(words, self.contexts, contexts, slopes)
-        of_contexts = _row_gradients(contexts, self.words, words, slopes)
-        _adagrad(self.words, self._squares[0], *of_words, self.size + 1, learning_rate)
-        _adagrad(self.contexts, self._squares[1], *of_contexts, self.size, learning_rate)
+        word_gradients = _row_gradients(words, self.contexts, contexts, slopes)
+        context_gradients = _row_gradients(contexts, self.words, words, slopes)
+        _adagrad(self.words, self._squares[0], *word_gradients, self.size + 1, learning_rate)
+        _adagrad(self.contexts, self._squares[1], *context_gradients, self.size, learning_rate)
         return (weighted * differences).sum()
 
     def vectors(self) -> npt.NDArray[np.float32]:
-        """The sum w + w̃ of every word (words, size)."""
-        found: npt.NDArray[np.float32] = (self.words + self.contexts)[:, : self.size].cpu().numpy()
-        return found
+        """Return w + w̃ of every word (words, size)."""
+        vectors: npt.NDArray[np.float32] = (self.words + self.contexts)[:, : self.size].cpu().numpy()
+        return vectors
 
 
 def _row_gradients(
     rows: torch.Tensor, others: torch.Tensor, columns: torch.Tensor, slopes: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows that occur, each once, and for each the sum of slope × other row over its pairs: a product with a sparse matrix."""
+    """Return the distinct rows, and for each the sum of slope × other row over its pairs (a sparse matrix product)."""
     rows, order = rows.sort(stable=True)
     distinct, lengths = torch.unique_consecutive(rows, return_counts=True)
     starts = lengths.cumsum(0) - lengths
@@ -292,39 +287,33 @@ def _adagrad(
     fixed: int,
     learning_rate: float,
 ) -> None:
-    """AdaGrad's step for some rows, each given once; the column `fixed` stays as it is."""
+    """Make AdaGrad's step for distinct rows; the column `fixed` stays constant."""
     gradients[:, fixed] = 0
     summed = squares.index_select(0, rows).addcmul_(gradients, gradients)
     squares.index_copy_(0, rows, summed)
     values.index_add_(0, rows, gradients / summed.sqrt_().add_(_EPSILON), alpha=-learning_rate)
 
 
-def fit(
+def fit_vectors(
     pairs: Any, size: int, epochs: int, learning_rate: float, seed: int, progress: Progress = silent
 ) -> tuple[npt.NDArray[np.float32], tuple[float, ...]]:
-    """The vectors (words, size) for a matrix of counts in coordinate form, and each epoch's mean loss of a pair.
-
-    Raises:
-        WordVectorError: if they grow beyond all bounds.
-    """
+    """Fit vectors (words, size) to a count matrix in coordinate form, and return them with the mean loss per epoch."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     words, contexts, counts = (
         torch.from_numpy(each).to(device) for each in (*pairs.coords, pairs.data.astype(np.float32))
     )
     factors = Factors(pairs.shape[0], size, seed, device)
     generator = torch.Generator().manual_seed(seed)
-    batch = min(max(pairs.nnz // BATCHES, SMALLEST_BATCH), LARGEST_BATCH[device.type])
+    batch_size = min(max(pairs.nnz // BATCHES_PER_EPOCH, MIN_BATCH_SIZE), MAX_BATCH_SIZE[device.type])
     losses: list[float] = []
     for epoch in range(1, epochs + 1):
         loss = torch.zeros((), dtype=torch.float64, device=device)
-        for chosen in torch.randperm(pairs.nnz, generator=generator).to(device).split(batch):
-            # row numbers are kept as 32-bit ones, which take half of the memory
-            loss += factors.step(words[chosen].long(), contexts[chosen].long(), counts[chosen], learning_rate)
+        for batch in torch.randperm(pairs.nnz, generator=generator).to(device).split(batch_size):
+            # rows are stored as 32-bit integers to save memory
+            loss += factors.step(words[batch].long(), contexts[batch].long(), counts[batch], learning_rate)
         losses.append(loss.item() / pairs.nnz)
-        progress(f"learning: loss {losses[-1]:.4f}", epoch, epochs)
+        progress(f"training: loss {losses[-1]:.4f}", epoch, epochs)
     vectors = factors.vectors()
     if not np.isfinite(vectors).all():
-        raise WordVectorError(
-            f"the vectors grow beyond all bounds at a learning rate of {learning_rate:g}: take a smaller one"
-        )
+        raise WordVectorError(f"training diverges at a learning rate of {learning_rate:g}: use a smaller one")
     return vectors, tuple(losses)
