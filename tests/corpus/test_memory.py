@@ -10,7 +10,8 @@ import pytest
 #: What a process may take, whatever the size of the corpus.
 LIMIT_MEGABYTES = 600
 
-# The child measures itself. Not by getrusage: its peak is inherited from whoever forked the child, which here has torch loaded.
+# The child measures itself. Not by getrusage: its peak is inherited from whoever forked the child, which here has torch
+# loaded.
 PEAK = """
 import sys
 

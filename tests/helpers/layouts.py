@@ -1,7 +1,8 @@
 """One tiny input for every layout that turnwise reads, with exactly the dialogues it holds; all sentences are invented here.
 
-The tests beside this file import it: `test_layouts` reads every layout as it is, `test_malformed` damages the first one of
-every reader. So the first layout of a reader has two dialogues or more, and its `main` file is the one worth damaging.
+The tests beside this file import it: `test_layouts` reads every layout as it is, `test_malformed` damages the first one
+of every reader. So the first layout of a reader has two dialogues or more, and its `main` file is the one worth
+damaging.
 """
 
 import csv

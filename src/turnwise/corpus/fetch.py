@@ -7,10 +7,11 @@ Files in the destination while and after NAME is fetched:
 - `NAME`: the complete file, once its SHA-256 sum is verified.
 - `NAME.corrupt`: a complete file with a wrong checksum. It is never used; the next fetch starts over.
 - `SHA256SUMS`: the checksums of all complete files, in the format of `sha256sum --check`.
-- `NAME.unpacking`, `NAME.unpacked`: a half unpacked archive, and the list of files of an unpacked one, which is written last.
+- `NAME.unpacking`, `NAME.unpacked`: a half unpacked archive, and the list of files of an unpacked one, which is written
+  last.
 
-A server that sends neither ETag nor Last-Modified is checked by size only; then only a known checksum detects a file that
-changed between two attempts.
+A server that sends neither ETag nor Last-Modified is checked by size only; then only a known checksum detects a file
+that changed between two attempts.
 """
 
 import errno
@@ -74,8 +75,8 @@ def fetch(
 ) -> list[Path]:
     """Fetch files into a folder and unpack archives there.
 
-    A complete file with the right checksum is not fetched again; one without a known checksum (copied there manually) is
-    accepted as it is. If two archives contain a file of the same name, the later one wins.
+    A complete file with the right checksum is not fetched again; one without a known checksum (copied there manually)
+    is accepted as it is. If two archives contain a file of the same name, the later one wins.
 
     Args:
         downloads: the files, in this order.
@@ -185,8 +186,8 @@ class _Transfer:
             advice = "Run the same command again; if the sum is wrong again, the publisher has changed the file"
             if self.download.sha256 is None:
                 advice = (
-                    "The expected sum is that of an earlier fetch, so the publisher has changed the file; to use the new "
-                    f"one, remove the line of {self.target.name} from {self.sums} and run the same command again"
+                    "The expected sum is that of an earlier fetch, so the publisher has changed the file; to use it, "
+                    f"remove the line of {self.target.name} from {self.sums} and run the same command again"
                 )
             raise FetchError(
                 f"{self.download.url} has the wrong checksum: SHA-256 {checksum}, expected {expected}. It was moved to "
@@ -296,8 +297,8 @@ class _Transfer:
             if pause <= MAX_PAUSE:
                 return _InterruptedError(f"the server answered {status}", pause)
             advice = (
-                f"It requests a pause of {pause:.0f} seconds. {self._size()} bytes are in {self.part} and are kept: run "
-                "the same command again after that to resume"
+                f"It requests a pause of {pause:.0f} seconds. {self._size()} bytes are in {self.part} and are kept: "
+                "run the same command again after that to resume"
             )
         elif code in (401, 403):
             advice = (
@@ -338,8 +339,8 @@ class _Transfer:
     def unpack(self, checksum: str, reserved: set[str]) -> None:
         """Unpack the archive beside itself, unless that is done; no member may have a reserved name.
 
-        Members go to a temporary folder first and are moved once all are there. The list of them is written last: after a
-        kill before that, the next run unpacks again.
+        Members go to a temporary folder first and are moved once all are there. The list of them is written last: after
+        a kill before that, the next run unpacks again.
         """
         if self._is_unpacked(checksum):
             return

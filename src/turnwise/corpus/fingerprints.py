@@ -35,9 +35,9 @@ def text_fingerprint(text: str) -> int:
 class FingerprintSet:
     """A set of fingerprints in 11 to 22 bytes each; a Python set takes 75.
 
-    The leading bits of a fingerprint are its home place in the table; if that is taken, it gets the next free one (linear
-    probing). So the table is sorted except for short runs, and grows by moving one slice after the other. 0 marks a free
-    place.
+    The leading bits of a fingerprint are its home place in the table; if that is taken, it gets the next free one
+    (linear probing). So the table is sorted except for short runs, and grows by moving one slice after the other. 0
+    marks a free place.
 
     Example:
         >>> seen = FingerprintSet()
@@ -142,8 +142,8 @@ def _independent_slices(table: npt.NDArray[np.generic]) -> list[tuple[int, int]]
 class FingerprintBuckets:
     """Fingerprints on disk, grouped by their leading bits, each with its position in the order of addition.
 
-    Memory holds one batch while adding and one bucket while iterating. The temporary files take 16 bytes per fingerprint and
-    disappear with the process, even if it is killed. Use it as a context manager.
+    Memory holds one batch while adding and one bucket while iterating. The temporary files take 16 bytes per
+    fingerprint and disappear with the process, even if it is killed. Use it as a context manager.
 
     Args:
         folder: where the files are; None: the system's folder for temporary files.

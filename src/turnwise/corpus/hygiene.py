@@ -1,8 +1,8 @@
 """Cleaning steps for dialogues on their way into a store, each with a report of its changes.
 
-A step returns a dialogue, changed or not, or drops it. It never drops a turn from the middle of a dialogue: two turns would
-look consecutive that were not. Limits on the words of a turn are for filtering training pairs, later. Slots move with the
-text around them.
+A step returns a dialogue, changed or not, or drops it. It never drops a turn from the middle of a dialogue: two turns
+would look consecutive that were not. Limits on the words of a turn are for filtering training pairs, later. Slots move
+with the text around them.
 """
 
 import hashlib
@@ -65,8 +65,8 @@ class _TextStep(CleaningStep):
 def _edit_turn(turn: Turn, edits: Sequence[Edit], changes: Counter[str]) -> Turn:
     """Apply edits to a turn's text and shift its slots.
 
-    A slot that contains an edit gets the new value; one that an edit only overlaps is dropped and counted. A turn whose text
-    would become empty stays as it is, and is counted.
+    A slot that contains an edit gets the new value; one that an edit only overlaps is dropped and counted. A turn whose
+    text would become empty stays as it is, and is counted.
     """
     if not edits:
         return turn
@@ -132,8 +132,8 @@ class MaximumWords(_TextStep):
 class Mask(_TextStep):
     """Replaces web addresses, e-mail addresses, card and phone numbers by `[URL]`, `[EMAIL]`, `[CARD]`, `[PHONE]`.
 
-    Cards are recognised by their check digit. A phone number is a run of 10 to 15 digits, or 7 to 15 digits in groups that
-    are not a date; order numbers of that length are masked too, which is the safer mistake.
+    Cards are recognised by their check digit. A phone number is a run of 10 to 15 digits, or 7 to 15 digits in groups
+    that are not a date; order numbers of that length are masked too, which is the safer mistake.
     """
 
     KINDS = ("url", "email", "card", "phone")
@@ -245,10 +245,10 @@ class ExactDuplicates(CleaningStep):
 class NearDuplicates(CleaningStep):
     """Keeps the first of dialogues that share most of their wording.
 
-    Dialogues are compared by the Jaccard similarity of their lower-cased three-word shingles, estimated from 128 minimum
-    hashes (standard error at most 0.045). Candidates come from 32 bands of 4 hashes, which miss two dialogues with a
-    similarity of 0.8 with probability 10⁻⁷. The signatures are in a temporary SQLite database, about 1.4 kilobytes per
-    dialogue, so memory stays constant.
+    Dialogues are compared by the Jaccard similarity of their lower-cased three-word shingles, estimated from 128
+    minimum hashes (standard error at most 0.045). Candidates come from 32 bands of 4 hashes, which miss two dialogues
+    with a similarity of 0.8 with probability 10⁻⁷. The signatures are in a temporary SQLite database, about 1.4
+    kilobytes per dialogue, so memory stays constant.
     """
 
     _HASHES, _BANDS = 128, 32

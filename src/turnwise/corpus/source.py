@@ -1,8 +1,8 @@
 """What a reader works with: the files of a corpus, and a record of what was read, skipped and rejected.
 
-A reader knows one file layout. It takes records from a `CorpusSource` and fills in a `DialogueBuilder` for each dialogue.
-Whatever is wrong in the source (a truncated file, a missing key, an empty turn) becomes a `Rejection` with file, line and
-reason; it never stops the import.
+A reader knows one file layout. It takes records from a `CorpusSource` and fills in a `DialogueBuilder` for each
+dialogue. Whatever is wrong in the source (a truncated file, a missing key, an empty turn) becomes a `Rejection` with
+file, line and reason; it never stops the import.
 """
 
 import csv
@@ -377,8 +377,8 @@ class CorpusSource:
 class DialogueBuilder:
     """A dialogue under construction.
 
-    Fill it in a `with` block: a missing key or a wrong type there rejects this dialogue and no other. Afterwards `result()`
-    yields the dialogue, or nothing if it was rejected.
+    Fill it in a `with` block: a missing key or a wrong type there rejects this dialogue and no other. Afterwards
+    `result()` yields the dialogue, or nothing if it was rejected.
     """
 
     __slots__ = ("_dialogue", "_line", "_peers", "_source", "id", "path", "source", "split", "turns")
@@ -407,7 +407,7 @@ class DialogueBuilder:
         spans: Iterable[tuple[str, int, int]] = (),
         line: int | None = None,
     ) -> None:
-        """Add a turn, or reject it; surrounding space is stripped, and the spans (slot, start, end) are shifted accordingly.
+        """Add a turn, or reject it; surrounding space is stripped, and the spans (slot, start, end) are adjusted.
 
         `line` is the turn's own line, where it differs from the dialogue's.
         """

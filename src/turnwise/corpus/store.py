@@ -2,10 +2,12 @@
 
 A store is a folder:
 
-- `manifest.json` says where the store comes from and which files belong to it. Its atomic rename is the commit: everything
-  it lists is on disk by then. Files that it does not list are left over from an interrupted import and are ignored.
-- `dialogues-GENERATION-NNNNN.parquet`: a row per dialogue, its turns in parallel lists. Slot values are not stored; they are
-  the text between the slot's offsets. The generation is a hash of the contents: equal dialogues make equal stores.
+- `manifest.json` says where the store comes from and which files belong to it. Its atomic rename is the commit:
+  everything it lists is on disk by then. Files that it does not list are left over from an interrupted import and are
+  ignored.
+- `dialogues-GENERATION-NNNNN.parquet`: a row per dialogue, its turns in parallel lists. Slot values are not stored;
+  they are the text between the slot's offsets. The generation is a hash of the contents: equal dialogues make equal
+  stores.
 - `rejected.jsonl`: what the import left out, with file, line and reason.
 """
 
@@ -195,8 +197,8 @@ class Corpus:
     Attributes:
         stores: the stores.
         splits: the splits to read; None: all dialogues.
-        fraction: the fraction of those dialogues to read, selected by a hash of their ids: a smaller one is a subset of a
-            larger one.
+        fraction: the fraction of those dialogues to read, selected by a hash of their ids: a smaller one is a subset of
+            a larger one.
         combine_turns: whether consecutive turns of one speaker are read as one turn.
         min_turns: dialogues of fewer turns are left out; counted after turns are combined.
     """
@@ -272,8 +274,9 @@ class Corpus:
     def prepare(self, combine_turns: bool = False, min_turns: int = 1) -> "Corpus":
         """Return a view with consecutive turns of one speaker combined, and without dialogues of few turns.
 
-        Texts are joined by a space, slots move with them, acts are kept without duplicates, and the first intent stays. The
-        conditions of this corpus still hold; turns are counted after they are combined, whichever was requested first.
+        Texts are joined by a space, slots move with them, acts are kept without duplicates, and the first intent stays.
+        The conditions of this corpus still hold; turns are counted after they are combined, whichever was requested
+        first.
 
         Raises:
             CorpusError: if no dialogue is left.

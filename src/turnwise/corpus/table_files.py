@@ -82,8 +82,8 @@ def read_rows(
 ) -> Iterator[TableRow]:
     """Yield the rows of a file in order, one at a time.
 
-    A line of a .txt file, and a JSON line that is a string, is the value of the first column. A JSON object may lack all
-    columns but the first. Blank lines are rows only in a .txt file.
+    A line of a .txt file, and a JSON line that is a string, is the value of the first column. A JSON object may lack
+    all columns but the first. Blank lines are rows only in a .txt file.
 
     Args:
         path: the file, in UTF-8 (with or without a byte order mark) unless it is Parquet.

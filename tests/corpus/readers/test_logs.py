@@ -146,11 +146,11 @@ def test_times_of_parquet_are_understood(moments: pa.Array, tmp_path: Path, try_
 @pytest.mark.parametrize(
     ("moment", "options", "hint"),
     [
-        ("noonish", {}, "say how with --set time_format="),
-        ("", {}, "cannot read the time ''"),
-        ("nan", {}, "cannot read the time 'nan'"),
-        ("inf", {}, "cannot read the time 'inf'"),
-        ("13/13/2024", {"time_format": "%d/%m/%Y"}, "it does not fit '%d/%m/%Y'"),
+        ("noonish", {}, "give its format by --set time_format="),
+        ("", {}, "cannot parse the time ''"),
+        ("nan", {}, "cannot parse the time 'nan'"),
+        ("inf", {}, "cannot parse the time 'inf'"),
+        ("13/13/2024", {"time_format": "%d/%m/%Y"}, "it does not match '%d/%m/%Y'"),
     ],
 )
 def test_a_time_that_cannot_be_read_rejects_its_row_alone(

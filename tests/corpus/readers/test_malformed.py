@@ -1,9 +1,9 @@
 """Tests that imports survive broken files: whatever is valid is kept, and the rest is reported.
 
-The valid tiny corpora of `tests.helpers.layouts` are damaged. Faults of whole files are tested once per file format, with one
-reader each; faults in records are tested for every reader. The fixture `try_import` checks what holds for every import: the
-result is a complete store with every fault listed by file and reason, or a `CorpusError` and no out folder; never another
-exception; and strict imports stop exactly at the first fault.
+The valid tiny corpora of `tests.helpers.layouts` are damaged. Faults of whole files are tested once per file format,
+with one reader each; faults in records are tested for every reader. The fixture `try_import` checks what holds for
+every import: the result is a complete store with every fault listed by file and reason, or a `CorpusError` and no out
+folder; never another exception; and strict imports stop exactly at the first fault.
 """
 
 import contextlib

@@ -1,1 +1,1 @@
-"""Readers, a file per source format; `turnwise.corpus.registry` finds them by name. May import `core` and `corpus.source`."""
+"""Readers by source format; `corpus.registry` finds them by name. May import `core` and `corpus.source`."""

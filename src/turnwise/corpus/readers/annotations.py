@@ -82,8 +82,8 @@ def token_spans(text: str, spans: Iterable[Span]) -> Iterator[Span]:
 def slot_spans(pieces: Pieces, text: str) -> list[Span]:
     """Locate the slot values of annotated pieces in the text.
 
-    Annotations and texts differ in white space (MASSIVE's Chinese annotations put spaces around slots, the texts do not), so
-    values are located by counting the other characters. White space at the edges of a value is not part of it.
+    Annotations and texts differ in white space (MASSIVE's Chinese annotations put spaces around slots, the texts do
+    not), so values are located by counting the other characters. White space at the edges of a value is not part of it.
 
     Raises:
         ValueError: if the pieces and the text differ in other characters, or a slot has no value.

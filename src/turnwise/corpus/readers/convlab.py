@@ -1,7 +1,7 @@
 """Corpora in ConvLab's unified format (DailyDialog, DSTC2, GSIM), and GSIM in Google's own layout.
 
-Unified: `[{dialogue_id, original_id, data_split, turns: [{speaker, utterance, dialogue_act(s)}]}]`, with binary, categorical
-and non-categorical acts.
+Unified: `[{dialogue_id, original_id, data_split, turns: [{speaker, utterance, dialogue_act(s)}]}]`, with binary,
+categorical and non-categorical acts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

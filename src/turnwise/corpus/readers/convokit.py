@@ -15,8 +15,8 @@ def read(
 
     Args:
         source: the files to read.
-        order: 'chronological': one dialogue per conversation, sorted by time; 'paths': one per chain of replies from the
-            first utterance to a last one, which suits threads in which many reply to one.
+        order: 'chronological': one dialogue per conversation, sorted by time; 'paths': one per chain of replies from
+            the first utterance to a last one, which suits threads in which many reply to one.
         speakers: names and their roles: 'bob=system,*=user'; others are numbered.
     """
     if order not in ("chronological", "paths"):

@@ -1,4 +1,4 @@
-"""Cornell Movie-Dialogs: `movie_lines.txt` and `movie_conversations.txt`, fields separated by ` +++$+++ `, in latin-1."""
+"""Cornell Movie-Dialogs: `movie_lines.txt` and `movie_conversations.txt`, separated by ` +++$+++ `, in latin-1."""
 
 import ast
 from collections.abc import Iterator

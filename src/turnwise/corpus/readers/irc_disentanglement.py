@@ -1,8 +1,8 @@
 """Threads of the Ubuntu channel, along the reply links of the IRC disentanglement corpus (Kummerfeld et al., 2019).
 
-The corpus has logs (`{train,dev,test}/*.ascii.txt`, a message per line) and links (`*.annotation.txt`: `earlier later -`,
-with line numbers from 0; a message linked to itself starts a conversation). A thread is a connected component of the links,
-as in the authors' own clusters:
+The corpus has logs (`{train,dev,test}/*.ascii.txt`, a message per line) and links (`*.annotation.txt`: `earlier later
+-`, with line numbers from 0; a message linked to itself starts a conversation). A thread is a connected component of
+the links, as in the authors' own clusters:
 
 - messages are what people say or do (`* name does something`), not notices of the channel (`=== name has joined`);
 - consecutive messages of one person are one turn;
@@ -35,7 +35,7 @@ _ADDRESSEE = re.compile(r"\s*([^\s:,;>]+)\s*[:,;>]+\s+")
 def read(source: CorpusSource) -> Iterator[Dialogue]:
     """Read the folders `train`, `dev` and `test`, in the order of files and first messages; other channels are ignored.
 
-    The speaker of a thread's last turn, the reply to be selected, is 'system'; the others are 'speaker_1', 'speaker_2', ….
+    The speaker of a thread's last turn, the reply to be selected, is 'system'; the others are numbered.
     """
     for path in source.files(*_LINK_FILES):
         if path == source.root:

@@ -61,8 +61,8 @@ class SpeakerMapper:
     """Maps the names in a log to speakers.
 
     The given map comes first, then the role words, then the map's `*`. Any other name is a participant without a role,
-    numbered by first appearance in the conversation, skipping numbers that the map uses; such turns are counted among the
-    import's facts.
+    numbered by first appearance in the conversation, skipping numbers that the map uses; such turns are counted among
+    the import's facts.
     """
 
     def __init__(self, source: CorpusSource, speakers: Mapping[str, str]):
@@ -78,7 +78,7 @@ class SpeakerMapper:
         self._unused: Iterator[str] = iter(())
 
     def speaker(self, builder: DialogueBuilder, name: str) -> str:
-        """Return the speaker for a name in the dialogue under construction; an empty name stays empty, to be rejected."""
+        """Return the speaker for a name in a dialogue; an empty name stays empty, to be rejected."""
         key = name.strip().casefold()
         speaker = self._speakers.get(key) or ROLE_WORDS.get(key) or self._speakers.get(_OTHERS)
         if speaker or not key:

@@ -1,8 +1,8 @@
-"""Natural language inference as dialogues: a pair is two turns, its relation the intent of the second; a triplet is three.
+"""Natural language inference as dialogues: pairs of turns, with the relation as intent of the second, or triplets.
 
 Reads SNLI's and MNLI's JSON Lines (`sentence1, sentence2, gold_label`), CSV or TSV with `premise, hypothesis, label` (0
-entailment, 1 neutral, 2 contradiction, or the words), SimCSE's triplets (`sent0, sent1, hard_neg`) and the `pairs/` of the
-synthetic sample.
+entailment, 1 neutral, 2 contradiction, or the words), SimCSE's triplets (`sent0, sent1, hard_neg`) and the `pairs/` of
+the synthetic sample.
 """
 
 from collections.abc import Iterator, Mapping

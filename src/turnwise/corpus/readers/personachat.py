@@ -17,7 +17,8 @@ def read(source: CorpusSource, *, variant: str = "none_original") -> Iterator[Di
 
     Args:
         source: the files to read.
-        variant: which of the release's files; they contain the same dialogues with different personas, which are not turns.
+        variant: which of the release's files; they contain the same dialogues with different personas, which are not
+            turns.
     """
     for path in source.files(f"*_{variant}.txt"):
         for number, block in enumerate(_read_blocks(source, path)):

@@ -1,4 +1,4 @@
-"""Questions and answers as dialogues of two turns: AmazonQA's files, or any JSON Lines, CSV or TSV with two such fields."""
+"""Questions and answers as dialogues of two turns: AmazonQA, or any JSON Lines, CSV or TSV with two fields."""
 
 import ast
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,9 @@
 """Response-selection files: contexts with candidate responses, some of which are right.
 
 There are two common layouts. Ubuntu V1's, shared by Douban and E-commerce: a candidate per line,
-`label<TAB>turn…<TAB>response`, with the candidates of one context on consecutive lines. Ubuntu V2's: CSV with `Context` and
-either `Utterance, Label` or `Ground Truth Utterance, Distractor_0, …`; utterances end in `__eou__`, turns in `__eot__`.
+`label<TAB>turn…<TAB>response`, with the candidates of one context on consecutive lines. Ubuntu V2's: CSV with `Context`
+and either `Utterance, Label` or `Ground Truth Utterance, Distractor_0, …`; utterances end in `__eou__`, turns in
+`__eot__`.
 """
 
 from collections.abc import Iterator
@@ -51,8 +52,8 @@ def read(source: CorpusSource) -> Iterator[Dialogue]:
 def read_labelled(source: CorpusSource) -> Iterator[Dialogue]:
     """Read every candidate, right or wrong, as a dialogue, for training re-rankers on a corpus' own negatives.
 
-    A dialogue is the context, with two alternating speakers, and the candidate, whose intent is 'right response' or 'wrong
-    response'. Other methods would learn from the wrong responses: for them use the reader `responses`.
+    A dialogue is the context, with two alternating speakers, and the candidate, whose intent is 'right response' or
+    'wrong response'. Other methods would learn from the wrong responses: for them use the reader `responses`.
     """
     for path in source.files(*_PATTERNS):
         for line, candidates in read_candidates(source, path):
@@ -70,7 +71,7 @@ def read_labelled(source: CorpusSource) -> Iterator[Dialogue]:
 
 
 def read_candidates(source: CorpusSource, path: Path) -> Iterator[tuple[int, Candidates]]:
-    """Yield the contexts of a file (`.csv`: Ubuntu V2's layout, else V1's), each with the line of its first candidate."""
+    """Yield the contexts of a file (.csv: Ubuntu V2's layout), each with the line of its first candidate."""
     rows = _csv_candidates(source, path) if path.suffix == ".csv" else _text_candidates(source, path)
     for context, group in groupby(rows, key=lambda row: row[1]):
         lines, _, responses, labels = zip(*group, strict=True)

@@ -34,7 +34,8 @@ def read(
         conversation: the column of conversation ids.
         speaker: the column of speakers.
         text: the column of texts.
-        time: the column to sort a conversation by (ISO 8601, or seconds or milliseconds since 1970); empty: order of rows.
+        time: the column to sort a conversation by (ISO 8601, or seconds or milliseconds since 1970); empty: order of
+            rows.
         time_format: the format of that column if it is another one, as for Python's strptime: '%d/%m/%Y %H:%M'.
         intent: a column of intents, if there is one.
         split: a column of splits, if there is one.

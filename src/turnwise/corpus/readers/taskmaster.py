@@ -1,9 +1,9 @@
 """Google's crowd-sourced dialogues: Taskmaster-1 to -4, and CCPE-M, whose layout is nearly the same.
 
-Released files are `[{conversation_id, utterances: [{speaker, text, segments}]}]`. Of Taskmaster-3 there are also training
-rows and reward files. A row (`splits/*/*.tsv`) is one moment of a conversation: `newest event <C> earlier events`, the next
-event, and the conversation's id. Events are `<U>` user, `<A>` assistant, and API calls and responses under other tags. A
-reward record (`reward/*.json`) has a conversation so far as a JSON string.
+Released files are `[{conversation_id, utterances: [{speaker, text, segments}]}]`. Of Taskmaster-3 there are also
+training rows and reward files. A row (`splits/*/*.tsv`) is one moment of a conversation: `newest event <C> earlier
+events`, the next event, and the conversation's id. Events are `<U>` user, `<A>` assistant, and API calls and responses
+under other tags. A reward record (`reward/*.json`) has a conversation so far as a JSON string.
 """
 
 import csv
@@ -62,8 +62,8 @@ def read_ccpe_m(source: CorpusSource) -> Iterator[Dialogue]:
 def read_taskmaster3_partial(source: CorpusSource) -> Iterator[Dialogue]:
     """Read Taskmaster-3's training rows and reward files, where the full release (reader `taskmaster`) is not at hand.
 
-    Of several moments of a conversation the longest is kept; the turns of the others are counted as left out. So are next
-    events that are API calls, and a model's generations in the reward files.
+    Of several moments of a conversation the longest is kept; the turns of the others are counted as left out. So are
+    next events that are API calls, and a model's generations in the reward files.
     """
     for path in source.files("splits/*.tsv", "splits/**/*.tsv", "reward/*.json"):
         yield from _read_rewards(source, path) if path.suffix == ".json" else _read_rows(source, path)
