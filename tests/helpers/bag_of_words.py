@@ -1,4 +1,4 @@
-"""A made-up encoder: texts that share words lie near each other, and nothing has to be loaded."""
+"""An encoder for tests that needs no model: texts that share words are similar."""
 
 import zlib
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ SIZE = 48
 
 
 class BagOfWords:
-    """Encodes a text, or the texts of turns, as the sum of its words' random directions; counts what it encodes."""
+    """Encodes a text, or the texts of turns, as the sum of random word vectors; counts what it encodes."""
 
     def __init__(self, seed: int = 0):
         self.seed = seed

@@ -1,4 +1,4 @@
-"""Made-up intents and an encoder for them: a text's vector is the sum of its words', drawn by their hashes."""
+"""Synthetic intents, and an encoder that sums random word vectors seeded by their hashes."""
 
 import zlib
 from collections.abc import Sequence
@@ -39,13 +39,13 @@ OUTSIDE = [
 
 
 def pairs() -> tuple[list[str], list[str]]:
-    """Texts and intents."""
-    found = [(text, intent) for intent, texts in EXAMPLES.items() for text in texts]
-    return [text for text, _ in found], [intent for _, intent in found]
+    """Return texts and their intents."""
+    labelled = [(text, intent) for intent, texts in EXAMPLES.items() for text in texts]
+    return [text for text, _ in labelled], [intent for _, intent in labelled]
 
 
 class BagOfWords:
-    """Encodes by words, and counts what it is asked for."""
+    """Encodes texts by their words, and counts the encoded texts."""
 
     def __init__(self, salt: str = "") -> None:
         self.salt = salt
@@ -63,7 +63,7 @@ class BagOfWords:
 
 
 def world(intents: int, examples: int, seed: int, *, spread: float = 0.6, size: int = SIZE) -> tuple[Any, Any]:
-    """Vectors of length 1 around centres, some tight and some loose, and the numbers of their intents."""
+    """Return normalised vectors around centres with different spreads, and their labels."""
     random = np.random.default_rng(seed)
     centres = np.random.default_rng(7).normal(size=(intents, size))
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)

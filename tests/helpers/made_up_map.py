@@ -1,4 +1,4 @@
-"""A small map of texts that nobody said: topics with words of their own, and vectors to go with them."""
+"""A small synthetic map: topics with characteristic words, and matching vectors."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ TOPICS = ("boat", "garden", "clock", "bread")
 
 
 def texts_and_vectors(rows: int, seed: int = 0, spread: float = 0.4) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Texts, their vectors of length 1, and the topic of each."""
+    """Return texts, their normalised vectors, and the topic of each."""
     random = np.random.default_rng(seed)
     topics = np.arange(rows) % len(TOPICS)
     texts = [f"please see to the {TOPICS[topic]} number {row}" for row, topic in enumerate(topics)]
@@ -20,7 +20,7 @@ def texts_and_vectors(rows: int, seed: int = 0, spread: float = 0.4) -> tuple[li
 
 
 def made_up_map(rows: int = 24, seed: int = 0) -> UtteranceMap:
-    """A map in which every sixth text is in no cluster."""
+    """Return a map in which every sixth text is in no cluster."""
     texts, vectors, topics = texts_and_vectors(rows, seed)
     labels = np.where(np.arange(rows) % 6 == 5, -1, topics).astype(np.int32)
     counts = 1 + np.arange(rows) % 3
@@ -37,7 +37,7 @@ def made_up_map(rows: int = 24, seed: int = 0) -> UtteranceMap:
     )
 
 
-def saved(folder: Path, rows: int = 24, seed: int = 0) -> Path:
-    """The folder of such a map."""
+def save_map(folder: Path, rows: int = 24, seed: int = 0) -> Path:
+    """Save such a map and return its folder."""
     made_up_map(rows, seed).save(folder)
     return folder

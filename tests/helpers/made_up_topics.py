@@ -1,4 +1,4 @@
-"""Texts about made-up topics, and an encoder that tells the topics apart."""
+"""Texts about synthetic topics, and an encoder that separates the topics."""
 
 import zlib
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _OPENINGS = ("please", "can you", "I want to", "how do I", "tell me")
 
 
 def texts_about(topic: str, count: int, start: int = 0) -> list[str]:
-    """Different texts that hold two of a topic's words."""
+    """Return distinct texts that contain two of a topic's words."""
     words = TOPICS[topic]
     return [
         f"{_OPENINGS[number % 5]} {words[number % 3]} the {words[(number + 1) % 3]} number{number}"
@@ -26,7 +26,7 @@ def texts_about(topic: str, count: int, start: int = 0) -> list[str]:
 
 
 class Topical:
-    """A vector near the axis of the topic that a text is about, apart from it by something of its own; an axis more for others."""
+    """Encodes a text near the axis of its topic, or near a further axis if it has none."""
 
     def __init__(self, size: int = 24, spread: float = 0.25):
         self.size = size

@@ -40,8 +40,8 @@ def status_command(
             "texts": len(labels),
             "labelled": sum(label is not None for label in labels),
             "intents": len({label for label in labels if label is not None}),
-            "in_no_group": int((labelling.rows < 0).sum()),
-            "changes": labelling.changes,
+            "in_no_group": int((labelling.row_groups < 0).sum()),
+            "changes": labelling.change_count,
             "can_undo": labelling.can_undo,
             "can_redo": labelling.can_redo,
         }
@@ -72,7 +72,7 @@ def next_command(
     Example: `turnwise labels next map --count 3`
     """
     with _open(folder) as labelling:
-        questions = labelling.ask(count)
+        questions = labelling.select_questions(count)
     parts = []
     for question in questions:
         guess = "" if question.guess is None else f"  {question.guess}?"
@@ -152,7 +152,7 @@ def carry_command(
     Example: `turnwise labels carry map-july --from map-june`
     """
     with _open(older) as before:
-        _change(folder, lambda labelling: labelling.carry(before))
+        _change(folder, lambda labelling: labelling.copy_labels(before))
 
 
 @labels_app.command("export")
@@ -204,6 +204,6 @@ def _change(folder: Path, change: "Callable[[Labelling], object]") -> None:
         rows = [
             ("labelled", f"{sum(label is not None for label in labels):,} of {len(labels):,} texts"),
             ("groups", f"{len(labelling.groups):,}"),
-            ("changes", f"{labelling.changes:,}"),
+            ("changes", f"{labelling.change_count:,}"),
         ]
     show(None, facts(folder, rows), as_json=False)

@@ -1,4 +1,4 @@
-"""Labels over a map: what people do to groups, that it lasts, and that it can be undone."""
+"""Labels for a map: changes of groups, their durability, undo and redo."""
 
 import csv
 import io
@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.helpers.made_up_map import made_up_map, saved
-from turnwise.assist.labelling.grouping import Change, Grouping
+from tests.helpers.made_up_map import made_up_map, save_map
+from turnwise.assist.labelling.changes import GroupAssignment, LabelChange, split_group
 from turnwise.assist.labelling.labelling import Labelling, LabellingError
 from turnwise.assist.map.utterance_map import MapError
 from turnwise.core.journal import JournalError
@@ -27,23 +27,23 @@ ROWS = 24
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return saved(tmp_path / "map")
+    return save_map(tmp_path / "map")
 
 
 class Machine(RuleBasedStateMachine):
-    """Any acts in any order, held against lists that are copied whole before every act."""
+    """Random actions in random order, compared with a model that copies its whole state."""
 
     def __init__(self) -> None:
         super().__init__()
         self.place = tempfile.TemporaryDirectory()
-        self.folder = saved(Path(self.place.name) / "map", ROWS)
+        self.folder = save_map(Path(self.place.name) / "map", ROWS)
         self.labelling = Labelling.open(self.folder)
 
     @initialize()
     def start(self) -> None:
         self.groups = made_up_map(ROWS).labels.tolist()
         self.names: dict[int, str] = {}
-        self.sure: set[int] = set()
+        self.confirmed: set[int] = set()
         self.past: list[tuple] = []
         self.future: list[tuple] = []
 
@@ -52,7 +52,7 @@ class Machine(RuleBasedStateMachine):
         self.place.cleanup()
 
     def _state(self) -> tuple:
-        return list(self.groups), dict(self.names), set(self.sure)
+        return list(self.groups), dict(self.names), set(self.confirmed)
 
     def _remember(self, before: tuple) -> None:
         if self._state() != before:
@@ -99,7 +99,7 @@ class Machine(RuleBasedStateMachine):
                 self.labelling.split(group, parts)
             return
         numbers = self.labelling.split(group, parts)
-        found = self.labelling.rows.tolist()
+        found = self.labelling.row_groups.tolist()
         assert numbers[0] == group and len(set(numbers)) == parts
         assert not set(numbers[1:]) & set(self.groups)
         assert {found[row] for row in rows} == set(numbers)
@@ -118,10 +118,10 @@ class Machine(RuleBasedStateMachine):
             for row in rows:
                 self.groups[row] = -1
         else:
-            there = [group for group, given in self.names.items() if given == name.strip()]
-            sizes = {group: before[0].count(group) for group in there}
-            target = min((group for group in there if sizes[group] == max(sizes.values())), default=None)
-            moved = [row for row in rows if before[0][row] not in there]
+            existing = [group for group, given in self.names.items() if given == name.strip()]
+            sizes = {group: before[0].count(group) for group in existing}
+            target = min((group for group in existing if sizes[group] == max(sizes.values())), default=None)
+            moved = [row for row in rows if before[0][row] not in existing]
             if target is None:
                 target = self.labelling.group_of(rows[0])
                 assert target not in before[0]
@@ -129,7 +129,7 @@ class Machine(RuleBasedStateMachine):
                 self.groups[row] = target
             self.names[target] = name.strip()
             assert number == self.groups[rows[0]]
-        self.sure.update(rows)
+        self.confirmed.update(rows)
         self._remember(before)
 
     @rule()
@@ -140,7 +140,7 @@ class Machine(RuleBasedStateMachine):
             return
         self.labelling.undo()
         self.future.append(self._state())
-        self.groups, self.names, self.sure = self.past.pop()
+        self.groups, self.names, self.confirmed = self.past.pop()
 
     @rule()
     def redo(self) -> None:
@@ -150,7 +150,7 @@ class Machine(RuleBasedStateMachine):
             return
         self.labelling.redo()
         self.past.append(self._state())
-        self.groups, self.names, self.sure = self.future.pop()
+        self.groups, self.names, self.confirmed = self.future.pop()
 
     @rule()
     def reopen(self) -> None:
@@ -163,15 +163,15 @@ class Machine(RuleBasedStateMachine):
     def holds(self) -> None:
         if not hasattr(self, "groups"):
             return
-        assert self.labelling.rows.tolist() == self.groups
+        assert self.labelling.row_groups.tolist() == self.groups
         assert self.labelling.labels() == [self.names.get(group) for group in self.groups]
-        assert set(np.flatnonzero(self.labelling.confirmed)) == self.sure
-        assert self.labelling.changes == len(self.past)
+        assert set(np.flatnonzero(self.labelling.confirmed)) == self.confirmed
+        assert self.labelling.change_count == len(self.past)
         assert (self.labelling.can_undo, self.labelling.can_redo) == (bool(self.past), bool(self.future))
 
     @rule()
     def describe_clusters(self) -> None:
-        """What is said of groups fits who is in them."""
+        """Descriptions of groups match their members."""
         found = {group.number: group for group in self.labelling.groups}
         counts = made_up_map(ROWS).counts
         assert set(found) == set(self.groups) - {-1}
@@ -186,7 +186,7 @@ Machine.TestCase.settings = settings(max_examples=15, stateful_step_count=25, de
 TestMachine = Machine.TestCase
 
 
-def test_a_change_is_on_disk_before_it_is_told_of(folder: Path) -> None:
+def test_changes_are_durable_before_they_are_acknowledged(folder: Path) -> None:
     labelling = Labelling.open(folder)
     labelling.name(0, "boats")
     lines = [json.loads(line) for line in (folder / "labels.jsonl").read_text().splitlines()]
@@ -195,7 +195,7 @@ def test_a_change_is_on_disk_before_it_is_told_of(folder: Path) -> None:
     assert json.loads((folder / "labels.jsonl").read_text().splitlines()[-1]) == {"do": "undo"}
 
 
-_TELLS = """
+_WORKER = """
 import sys
 from turnwise.assist.labelling.labelling import Labelling
 labelling = Labelling.open(sys.argv[1])
@@ -206,60 +206,60 @@ for step in range(int(sys.argv[2]), 10**6):
 """
 
 
-def test_nothing_acknowledged_is_lost_to_a_kill(folder: Path) -> None:
+def test_acknowledged_changes_survive_a_kill(folder: Path) -> None:
     step = 0
     for kill in range(2):
         worker = subprocess.Popen(
-            [sys.executable, "-c", _TELLS, str(folder), str(step)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", _WORKER, str(folder), str(step)], stdout=subprocess.PIPE, text=True
         )
         assert worker.stdout is not None
-        heard = [worker.stdout.readline()]
-        while len(heard) < 20 + 7 * kill:
-            heard.append(worker.stdout.readline())
-            assert heard[-1], "it ended by itself"
+        lines = [worker.stdout.readline()]
+        while len(lines) < 20 + 7 * kill:
+            lines.append(worker.stdout.readline())
+            assert lines[-1], "the process ended early"
         worker.send_signal(signal.SIGKILL)
-        heard += worker.stdout.read().split("\n")  # what it said before it died
+        lines += worker.stdout.read().split("\n")  # printed before the kill
         worker.wait()
-        told = int([line for line in heard if line.strip().isdigit()][-1])
+        acknowledged = int([line for line in lines if line.strip().isdigit()][-1])
         with Labelling.open(folder) as labelling:
-            # at most the one that was under way is there without having been told of
-            assert labelling.changes in (told + 1, told + 2)
-            step = labelling.changes
+            # at most one change was written without being acknowledged
+            assert labelling.change_count in (acknowledged + 1, acknowledged + 2)
+            step = labelling.change_count
             labels = labelling.labels()
             assert [labels[row % 24] for row in range(max(0, step - 24), step)] == [
                 f"name {row}" for row in range(max(0, step - 24), step)
             ]
 
 
-def test_a_line_that_was_cut_off_is_no_change(folder: Path) -> None:
+def test_truncated_lines_are_ignored(folder: Path) -> None:
     with Labelling.open(folder) as labelling:
         labelling.name(0, "boats")
         labelling.name(1, "gardens")
     journal = folder / "labels.jsonl"
     journal.write_bytes(journal.read_bytes()[:-9])
     with Labelling.open(folder) as labelling:
-        assert set(labelling.labels()) == {"boats", None} and labelling.changes == 1
+        assert set(labelling.labels()) == {"boats", None} and labelling.change_count == 1
 
 
-def test_opening_alone_leaves_nothing_behind(folder: Path) -> None:
+def test_opening_leaves_no_file(folder: Path) -> None:
     with Labelling.open(folder) as labelling:
-        assert labelling.changes == 0
-        labelling.close()  # twice does no harm
+        assert labelling.change_count == 0
+        labelling.close()  # closing twice is harmless
     assert not (folder / "labels.jsonl").exists()
-    made_up_map().save(folder)  # so the map may be made anew
+    made_up_map().save(folder)  # the map can be replaced
 
 
-def test_one_process_at_a_time(folder: Path) -> None:
+def test_only_one_process_can_open_it(folder: Path) -> None:
     with Labelling.open(folder), pytest.raises(JournalError, match="another process"):
         Labelling.open(folder)
 
 
-def test_labels_of_another_map_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_labels_of_another_map_are_rejected(folder: Path, tmp_path: Path) -> None:
     with Labelling.open(folder) as labelling:
         labelling.name(0, "boats")
-    other = saved(tmp_path / "other", 30)
+    other = save_map(tmp_path / "other", 30)
     (other / "labels.jsonl").write_bytes((folder / "labels.jsonl").read_bytes())
-    with pytest.raises(LabellingError, match=r"labels.jsonl, line 1: the labels are of another map"):
+    with pytest.raises(LabellingError, match=r"labels.jsonl, line 1: the labels belong to another map"):
         Labelling.open(other)
 
 
@@ -277,7 +277,7 @@ def test_labels_of_another_map_are_refused(folder: Path, tmp_path: Path) -> None
         ["a list"],
     ],
 )
-def test_a_journal_that_was_tampered_with_is_refused(folder: Path, line: object) -> None:
+def test_invalid_journals_are_rejected(folder: Path, line: object) -> None:
     with Labelling.open(folder) as labelling:
         labelling.name(0, "boats")
         labelling.undo()
@@ -285,80 +285,78 @@ def test_a_journal_that_was_tampered_with_is_refused(folder: Path, line: object)
         labelling.undo()
     with (folder / "labels.jsonl").open("a") as file:
         file.write(json.dumps({"do": "redo"}) + "\n" + json.dumps({"do": "undo"}) + "\n" + json.dumps(line) + "\n")
-    if line == {"do": "redo"}:  # there is one to do again
+    if line == {"do": "redo"}:  # there is a change to redo
         Labelling.open(folder).close()
         return
     with pytest.raises(LabellingError, match="line 8"):
         Labelling.open(folder)
 
 
-def test_a_folder_without_a_map(tmp_path: Path) -> None:
+def test_folder_without_a_map(tmp_path: Path) -> None:
     with pytest.raises(MapError, match="is not a map"):
         Labelling.open(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("act", "says"),
+    ("action", "message"),
     [
         (lambda it: it.name(9, "x"), "no group 9"),
         (lambda it: it.name(-1, "x"), "no group -1"),
         (lambda it: it.name(True, "x"), "by its number"),
         (lambda it: it.name("0", "x"), "by its number"),
-        (lambda it: it.name(0, "  "), "a character at least"),
+        (lambda it: it.name(0, "  "), "must not be blank"),
         (lambda it: it.name(0, "x" * 201), "200 characters"),
-        (lambda it: it.name(0, "a\nb"), "in one line"),
-        (lambda it: it.name(0, "a\0b"), "in one line"),
-        (lambda it: it.name(0, "a\ud800"), "in one line"),
-        (lambda it: it.name(0, 3), "a name is a text"),
+        (lambda it: it.name(0, "a\nb"), "not printable"),
+        (lambda it: it.name(0, "a\0b"), "not printable"),
+        (lambda it: it.name(0, "a\ud800"), "not printable"),
+        (lambda it: it.name(0, 3), "a name must be a string"),
         (lambda it: it.merge([]), "two different groups"),
         (lambda it: it.merge([1]), "two different groups"),
         (lambda it: it.merge([1, 1]), "two different groups"),
         (lambda it: it.merge([1, 7]), "no group 7"),
-        (lambda it: it.merge([0, 1], ""), "a character"),
+        (lambda it: it.merge([0, 1], ""), "must not be blank"),
         (lambda it: it.split(0, 1), "2 to 50"),
         (lambda it: it.split(0, 51), "2 to 50"),
         (lambda it: it.split(0, 7), "cannot be split into 7"),
-        (lambda it: it.label([], "x"), "no row is given"),
-        (lambda it: it.label([24], "x"), "rows go from 0 to 23"),
+        (lambda it: it.label([], "x"), "no row was given"),
+        (lambda it: it.label([24], "x"), "numbered from 0 to 23"),
         (lambda it: it.label([-1], "x"), "no row -1"),
         (lambda it: it.label([1.0], "x"), "no row 1.0"),
-        (lambda it: it.label([1], ""), "a character"),
+        (lambda it: it.label([1], ""), "must not be blank"),
         (lambda it: it.group_of(24), "no row 24"),
-        (lambda it: it.ask(0), "one at least"),
+        (lambda it: it.select_questions(0), "at least 1"),
         (lambda it: it.undo(), "no change"),
         (lambda it: it.redo(), "no change"),
         (lambda it: it.fit(), "name a group first"),
         (lambda it: it.export("/no/such/folder/labels.csv"), "cannot be written"),
     ],
 )
-def test_what_cannot_be_done_changes_nothing(folder: Path, act, says: str) -> None:
+def test_invalid_actions_change_nothing(folder: Path, action, message: str) -> None:
     with Labelling.open(folder) as labelling:
         before = labelling.groups
-        with pytest.raises(LabellingError, match=says):
-            act(labelling)
-        assert labelling.groups == before and labelling.changes == 0
+        with pytest.raises(LabellingError, match=message):
+            action(labelling)
+        assert labelling.groups == before and labelling.change_count == 0
     assert not (folder / "labels.jsonl").exists()
 
 
-def test_doing_what_is_done_is_no_change(folder: Path) -> None:
+def test_repeated_actions_are_no_change(folder: Path) -> None:
     with Labelling.open(folder) as labelling:
         labelling.name(0, "boats")
         labelling.label([1], "boats")
         labelling.name(0, " boats")
         labelling.label([1], "boats")
-        assert labelling.changes == 2
+        assert labelling.change_count == 2
 
 
-def test_a_group_of_the_same_texts_cannot_be_split() -> None:
-    from turnwise.assist.labelling.changes import split
-
-    with pytest.raises(LabellingError, match="fall into 1 at most"):
-        split(Grouping(np.zeros(5, np.int32)), 0, 2, np.ones((5, 3), np.float32))
+def test_group_of_identical_vectors_cannot_be_split() -> None:
+    with pytest.raises(LabellingError, match="1 distinct"):
+        split_group(GroupAssignment(np.zeros(5, np.int32)), 0, 2, np.ones((5, 3), np.float32))
 
 
-def test_changes_are_the_same_after_json() -> None:
-    change = Change("merge", {3: (1, 2), -1: (4,)}, {3: "ä", 2: None}, (1,))
-    assert Change.of_json(json.loads(json.dumps(change.as_json())), 5) == change
+def test_changes_survive_json() -> None:
+    change = LabelChange("merge", {3: (1, 2), -1: (4,)}, {3: "ä", 2: None}, (1,))
+    assert LabelChange.from_json(json.loads(json.dumps(change.to_json())), 5) == change
 
 
 def test_groups_are_described_by_their_words(folder: Path) -> None:
@@ -372,7 +370,7 @@ def test_groups_are_described_by_their_words(folder: Path) -> None:
         assert {group.number: group for group in labelling.groups} == first
 
 
-def test_the_table_of_labels(folder: Path, tmp_path: Path) -> None:
+def test_csv_export(folder: Path, tmp_path: Path) -> None:
     with Labelling.open(folder) as labelling:
         labelling.name(0, 'boats, "big" ones')
         labelling.label([1, 5], None)
@@ -394,25 +392,25 @@ def test_the_table_of_labels(folder: Path, tmp_path: Path) -> None:
         }
 
 
-def test_labels_are_carried_to_a_later_map(folder: Path, tmp_path: Path) -> None:
-    later = saved(tmp_path / "later", 32, seed=3)
+def test_labels_are_copied_to_a_later_map(folder: Path, tmp_path: Path) -> None:
+    later = save_map(tmp_path / "later", 32, seed=3)
     with Labelling.open(folder) as old, Labelling.open(later) as new:
-        with pytest.raises(LabellingError, match="nothing to take over"):
-            new.carry(old)
+        with pytest.raises(LabellingError, match="nothing to copy"):
+            new.copy_labels(old)
         old.name(0, "boats")
         old.label([1], "gardens")
         new.name(2, "boats")
         before = new.labels()
-        assert new.carry(old) == sum(label is not None for label in old.labels())
+        assert new.copy_labels(old) == sum(label is not None for label in old.labels())
         for row, label in enumerate(old.labels()):
             assert new.labels()[row] == (before[row] if label is None else label)
         assert np.flatnonzero(new.confirmed).tolist() == [1]
-        assert len({new.group_of(0), new.group_of(2)}) == 1  # the group that had the name here already
+        assert len({new.group_of(0), new.group_of(2)}) == 1  # the existing group with the name
         new.undo()
         assert new.labels() == before
 
 
-def test_threads_take_turns(folder: Path) -> None:
+def test_threads_are_synchronised(folder: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     with Labelling.open(folder) as labelling:

@@ -1,166 +1,257 @@
-"""What people do to groups, checked and written down as changes: name, merge, split, label, and carry over from another map.
+"""The assignment of rows to groups, and changes of it: validated, applied, undone, redone, and stored as JSON.
 
-Each gives the change and does not make it: whoever calls writes it to disk first.
+A change states its result (which rows are in which group, which names groups have), not how it was computed. Replaying
+a journal therefore does not depend on algorithms that may change.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.labelling.grouping import NONE, Change, Grouping, LabellingError
+from turnwise.core.errors import TurnwiseError
 
-#: Characters of a name at most.
-_LONGEST = 200
+#: The group of a row that belongs to no group.
+NO_GROUP = -1
 
-#: Parts that a group is split into at most.
-_PARTS = 50
+_MAX_NAME_LENGTH = 200
+_MAX_PARTS = 50
 
-#: An utterance, its label, and whether a person labelled it by itself.
-Carried = tuple[int, str, bool]
+ChangeKind = Literal["name", "merge", "split", "label"]
 
 
-def named(state: Grouping, group: int, name: str) -> Change | None:
-    """Gives a group a name; None where it has that one already.
+class LabellingError(TurnwiseError):
+    """Labels cannot be changed or used as requested."""
 
-    Raises:
-        LabellingError: if there is no such group, or the name cannot be used.
+
+@dataclass(frozen=True, slots=True)
+class LabelChange:
+    """The result of one action of a person.
+
+    Attributes:
+        kind: the action.
+        moved: for each group, the rows that belong to it from now on; NO_GROUP: those that belong to none.
+        names: the names of groups from now on; None: no name.
+        confirmed: rows that a person has labelled individually.
     """
-    check_group(state, group)
-    name = _checked(name)
-    return None if state.names.get(group) == name else Change("name", names={group: name})
+
+    kind: ChangeKind
+    moved: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    names: Mapping[int, str | None] = field(default_factory=dict)
+    confirmed: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the change as a journal entry; keys of JSON objects are strings, so groups are stored in pairs."""
+        return {
+            "do": self.kind,
+            "moved": [[group, list(rows)] for group, rows in self.moved.items()],
+            "names": [[group, name] for group, name in self.names.items()],
+            "confirmed": list(self.confirmed),
+        }
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any], row_count: int) -> "LabelChange":
+        """Restore a change of a map with `row_count` rows; raise ValueError if the entry is invalid."""
+        try:
+            moved = {int(group): tuple(int(row) for row in rows) for group, rows in entry["moved"]}
+            names = {int(group): name for group, name in entry["names"]}
+            confirmed = tuple(int(row) for row in entry["confirmed"])
+            kind = entry["do"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"the entry is not a change ({error})") from error
+        if kind not in get_args(ChangeKind):
+            raise ValueError(f"unknown change {kind!r}")
+        if any(not 0 <= row < row_count for row in [*confirmed, *(row for rows in moved.values() for row in rows)]):
+            raise ValueError(f"a row is not among the {row_count} of the map")
+        if any(group < NO_GROUP for group in moved) or any(group < 0 for group in names):
+            raise ValueError("a group number is negative")
+        if any(name is not None and not isinstance(name, str) for name in names.values()):
+            raise ValueError("a name is not a string")
+        return cls(kind, moved, names, confirmed)
 
 
-def merged(state: Grouping, groups: Sequence[int], name: str | None) -> Change:
-    """Moves groups into the first of them; without a name, it has that of the first one that has any.
+class _AppliedChange(NamedTuple):
+    """A change, and the previous state of what it changed."""
 
-    Raises:
-        LabellingError: if there are not two of them, one does not exist, or the name cannot be used.
+    change: LabelChange
+    rows: npt.NDArray[np.int64]
+    groups: npt.NDArray[np.int32]
+    confirmed: npt.NDArray[np.bool_]
+    names: Mapping[int, str | None]
+
+
+class GroupAssignment:
+    """The current groups of rows, with undo and redo.
+
+    Attributes:
+        groups: the group of every row, or NO_GROUP.
+        confirmed: whether a person has labelled a row individually.
+        names: of the groups that have one.
+        applied: changes in force, oldest first.
+        undone: changes that can be redone, the next one last.
+        next_number: the lowest number that no group has had.
     """
+
+    def __init__(self, groups: npt.NDArray[np.int32]):
+        self.groups = groups.astype(np.int32, copy=True)
+        self.confirmed = np.zeros(len(groups), np.bool_)
+        self.names: dict[int, str] = {}
+        self.applied: list[_AppliedChange] = []
+        self.undone: list[LabelChange] = []
+        self.next_number = int(groups.max(initial=NO_GROUP)) + 1
+
+    def apply(self, change: LabelChange) -> None:
+        """Apply a change; undone changes cannot be redone afterwards."""
+        self._apply(change)
+        self.undone.clear()
+
+    def undo(self) -> None:
+        """Revert the latest change; raise IndexError if there is none."""
+        last = self.applied.pop()
+        self.groups[last.rows] = last.groups
+        self.confirmed[last.rows] = last.confirmed
+        self._set_names(last.names)
+        self.undone.append(last.change)
+
+    def redo(self) -> None:
+        """Apply the change that was undone last; raise IndexError if there is none."""
+        self._apply(self.undone.pop())
+
+    def groups_named(self, name: str) -> list[int]:
+        """Return the groups with a name, including empty ones."""
+        return [group for group, other in self.names.items() if other == name]
+
+    def _apply(self, change: LabelChange) -> None:
+        touched = [*change.confirmed, *(row for moved in change.moved.values() for row in moved)]
+        rows = np.unique(np.array(touched, np.int64))
+        before = {group: self.names.get(group) for group in change.names}
+        self.applied.append(_AppliedChange(change, rows, self.groups[rows], self.confirmed[rows], before))
+        for group, moved in change.moved.items():
+            self.groups[list(moved)] = group
+        self.confirmed[list(change.confirmed)] = True
+        self._set_names(change.names)
+        self.next_number = max(self.next_number, *(group + 1 for group in (*change.moved, *change.names)), 0)
+
+    def _set_names(self, names: Mapping[int, str | None]) -> None:
+        for group, name in names.items():
+            if name is None:
+                self.names.pop(group, None)
+            else:
+                self.names[group] = name
+
+
+# ---- actions: each returns a change for the caller to store and apply, and raises LabellingError for invalid arguments
+
+
+def name_group(state: GroupAssignment, group: int, name: str) -> LabelChange | None:
+    """Name a group; None if it has that name already."""
+    _check_group(state, group)
+    name = _validate_name(name)
+    return None if state.names.get(group) == name else LabelChange("name", names={group: name})
+
+
+def merge_groups(state: GroupAssignment, groups: Sequence[int], name: str | None) -> LabelChange:
+    """Move groups into the first of them; without `name` it gets that of the first group that has one."""
     for group in groups:
-        check_group(state, group)
-    first, *others = dict.fromkeys(groups) if groups else (NONE,)
+        _check_group(state, group)
+    first, *others = dict.fromkeys(groups) if groups else (NO_GROUP,)
     if not others:
-        raise LabellingError("two different groups at least can be merged: give their numbers")
-    kept = (
-        next((state.names[group] for group in groups if group in state.names), None) if name is None else _checked(name)
-    )
-    moved = np.flatnonzero(np.isin(state.groups, others))
-    return Change("merge", {first: _plain(moved)}, {first: kept} | dict.fromkeys(others))
-
-
-def split(state: Grouping, group: int, parts: int, vectors: npt.NDArray[np.float32]) -> Change:
-    """Splits a group by k-means; the largest part stays where it is, the others get numbers that no group has had.
-
-    Raises:
-        LabellingError: if there is no such group, or it cannot be split into so many parts.
-    """
-    check_group(state, group)
-    if isinstance(parts, bool) or not isinstance(parts, int) or not 2 <= parts <= _PARTS:
-        raise LabellingError(f"a group is split into 2 to {_PARTS} parts, not {parts}")
-    rows = np.flatnonzero(state.groups == group)
-    found = _parts(vectors[rows], parts)
-    if len(found) < parts:
-        raise LabellingError(
-            f"group {group} cannot be split into {parts} parts: its {len(rows)} utterances fall into {len(found)} at most"
-        )
-    return Change("split", {state.unused + place: _plain(rows[part]) for place, part in enumerate(found[1:])})
-
-
-def labelled(state: Grouping, rows: Sequence[int], name: str | None) -> Change | None:
-    """Moves utterances to the group of a name, or to none; None where all are there already, and confirmed.
-
-    Where several groups have the name, utterances in one of them stay there, and others go to the largest.
-
-    Raises:
-        LabellingError: if there is no such row, or the name cannot be used.
-    """
-    wanted = checked_rows(state, rows)
+        raise LabellingError("at least two different groups are needed to merge")
     if name is None:
-        target, there = NONE, [NONE]
+        name = next((state.names[group] for group in groups if group in state.names), None)
     else:
-        name = _checked(name)
-        there = state.named(name)
-        target = max(there, key=lambda group: (int((state.groups == group).sum()), -group), default=state.unused)
-    moved = wanted[~np.isin(state.groups[wanted], there)]
-    fresh = wanted[~state.confirmed[wanted]]
-    if not len(moved) and not len(fresh):
-        return None
-    names = {} if there else {target: name}
-    return Change("label", {target: _plain(moved)} if len(moved) else {}, names, _plain(fresh))
+        name = _validate_name(name)
+    rows = np.flatnonzero(np.isin(state.groups, others))
+    return LabelChange("merge", {first: tuple(rows.tolist())}, {first: name} | dict.fromkeys(others))
 
 
-def carried(state: Grouping, known: Sequence[Carried]) -> Change:
-    """Moves utterances to the groups of the names that another map's labels give them.
+def split_group(state: GroupAssignment, group: int, parts: int, vectors: npt.NDArray[np.float32]) -> LabelChange:
+    """Split a group by k-means; the largest part keeps its number, the others get new numbers."""
+    _check_group(state, group)
+    if isinstance(parts, bool) or not isinstance(parts, int) or not 2 <= parts <= _MAX_PARTS:
+        raise LabellingError(f"a group can be split into 2 to {_MAX_PARTS} parts, got {parts}")
+    rows = np.flatnonzero(state.groups == group)
+    distinct = len(np.unique(vectors[rows], axis=0))
+    if distinct < parts:
+        raise LabellingError(
+            f"group {group} cannot be split into {parts} parts: its {len(rows)} utterances have {distinct} distinct"
+            " vectors"
+        )
+    from sklearn.cluster import KMeans
 
-    Args:
-        state: the groups here.
-        known: utterances by their rows here.
-    """
-    numbers: dict[str, int] = {}
-    unused = state.unused
-    for name in dict.fromkeys(name for _, name, _ in known):
-        there = state.named(name)
-        numbers[name] = min(there, default=unused)
-        unused += not there
-    moved = {number: tuple(row for row, label, _ in known if label == name) for name, number in numbers.items()}
-    return Change(
-        "label", moved, {number: name for name, number in numbers.items()}, tuple(row for row, _, sure in known if sure)
+    part_of = KMeans(parts, n_init=4, random_state=0).fit_predict(vectors[rows])
+    members = [rows[part_of == part] for part in np.unique(part_of)]
+    if len(members) < parts:
+        raise LabellingError(f"group {group} cannot be split into {parts} parts: k-means found {len(members)}")
+    members.sort(key=lambda part: (-len(part), int(part[0])))
+    return LabelChange(
+        "split", {state.next_number + index: tuple(part.tolist()) for index, part in enumerate(members[1:])}
     )
 
 
-def check_group(state: Grouping, group: int) -> None:
-    """Makes sure that a group is there.
+def label_rows(state: GroupAssignment, rows: Sequence[int], name: str | None) -> LabelChange | None:
+    """Move rows to the group with a name, or with None to no group; None if nothing changes.
 
-    Raises:
-        LabellingError: if not.
+    If several groups have the name, rows in one of them stay there, and others move to the largest.
     """
+    selected = validate_rows(state, rows)
+    if name is None:
+        target, existing = NO_GROUP, [NO_GROUP]
+    else:
+        name = _validate_name(name)
+        existing = state.groups_named(name)
+        target = max(
+            existing, key=lambda group: (int((state.groups == group).sum()), -group), default=state.next_number
+        )
+    moved = selected[~np.isin(state.groups[selected], existing)]
+    unconfirmed = selected[~state.confirmed[selected]]
+    if not len(moved) and not len(unconfirmed):
+        return None
+    names = {} if existing else {target: name}
+    moves = {target: tuple(moved.tolist())} if len(moved) else {}
+    return LabelChange("label", moves, names, tuple(unconfirmed.tolist()))
+
+
+def copy_labels(state: GroupAssignment, labels: Sequence[tuple[int, str, bool]]) -> LabelChange:
+    """Move rows to the groups of given names; labels are (row, name, whether a person labelled it individually)."""
+    numbers: dict[str, int] = {}
+    next_number = state.next_number
+    for name in dict.fromkeys(name for _, name, _ in labels):
+        existing = state.groups_named(name)
+        numbers[name] = min(existing, default=next_number)
+        next_number += not existing
+    moved = {number: tuple(row for row, label, _ in labels if label == name) for name, number in numbers.items()}
+    names = {number: name for name, number in numbers.items()}
+    return LabelChange("label", moved, names, tuple(row for row, _, confirmed in labels if confirmed))
+
+
+def _check_group(state: GroupAssignment, group: int) -> None:
     if isinstance(group, bool) or not isinstance(group, int | np.integer):
-        raise LabellingError(f"a group is given by its number, not by {group!r}")
+        raise LabellingError(f"a group must be given by its number, got {group!r}")
     if group < 0 or not (state.groups == group).any():
         raise LabellingError(f"there is no group {group}: it may have been merged into another one, or emptied")
 
 
-def checked_rows(state: Grouping, rows: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Rows, each once, in order.
-
-    Raises:
-        LabellingError: if there are none, or one of them is not there.
-    """
+def validate_rows(state: GroupAssignment, rows: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Return distinct rows in ascending order; raise LabellingError if there are none or one does not exist."""
     for row in rows:
         if isinstance(row, bool) or not isinstance(row, int | np.integer) or not 0 <= row < len(state.groups):
-            raise LabellingError(f"there is no row {row!r}: rows go from 0 to {len(state.groups) - 1}")
+            raise LabellingError(f"there is no row {row!r}: rows are numbered from 0 to {len(state.groups) - 1}")
     if not len(rows):
-        raise LabellingError("no row is given: name the utterances to label by their rows")
+        raise LabellingError("no row was given: pass the rows of the utterances to label")
     return np.unique(np.array(rows, np.int64))
 
 
-def _checked(name: str) -> str:
+def _validate_name(name: str) -> str:
     if not isinstance(name, str):
-        raise LabellingError(f"a name is a text, not {type(name).__name__}")
+        raise LabellingError(f"a name must be a string, got {type(name).__name__}")
     name = name.strip()
     if not name:
-        raise LabellingError("a name needs a character at least")
-    if len(name) > _LONGEST:
-        raise LabellingError(f"a name has {_LONGEST} characters at most, and this one has {len(name)}")
-    if not name.isprintable():  # line breaks, NUL, half characters
-        raise LabellingError(
-            f"the name {name!r} holds a character that cannot be shown: write it in one line, with none of those"
-        )
+        raise LabellingError("a name must not be blank")
+    if len(name) > _MAX_NAME_LENGTH:
+        raise LabellingError(f"a name can have at most {_MAX_NAME_LENGTH} characters, got {len(name)}")
+    if not name.isprintable():  # line breaks, NUL, lone surrogates
+        raise LabellingError(f"the name {name!r} contains a character that is not printable: use a single line of text")
     return name
-
-
-def _parts(vectors: npt.NDArray[np.float32], parts: int) -> list[npt.NDArray[np.int64]]:
-    """The places of the vectors in each part, the largest part first; fewer than asked for where vectors are the same."""
-    from sklearn.cluster import KMeans
-
-    distinct = len(np.unique(vectors, axis=0))
-    if distinct < parts:
-        return [np.array([place]) for place in range(distinct)]
-    found = KMeans(parts, n_init=4, random_state=0).fit_predict(vectors)
-    places = [np.flatnonzero(found == part) for part in np.unique(found)]
-    return sorted(places, key=lambda each: (-len(each), int(each[0])))
-
-
-def _plain(rows: Iterable[np.int64]) -> tuple[int, ...]:
-    return tuple(int(row) for row in rows)

@@ -1,13 +1,16 @@
-"""From a map to labels: groups are named, merged, split and corrected, every change on disk before it is acknowledged.
+"""Labels for a map: groups are named, merged, split and corrected; every change is durable before it is acknowledged.
 
-A map's clusters are the groups at first. An utterance is in one group or in none, and its label is the name that a person gave to
-its group; groups without a name give none. Labelling an utterance by itself moves it to the group of that name. So there is one
-state, which the map shows, and two groups of one name are one label. The journal of changes lies in the map's folder.
+The initial groups are the map's clusters. An utterance belongs to one group or to none, and its label is the name of
+its group, if that has one. Labelling an utterance individually moves it to the group with that name. Groups with the
+same name are one label. The journal of changes is stored in the map's folder.
 """
 
+import csv
 import hashlib
+import io
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,113 +19,178 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.labelling import changes
-from turnwise.assist.labelling.asking import Asker, Question
-from turnwise.assist.labelling.grouping import Change, Grouping, LabellingError
-from turnwise.assist.labelling.groups import Group, Groups
-from turnwise.assist.labelling.labelled import as_csv, fitted
+from turnwise.assist.intents.examples import OUT_OF_SCOPE
+from turnwise.assist.labelling.active_learning import Question, QuestionSelector
+from turnwise.assist.labelling.changes import (
+    NO_GROUP,
+    GroupAssignment,
+    LabelChange,
+    LabellingError,
+    copy_labels,
+    label_rows,
+    merge_groups,
+    name_group,
+    split_group,
+    validate_rows,
+)
+from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.utterance_map import JOURNAL, UtteranceMap
 from turnwise.core.files import write_atomic
 from turnwise.core.journal import Journal
 from turnwise.core.text import normalise_text
 
-__all__ = ["Group", "Labelling", "LabellingError", "Question"]
+__all__ = ["LabelGroup", "Labelling", "LabellingError", "Question"]
 
-_UNDO, _REDO = "undo", "redo"
+#: The columns of the CSV file; `turnwise intents fit` reads the first two.
+COLUMNS = ("text", "intent", "group", "confirmed", "count", "dialogue", "turn", "speaker")
+
+#: Words in a suggested name.
+_NAME_WORDS = 3
+
+#: Tokens per text: more than any encoder reads, as maps are made of whole texts.
+_UNLIMITED_LENGTH = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LabelGroup:
+    """A group of utterances.
+
+    Attributes:
+        number: does not change when other groups do.
+        name: given by a person; None: its utterances have no label.
+        suggested: a name made of its characteristic words.
+        size: the number of distinct utterances.
+        utterances: the number of their occurrences.
+        words: its characteristic words.
+        representatives: rows of representative utterances.
+    """
+
+    number: int
+    name: str | None
+    suggested: str
+    size: int
+    utterances: int
+    words: tuple[str, ...]
+    representatives: tuple[int, ...]
 
 
 class Labelling:
-    """Labels over a map; one process at a time has them open, and any of its threads may call.
+    """Labels for a map; thread-safe, open in one process at a time.
+
+    Methods that change labels raise LabellingError for invalid arguments, and JournalError if the change cannot be
+    written; nothing is changed then.
 
     Attributes:
-        folder: the map's.
-        map: what is labelled; a row is an utterance of it.
+        folder: of the map.
+        map: the labelled map; rows are its utterances.
     """
 
     @classmethod
     def open(cls, folder: Path | str) -> "Labelling":
-        """Opens the labels of a map, and starts them where nothing has been labelled yet.
-
-        Args:
-            folder: the map's.
+        """Open the labels of a map.
 
         Raises:
             MapError: if the folder holds no map.
-            JournalError: if another process has them open.
-            LabellingError: if they are of another map.
+            JournalError: if another process has it open.
+            LabellingError: if the journal belongs to another map.
         """
         folder = Path(folder)
-        labelled = UtteranceMap.load(folder)
+        utterance_map = UtteranceMap.load(folder)
         journal = Journal(folder / JOURNAL)
         try:
-            return cls(folder, labelled, journal)
+            return cls(folder, utterance_map, journal)
         except BaseException:
             journal.close()
             raise
 
-    def __init__(self, folder: Path, labelled: UtteranceMap, journal: Journal):
-        """Replays a journal over a map; `open` is what you want."""
+    def __init__(self, folder: Path, utterance_map: UtteranceMap, journal: Journal):
+        """Replay a journal; use `open` instead."""
         self.folder = folder
-        self.map = labelled
+        self.map = utterance_map
         self._journal = journal
         self._lock = threading.RLock()
-        self._state = Grouping(labelled.labels)
-        self._groups = Groups(labelled)
-        self._asker: Asker | None = None
+        self._state = GroupAssignment(utterance_map.labels)
+        # suggested name, words and representatives by the members of a group, which determine them
+        self._descriptions = {
+            _digest(np.flatnonzero(utterance_map.labels == cluster.number)): (
+                cluster.name,
+                cluster.words,
+                cluster.representatives,
+            )
+            for cluster in utterance_map.clusters
+        }
+        self._selector: QuestionSelector | None = None
         self._is_open = True
         for number, entry in enumerate(journal.entries, 1):
             try:
                 self._replay(entry, is_first=number == 1)
             except (ValueError, IndexError) as error:
                 raise LabellingError(
-                    f"{journal.path}, line {number}: {error}; if the file is of another map, move it there, else remove the line"
+                    f"{journal.path}, line {number}: {error}; move the file to its map, or remove the line"
                 ) from error
 
-    # ---- what there is
+    # ---- state
 
     @property
-    def groups(self) -> list[Group]:
-        """The groups that hold an utterance, the largest first."""
+    def groups(self) -> list[LabelGroup]:
+        """The groups that are not empty, the largest first."""
         with self._lock:
-            return self._groups.of(self._state)
+            state, counts = self._state, self.map.counts
+            numbers = np.unique(state.groups[state.groups != NO_GROUP]).tolist()
+            members = {number: np.flatnonzero(state.groups == number) for number in numbers}
+            self._describe(members)
+            groups = []
+            for number, rows in members.items():
+                suggested, words, representatives = self._descriptions[_digest(rows)]
+                name, occurrences = state.names.get(number), int(counts[rows].sum())
+                groups.append(LabelGroup(number, name, suggested, len(rows), occurrences, words, representatives))
+            return sorted(groups, key=lambda group: (-group.utterances, group.number))
+
+    def _describe(self, members: Mapping[int, npt.NDArray[np.int64]]) -> None:
+        """Describe groups whose members are new."""
+        unknown = [number for number, rows in members.items() if _digest(rows) not in self._descriptions]
+        if not unknown:
+            return
+        texts, groups = self.map.texts, self._state.groups
+        labels = np.where(np.isin(groups, unknown), groups, NO_GROUP)
+        for cluster in describe_clusters(texts, labels, self.map.vectors, self.map.counts):
+            # not the cluster's name, which depends on the other clusters
+            name = ", ".join(cluster.words[:_NAME_WORDS]) or texts[cluster.representatives[0]]
+            self._descriptions[_digest(members[cluster.number])] = name, cluster.words, cluster.representatives
 
     @property
-    def rows(self) -> npt.NDArray[np.int32]:
-        """The number of every row's group; −1: it is in none."""
+    def row_groups(self) -> npt.NDArray[np.int32]:
+        """The group of every row; -1 for none."""
         with self._lock:
             return self._state.groups.copy()
 
     @property
     def confirmed(self) -> npt.NDArray[np.bool_]:
-        """Which rows a person has labelled by themselves: these are not asked about again."""
+        """Whether a person has labelled a row individually; such rows are not asked about again."""
         with self._lock:
             return self._state.confirmed.copy()
 
     @property
-    def changes(self) -> int:
-        """How many changes stand."""
-        return len(self._state.done)
+    def change_count(self) -> int:
+        """The number of changes in force."""
+        return len(self._state.applied)
 
     @property
     def can_undo(self) -> bool:
         """Whether there is a change to undo."""
-        return bool(self._state.done)
+        return bool(self._state.applied)
 
     @property
     def can_redo(self) -> bool:
-        """Whether there is a change to do again."""
+        """Whether there is a change to redo."""
         return bool(self._state.undone)
 
     def group_of(self, row: int) -> int:
-        """The number of a row's group; −1: it is in none.
-
-        Raises:
-            LabellingError: if there is no such row.
-        """
-        return int(self._state.groups[changes.checked_rows(self._state, [row])[0]])
+        """Return the group of a row; -1 for none."""
+        return int(self._state.groups[validate_rows(self._state, [row])[0]])
 
     def labels(self) -> list[str | None]:
-        """The label of every row: the name of its group, None where that has none."""
+        """Return the label of every row: the name of its group; None if that has none."""
         with self._lock:
             names = self._state.names
             return [names.get(group) for group in self._state.groups.tolist()]
@@ -130,189 +198,149 @@ class Labelling:
     # ---- changes
 
     def name(self, group: int, name: str) -> None:
-        """Names a group: that is the label of all of its utterances. Another group may have the same name.
-
-        Args:
-            group: which.
-            name: what to call it; space around it is dropped.
-
-        Raises:
-            LabellingError: if there is no such group, or the name is empty, too long, or more than a line.
-            JournalError: if the change cannot be written; nothing has changed then.
-        """
+        """Name a group, which labels all of its utterances. Several groups may have the same name."""
         with self._lock:
-            self._make(changes.named(self._state, group, name))
+            self._change(name_group(self._state, group, name))
 
     def merge(self, groups: Sequence[int], name: str | None = None) -> int:
-        """Makes one group of several.
+        """Merge groups into the first of them and return its number.
 
-        Args:
-            groups: which; the first of them takes the others in.
-            name: what to call it; None: as the first of them that has a name.
-
-        Returns:
-            The number of the group that they are now: the first.
-
-        Raises:
-            LabellingError: if fewer than two groups are given, or one of them does not exist.
-            JournalError: as in `name`.
+        Without `name`, it gets that of the first group that has one.
         """
         with self._lock:
-            self._make(changes.merged(self._state, groups, name))
+            self._change(merge_groups(self._state, groups, name))
             return int(groups[0])
 
     def split(self, group: int, parts: int = 2) -> list[int]:
-        """Splits a group by k-means on its vectors.
+        """Split a group by k-means and return the numbers of its parts, the largest first.
 
-        Args:
-            group: which.
-            parts: into how many.
-
-        Returns:
-            The numbers of the parts, the largest first: that one keeps the number and the name, the others have no name.
-
-        Raises:
-            LabellingError: if there is no such group, or it cannot be split into so many.
-            JournalError: as in `name`.
+        The largest part keeps the number and the name; the others have no name.
         """
         with self._lock:
-            change = changes.split(self._state, group, parts, self.map.vectors)
-            self._make(change)
+            change = split_group(self._state, group, parts, self.map.vectors)
+            self._change(change)
             return [int(group), *change.moved]
 
     def label(self, rows: Sequence[int], name: str | None) -> int | None:
-        """Labels utterances by themselves: they move to the group of that name, which is made if there is none.
+        """Label utterances individually: move them to the group with a name, which is created if necessary.
 
-        Where several groups have the name, utterances in one of them stay there, and others go to the largest.
-
-        Args:
-            rows: which utterances.
-            name: their label; None: they belong to no group, and have no label.
-
-        Returns:
-            The number of the group that the first of them is in now; None: in none.
-
-        Raises:
-            LabellingError: if there is no such row, or the name cannot be used.
-            JournalError: as in `name`.
+        If several groups have the name, utterances in one of them stay there, and others move to the largest. With the
+        name None they belong to no group. Return the group of the first row; None for none.
         """
         with self._lock:
-            self._make(changes.labelled(self._state, rows, name))
+            self._change(label_rows(self._state, rows, name))
             return None if name is None else int(self._state.groups[rows[0]])
 
-    def carry(self, older: "Labelling") -> int:
-        """Takes the labels of an earlier map over for utterances that are in both, as one change.
-
-        Args:
-            older: the labels of that map.
-
-        Returns:
-            How many utterances have their label from there now.
+    def copy_labels(self, earlier: "Labelling") -> int:
+        """Copy the labels of an earlier map for utterances in both maps, as one change; return their number.
 
         Raises:
-            LabellingError: if none of its labelled utterances is in this map.
-            JournalError: as in `name`.
+            LabellingError: if none of the labelled utterances is in this map.
         """
-        known = {
-            normalise_text(text): (label, bool(sure))
-            for text, label, sure in zip(older.map.texts, older.labels(), older.confirmed, strict=True)
+        label_of = {
+            normalise_text(text): (label, bool(confirmed))
+            for text, label, confirmed in zip(earlier.map.texts, earlier.labels(), earlier.confirmed, strict=True)
             if label is not None
         }
         shared = [
-            (row, *known[same]) for row, text in enumerate(self.map.texts) if (same := normalise_text(text)) in known
+            (row, *label_of[key])
+            for row, text in enumerate(self.map.texts)
+            if (key := normalise_text(text)) in label_of
         ]
         if not shared:
-            raise LabellingError(
-                f"no utterance that is labelled in {older.folder} is in {self.folder}: there is nothing to take over"
-            )
+            raise LabellingError(f"no labelled utterance of {earlier.folder} is in {self.folder}: nothing to copy")
         with self._lock:
-            self._make(changes.carried(self._state, shared))
+            self._change(copy_labels(self._state, shared))
         return len(shared)
 
     def undo(self) -> None:
-        """Takes the newest change back.
-
-        Raises:
-            LabellingError: if there is none.
-            JournalError: as in `name`.
-        """
+        """Revert the latest change."""
         with self._lock:
             if not self.can_undo:
-                raise LabellingError("there is no change that could be undone")
-            self._journal.append({"do": _UNDO})
+                raise LabellingError("there is no change to undo")
+            self._journal.append({"do": "undo"})
             self._state.undo()
 
     def redo(self) -> None:
-        """Makes the change again that was undone last.
-
-        Raises:
-            LabellingError: if there is none, or something was changed since.
-            JournalError: as in `name`.
-        """
+        """Apply the change again that was undone last."""
         with self._lock:
             if not self.can_redo:
-                raise LabellingError("there is no change that could be done again")
-            self._journal.append({"do": _REDO})
+                raise LabellingError("there is no change to redo")
+            self._journal.append({"do": "redo"})
             self._state.redo()
 
-    # ---- what to ask, and what comes of it
+    # ---- questions and results
 
-    def ask(self, count: int = 10) -> list[Question]:
-        """The utterances whose label helps most, the most helpful first; those that a person has labelled are not among them.
-
-        Args:
-            count: how many at most.
-
-        Raises:
-            LabellingError: if it is not positive.
-        """
+    def select_questions(self, count: int = 10) -> list[Question]:
+        """Return up to `count` utterances whose labels help most, the best first; see `active_learning`."""
         if count < 1:
-            raise LabellingError(f"{count} questions cannot be asked: ask for one at least")
+            raise LabellingError(f"count must be at least 1, got {count}")
         with self._lock:
-            if self._asker is None:
-                self._asker = Asker(self.map.vectors, self.map.counts)
-            return self._asker.ask(self.map.texts, self._state, count)
+            if self._selector is None:
+                self._selector = QuestionSelector(self.map.vectors, self.map.counts)
+            return self._selector.select(self.map.texts, self._state, count)
 
-    def csv(self) -> str:
-        """The labels as a table that spreadsheets and `turnwise intents fit` read, a line an utterance."""
+    def to_csv(self) -> str:
+        """Return the labels as CSV, one line per utterance, for spreadsheets and `turnwise intents fit`."""
+        file = io.StringIO()
+        file.write("\ufeff")  # spreadsheets recognise UTF-8 by the byte order mark
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
         with self._lock:
-            return as_csv(self.map, self.labels(), self._state.groups, self._state.confirmed)
+            groups = [None if group == NO_GROUP else group for group in self._state.groups.tolist()]
+            confirmed = ["yes" if is_confirmed else "no" for is_confirmed in self._state.confirmed]
+            for each, *values in zip(self.map.utterances, self.labels(), groups, confirmed, strict=True):
+                writer.writerow([each.text, *values, each.count, each.dialogue, each.turn, each.speaker])
+        return file.getvalue()
 
     def export(self, path: Path | str) -> int:
-        """Writes the labels to a CSV file.
-
-        Args:
-            path: where to.
-
-        Returns:
-            How many utterances have a label.
+        """Write the labels to a CSV file; return the number of labelled utterances.
 
         Raises:
-            LabellingError: if it cannot be written.
+            LabellingError: if the file cannot be written.
         """
         try:
-            write_atomic(Path(path), self.csv())
+            write_atomic(Path(path), self.to_csv())
         except OSError as error:
             raise LabellingError(f"{path} cannot be written: {error}") from error
         return sum(label is not None for label in self.labels())
 
     def fit(self, encoder: Any = None, **settings: Any) -> IntentClassifier:
-        """A classifier of intents, fitted on the utterances that have a label.
+        """Fit an intent classifier on the labelled utterances; those labelled 'out_of_scope' are out-of-scope examples.
 
-        Those labelled 'out_of_scope' are no intent: they show the classifier what to abstain from.
+        If the encoder is the one of the map, its vectors are reused and nothing is encoded.
 
         Args:
-            encoder: as `IntentClassifier` takes it; None: the model that the map was made with.
-            settings: any other of `IntentClassifier`'s.
+            encoder: as for `IntentClassifier`; None: the model that the map was made with.
+            settings: other parameters of `IntentClassifier`.
 
         Raises:
-            LabellingError: if nothing is labelled.
-            IntentError: if the labels are too few to fit on.
+            LabellingError: if no utterance is labelled with an intent, or the encoder is unknown.
+            IntentError: if there are too few labels to fit on.
         """
-        return fitted(self.map, self.labels(), encoder, settings)
+        labels = self.labels()
+        rows = [row for row, label in enumerate(labels) if label is not None]
+        if all(labels[row] == OUT_OF_SCOPE for row in rows):
+            raise LabellingError("no utterance of the map is labelled with an intent yet: name a group first")
+        encoder = encoder or self.map.model
+        if not encoder:
+            raise LabellingError("the map does not name its encoder: pass the encoder it was made with")
+        texts, intents = [self.map.utterances[row].text for row in rows], [str(labels[row]) for row in rows]
+        if settings.get("tuning") is None and settings.get("max_length") is None and self._is_encoder(encoder):
+            classifier = IntentClassifier(encoder, **settings | {"max_length": _UNLIMITED_LENGTH})
+            return classifier.fit(texts, intents, vectors=self.map.vectors[rows])
+        return IntentClassifier(encoder, **settings).fit(texts, intents)
+
+    def _is_encoder(self, encoder: Any) -> bool:
+        """Return whether an encoder is the one that the map was made with."""
+        if isinstance(encoder, str | Path):
+            return str(encoder) == self.map.model
+        from turnwise.models.identity import EncoderIdentity
+
+        return EncoderIdentity.from_stored(self.map.texts, self.map.vectors).matches(encoder)
 
     def close(self) -> None:
-        """Lets another process open the labels; a journal without a change leaves no file."""
+        """Allow another process to open the labels; an empty journal is removed."""
         if self._is_open and not self._journal.entries:
             self._journal.path.unlink()
         self._is_open = False
@@ -326,34 +354,38 @@ class Labelling:
     ) -> None:
         self.close()
 
-    # ---- the journal
+    # ---- journal
 
-    def _make(self, change: Change | None) -> None:
-        """Writes a change down, then makes it; None: there is nothing to change."""
+    def _change(self, change: LabelChange | None) -> None:
+        """Write a change to the journal, then apply it; None changes nothing."""
         if change is None:
             return
         if not self._journal.entries:
-            self._journal.append({"map": _fingerprint(self.map)})
-        self._journal.append(change.as_json())
+            self._journal.append({"map": _map_fingerprint(self.map)})
+        self._journal.append(change.to_json())
         self._state.apply(change)
 
     def _replay(self, entry: Mapping[str, Any], is_first: bool) -> None:
         if not isinstance(entry, Mapping):
-            raise ValueError("it is no change")
+            raise ValueError("the entry is not a change")
         if is_first:
-            if entry.get("map") != _fingerprint(self.map):
-                raise ValueError("the labels are of another map")
-        elif entry.get("do") == _UNDO:
+            if entry.get("map") != _map_fingerprint(self.map):
+                raise ValueError("the labels belong to another map")
+        elif entry.get("do") == "undo":
             self._state.undo()
-        elif entry.get("do") == _REDO:
+        elif entry.get("do") == "redo":
             self._state.redo()
         else:
-            self._state.apply(Change.of_json(entry, len(self.map)))
+            self._state.apply(LabelChange.from_json(entry, len(self.map)))
 
 
-def _fingerprint(labelled: UtteranceMap) -> str:
-    """Tells maps apart: labels are of one alone."""
-    digest = hashlib.sha256(labelled.labels.astype("<i4").tobytes())
-    for text in labelled.texts:
+def _map_fingerprint(utterance_map: UtteranceMap) -> str:
+    """Return a hash that identifies a map: labels belong to one map."""
+    digest = hashlib.sha256(utterance_map.labels.astype("<i4").tobytes())
+    for text in utterance_map.texts:
         digest.update(text.encode() + b"\0")
     return digest.hexdigest()
+
+
+def _digest(rows: npt.NDArray[np.int64]) -> bytes:
+    return hashlib.blake2b(rows.tobytes(), digest_size=16).digest()

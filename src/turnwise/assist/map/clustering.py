@@ -1,7 +1,7 @@
 """Clusters of texts by their vectors, with names made of characteristic words, and representatives.
 
-HDBSCAN finds groups of any size and shape in few dimensions, and leaves outliers. Real logs have many of those. Outliers
-that are as close to the centroid of a cluster as most of its members become members too.
+HDBSCAN finds groups of any size and shape in few dimensions, and leaves outliers. Real logs have many of those.
+Outliers that are as close to the centroid of a cluster as most of its members become members too.
 """
 
 import math
@@ -177,7 +177,8 @@ def _characteristic_words(
     """Return the words and word pairs of each cluster by a c-TF-IDF over texts.
 
     The weight of a term is p·log(p/q)·log(1/r): p is the fraction of the cluster's texts that contain it, q that of all
-    texts, r that of its more frequent word. Common words ("I", "the", in any language) have a low weight, alone and in pairs.
+    texts, r that of its more frequent word. Common words ("I", "the", in any language) have a low weight, alone and in
+    pairs.
     """
     from sklearn.feature_extraction.text import CountVectorizer
 

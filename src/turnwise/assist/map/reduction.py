@@ -1,7 +1,7 @@
 """Dimension reduction: five dimensions for clustering, two for a map.
 
-UMAP and t-SNE preserve neighbourhoods but not distances between distant points: a map shows groups and their members, but
-not how far apart two groups are. Equal seeds give equal results on one machine.
+UMAP and t-SNE preserve neighbourhoods but not distances between distant points: a map shows groups and their members,
+but not how far apart two groups are. Equal seeds give equal results on one machine.
 """
 
 import warnings

@@ -163,7 +163,7 @@ class UtteranceMap:
         description = read_json(folder / DESCRIPTION)
         if description.get("format") != FORMAT:
             raise MapError(
-                f"{folder} has map format {description.get('format')}, this version reads {FORMAT}: create the map again"
+                f"{folder} has map format {description.get('format')}, this version reads {FORMAT}: create it again"
             )
         table = pq.read_table(folder / UTTERANCES)
         columns = (table[name].to_pylist() for name in ("text", "dialogue", "turn", "speaker", "count"))
@@ -283,8 +283,8 @@ def make_map(
 ) -> UtteranceMap:
     """Encode, cluster and lay out texts, and compare them with an earlier map.
 
-    Texts that differ only in case and surrounding space are merged. With an earlier map, each text starts at the position
-    of the most similar earlier text, so that the two maps resemble each other.
+    Texts that differ only in case and surrounding space are merged. With an earlier map, each text starts at the
+    position of the most similar earlier text, so that the two maps resemble each other.
 
     Args:
         encoder: computes the vectors.
@@ -369,8 +369,8 @@ class Novelty:
 def detect_novelty(vectors: Vectors, earlier: Vectors, *, progress: Progress = silent) -> Novelty:
     """Detect texts that are unlike all earlier texts.
 
-    A text is new if its cosine with the nearest earlier text is lower than that of nearly every earlier text with its own
-    nearest neighbour: the more varied the earlier texts, the lower the threshold.
+    A text is new if its cosine with the nearest earlier text is lower than that of nearly every earlier text with its
+    own nearest neighbour: the more varied the earlier texts, the lower the threshold.
 
     Args:
         vectors: normalised (texts, dimensions).
@@ -386,7 +386,7 @@ def detect_novelty(vectors: Vectors, earlier: Vectors, *, progress: Progress = s
 
 
 def _compare(earlier: UtteranceMap, threshold: float, vectors: Vectors, labels: Labels, clusters: int) -> MapComparison:
-    """Count the earlier utterances of each cluster: each belongs to the cluster of the nearest text, if that is similar."""
+    """Count the earlier utterances of each cluster: those whose nearest text is similar and in the cluster."""
     nearest = nearest_neighbours(earlier.vectors, vectors, 1)
     cluster_of = np.where(nearest.similarities[:, 0] >= threshold, labels[nearest.rows[:, 0]], NO_CLUSTER)
     before = np.zeros(clusters, np.int64)

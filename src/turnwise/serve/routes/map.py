@@ -8,7 +8,7 @@ from fastapi import Query, Request, Response
 from pydantic import ConfigDict, Field
 from pydantic_core import to_json
 
-from turnwise.assist.labelling.labelling import Group, Labelling, Question
+from turnwise.assist.labelling.labelling import LabelGroup, Labelling, Question
 from turnwise.serve.errors import error_responses, not_configured, text_response
 from turnwise.serve.models import LoadedModels, fit_intents, replace_intents
 from turnwise.serve.schemas import (
@@ -35,7 +35,7 @@ class LabelState(StrictModel):
 
     groups: list[int] = Field(description="The group of each utterance; -1: none.")
     labels: list[str | None]
-    clusters: list[Group]
+    clusters: list[LabelGroup]
     changes: int
     can_undo: bool
     can_redo: bool
@@ -158,14 +158,15 @@ class QuestionList(StrictModel):
 async def next_questions(context: Context, count: Annotated[int, Query(ge=1, le=100)] = 5) -> Response:
     """Return the utterances whose labels would be most informative."""
     with context.service.lease() as models:
-        return json_response({"questions": await context.service.in_thread(_get_labelling(models).ask, count)})
+        select = _get_labelling(models).select_questions
+        return json_response({"questions": await context.service.in_thread(select, count)})
 
 
 @router.get("/labels.csv", response_class=Response, responses=error_responses(404) | text_response("text/csv"))
 async def download_labels(context: Context) -> Response:
     """Return a CSV file with one utterance per line and its label, if any."""
     with context.service.lease() as models:
-        csv = await context.service.in_thread(_get_labelling(models).csv)
+        csv = await context.service.in_thread(_get_labelling(models).to_csv)
         headers = {"content-disposition": 'attachment; filename="labels.csv"'}
         return Response(csv, media_type="text/csv", headers=headers)
 
@@ -210,10 +211,10 @@ async def _change(context: Context, change: Callable[[Labelling], object]) -> Re
 
 def _label_state(labelling: Labelling) -> dict[str, Any]:
     return {
-        "groups": labelling.rows.tolist(),
+        "groups": labelling.row_groups.tolist(),
         "labels": labelling.labels(),
         "clusters": labelling.groups,
-        "changes": labelling.changes,
+        "changes": labelling.change_count,
         "can_undo": labelling.can_undo,
         "can_redo": labelling.can_redo,
     }

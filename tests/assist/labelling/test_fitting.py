@@ -1,4 +1,4 @@
-"""A classifier fitted on the labels of a map, and the commands from a map to it."""
+"""Fitting a classifier on the labels of a map, and the commands for labelling."""
 
 import csv
 import json
@@ -19,8 +19,8 @@ from turnwise.core.errors import TurnwiseError
 GROUPS = list(TOPICS)
 
 
-def mapped(folder: Path, model: str = "") -> Path:
-    """A map of texts on three topics, and of some on none."""
+def save_map(folder: Path, model: str = "") -> Path:
+    """Save a map of texts about three topics and of unrelated ones."""
     random = np.random.default_rng(0)
     texts = [
         f"{random.choice(TOPICS[topic])} {random.choice(TOPICS[topic])} {number}"
@@ -41,13 +41,13 @@ def mapped(folder: Path, model: str = "") -> Path:
     return folder
 
 
-def test_labels_become_a_classifier(tmp_path: Path) -> None:
+def test_classifier_is_fitted_on_labels(tmp_path: Path) -> None:
     encoder = Words()
-    with Labelling.open(mapped(tmp_path / "map")) as labelling:
+    with Labelling.open(save_map(tmp_path / "map")) as labelling:
         for number, name in enumerate(GROUPS):
             labelling.name(number, name)
         classifier = labelling.fit(encoder)
-        assert encoder.encoded == 8  # those by which it is known to be the map's: nothing is encoded again
+        assert encoder.encoded == 8  # only the probes that identify the encoder
         assert list(classifier.classes_) == sorted(GROUPS) and len(classifier.texts_) == 36
         assert list(classifier.predict(["mast and deck", "rose hedge"])) == ["boats", "gardens"]
         assert labelling.fit(encoder, head="neighbours").head == "neighbours"
@@ -55,8 +55,8 @@ def test_labels_become_a_classifier(tmp_path: Path) -> None:
         assert list(other.predict(["pendulum chime dial"])) == ["clocks"]
 
 
-def test_utterances_out_of_scope_are_no_intent(tmp_path: Path) -> None:
-    with Labelling.open(mapped(tmp_path / "map")) as labelling:
+def test_out_of_scope_utterances_are_not_an_intent(tmp_path: Path) -> None:
+    with Labelling.open(save_map(tmp_path / "map")) as labelling:
         labelling.label(list(range(36, 48)), "out_of_scope")
         with pytest.raises(LabellingError, match="name a group first"):
             labelling.fit(Words())
@@ -67,14 +67,14 @@ def test_utterances_out_of_scope_are_no_intent(tmp_path: Path) -> None:
         assert list(classifier.predict(["zebra violin quartz"])) == ["out_of_scope"]
 
 
-def test_a_map_without_a_model_needs_an_encoder(tmp_path: Path) -> None:
-    with Labelling.open(mapped(tmp_path / "map")) as labelling:
+def test_map_without_a_model_needs_an_encoder(tmp_path: Path) -> None:
+    with Labelling.open(save_map(tmp_path / "map")) as labelling:
         labelling.name(0, "boats")
-        with pytest.raises(LabellingError, match="which encoder"):
+        with pytest.raises(LabellingError, match="does not name its encoder"):
             labelling.fit()
 
 
-# ---- the commands
+# ---- commands
 
 
 def run(*arguments: object) -> str:
@@ -83,8 +83,8 @@ def run(*arguments: object) -> str:
     return result.output
 
 
-def test_from_a_map_to_labels_by_commands(tmp_path: Path) -> None:
-    folder = mapped(tmp_path / "map")
+def test_labelling_by_commands(tmp_path: Path) -> None:
+    folder = save_map(tmp_path / "map")
     assert "36 of 48" not in run("labels", "status", folder) and not (folder / "labels.jsonl").exists()
     run("labels", "name", folder, 0, "boats")
     run("labels", "name", folder, 1, "gardens")
@@ -101,50 +101,50 @@ def test_from_a_map_to_labels_by_commands(tmp_path: Path) -> None:
     run("labels", "redo", folder)
     questions = json.loads(run("labels", "next", folder, "--count", 3, "--json"))["questions"]
     assert len(questions) == 3 and not {36, 37} & {question["row"] for question in questions}
-    assert "alike" in run("labels", "next", folder, "--count", 1)
-    assert "38 of them with a label" in run("labels", "export", folder, "--out", tmp_path / "labels.csv")
+    assert "similar" in run("labels", "next", folder, "--count", 1)
+    assert "38 of them labelled" in run("labels", "export", folder, "--out", tmp_path / "labels.csv")
     with (tmp_path / "labels.csv").open(encoding="utf-8-sig", newline="") as file:
         intents = [row["intent"] for row in csv.DictReader(file)]
     assert intents == ["boats"] * 12 + ["gardens"] * 12 + ["clocks"] * 12 + ["out_of_scope"] * 2 + [""] * 10
     shown = run("labels", "status", folder)
     assert "38 of 48 texts" in shown and "boats" in shown
-    later = mapped(tmp_path / "later")
+    later = save_map(tmp_path / "later")
     assert "38 of 48 texts" in run("labels", "carry", later, "--from", folder)
 
 
-def test_finishing_writes_a_classifier_and_the_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finish_writes_classifier_and_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from turnwise.models.encoder import Encoder
 
     monkeypatch.setattr(Encoder, "load", lambda *given, **named: Words())
-    folder = mapped(tmp_path / "map", "made-up")
+    folder = save_map(tmp_path / "map", "made-up")
     for number, name in enumerate(GROUPS):
         run("labels", "name", folder, number, name)
-    told = json.loads(run("labels", "finish", folder, "--out", tmp_path / "intents", "--json"))
-    assert (told["intents"], told["labelled"]) == (3, 36)
+    result = json.loads(run("labels", "finish", folder, "--out", tmp_path / "intents", "--json"))
+    assert (result["intents"], result["labelled"]) == (3, 36)
     again = IntentClassifier.load(tmp_path / "intents")
     assert list(again.predict(["mast deck"])) == ["boats"] and again.encoder == "made-up"
     assert (tmp_path / "intents" / "labels.csv").is_file()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["name", "MAP", "7", "x"], "no group 7"),
         (["merge", "MAP", "0"], "two different groups"),
         (["set", "MAP", "99", "--name", "x"], "no row 99"),
-        (["undo", "MAP"], "no change"),
+        (["undo", "MAP"], "no change to undo"),
         (["finish", "MAP", "--out", "OUT"], "name a group first"),
         (["status", "OUT"], "is not a map"),
         (["carry", "MAP", "--from", "OUT"], "is not a map"),
     ],
 )
-def test_what_commands_refuse(tmp_path: Path, arguments: list[str], says: str) -> None:
-    places = {"MAP": str(mapped(tmp_path / "map")), "OUT": str(tmp_path / "out")}
-    with pytest.raises(TurnwiseError, match=says):
+def test_invalid_commands_raise_errors(tmp_path: Path, arguments: list[str], message: str) -> None:
+    places = {"MAP": str(save_map(tmp_path / "map")), "OUT": str(tmp_path / "out")}
+    with pytest.raises(TurnwiseError, match=message):
         CliRunner().invoke(app, ["labels", *(places.get(each, each) for each in arguments)], catch_exceptions=False)
     assert not (tmp_path / "map" / "labels.jsonl").exists()
 
 
-def test_labels_go_to_a_csv_file_alone(tmp_path: Path) -> None:
+def test_labels_are_exported_to_csv_only(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["labels", "export", str(tmp_path), "--out", str(tmp_path / "labels.xlsx")])
-    assert result.exit_code == 2 and "not a .csv file" in result.output
+    assert result.exit_code == 2 and "does not end in .csv" in result.output

@@ -1,0 +1,219 @@
+"""Active learning: which utterances to ask a person about next.
+
+A label helps with the utterance itself as far as it is uncertain, and with similar utterances as far as they are
+uncertain and nothing near them has been labelled yet. With k(r, s) the similarity of two utterances, from 0 to 1, the
+value of asking about r is
+
+    u(r) · Σ_s u(s) · n(s) · max(0, k(r, s) - c(s))
+
+- u is the uncertainty of an utterance: 1 minus the margin between the most likely label and the runner-up, among all
+  labels, groups without a name, and "none of these". An utterance that most likely belongs to a group without a name
+  has u = 1.
+- n is the weight of an utterance: 1 + ln of its occurrences.
+- c(s) is the coverage of s: its similarity to the most similar utterance that has been labelled individually, or was
+  just selected. So questions differ from each other and from earlier ones.
+
+Questions are selected greedily. With many utterances, sums run over a random sample, and candidates are sampled by
+their uncertainty.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_matrix
+
+from turnwise.assist.labelling.changes import NO_GROUP, GroupAssignment
+
+#: The size of the sample over which sums run, and of that of candidates.
+SAMPLE_SIZE = 2_000
+
+#: Utterances from which the similarity threshold is estimated.
+_THRESHOLD_SAMPLE = 1_000
+
+#: This fraction of pairs has different labels, unless one label makes up seven eighths of all.
+_DIFFERENT_FRACTION = 0.25
+
+#: The highest similarity threshold: from this cosine, utterances are the same up to rounding.
+_MAX_THRESHOLD = 0.999
+
+#: The temperature of label probabilities, relative to the range from the similarity threshold to 1.
+_TEMPERATURE = 1 / 8
+
+#: Added to values and uncertainties: if everything is covered, the most uncertain utterance comes first.
+_EPSILON = 1e-6
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An utterance to ask about: its row and text, its predicted label (None: unknown), and why it was selected."""
+
+    row: int
+    text: str
+    guess: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabelPredictions:
+    """Predictions of labels for every utterance.
+
+    Attributes:
+        best: the index of the most likely label in `names`; NO_GROUP if something else is more likely.
+        runner_up: the index of the next label; NO_GROUP if it is not a label.
+        uncertainty: from 0 to 1.
+        names: the labels.
+    """
+
+    best: npt.NDArray[np.int64]
+    runner_up: npt.NDArray[np.int64]
+    uncertainty: npt.NDArray[np.float64]
+    names: tuple[str, ...]
+
+    def name(self, index: int) -> str | None:
+        """Return a label by its index; None for NO_GROUP."""
+        return None if index == NO_GROUP else self.names[index]
+
+
+class QuestionSelector:
+    """Selects questions over fixed vectors while labels change.
+
+    Attributes:
+        threshold: the cosine from which two utterances are similar.
+    """
+
+    def __init__(self, vectors: npt.NDArray[np.floating], counts: npt.NDArray[np.integer], seed: int = 0):
+        """Estimate the similarity threshold; vectors need not be normalised, counts are occurrences."""
+        self._vectors: Vectors = _normalise(vectors).astype(np.float32)
+        self._counts = counts
+        random = np.random.default_rng(seed)
+        sample = random.permutation(len(vectors))[:SAMPLE_SIZE]
+        self._sample = np.sort(sample)
+        self.threshold = _estimate_threshold(self._vectors[sample[:_THRESHOLD_SAMPLE]])
+        self._gumbel_noise = random.gumbel(size=len(vectors))
+
+    def select(self, texts: Sequence[str], state: GroupAssignment, count: int) -> list[Question]:
+        """Return up to `count` questions about utterances that nobody has labelled individually, the best first."""
+        predictions = self.predict(state.groups, state.names)
+        questions = []
+        for row in self.select_rows(predictions, state.confirmed, count).tolist():
+            reason = self._explain(row, predictions, state.names.get(int(state.groups[row])))
+            questions.append(Question(row, texts[row], predictions.name(predictions.best[row]), reason))
+        return questions
+
+    def _explain(self, row: int, predictions: LabelPredictions, label: str | None) -> str:
+        best, runner_up = predictions.name(predictions.best[row]), predictions.name(predictions.runner_up[row])
+        count = self.count_similar(row)
+        similar = f"it represents {count:,} similar utterances" if count > 1 else "no other utterance is similar"
+        if best is None and runner_up is None:
+            reason = "No similar utterance is labelled yet"
+        elif best is None:
+            reason = f"It is not similar to any labelled utterance; the closest label is {runner_up}"
+        elif label is not None and best != label:
+            reason = f"It is labelled {label} but more similar to {best}"
+        elif runner_up is None:
+            reason = f"It may be {best}, or belong to a group without a name"
+        else:
+            reason = f"It may be {best} or {runner_up}"
+        return f"{reason}; {similar}."
+
+    def predict(self, groups: npt.NDArray[np.int32], names: Mapping[int, str]) -> LabelPredictions:
+        """Predict the label of every utterance from the centroids of labels and of groups without a name."""
+        numbers, inverse = np.unique(groups, return_inverse=True)
+        labels = tuple(sorted({names[number] for number in numbers.tolist() if number in names}))
+        classes = {label: index for index, label in enumerate(labels)}
+        unnamed = [number for number in numbers.tolist() if number != NO_GROUP and number not in names]
+        unnamed_classes = {number: len(labels) + index for index, number in enumerate(unnamed)}
+        class_of = np.array(
+            [
+                classes[names[number]] if number in names else unnamed_classes.get(number, NO_GROUP)
+                for number in numbers.tolist()
+            ]
+        )[inverse]
+        centroids = _compute_centroids(self._vectors, class_of, len(labels) + len(unnamed))
+        # "none of these" has a cosine equal to the threshold: utterances far from all centroids are uncertain
+        cosines = np.column_stack([self._vectors @ centroids.T, np.full(len(groups), self.threshold, np.float32)])
+        logits = (cosines - cosines.max(1, keepdims=True)).astype(np.float64) / ((1 - self.threshold) * _TEMPERATURE)
+        scores = np.exp(logits)
+        return _predict_from(scores / scores.sum(1, keepdims=True), labels)
+
+    def select_rows(
+        self, predictions: LabelPredictions, confirmed: npt.NDArray[np.bool_], count: int
+    ) -> npt.NDArray[np.int64]:
+        """Return up to `count` rows to ask about, the best first; `confirmed` rows are excluded."""
+        uncertainty, sample = predictions.uncertainty, self._sample
+        unlabelled = np.flatnonzero(~confirmed)
+        # the highest sums with Gumbel noise are a sample without replacement, with probabilities ~ uncertainty
+        noisy = np.log(uncertainty[unlabelled] + _EPSILON) + self._gumbel_noise[unlabelled]
+        candidates = np.sort(unlabelled[np.argsort(-noisy, kind="stable")[:SAMPLE_SIZE]])
+        weights = uncertainty[sample] * (1 + np.log(self._counts[sample]))
+        similarity = self._similarity(self._vectors[candidates], self._vectors[sample])
+        coverage = self._similarity(self._vectors[confirmed], self._vectors[sample]).max(0, initial=0.0)
+        selected: list[int] = []
+        available = np.ones(len(candidates), np.bool_)
+        for _ in range(min(count, len(candidates))):
+            gains = np.maximum(similarity - coverage, 0) @ weights
+            values = (gains + _EPSILON) * (uncertainty[candidates] + _EPSILON)
+            best = int(np.argmax(np.where(available, values, -1.0)))
+            available[best] = False
+            coverage = np.maximum(coverage, similarity[best])
+            selected.append(int(candidates[best]))
+        return np.array(selected, np.int64)
+
+    def count_similar(self, row: int) -> int:
+        """Return the number of occurrences of utterances similar to one, including itself."""
+        is_similar = self._vectors @ self._vectors[row] >= self.threshold
+        is_similar[row] = True
+        return int(self._counts[is_similar].sum())
+
+    def _similarity(self, left: Vectors, right: Vectors) -> Vectors:
+        """Return cosines rescaled so that the threshold becomes 0; negative values become 0."""
+        similarity: Vectors = left @ right.T
+        similarity -= np.float32(self.threshold)
+        similarity /= np.float32(1 - self.threshold)
+        return np.maximum(similarity, 0, out=similarity)
+
+
+def _normalise(vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    normalised: npt.NDArray[np.floating] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return normalised
+
+
+def _estimate_threshold(vectors: Vectors) -> float:
+    """Return the midpoint between the cosines of different utterances and of nearest neighbours."""
+    if len(vectors) < 2:
+        return _MAX_THRESHOLD
+    cosines = vectors @ vectors.T
+    different = np.quantile(cosines[np.triu_indices(len(vectors), 1)], _DIFFERENT_FRACTION)
+    np.fill_diagonal(cosines, -1)
+    return min(float(different + np.median(cosines.max(1))) / 2, _MAX_THRESHOLD)
+
+
+def _compute_centroids(vectors: Vectors, classes: npt.NDArray[np.int64], count: int) -> Vectors:
+    """Return the normalised sums of the vectors of each class (count, dimensions)."""
+    rows = np.flatnonzero(classes != NO_GROUP)
+    members = csr_matrix((np.ones(len(rows), np.float32), (classes[rows], rows)), shape=(count, len(vectors)))
+    centroids: Vectors = _normalise(np.asarray(members @ vectors))
+    return centroids
+
+
+def _predict_from(probabilities: npt.NDArray[np.float64], labels: tuple[str, ...]) -> LabelPredictions:
+    """Return predictions; the first columns are those of labels, the others groups without a name and none of these."""
+    rows = np.arange(len(probabilities))
+    if not labels:
+        none = np.full(len(probabilities), NO_GROUP)
+        return LabelPredictions(none, none, np.ones(len(probabilities)), labels)
+    best = probabilities[:, : len(labels)].argmax(1)
+    others = probabilities.copy()
+    others[rows, best] = 0
+    margin = np.maximum(probabilities[rows, best] - others.max(1), 0)
+    runner_up = others.argmax(1)
+    return LabelPredictions(
+        np.where(margin > 0, best, NO_GROUP),
+        np.where(runner_up < len(labels), runner_up, NO_GROUP),
+        1 - margin,
+        labels,
+    )
