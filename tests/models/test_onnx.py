@@ -333,8 +333,8 @@ def test_the_command(tiny_folder: Folder, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["minilm", "--out", "x", "--format", "tflite"], 2, "choose from onnx, onnx-int8"),
-        (["minilm", "--out", "x", "--pooling", "least"], 2, "choose from mean"),
+        (["minilm", "--out", "x", "--format", "tflite"], 2, "not one of 'onnx', 'onnx-int8'"),
+        (["minilm", "--out", "x", "--pooling", "least"], 2, "not one of 'mean'"),
         (["./nowhere", "--out", "x"], 1, "does not exist"),
     ],
 )

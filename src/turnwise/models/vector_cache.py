@@ -135,17 +135,23 @@ class VectorCache:
         unfinished.replace(path)
 
 
+def encode_unique(
+    encoder: SupportsEncode, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
+) -> tuple[Vectors, npt.NDArray[np.int64]]:
+    """Encode each distinct input once; return the vectors (distinct, size) and the row of each input (inputs,)."""
+    keys = [_key(item, max_length) for item in inputs]
+    distinct = dict(zip(keys, inputs, strict=True))
+    row_of = {key: row for row, key in enumerate(distinct)}
+    vectors = encoder.encode(list(distinct.values()), normalise=normalise, max_length=max_length)
+    return np.asarray(vectors, np.float32), np.array([row_of[key] for key in keys], np.int64)
+
+
 def encode_distinct(
     encoder: SupportsEncode, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
 ) -> Vectors:
     """Return vectors (inputs, size); inputs that are equal are encoded once."""
-    keys = [_key(item, max_length) for item in inputs]
-    distinct = dict(zip(keys, inputs, strict=True))
-    rows = {key: row for row, key in enumerate(distinct)}
-    vectors = np.asarray(
-        encoder.encode(list(distinct.values()), normalise=normalise, max_length=max_length), np.float32
-    )
-    return vectors if len(rows) == len(inputs) else vectors[[rows[key] for key in keys]]
+    vectors, rows = encode_unique(encoder, inputs, normalise=normalise, max_length=max_length)
+    return vectors if len(vectors) == len(inputs) else vectors[rows]
 
 
 def _key(item: Any, max_length: int | None) -> bytes:
