@@ -1,7 +1,7 @@
 """Error responses: every error has the same JSON shape."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
@@ -13,6 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.journal import JournalError
+
+T = TypeVar("T")
 
 #: Error types by status, as clients of the OpenAI API know them.
 _TYPES = {
@@ -104,10 +106,12 @@ async def send_error(
     await error_response(status, message, code=code, headers=named)(scope, receive, send)
 
 
-def not_configured(feature: str, option: str) -> NoReturn:
-    """Raise the error for a feature that the service was started without."""
-    message = f"this service has no {feature}: start it with `turnwise serve {option}`"
-    raise ServiceError(404, message, code="not_configured")
+def configured(value: T | None, feature: str, option: str) -> T:
+    """Return a part of the service; raise 404 if it was started without it."""
+    if value is None:
+        message = f"this service has no {feature}: start it with `turnwise serve {option}`"
+        raise ServiceError(404, message, code="not_configured")
+    return value
 
 
 def unavailable(message: str, code: str, seconds: int = 1) -> ServiceError:

@@ -118,12 +118,12 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
-        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
-        if scope["type"] != "http" or (
-            scope["method"] in ("GET", "HEAD", "OPTIONS")
-            and "content-length" not in headers
-            and "transfer-encoding" not in headers
-        ):
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        has_body = "content-length" in headers or "transfer-encoding" in headers
+        if scope["method"] in ("GET", "HEAD", "OPTIONS") and not has_body:
             await self.app(scope, receive, send)
             return
         try:

@@ -75,10 +75,8 @@ class StrictModel(BaseModel):
         return data
 
 
-class EmptyBody(StrictModel):
+class EmptyBody(StrictModel, json_schema_extra={"example": {}}):
     """An empty object."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {}})
 
 
 class TurnInput(StrictModel):

@@ -3,13 +3,13 @@
 from typing import Annotated, Any
 
 from fastapi import Query, Response
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from turnwise.assist.conversations.conversations import ConversationCluster, Conversations, ConversationsError
 from turnwise.assist.responses.answers import Answer
 from turnwise.assist.responses.responder import Responder, Suggestion
 from turnwise.core.dialogue import Turn
-from turnwise.serve.errors import ServiceError, error_responses, not_configured
+from turnwise.serve.errors import ServiceError, configured, error_responses
 from turnwise.serve.models import LoadedModels
 from turnwise.serve.schemas import (
     LIMIT,
@@ -50,10 +50,8 @@ class AnswerFilter(StrictModel):
     intent: Name | None = None
 
 
-class RespondRequest(StrictModel):
+class RespondRequest(StrictModel, json_schema_extra={"example": {"conversation": _EXAMPLE, "top": 5}}):
     """A conversation so far."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"conversation": _EXAMPLE, "top": 5}})
 
     conversation: Turns
     top: Integer = Field(5, ge=1, le=_MAX_TOP, description="Answers to suggest at most.")
@@ -97,12 +95,10 @@ class AnswerInput(StrictModel):
     intent: Name | None = None
 
 
-class AddAnswersRequest(StrictModel):
+class AddAnswersRequest(
+    StrictModel, json_schema_extra={"example": {"answers": [{"text": "It comes tomorrow.", "source": "canned"}]}}
+):
     """Answers to add."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"example": {"answers": [{"text": "It comes tomorrow.", "source": "canned"}]}}
-    )
 
     answers: list[AnswerInput] = Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})
 
@@ -131,10 +127,8 @@ async def add_answers(body: AddAnswersRequest, context: Context) -> Response:
 # ---- similar conversations
 
 
-class SimilarRequest(StrictModel):
+class SimilarRequest(StrictModel, json_schema_extra={"example": {"conversation": _EXAMPLE, "top": 5}}):
     """A conversation to find similar ones of."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"conversation": _EXAMPLE, "top": 5}})
 
     conversation: Turns
     top: Integer = Field(5, ge=1, le=_MAX_TOP, description="Conversations to return at most.")
@@ -219,10 +213,10 @@ async def list_clusters(context: Context) -> Response:
 # ---- coherence
 
 
-class CoherenceRequest(StrictModel):
+class CoherenceRequest(
+    StrictModel, json_schema_extra={"example": {"conversation": [*_EXAMPLE, "My cat is called Tom."]}}
+):
     """A conversation to check."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"conversation": [*_EXAMPLE, "My cat is called Tom."]}})
 
     conversation: Annotated[Turns, Field(min_length=2)]
 
@@ -240,23 +234,18 @@ async def check_coherence(body: CoherenceRequest, context: Context) -> Response:
     turns = context.read_turns(body.conversation)
     context.record.texts = len(turns)
     with context.service.lease() as models:
-        reranker = models.reranker
-        if reranker is None or not reranker.checks_coherence:
-            not_configured("re-ranker that was trained with deletion", "--reranker FOLDER")
+        reranker = models.reranker if models.reranker is not None and models.reranker.checks_coherence else None
+        reranker = configured(reranker, "re-ranker that was trained with deletion", "--reranker FOLDER")
         result = await context.service.in_thread(reranker.out_of_place, turns)
         return json_response({"scores": result.scores, "index": result.index})
 
 
 def _get_responder(models: LoadedModels) -> Responder:
-    if models.responder is None:
-        not_configured("answers to suggest", "--responses TABLE")
-    return models.responder
+    return configured(models.responder, "answers to suggest", "--responses TABLE")
 
 
 def _get_conversations(models: LoadedModels) -> Conversations:
-    if models.conversations is None:
-        not_configured("conversations", "--conversations TABLE")
-    return models.conversations
+    return configured(models.conversations, "conversations", "--conversations TABLE")
 
 
 def _dialogue_body(name: str, source: str | None, split: str | None, turns: tuple[Turn, ...]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import Response
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from turnwise.serve.batching import Item, Vectors
 from turnwise.serve.errors import ServiceError
@@ -29,12 +29,10 @@ _DECIMALS = 9
 _LAST_TOKEN = 2**31 - 1
 
 
-class EmbedRequest(StrictModel):
+class EmbedRequest(
+    StrictModel, json_schema_extra={"example": {"inputs": ["Where is my parcel?", ["Hello.", "Hi, how can I help?"]]}}
+):
     """Texts and conversations to encode."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"example": {"inputs": ["Where is my parcel?", ["Hello.", "Hi, how can I help?"]]}}
-    )
 
     inputs: list[Text | Turns] = Field(
         min_length=1,
@@ -71,10 +69,10 @@ _Token = Annotated[int, Field(ge=0, le=_LAST_TOKEN, json_schema_extra={LIMIT: "t
 _Tokens = Annotated[list[_Token], Field(min_length=1, max_length=8_192, fail_fast=True)]
 
 
-class EmbeddingsRequest(StrictModel):
+class EmbeddingsRequest(
+    StrictModel, json_schema_extra={"example": {"input": "Where is my parcel?", "model": "minilm"}}
+):
     """Texts to encode, as in the OpenAI API."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"input": "Where is my parcel?", "model": "minilm"}})
 
     input: (
         Text

@@ -4,12 +4,12 @@ from collections import Counter
 from typing import Annotated, Any
 
 from fastapi import Path, Response
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from turnwise.assist.intents.decision import Decision
 from turnwise.assist.intents.examples import OUT_OF_SCOPE
 from turnwise.assist.intents.storage import IntentFolder
-from turnwise.serve.errors import ServiceError, error_responses, not_configured
+from turnwise.serve.errors import ServiceError, configured, error_responses
 from turnwise.serve.models import LoadedModels, ServedIntents
 from turnwise.serve.schemas import (
     LIMIT,
@@ -59,10 +59,8 @@ async def list_intents(context: Context) -> Response:
         )
 
 
-class PredictRequest(StrictModel):
+class PredictRequest(StrictModel, json_schema_extra={"example": {"texts": ["Where is my parcel?"], "neighbours": 3}}):
     """Texts whose intents to detect."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"texts": ["Where is my parcel?"], "neighbours": 3}})
 
     texts: list[Text] = Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})
     neighbours: Integer = Field(3, ge=0, le=20, description="Nearest examples to return with each decision.")
@@ -120,12 +118,10 @@ async def list_examples(
         return json_response({"intent": intent, "examples": texts})
 
 
-class AddExamplesRequest(StrictModel):
+class AddExamplesRequest(
+    StrictModel, json_schema_extra={"example": {"examples": [{"text": "Where is my parcel?", "intent": "track_order"}]}}
+):
     """Examples to add."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"example": {"examples": [{"text": "Where is my parcel?", "intent": "track_order"}]}}
-    )
 
     examples: list[IntentExample] = Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})
 
@@ -154,15 +150,14 @@ async def add_examples(body: AddExamplesRequest, context: Context) -> Response:
     return json_response(await context.service.change(add))
 
 
-class RemoveExamplesRequest(StrictModel):
+class RemoveExamplesRequest(
+    StrictModel,
+    json_schema_extra={
+        "example": {"examples": [{"text": "Where is my parcel?", "intent": "track_order"}]},
+        "oneOf": [{"required": ["examples"]}, {"required": ["intent"]}],
+    },
+):
     """Examples to remove, or an intent with all of its examples."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "example": {"examples": [{"text": "Where is my parcel?", "intent": "track_order"}]},
-            "oneOf": [{"required": ["examples"]}, {"required": ["intent"]}],
-        }
-    )
 
     examples: Annotated[
         list[IntentExample], Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})
@@ -199,7 +194,7 @@ async def remove_examples(body: RemoveExamplesRequest, context: Context) -> Resp
 
 
 def _get_intents(models: LoadedModels) -> ServedIntents:
-    return models.intents or not_configured("intents", "--intents FOLDER")
+    return configured(models.intents, "intents", "--intents FOLDER")
 
 
 def _get_folder(models: LoadedModels) -> IntentFolder:

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic_core import to_json
 
 from turnwise.assist.labelling.labelling import LabelGroup, Labelling, Question
-from turnwise.serve.errors import error_responses, not_configured, text_response
+from turnwise.serve.errors import configured, error_responses, text_response
 from turnwise.serve.models import LoadedModels, fit_intents, replace_intents
 from turnwise.serve.schemas import (
     AS_INTEGER,
@@ -76,10 +76,8 @@ async def get_map(request: Request, context: Context) -> Response:
         return await context.service.in_thread(respond)
 
 
-class NameRequest(StrictModel):
+class NameRequest(StrictModel, json_schema_extra={"example": {"group": 0, "name": "track_order"}}):
     """A group's name."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"group": 0, "name": "track_order"}})
 
     group: _Group
     name: Name
@@ -91,10 +89,8 @@ async def name_group(body: NameRequest, context: Context) -> Response:
     return await _change(context, lambda labelling: labelling.name(body.group, body.name))
 
 
-class MergeRequest(StrictModel):
+class MergeRequest(StrictModel, json_schema_extra={"example": {"groups": [0, 1], "name": "track_order"}}):
     """Groups to merge."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"groups": [0, 1], "name": "track_order"}})
 
     groups: list[_Group] = Field(min_length=2, max_length=10_000, fail_fast=True)
     name: Name | None = None
@@ -106,10 +102,8 @@ async def merge_groups(body: MergeRequest, context: Context) -> Response:
     return await _change(context, lambda labelling: labelling.merge(body.groups, body.name))
 
 
-class SplitRequest(StrictModel):
+class SplitRequest(StrictModel, json_schema_extra={"example": {"group": 0, "parts": 2}}):
     """A group to split."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"group": 0, "parts": 2}})
 
     group: _Group
     parts: Integer = Field(2, ge=2, le=50)
@@ -121,10 +115,8 @@ async def split_group(body: SplitRequest, context: Context) -> Response:
     return await _change(context, lambda labelling: labelling.split(body.group, body.parts))
 
 
-class LabelRequest(StrictModel):
+class LabelRequest(StrictModel, json_schema_extra={"example": {"rows": [3, 7], "name": "track_order"}}):
     """Utterances to label individually."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"rows": [3, 7], "name": "track_order"}})
 
     rows: list[_Row] = Field(min_length=1, max_length=100_000, fail_fast=True)
     name: Name | None = Field(description="Their label; null: none.")
@@ -193,9 +185,7 @@ async def fit_classifier(_: EmptyBody, context: Context) -> Response:
 
 
 def _get_labelling(models: LoadedModels) -> Labelling:
-    if models.labelling is None:
-        not_configured("map", "--map FOLDER")
-    return models.labelling
+    return configured(models.labelling, "map", "--map FOLDER")
 
 
 async def _change(context: Context, change: Callable[[Labelling], object]) -> Response:

@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import HTMLResponse
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.serve.errors import ServiceError, error_responses, not_configured, text_response, unavailable
+from turnwise.serve.errors import ServiceError, configured, error_responses, text_response, unavailable
 from turnwise.serve.models import REPORT
 from turnwise.serve.observability import log
 from turnwise.serve.schemas import Context, EmptyBody, StrictModel, json_response, make_router
@@ -111,8 +111,6 @@ async def reload(_: EmptyBody, context: Context) -> Response:
 @router.get("/report", response_class=Response, responses=error_responses(404) | text_response("text/html"))
 async def report(context: Context) -> Response:
     """Return the report that `turnwise evaluate` wrote."""
-    folder = context.service.settings.report
-    if folder is None:
-        not_configured("evaluation report", "--report FOLDER")
+    folder = configured(context.service.settings.report, "evaluation report", "--report FOLDER")
     page = await context.service.in_thread((folder / REPORT).read_bytes)
     return HTMLResponse(page, headers={"content-security-policy": _REPORT_POLICY})
