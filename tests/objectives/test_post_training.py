@@ -30,7 +30,7 @@ from turnwise.objectives.objective import Batch, PreparedBatch, TokenStates
 from turnwise.objectives.post_training import Generator, PostTraining, sample_tokens
 from turnwise.training import step as step_module
 from turnwise.training.recipe import Recipe, load_recipe
-from turnwise.training.step import TokenPart, TokenPass
+from turnwise.training.step import TokenPass
 
 Array = npt.NDArray[np.float64]
 
@@ -510,8 +510,7 @@ def test_shares_of_processes_add_up(name: str, monkeypatch: pytest.MonkeyPatch) 
 
     def step(rank: int, world: int) -> tuple[float, dict[str, torch.Tensor]]:
         trained.optimizer.zero_grad(set_to_none=True)
-        share = TokenPart(part.objective, prepared, part.heads, 1.0)  # type: ignore[arg-type]
-        (value,) = TokenPass(setup.encoder, 300, rank, world).run([share], lambda _: None)
+        (value,) = TokenPass(setup.encoder, 300, rank, world).run([part], [prepared], lambda _: None)
         return float(value), {
             key: found.grad.clone() for key, found in trained.parameters.items() if found.grad is not None
         }

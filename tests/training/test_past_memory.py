@@ -15,7 +15,6 @@ from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.registry import make_objective
 from turnwise.training import examples as examples_module
-from turnwise.training import tokens as tokens_module
 from turnwise.training.disk_cache import ArrayWriter, TrainingCorpus, read_ahead, release
 from turnwise.training.examples import extract_examples
 from turnwise.training.tokens import tokenise_corpus
@@ -38,8 +37,7 @@ def corpus(place: Path, dialogues: int) -> Corpus:
 
 def test_tokens_and_examples_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five times the turns take hardly more memory: eight bytes of each of the 16,000 more turns would be 128 kB."""
-    for module in (tokens_module, examples_module):
-        monkeypatch.setattr(module, "DIALOGUES", 100)
+    monkeypatch.setattr("turnwise.training.disk_cache.BATCH_DIALOGUES", 100)
     monkeypatch.setattr(examples_module, "_COPY_ROWS", 1_000)
     monkeypatch.setattr("turnwise.corpus.rows.GROUP_TURNS", 1_000)
     tokenizer = Encoder.load(backbone(), device="cpu").backbone.tokenizer

@@ -12,8 +12,6 @@ from turnwise.training.batches import (
     BLOCKS,
     SMALLEST_BUFFER,
     BufferedSampler,
-    ExampleBlocks,
-    Sampler,
     ShuffledSampler,
     block_size,
 )
@@ -26,7 +24,7 @@ def random(*place: int) -> np.random.Generator:
 def buffered(
     labels: np.ndarray, label: int | None, buffer: int, told: Callable[[list[tuple[int, int]]], None]
 ) -> BufferedSampler:
-    return BufferedSampler(ExampleBlocks.of(labels, label, block_size(buffer)), buffer, random, told)
+    return BufferedSampler(labels, label, buffer, random, told)
 
 
 def plain(examples: int, buffer: int) -> BufferedSampler:
@@ -89,7 +87,7 @@ def test_the_whole_order_is_numpys_permutation(examples: int, passed: int) -> No
     assert ShuffledSampler(some.astype(np.int32), random).rows(passed, 0, examples).tolist() == expected
 
 
-def plainly_mixed(order: Sampler, batch_size: int, groups: list[int]) -> Mixing:
+def plainly_mixed(order: ShuffledSampler | BufferedSampler, batch_size: int, groups: list[int]) -> Mixing:
     """The same, pair by pair."""
     rows = order.rows(0, 0, len(order)).tolist()
     batches = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]

@@ -18,8 +18,6 @@ from turnwise.corpus.stats import compute_corpus_stats
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.registry import make_objective
-from turnwise.training import examples as examples_module
-from turnwise.training import tokens as tokens_module
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.examples import ExampleTable, extract_examples
 from turnwise.training.loop import train
@@ -56,8 +54,7 @@ def stored(source: Corpus, place: Path) -> Corpus:
 
 def test_two_runs_that_write_at_once_both_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one writes the other comes to the lock and waits there; then it takes what the first has finished."""
-    for module in (tokens_module, examples_module):
-        monkeypatch.setattr(module, "DIALOGUES", 10)
+    monkeypatch.setattr("turnwise.training.disk_cache.BATCH_DIALOGUES", 10)
     flock, waiting, written = fcntl.flock, threading.Semaphore(0), Counter[str]()
 
     def asked(handle: int, operation: int) -> None:
@@ -109,8 +106,7 @@ def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["tokenising", "extracting examples"])
 def test_what_was_cut_off_leaves_nothing_behind(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (tokens_module, examples_module):
-        monkeypatch.setattr(module, "DIALOGUES", 10)
+    monkeypatch.setattr("turnwise.training.disk_cache.BATCH_DIALOGUES", 10)
 
     def stop(doing: str, done: int, total: int | None = None) -> None:
         if doing == what:

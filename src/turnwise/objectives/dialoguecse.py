@@ -29,12 +29,12 @@ from turnwise.objectives.objective import (
     Batch,
     BatchStates,
     Example,
-    LossTensors,
     Metrics,
     PooledObjective,
     PreparedBatch,
     StatesObjective,
-    equal_text_mask,
+    Tensors,
+    equal_texts,
 )
 
 #: Units of the layer with which the authors' code weights turns.
@@ -171,7 +171,7 @@ class DialogueCSE(StatesObjective):
         candidates[rows[:, 0], np.searchsorted(pool, responses)] = True
         return candidates
 
-    def loss(self, states: BatchStates, inputs: LossTensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, states: BatchStates, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
         """Compute Eqs. 3 to 8."""
         tokens, mask = states.padded()
         means = tokens.sum(1) / mask.sum(1, keepdim=True)
@@ -238,9 +238,9 @@ class Siamese(PooledObjective):
         """Create the MLP: linear, ReLU, linear."""
         return nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, hidden))
 
-    def loss(self, vectors: Tensor, inputs: LossTensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
         """Compute the cross-entropy of each context over the batch's responses, with logits scaled as in attention."""
-        same = equal_text_mask(inputs["identities"][1])
+        same = equal_texts(inputs["identities"][1])
         logits = (heads(vectors[0]) @ vectors[1].T).float() / vectors.shape[-1] ** 0.5
         if self.mask_equal:
             logits = logits.masked_fill(same, -1e9)

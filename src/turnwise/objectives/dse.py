@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.objectives.losses import Weighting, hard_negative_nt_xent
-from turnwise.objectives.objective import Example, LossTensors, Metrics, PooledObjective, count_words, equal_text_mask
+from turnwise.objectives.objective import Example, Metrics, PooledObjective, Tensors, count_words, equal_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class DSE(PooledObjective):
             nn.init.normal_(layer.weight, std=0.02)
         return nn.Sequential(layers[0], nn.ReLU(), layers[1])
 
-    def loss(self, vectors: Tensor, inputs: LossTensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
         """Compute Eqs. 1–3 on the heads' outputs."""
-        same = equal_text_mask(inputs["identities"].flatten())
+        same = equal_texts(inputs["identities"].flatten())
         masked = same if self.mask_equal and self.positives != "dropout" else None
         queries, responses = heads(vectors)
         loss = hard_negative_nt_xent(queries, responses, self.temperature, weighting=self.weighting, same=masked)

@@ -107,8 +107,7 @@ def nt_xent(
 def inverse_response_frequency(counts: Tensor) -> Tensor:
     """Return WMDC's weights of pairs (Eq. 4): IRF = 1 / (ln freq + 1), freq being the frequency of the response.
 
-    Args:
-        counts: the frequencies, at least 1; of any shape, which the weights share.
+    `counts` are the frequencies, at least 1; of any shape, which the weights share.
     """
     return 1 / (_to_float32(counts if counts.is_floating_point() else counts.float()).log() + 1)
 
@@ -132,8 +131,7 @@ def symmetric_nt_xent(
         responses: (M, size), the i-th belonging to the i-th context.
         temperature: τ.
         weights: (M,); None: all 1.
-        same: (M, M), symmetric, true where two pairs have the same context or response and are therefore no negatives
-            of each other. None: the published loss, where they are.
+        same: (M, M), symmetric, true where two pairs have the same context or response and are therefore no negatives.
     """
     forward = nt_xent(contexts, responses, temperature, same=same, reduction="none")
     backward = nt_xent(responses, contexts, temperature, same=same, reduction="none")
@@ -144,10 +142,7 @@ def symmetric_nt_xent(
 def simclr(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     """Return SimCLR's NT-Xent (Chen et al., 2020, Eq. 1): both sides are anchors, with 2M − 2 negatives each.
 
-    Args:
-        first: (M, size); rows need not be normalised.
-        second: (M, size), the i-th belonging to the i-th of `first`.
-        temperature: τ.
+    The i-th rows of `first` and `second` (M, size) belong together; they need not be normalised.
     """
     # an anchor is among its own candidates, half a batch away from its partner
     itself = torch.eye(2 * len(first), dtype=torch.bool, device=first.device).roll(len(first), 1)
@@ -160,10 +155,7 @@ def supervised_contrastive(vectors: Tensor, labels: Tensor, temperature: float) 
     ℓ_i = −1/|P(i)| Σ_{p ∈ P(i)} log( exp(s_ip) / Σ_{a ≠ i} exp(s_ia) ), with s_ij = cos(e_i, e_j) / τ and P(i) the
     other vectors of the same label. A vector that is the only one of its label is a negative, but no anchor.
 
-    Args:
-        vectors: (M, size); rows need not be normalised.
-        labels: (M,), integers.
-        temperature: τ.
+    `vectors` are (M, size) and need not be normalised, `labels` are integers (M,).
     """
     vectors = normalize(_to_float32(vectors), dim=1)
     itself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
@@ -202,15 +194,8 @@ def guided_vectors(turns: Tensor, responses: Tensor, mask: Tensor) -> Tensor:
     """Return the refined embeddings of responses (DialogueCSE, Eq. 4), each pooled over the tokens of the context turn.
 
     The mean over the rows of R̂ = ŪR̄ᵀR̄/√d is ūR̄ᵀR̄/√d, with ū the mean of the turn's token states; no matching
-    matrix is needed.
-
-    Args:
-        turns: (contexts, turns, hidden), the mean of each turn's token states.
-        responses: (candidates, tokens, hidden), token states.
-        mask: (candidates, tokens), true for tokens.
-
-    Returns:
-        (contexts, candidates, turns, hidden).
+    matrix is needed. `turns` are the ū (contexts, turns, hidden), `responses` token states (candidates, tokens, hidden)
+    with their mask (candidates, tokens); the result is (contexts, candidates, turns, hidden).
     """
     tokens = _to_float32(responses) * mask[..., None]
     matching = torch.einsum("ith,jnh->ijtn", _to_float32(turns), tokens) / turns.shape[-1] ** 0.5
@@ -223,15 +208,8 @@ def guided_cosine(contexts: Tensor, responses: Tensor, mask: Tensor) -> Tensor:
     With such weights (Eq. 7), R̃ pooled is cR̄ᵀR̄ up to a factor that the cosine cancels, c being the weighted sum of
     the turns' vectors. With m = R̄c over the response's tokens and K = R̄R̄ᵀ, its dot product with the response's mean
     r̄ is (R̄r̄)·m, and its squared length m·Km. A pair needs one number per token and no vector, so all responses of a
-    batch can be candidates.
-
-    Args:
-        contexts: (contexts, hidden), c.
-        responses: (candidates, tokens, hidden), token states.
-        mask: (candidates, tokens), true for tokens.
-
-    Returns:
-        (contexts, candidates).
+    batch can be candidates. `contexts` are the c (contexts, hidden), `responses` token states (candidates, tokens,
+    hidden) with their mask (candidates, tokens); the result is (contexts, candidates).
     """
     tokens = _to_float32(responses) * mask[..., None]
     pooled = tokens.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
@@ -246,11 +224,8 @@ def guided_cosine(contexts: Tensor, responses: Tensor, mask: Tensor) -> Tensor:
 def candidate_nt_xent(similarity: Tensor, positives: Tensor, candidates: Tensor, temperature: float) -> Tensor:
     """Return NT-Xent of each context over its own candidates (DialogueCSE, Eq. 8), the mean over the contexts.
 
-    Args:
-        similarity: (contexts, responses), from −1 to 1.
-        positives: (contexts,), the number of the true response.
-        candidates: (contexts, responses), true for the true response and its negatives.
-        temperature: τ.
+    `similarity` is (contexts, responses), `positives` the number of each context's true response (contexts,), and
+    `candidates` is true for the true response and its negatives (contexts, responses).
     """
     return cross_entropy((_to_float32(similarity) / temperature).masked_fill(~candidates, _MASKED), positives)
 
@@ -275,15 +250,11 @@ def mark_classification(
 ) -> Tensor:
     """Return UMS's loss of finding the target among a sequence's marks (Eq. 2), a sum over sequences.
 
-    - `sigmoid`: binary cross-entropy at every mark, 1 for the target and 0 for the others, the mean over a sequence's
-      marks.
+    - `sigmoid`: binary cross-entropy at every mark, 1 for the target and 0 for the others, the mean over the marks.
     - `softmax`: cross-entropy over a sequence's marks, of which one is the target.
 
-    Args:
-        logits: (marks,), those of a sequence next to each other.
-        rows: (marks,), the number of a mark's sequence.
-        targets: (marks,), true at the one target of every sequence.
-        form: which of the two.
+    All are (marks,): `logits`, those of a sequence next to each other; `rows`, the number of a mark's sequence;
+    `targets`, true at the one target of every sequence.
     """
     values = _to_float32(logits)
     count = int(rows.max()) + 1

@@ -13,7 +13,7 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import ROLE_TOKENS, TurnStyle
 from turnwise.models.backbone.stream import RaggedTokens, Tokens
 from turnwise.objectives.losses import masked_language_model
-from turnwise.objectives.objective import Batch, Example, LossArrays, PreparedBatch, TokenObjective, TokenStates
+from turnwise.objectives.objective import Arrays, Batch, Example, PreparedBatch, TokenObjective, TokenStates
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class MaskedLanguage(TokenObjective):
         masked, inputs = mask_tokens(batch, sequences, special, self.share, self.most)
         return PreparedBatch(masked, len(batch), inputs, weights=np.bincount(inputs["members"], minlength=len(batch)))
 
-    def loss_sum(self, states: TokenStates, inputs: LossArrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
+    def loss_sum(self, states: TokenStates, inputs: Arrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
         """Compute the cross-entropy at the masked positions."""
         return masked_language_model(*masked_token_logits(states, inputs, heads, embeddings))
 
@@ -87,7 +87,7 @@ def mask_tokens(
     limit: int = 0,
     *,
     mask_only: bool = False,
-) -> tuple[RaggedTokens, LossArrays]:
+) -> tuple[RaggedTokens, Arrays]:
     """Mask a fraction of each sequence's tokens, rounded, and one at least.
 
     Args:
@@ -96,14 +96,11 @@ def mask_tokens(
         special: tokens that are never masked.
         fraction: of the other tokens.
         limit: masked tokens per sequence; 0: no limit.
-        mask_only: all are masked; otherwise 80% are, 10% are replaced by a random token, and 10% stay.
+        mask_only: mask all; otherwise 80% are masked, 10% are replaced by a random token, and 10% stay.
 
     Returns:
         The masked sequences, and the arrays `members` (a masked token's sequence), `positions` in it, and `targets`
         (the token).
-
-    Raises:
-        TurnwiseError: if the backbone's tokenizer has no mask token.
     """
     if batch.composer.mask < 0:
         raise TurnwiseError(
@@ -131,7 +128,7 @@ def _corrupt(batch: Batch, tokens: Tokens) -> Tokens:
 
 
 def masked_token_logits(
-    states: TokenStates, inputs: LossArrays, transform: nn.Module, embeddings: nn.Module
+    states: TokenStates, inputs: Arrays, transform: nn.Module, embeddings: nn.Module
 ) -> tuple[Tensor, Tensor]:
     """Return the logits of the masked tokens of some sequences (masked, vocabulary), and the tokens (masked,)."""
     selected, own = states.select(inputs)
@@ -140,11 +137,7 @@ def masked_token_logits(
 
 
 def word_embeddings(embeddings: nn.Module, hidden: int) -> Tensor:
-    """Return the backbone's input embeddings (vocabulary, hidden), which are also the output layer.
-
-    Raises:
-        TurnwiseError: if their width differs from that of the backbone's states.
-    """
+    """Return the backbone's input embeddings (vocabulary, hidden), which are also the output layer."""
     weight = embeddings.weight
     assert isinstance(weight, Tensor)
     if weight.shape[1] != hidden:

@@ -27,11 +27,14 @@ Window = tuple[int, int]
 
 #: Arrays that a loss needs besides the encodings, by name; the loop moves them to the device if the loss is over a
 #: whole batch.
-LossArrays = dict[str, npt.NDArray[Any]]
-LossTensors = dict[str, Tensor]
+Arrays = dict[str, npt.NDArray[Any]]
+Tensors = dict[str, Tensor]
 
 #: Values for the log. Tensors stay on their device until they are logged, so that nothing waits for a GPU.
 Metrics = dict[str, Tensor | float]
+
+#: Numbers of prepared sequences.
+Members = npt.NDArray[np.int64]
 
 #: Random draws after which a negative that fits worse is accepted.
 _MAX_DRAWS = 50
@@ -198,7 +201,7 @@ class PreparedBatch:
 
     sequences: RaggedTokens
     rows: int
-    inputs: LossArrays = field(default_factory=dict)
+    inputs: Arrays = field(default_factory=dict)
     segments: RaggedTokens | None = None
     weights: npt.NDArray[np.int64] | None = None
 
@@ -216,7 +219,7 @@ class TokenStates:
 
     states: Tensor
     stream: TokenStream
-    members: npt.NDArray[np.int64]
+    members: Members
 
     def at(self, sequences: Sequence[int], positions: Sequence[int]) -> Tensor:
         """Return the states at positions of prepared sequences (positions, hidden)."""
@@ -231,7 +234,7 @@ class TokenStates:
         ]
         return self.states[torch.as_tensor(np.array(rows, np.int64), device=self.states.device)]
 
-    def select(self, inputs: LossArrays) -> tuple[Tensor, npt.NDArray[np.bool_]]:
+    def select(self, inputs: Arrays) -> tuple[Tensor, npt.NDArray[np.bool_]]:
         """Return the states at those (`members`, `positions`) that lie in these sequences, and which these are."""
         own = np.isin(inputs["members"], self.members)
         return self.at(inputs["members"][own].tolist(), inputs["positions"][own].tolist()), own
@@ -333,7 +336,7 @@ class PooledObjective(Objective):
         return PreparedBatch(batch.columns(), len(batch), {"identities": identities})
 
     @abstractmethod
-    def loss(self, vectors: Tensor, inputs: LossTensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
         """Return the loss over a whole batch from its vectors (columns, rows, hidden), and metrics for the log."""
 
 
@@ -343,7 +346,7 @@ class StatesObjective(Objective):
     __slots__ = ()
 
     @abstractmethod
-    def loss(self, states: BatchStates, inputs: LossTensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, states: BatchStates, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
         """Return the loss over a whole batch from its token states, and metrics for the log."""
 
 
@@ -358,18 +361,13 @@ class TokenObjective(Objective):
         return False
 
     def replace_tokens(
-        self,
-        stream: TokenStream,
-        members: npt.NDArray[np.int64],
-        inputs: LossArrays,
-        heads: nn.Module,
-        embeddings: nn.Module,
+        self, stream: TokenStream, members: Members, inputs: Arrays, heads: nn.Module, embeddings: nn.Module
     ) -> tuple[TokenStream, Tensor]:
         """Return a stream with tokens replaced by the heads, and the loss of replacing them (a sum)."""
         raise NotImplementedError
 
     @abstractmethod
-    def loss_sum(self, states: TokenStates, inputs: LossArrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
+    def loss_sum(self, states: TokenStates, inputs: Arrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
         """Return the sum of the loss over the items of some sequences; the loop divides by those of the batch."""
 
 
@@ -378,7 +376,7 @@ def count_words(text: str) -> int:
     return len(text.split())
 
 
-def equal_text_mask(identities: Tensor) -> Tensor:
+def equal_texts(identities: Tensor) -> Tensor:
     """Return (texts, texts), true where two different places hold the same text."""
     same = identities[:, None] == identities[None, :]
     return same.fill_diagonal_(False)

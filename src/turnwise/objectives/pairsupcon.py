@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from turnwise.core.dialogue import Dialogue
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.losses import hard_negative_nt_xent
-from turnwise.objectives.objective import Batch, Example, LossTensors, Metrics, PooledObjective, PreparedBatch
+from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjective, PreparedBatch, Tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class PairSupCon(PooledObjective):
         """Return premises, then hypotheses."""
         return PreparedBatch(batch.columns(), len(batch), {"entails": np.stack([batch.labels, batch.labels])})
 
-    def loss(self, vectors: Tensor, inputs: LossTensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
         """Compute the contrastive loss over entailment pairs plus the weighted classification loss over all pairs."""
         assert isinstance(heads, nn.ModuleDict)
         entails = inputs["entails"][0]

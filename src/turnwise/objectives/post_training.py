@@ -26,10 +26,11 @@ from turnwise.models.backbone.stream import RaggedTokens, Tokens, TokenStream
 from turnwise.objectives.losses import binary_classification, masked_language_model
 from turnwise.objectives.masked_language import language_head, mask_tokens, masked_token_logits, word_embeddings
 from turnwise.objectives.objective import (
+    Arrays,
     Batch,
     BatchStates,
     Example,
-    LossArrays,
+    Members,
     PreparedBatch,
     TokenObjective,
     TokenStates,
@@ -168,12 +169,7 @@ class PostTraining(TokenObjective):
         return pieces
 
     def replace_tokens(
-        self,
-        stream: TokenStream,
-        members: npt.NDArray[np.int64],
-        inputs: LossArrays,
-        heads: nn.Module,
-        embeddings: nn.Module,
+        self, stream: TokenStream, members: Members, inputs: Arrays, heads: nn.Module, embeddings: nn.Module
     ) -> tuple[TokenStream, Tensor]:
         """Fill in the masked tokens by the generator; return the stream and the sum of the generator's loss.
 
@@ -190,7 +186,7 @@ class PostTraining(TokenObjective):
         ids[rows] = sample_tokens(logits, states.to_tensor(inputs["uniforms"][own]))
         return replace(stream, ids=ids), masked_language_model(logits, targets) * float(inputs["pairs_per_masked"])
 
-    def loss_sum(self, states: TokenStates, inputs: LossArrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
+    def loss_sum(self, states: TokenStates, inputs: Arrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
         """Compute the loss of masked or replaced tokens, and of next-sentence prediction."""
         assert isinstance(heads, nn.ModuleDict)
         if self.detection:
@@ -213,10 +209,6 @@ class Generator(nn.Module):
     """ELECTRA's generator, small: the backbone's embeddings are its input and output layer.
 
     It has no dropout: what it fills in depends on the sequence and its own weights alone.
-
-    Args:
-        hidden: the backbone's width.
-        longest: tokens of a sequence at most.
     """
 
     def __init__(self, hidden: int, longest: int):
@@ -244,21 +236,13 @@ class Generator(nn.Module):
 
 
 def sample_tokens(logits: Tensor, uniforms: Tensor) -> Tensor:
-    """Sample tokens by inverse transform: the first token whose cumulative probability exceeds a uniform number.
-
-    Args:
-        logits: (positions, vocabulary).
-        uniforms: (positions,), from 0 to 1.
-
-    Returns:
-        (positions,), without a gradient.
-    """
+    """Sample a token (positions,) from each row of logits (positions, vocabulary) by inverse transform sampling."""
     cumulative = logits.detach().float().softmax(-1).cumsum(-1)
     tokens = torch.searchsorted(cumulative, uniforms[:, None] * cumulative[:, -1:], right=True)[:, 0]
     return tokens.clamp(max=logits.shape[-1] - 1)  # rounding may put the number at the very end
 
 
-def replaced_tokens(stream: TokenStream, members: npt.NDArray[np.int64], inputs: LossArrays) -> Tensor:
+def replaced_tokens(stream: TokenStream, members: Members, inputs: Arrays) -> Tensor:
     """Return (tokens,), true where a token differs from the original."""
     rows, own = _masked_rows(stream, members, inputs)
     targets = torch.as_tensor(inputs["targets"][own], device=stream.ids.device)
@@ -267,8 +251,6 @@ def replaced_tokens(stream: TokenStream, members: npt.NDArray[np.int64], inputs:
     return replaced
 
 
-def _masked_rows(
-    stream: TokenStream, members: npt.NDArray[np.int64], inputs: LossArrays
-) -> tuple[Tensor, npt.NDArray[np.bool_]]:
+def _masked_rows(stream: TokenStream, members: Members, inputs: Arrays) -> tuple[Tensor, npt.NDArray[np.bool_]]:
     """Return where in a stream the masked tokens of its sequences are, and which masked tokens these are."""
     return TokenStates(torch.arange(stream.tokens, device=stream.ids.device), stream, members).select(inputs)

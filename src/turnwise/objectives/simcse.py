@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.objectives.losses import nt_xent
-from turnwise.objectives.objective import Example, LossTensors, Metrics, PooledObjective, count_words
+from turnwise.objectives.objective import Example, Metrics, PooledObjective, Tensors, count_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class SimCSE(PooledObjective):
         """Create the tanh layer on the pooled vector, which the authors drop at test time in the unsupervised form."""
         return nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh())
 
-    def loss(self, vectors: Tensor, inputs: LossTensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
         """Compute Eq. 1 (unsupervised) or Eq. 5 (supervised) of the paper."""
         anchors, positives, *negatives = heads(vectors)
         identities = inputs["identities"]

@@ -25,15 +25,7 @@ from turnwise.corpus.slots.template import slots_in_place
 from turnwise.models.backbone.backbone import PoolerLayer
 from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.objectives.losses import nt_xent
-from turnwise.objectives.objective import (
-    Batch,
-    Example,
-    LossTensors,
-    Metrics,
-    PooledObjective,
-    PreparedBatch,
-    equal_text_mask,
-)
+from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjective, PreparedBatch, Tensors, equal_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +108,16 @@ class TaDSE(PooledObjective):
         }
         return PreparedBatch(RaggedTokens.concatenate([sequences[view] for view in self._views]), len(turns), inputs)
 
-    def loss(self, vectors: Tensor, inputs: LossTensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
         """Compute Eq. 4; the metrics are its single losses."""
         first_template = self._views.count("utterance")
         utterances, templates = vectors[:first_template], heads(vectors[first_template:])
-        equal_templates = equal_text_mask(inputs["templates"])
+        equal_templates = equal_texts(inputs["templates"])
         same = equal_templates if self.mask_equal else None
         losses: dict[str, Tensor] = {}
         weights: list[float] = []
         if self.utterance_weight:
-            equal_utterances = equal_text_mask(inputs["utterances"]) if self.mask_equal else None
+            equal_utterances = equal_texts(inputs["utterances"]) if self.mask_equal else None
             losses["utterance"] = nt_xent(utterances[0], utterances[1], self.temperature, same=equal_utterances)
             weights.append(self.utterance_weight)
         if self.template_weight:

@@ -15,15 +15,7 @@ from turnwise.core.dialogue import SYSTEM, Dialogue
 from turnwise.models.backbone.inputs import ROLE_TOKENS, TurnStyle
 from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.objectives.losses import nt_xent
-from turnwise.objectives.objective import (
-    Batch,
-    Example,
-    LossTensors,
-    Metrics,
-    PooledObjective,
-    PreparedBatch,
-    equal_text_mask,
-)
+from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjective, PreparedBatch, Tensors, equal_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +51,9 @@ class TODBERT(PooledObjective):
         inputs = {"identities": np.array([identities, identities], np.int64)}
         return PreparedBatch(RaggedTokens.of(contexts + responses), len(batch), inputs)
 
-    def loss(self, vectors: Tensor, inputs: LossTensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
         """Compute the cross-entropy of each context over the batch's responses."""
-        same = equal_text_mask(inputs["identities"][1])
+        same = equal_texts(inputs["identities"][1])
         masked = same if self.mask_equal else None
         loss = nt_xent(vectors[0], vectors[1], 1.0, similarity="dot", same=masked)
         return loss, {"equal_texts": same.sum() / 2}

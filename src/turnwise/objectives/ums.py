@@ -34,7 +34,7 @@ from turnwise.models.backbone.inputs import (
 )
 from turnwise.models.backbone.stream import RaggedTokens, Tokens
 from turnwise.objectives.losses import binary_classification, mark_classification
-from turnwise.objectives.objective import Batch, Example, LossArrays, PreparedBatch, TokenObjective, TokenStates
+from turnwise.objectives.objective import Arrays, Batch, Example, PreparedBatch, TokenObjective, TokenStates
 
 #: Which turns of a dialogue are responses.
 Responses = Literal["every", "system", "last"]
@@ -75,7 +75,7 @@ class RerankerObjective(TokenObjective):
         return min(self.length, batch.longest)
 
 
-def prepare_marked(marked: list[MarkedInput], rows: int, inputs: LossArrays) -> PreparedBatch:
+def prepare_marked(marked: list[MarkedInput], rows: int, inputs: Arrays) -> PreparedBatch:
     """Return sequences with the positions that a head scores; each sequence is an item of the loss."""
     counts = [len(each.positions) for each in marked]
     positions = {
@@ -91,7 +91,7 @@ def prepare_marked(marked: list[MarkedInput], rows: int, inputs: LossArrays) -> 
     )
 
 
-def score_marks(states: TokenStates, inputs: LossArrays, heads: nn.Module) -> tuple[Tensor, npt.NDArray[np.bool_]]:
+def score_marks(states: TokenStates, inputs: Arrays, heads: nn.Module) -> tuple[Tensor, npt.NDArray[np.bool_]]:
     """Return a head's scores at the marked positions of some sequences (marks,), and which positions these are."""
     selected, own = states.select(inputs)
     with torch.autocast(selected.device.type, enabled=False):  # which would round a score
@@ -186,7 +186,7 @@ class ResponseSelection(RerankerObjective):
             return candidates[int(batch.random.integers(len(candidates)))]
         return batch.random_negative(response, [truth], texts.speaker(response))
 
-    def loss_sum(self, states: TokenStates, inputs: LossArrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
+    def loss_sum(self, states: TokenStates, inputs: Arrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
         """Compute the binary cross-entropy of the first token's score, over some of the pairs."""
         logits, own = score_marks(states, inputs, heads)
         return binary_classification(logits, states.to_tensor(inputs["labels"][inputs["members"][own]]))
@@ -247,7 +247,7 @@ class UtteranceManipulation(RerankerObjective):
     def manipulate(self, batch: Batch, turns: Sequence[int]) -> tuple[MarkedInput, int]:
         """Return the manipulated window, and the number of the mark that is the target."""
 
-    def loss_sum(self, states: TokenStates, inputs: LossArrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
+    def loss_sum(self, states: TokenStates, inputs: Arrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
         """Compute the loss at the marks of some sequences."""
         logits, own = score_marks(states, inputs, heads)
         _, rows = np.unique(inputs["members"][own], return_inverse=True)

@@ -18,15 +18,7 @@ from torch import Tensor, nn
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.objectives.losses import inverse_response_frequency, symmetric_nt_xent
-from turnwise.objectives.objective import (
-    Batch,
-    Example,
-    LossTensors,
-    Metrics,
-    PooledObjective,
-    PreparedBatch,
-    equal_text_mask,
-)
+from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjective, PreparedBatch, Tensors, equal_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +76,12 @@ class WMDC(PooledObjective):
         prepared = PooledObjective.prepare(self, batch)
         return replace(prepared, inputs={**prepared.inputs, "frequencies": frequencies, "size": batch.labels[0]})
 
-    def loss(self, vectors: Tensor, inputs: LossTensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
         """Compute Eq. 5 on the outputs of the size's head."""
         assert isinstance(heads, nn.ModuleDict)
         size = int(inputs["size"])
         contexts, responses = heads[str(size)](vectors)
-        same = equal_text_mask(inputs["identities"][0]) | equal_text_mask(inputs["identities"][1])
+        same = equal_texts(inputs["identities"][0]) | equal_texts(inputs["identities"][1])
         masked = same if self.mask_equal else None
         weights = inverse_response_frequency(inputs["frequencies"]) if self.reweight else None
         loss = symmetric_nt_xent(contexts, responses, self.temperature, weights=weights, same=masked)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -68,19 +68,11 @@ def make_loaders(
 
 @dataclass(frozen=True, slots=True)
 class LoaderConfig:
-    """How batches are built.
-
-    Attributes:
-        batch_size: examples per step.
-        max_length: tokens of a turn.
-        longest: tokens that the backbone accepts.
-        seed: of the run.
-        shuffle_buffer: how many examples are shuffled together; None: all.
-    """
+    """How batches are built; see `Recipe`."""
 
     batch_size: int
     max_length: int
-    longest: int
+    longest: int  # tokens that the backbone accepts
     seed: int
     shuffle_buffer: int | None = None
 
@@ -92,16 +84,7 @@ class LoaderConfig:
 
 
 class BatchLoader:
-    """Prepares the batches of one objective.
-
-    Args:
-        name: of the objective; objectives of one run have different random numbers.
-        objective: turns examples into sequences.
-        examples: all examples.
-        texts: the turns.
-        composer: builds token sequences.
-        config: how batches are built.
-    """
+    """Prepares the batches of one objective; objectives of one run have different random numbers, by their names."""
 
     def __init__(
         self,
@@ -142,21 +125,20 @@ class BatchLoader:
         whole, rest = divmod(examples, self._config.batch_size)
         return max(1, whole + (rest > 1))
 
-    def _sampler(self, label: int | None) -> "Sampler":
+    def _sampler(self, label: int | None) -> "ShuffledSampler | BufferedSampler":
         """Create the sampler of all examples, or of those with a label."""
         place = () if label is None else (label,)
         buffer = self._config.shuffle_buffer
         if buffer is None:
-            members = len(self.examples) if label is None else _with_label(self.examples, label)
+            members = len(self.examples) if label is None else np.flatnonzero(self.examples.labels == label)
             return ShuffledSampler(members, lambda epoch: self._random(epoch, 0, *place))
-        blocks = ExampleBlocks.of(self.examples.labels, label, block_size(buffer))
-        return BufferedSampler(
-            blocks, buffer, lambda epoch, *part: self._random(epoch, 2, *place, *part), self._read_next
-        )
 
-    def _read_next(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Read the examples of a buffer from disk, a block of neighbours at a time."""
-        self.texts.read_next(self.examples.read_next(ranges))
+        def read_next(ranges: list[tuple[int, int]]) -> None:
+            self.texts.read_next(self.examples.read_next(ranges))
+
+        return BufferedSampler(
+            self.examples.labels, label, buffer, lambda epoch, *part: self._random(epoch, 2, *place, *part), read_next
+        )
 
     def _random(self, *place: int) -> np.random.Generator:
         return np.random.default_rng([self._config.seed, *self.name.encode(), *place])
@@ -200,35 +182,18 @@ def _labels_in_turn(name: str, objective: Objective, examples: ExampleTable) -> 
     return objective.labels_in_turn or (None,)
 
 
-def _with_label(examples: ExampleTable, label: int) -> npt.NDArray[np.integer]:
-    """Return the numbers of the examples with a label, in four bytes each if possible."""
-    rows = np.flatnonzero(examples.labels == label)
-    return rows.astype(np.int32) if len(examples) <= np.iinfo(np.int32).max else rows
-
-
 # ---- the order of examples
 
 
-class Sampler(Protocol):
-    """Examples in an order that differs from epoch to epoch and can be entered anywhere."""
-
-    def __len__(self) -> int:
-        """Return the number of examples."""
-
-    def rows(self, epoch: int, first: int, last: int) -> Rows:
-        """Return the examples at the places [first, last) of an epoch."""
-
-
 class ShuffledSampler:
-    """All examples, shuffled.
+    """Samples given examples, or all numbers below `examples`, in random order."""
 
-    Args:
-        examples: their numbers, or how many there are if these are all numbers below that.
-        random: random numbers of an epoch.
-    """
-
-    def __init__(self, examples: npt.NDArray[np.integer] | int, random: MakeRandom):
-        self._examples = examples
+    def __init__(self, examples: npt.NDArray[Any] | int, random: MakeRandom):
+        # four bytes per number if possible; the order does not depend on it
+        largest = examples if isinstance(examples, int) else int(examples.max(initial=0))
+        dtype = np.int32 if largest <= np.iinfo(np.int32).max else np.int64
+        self._examples = examples if isinstance(examples, int) else examples.astype(dtype)
+        self._dtype = dtype
         self._random = random
         # the current epoch, and the next one, which threads may already prepare
         self._shuffled = lru_cache(2)(self._shuffle)
@@ -240,75 +205,40 @@ class ShuffledSampler:
         """Return the examples at the places [first, last) of an epoch."""
         return np.asarray(self._shuffled(epoch)[first:last], np.int64)
 
-    def _shuffle(self, epoch: int) -> npt.NDArray[np.integer]:
-        # four bytes per number if possible; the order does not depend on it
-        dtype = np.int32 if len(self) <= np.iinfo(np.int32).max else np.int64
+    def _shuffle(self, epoch: int) -> npt.NDArray[Any]:
         members = self._examples
-        order: npt.NDArray[np.integer] = np.arange(members, dtype=dtype) if isinstance(members, int) else members.copy()
+        order = np.arange(members, dtype=self._dtype) if isinstance(members, int) else members.copy()
         self._random(epoch).shuffle(order)
         return order
-
-
-@dataclass(frozen=True, slots=True)
-class ExampleBlocks:
-    """Blocks of neighbouring examples, restricted to a label or not.
-
-    Attributes:
-        labels: of all examples.
-        label: of the members; None: all examples are members.
-        size: neighbours of a block, members or not.
-        counts: members of each block (blocks,).
-    """
-
-    labels: npt.NDArray[np.int8]
-    label: int | None
-    size: int
-    counts: Rows
-
-    @classmethod
-    def of(cls, labels: npt.NDArray[np.int8], label: int | None, size: int) -> "ExampleBlocks":
-        """Cut examples into blocks."""
-        starts = range(0, len(labels), size)
-        if label is None:
-            counts = np.minimum(size, len(labels) - np.array(starts))
-        else:
-            members = (np.count_nonzero(labels[start : start + size] == label) for start in starts)
-            counts = np.fromiter(members, np.int64, len(starts))
-        return cls(labels, label, size, counts)
-
-    def range(self, block: int) -> tuple[int, int]:
-        """Return the examples [first, last) of a block."""
-        return block * self.size, min(len(self.labels), (block + 1) * self.size)
-
-    def members(self, block: int) -> Rows:
-        """Return the numbers of a block's members."""
-        first, last = self.range(block)
-        if self.label is None:
-            return np.arange(first, last)
-        return first + np.flatnonzero(self.labels[first:last] == self.label)
 
 
 class BufferedSampler:
     """Blocks of neighbours in a random order, shuffled as many at a time as a buffer holds.
 
     Args:
-        blocks: the examples.
+        labels: of all examples.
+        label: of the sampled examples; None: all.
         buffer: how many examples are shuffled together.
-        random: random numbers of an epoch, or of a buffer in it.
+        random: returns random numbers of an epoch, or of a buffer in it.
         read_next: receives the ranges of examples that a buffer is about to be filled with.
     """
 
     def __init__(
         self,
-        blocks: ExampleBlocks,
+        labels: npt.NDArray[np.int8],
+        label: int | None,
         buffer: int,
         random: MakeRandom,
         read_next: Callable[[list[tuple[int, int]]], None],
     ):
-        self._blocks = blocks
+        self._labels = labels
+        self._label = label
         self._random = random
         self._read_next = read_next
-        self._examples = int(blocks.counts.sum())
+        self._size = block_size(buffer)
+        blocks = -(-len(labels) // self._size)
+        self._counts = np.fromiter((self._count(*self._range(block)) for block in range(blocks)), np.int64, blocks)
+        self._examples = int(self._counts.sum())
         # buffers of about equal size: a small last one would mix badly
         self._buffers = max(1, -(-self._examples // buffer))
         self._epoch = lru_cache(2)(self._order_blocks)
@@ -329,16 +259,28 @@ class BufferedSampler:
 
     def _order_blocks(self, epoch: int) -> tuple[list[Rows], Rows]:
         """Return the blocks of each buffer, and the place at which each buffer ends."""
-        order = self._random(epoch).permutation(len(self._blocks.counts))
-        buffers = np.array_split(order, self._buffers)
-        return buffers, np.cumsum([self._blocks.counts[blocks].sum() for blocks in buffers])
+        buffers = np.array_split(self._random(epoch).permutation(len(self._counts)), self._buffers)
+        return buffers, np.cumsum([self._counts[blocks].sum() for blocks in buffers])
 
     def _fill(self, epoch: int, buffer: int) -> Rows:
-        blocks = np.sort(self._epoch(epoch)[0][buffer]).tolist()  # in the order on disk: they are shuffled below
-        self._read_next([self._blocks.range(block) for block in blocks])
-        examples = np.concatenate([self._blocks.members(block) for block in blocks])
+        # in the order on disk: they are shuffled below
+        ranges = [self._range(block) for block in np.sort(self._epoch(epoch)[0][buffer]).tolist()]
+        self._read_next(ranges)
+        examples = np.concatenate([self._members(first, last) for first, last in ranges])
         self._random(epoch, buffer).shuffle(examples)
         return examples
+
+    def _range(self, block: int) -> tuple[int, int]:
+        return block * self._size, min(len(self._labels), (block + 1) * self._size)
+
+    def _members(self, first: int, last: int) -> Rows:
+        """Return the sampled examples of a block."""
+        if self._label is None:
+            return np.arange(first, last)
+        return first + np.flatnonzero(self._labels[first:last] == self._label)
+
+    def _count(self, first: int, last: int) -> int:
+        return last - first if self._label is None else int(np.count_nonzero(self._labels[first:last] == self._label))
 
 
 def block_size(buffer: int) -> int:

@@ -39,7 +39,7 @@ _MANIFEST = "manifest.json"
 _UNFINISHED = ".writing"
 
 #: Files of tensors, by name.
-Tensors = dict[str, dict[str, torch.Tensor]]
+TensorFiles = dict[str, dict[str, torch.Tensor]]
 
 
 class CheckpointError(TurnwiseError):
@@ -72,13 +72,7 @@ def expect_finished(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
 
 
 class RunFolder:
-    """Saves and restores the state and the models of a run.
-
-    Args:
-        path: the folder.
-        setup: of the run.
-        step: its trained parameters and optimiser.
-    """
+    """Saves and restores the state and the models of a run."""
 
     def __init__(self, path: Path, setup: TrainingSetup, step: TrainingStep):
         self.path = path
@@ -95,7 +89,7 @@ class RunFolder:
             for parameter, state in optimizer.state.items()
             for key, value in state.items()
         }
-        tensors: Tensors = {
+        tensors: TensorFiles = {
             "parameters": {name: value.detach() for name, value in parameters.items()},
             "optimizer": optimizer_state,
         }
@@ -156,13 +150,9 @@ class RunFolder:
 
 
 class CheckpointWriter:
-    """Writes checkpoints in the background, one at a time; hashing and syncing a gigabyte takes seconds.
+    """Writes checkpoints in the background, one at a time, and keeps the newest: hashing a gigabyte takes seconds.
 
     As a context manager it waits for the last one at its end.
-
-    Args:
-        folder: of the checkpoints.
-        keep: how many of the newest to keep.
     """
 
     def __init__(self, folder: Path, keep: int):
@@ -185,17 +175,8 @@ class CheckpointWriter:
         """Whether the last one could not be written; `wait` and `save` raise the error."""
         return self._pending is not None and self._pending.done() and self._pending.exception() is not None
 
-    def save(self, step: int, tensors: Tensors, state: dict[str, Any]) -> None:
-        """Copy the tensors and start to write a checkpoint, after the previous one is on disk.
-
-        Args:
-            step: number of steps done.
-            tensors: files of tensors by name.
-            state: anything that JSON can represent.
-
-        Raises:
-            CheckpointError: if the previous one could not be written.
-        """
+    def save(self, step: int, tensors: TensorFiles, state: dict[str, Any]) -> None:
+        """Copy the tensors and start to write a checkpoint, after waiting for the previous one."""
         self.wait()
         copies = {
             name: {key: value.detach().to("cpu", copy=True).contiguous() for key, value in content.items()}
@@ -210,7 +191,7 @@ class CheckpointWriter:
             pending.result()
 
 
-def _write(folder: Path, step: int, tensors: Tensors, state: dict[str, Any], keep: int) -> None:
+def _write(folder: Path, step: int, tensors: TensorFiles, state: dict[str, Any], keep: int) -> None:
     """Write a checkpoint and then remove all but the newest `keep`."""
     unfinished = folder / _UNFINISHED
     place = folder / f"step-{step:09d}"
@@ -244,7 +225,7 @@ def latest_checkpoint(folder: Path) -> Path | None:
     return checkpoints[-1] if checkpoints else None
 
 
-def load_checkpoint(folder: Path) -> tuple[Tensors, dict[str, Any]]:
+def load_checkpoint(folder: Path) -> tuple[TensorFiles, dict[str, Any]]:
     """Load the tensors and the state of a checkpoint; raise CheckpointError if a file differs from its hash."""
     try:
         hashes = json.loads((folder / _MANIFEST).read_text())

@@ -7,16 +7,22 @@ one does not.
 import hashlib
 import mmap
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from filelock import FileLock
 
+from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.progress import Progress
 from turnwise.corpus.store import Corpus
+
+#: Dialogues that are processed at a time.
+BATCH_DIALOGUES = 2_000
 
 
 def corpus_identity(corpus: Corpus) -> list[str]:
@@ -30,13 +36,7 @@ def corpus_identity(corpus: Corpus) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class TrainingCorpus:
-    """A corpus as a run reads it.
-
-    Attributes:
-        dialogues: the corpus.
-        identity: its `corpus_identity`.
-        cache: the folder of the data derived from it.
-    """
+    """A corpus as a run reads it, with its identity, and the folder of the data derived from it."""
 
     dialogues: Corpus
     identity: list[str]
@@ -47,6 +47,14 @@ class TrainingCorpus:
         """Compute a corpus's identity."""
         return cls(corpus, corpus_identity(corpus), cache)
 
+    def batches(self, task: str, progress: Progress) -> Iterator[list[Dialogue]]:
+        """Iterate over batches of dialogues, and report progress after each."""
+        total, done, dialogues = len(self.dialogues), 0, iter(self.dialogues)
+        while batch := list(islice(dialogues, BATCH_DIALOGUES)):
+            yield batch
+            done += len(batch)
+            progress(task, done, total)
+
     def derive(self, kind: str, inputs: Sequence[str], write: Callable[[Path], None]) -> Path:
         """Return the cached folder of something derived from `inputs`, which has `write` fill it unless it exists.
 
@@ -55,9 +63,10 @@ class TrainingCorpus:
         place = self.cache / f"{kind}-{hashlib.sha256(chr(0).join(inputs).encode()).hexdigest()[:12]}"
         if place.is_dir():
             return place
-        self.cache.mkdir(parents=True, exist_ok=True)
+        locks = self.cache / ".locks"
+        locks.mkdir(parents=True, exist_ok=True)
         try:  # a lock that the system releases when the process is killed
-            lock = FileLock(self.cache / f".lock-{place.name}").acquire()
+            lock = FileLock(locks / place.name).acquire()
         except (OSError, NotImplementedError) as error:
             raise TurnwiseError(f"{self.cache} cannot be locked ({error}): keep the cache on a local disk") from error
         with lock:

@@ -216,12 +216,7 @@ class _State(Enum):
 
 
 class Heartbeat:
-    """A thread that exchanges heartbeats with the other processes.
-
-    Args:
-        group: the processes, by gloo; its timeout is how long a heartbeat is awaited.
-        message: returns what to print where the main thread cannot.
-    """
+    """A thread that exchanges heartbeats with the other processes, and prints `message()` if the main thread cannot."""
 
     def __init__(self, group: dist.ProcessGroup, message: Callable[[], str]):
         self._group = group

@@ -1,7 +1,6 @@
 """Training examples, extracted once and memory-mapped on disk as turn numbers."""
 
 import contextlib
-from array import array
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -16,9 +15,6 @@ from turnwise.corpus.fingerprints import FingerprintBuckets
 from turnwise.objectives.objective import Objective
 from turnwise.training.disk_cache import ArrayWriter, TrainingCorpus, read_ahead, release
 from turnwise.training.tokens import TokenTable
-
-#: Dialogues that are read before their examples are written.
-DIALOGUES = 2_000
 
 #: Examples copied at a time.
 _COPY_ROWS = 1_000_000
@@ -68,16 +64,11 @@ def extract_examples(
                 f"the corpus has {len(texts):,} turns, and a run supports {_MAX_TURNS:,}: use fewer stores or a smaller"
                 " corpus_share"
             )
-        total = len(corpus.dialogues)
         with contextlib.ExitStack() as stack:
             writers = [_ExampleWriter(folder, name, objective, texts, stack) for name, objective in objectives.items()]
-            for number, dialogue in enumerate(corpus.dialogues, 1):
+            for batch in corpus.batches("extracting examples", progress):
                 for writer in writers:
-                    writer.add(dialogue)
-                if number % DIALOGUES == 0:
-                    for writer in writers:
-                        writer.flush()
-                    progress("extracting examples", number, total)
+                    writer.add(batch)
             for writer in writers:
                 writer.finish()
 
@@ -86,7 +77,7 @@ def extract_examples(
 
 
 class _ExampleWriter:
-    """Writes the examples of one objective; holds those since the last flush."""
+    """Writes the examples of one objective."""
 
     def __init__(self, folder: Path, name: str, objective: Objective, texts: TokenTable, stack: contextlib.ExitStack):
         self._folder = folder
@@ -95,35 +86,27 @@ class _ExampleWriter:
         self._texts = texts
         self._stack = stack.enter_context(contextlib.ExitStack())
         self._first_texts = self._stack.enter_context(FingerprintBuckets(folder)) if objective.unique else None
-        self._window_writer = self._stack.enter_context(ArrayWriter(folder / f"{name}.windows.npy", np.int32))
-        self._label_writer = self._stack.enter_context(ArrayWriter(folder / f"{name}.labels.npy", np.int8))
-        self._windows, self._labels = array("i"), array("b")
-        self._counts, self._bases = array("i"), array("q")
+        self._windows = self._stack.enter_context(ArrayWriter(folder / f"{name}.windows.npy", np.int32))
+        self._labels = self._stack.enter_context(ArrayWriter(folder / f"{name}.labels.npy", np.int8))
         self._turns = 0
 
-    def add(self, dialogue: Dialogue) -> None:
-        examples = list(self._objective.examples(dialogue))
-        self._windows.extend(chain.from_iterable(chain.from_iterable(example.windows for example in examples)))
-        self._labels.extend(example.label for example in examples)
-        self._counts.append(len(examples))
-        self._bases.append(self._turns)
-        self._turns += len(dialogue.turns)
-
-    def flush(self) -> None:
-        bases = np.repeat(np.array(self._bases), np.array(self._counts))
-        windows = np.array(self._windows, np.int64).reshape(-1, 2 * self._objective.columns) + bases[:, None]
+    def add(self, dialogues: Sequence[Dialogue]) -> None:
+        examples = [list(self._objective.examples(dialogue)) for dialogue in dialogues]
+        flat = list(chain.from_iterable(examples))
+        ends = self._turns + np.cumsum([len(dialogue.turns) for dialogue in dialogues])
+        bases = np.repeat([self._turns, *ends[:-1]], [len(each) for each in examples])
+        turns = chain.from_iterable(chain.from_iterable(example.windows for example in flat))
+        windows = np.fromiter(turns, np.int64).reshape(-1, 2 * self._objective.columns) + bases[:, None]
         if self._first_texts is not None and len(windows):
             self._first_texts.add(np.asarray(self._texts.identities[windows[:, 0]]))
-        self._window_writer.extend(windows)
-        self._label_writer.extend(self._labels)
-        for pending in (self._windows, self._labels, self._counts, self._bases):
-            del pending[:]
+        self._windows.extend(windows)
+        self._labels.extend([example.label for example in flat])
+        self._turns = int(ends[-1])
 
     def finish(self) -> None:
-        """Write the rest; if the objective asks for unique examples, remove those whose first text occurred before."""
-        self.flush()
+        """Close the files; if the objective asks for unique examples, remove those whose first text occurred before."""
         kept = None if self._first_texts is None else _first_occurrences(self._first_texts)
-        count = len(self._label_writer) if kept is None else int(kept.sum())
+        count = len(self._labels) if kept is None else int(kept.sum())
         self._stack.close()
         if count < 2:
             raise TurnwiseError(

@@ -137,15 +137,7 @@ def _train_first_stage(recipe: Recipe, corpus: Corpus, out: Path, options: _Opti
 
 
 class Trainer:
-    """Makes the steps of one stage, logs them, evaluates the probe, and saves checkpoints and models.
-
-    Args:
-        setup: of the stage.
-        out: its folder.
-        resume: continue from the newest checkpoint.
-        tensorboard: also write TensorBoard's files.
-        progress: receives the number of steps done.
-    """
+    """Makes the steps of one stage, logs them, evaluates the probe, and saves checkpoints and models."""
 
     def __init__(
         self, setup: TrainingSetup, out: Path, *, resume: bool, tensorboard: bool = False, progress: Progress = silent

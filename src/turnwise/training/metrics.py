@@ -18,13 +18,7 @@ from turnwise.training.recipe import Recipe
 
 
 class StepMetrics:
-    """The metrics of a step, copied from the device in the background.
-
-    Args:
-        step: counted from 1.
-        metrics: by name; tensors have one element and are on one device.
-        batches: those of the step.
-    """
+    """The metrics of a step (counted from 1), copied from the device in the background."""
 
     def __init__(self, step: int, metrics: Metrics, batches: list[PreparedBatch]):
         self.step = step

@@ -42,26 +42,15 @@ class TrainedObjective:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSetup:
-    """Everything that a run needs before its first step.
-
-    Attributes:
-        recipe: the configuration.
-        corpus: as the recipe reads it.
-        processes: those of the job.
-        encoder: is trained.
-        parts: the objectives, in the order of the recipe.
-        loaders: one per objective.
-        model: the encoder, or a re-ranker that shares its weights and those of the heads.
-        steps: how many steps the run has.
-    """
+    """Everything that a run needs before its first step."""
 
     recipe: Recipe
     corpus: TrainingCorpus
     processes: Processes
     encoder: Encoder
     parts: list[TrainedObjective]
-    loaders: list[BatchLoader]
-    model: Model
+    loaders: list[BatchLoader]  # one per objective
+    model: Model  # the encoder, or a re-ranker that shares its weights and those of the heads
     steps: int
 
     @property
@@ -80,15 +69,8 @@ def set_up(
 ) -> TrainingSetup:
     """Load the model, prepare the data and create the heads.
 
-    Args:
-        recipe: the configuration.
-        corpus: as the recipe reads it (`select_corpus`).
-        start: what to start from: the folder of an encoder, a re-ranker or a backbone; 'minilm'; a Hugging Face id.
-        processes: those of the job.
-        progress: receives the progress of preparing the data.
-
-    Raises:
-        TrainingError: if the objectives join turns in different ways.
+    `corpus` is as the recipe reads it (`select_corpus`). `start` is the folder of an encoder, a re-ranker or a
+    backbone, 'minilm', or a Hugging Face id.
     """
     torch.manual_seed(recipe.seed)
     objectives = recipe.make()

@@ -105,30 +105,19 @@ class TrainingStep:
             def seed_chunk(chunk: int, number: int = group[0]) -> None:
                 seed_all(_mix_seed(setup.recipe.seed, step, number, chunk, setup.processes.rank), self._device)
 
+            parts, own = [setup.parts[number] for number in group], [batches[number] for number in group]
             with torch.autocast(self._device.type, torch.bfloat16, enabled=self._bf16):
-                losses = self._backward(group, batches, seed_chunk)
-            for number, (value, own_metrics) in zip(group, losses, strict=True):
-                part = setup.parts[number]
+                if isinstance(parts[0].objective, TokenObjective):
+                    losses = [(value, Metrics()) for value in self._token_pass.run(parts, own, seed_chunk)]
+                else:
+                    losses = [self._whole_batch_loss(parts[0], own[0], seed_chunk)]
+            for part, (value, own_metrics) in zip(parts, losses, strict=True):
                 total = total + part.weight * value
                 if len(setup.parts) > 1:
                     metrics[f"loss.{part.name}"] = value
                 metrics |= {f"{part.name}.{name}": metric for name, metric in own_metrics.items()}
         setup.processes.average_gradients(self.parameters.values())
         return total, metrics
-
-    def _backward(
-        self, group: list[int], batches: list[PreparedBatch], seed_chunk: SeedChunk
-    ) -> list[tuple[Tensor, Metrics]]:
-        """Compute losses and add up gradients of objectives that are encoded together."""
-        parts = self._setup.parts
-        token_parts = [
-            TokenPart(part.objective, batches[number], part.heads, part.weight)
-            for number in group
-            if isinstance((part := parts[number]).objective, TokenObjective)
-        ]
-        if token_parts:
-            return [(value, {}) for value in self._token_pass.run(token_parts, seed_chunk)]
-        return [self._whole_batch_loss(parts[number], batches[number], seed_chunk) for number in group]
 
     def _whole_batch_loss(
         self, part: "TrainedObjective", batch: PreparedBatch, seed_chunk: SeedChunk
@@ -248,7 +237,15 @@ def _make_stream(batch: PreparedBatch, members: npt.NDArray[np.int64]) -> TokenS
     return TokenStream.of(batch.sequences.take(members), segments)
 
 
-class BatchPass:
+class _Pass:
+    def __init__(self, encoder: Encoder, budget: int, rank: int = 0, world: int = 1):
+        self._encoder = encoder
+        self._budget = budget
+        self._rank = rank
+        self._world = world
+
+
+class BatchPass(_Pass):
     """Forward and backward pass of an objective whose loss sees all vectors or token states of the batch.
 
     Both are rows (rows, hidden), sequence by sequence in the order in which they were prepared. The sequences are
@@ -256,12 +253,6 @@ class BatchPass:
     backward pass of the gather adds up the gradients of all processes, so the mean of the processes' gradients is the
     gradient.
     """
-
-    def __init__(self, encoder: Encoder, budget: int, rank: int = 0, world: int = 1):
-        self._encoder = encoder
-        self._budget = budget
-        self._rank = rank
-        self._world = world
 
     def run(
         self, batch: PreparedBatch, rows: Rows, compute_loss: Callable[[Tensor], Tensor], seed_chunk: SeedChunk
@@ -383,54 +374,37 @@ class _Gather(torch.autograd.Function):
         return summed[dist.get_rank()], None
 
 
-@dataclass(frozen=True, slots=True)
-class TokenPart:
-    """An objective on token states in a step: its batch, its heads, and the weight of its loss."""
-
-    objective: TokenObjective
-    batch: PreparedBatch
-    heads: nn.Module
-    weight: float
-
-    @property
-    def items(self) -> int:
-        """The items of its batch, over which its loss is the mean."""
-        assert self.batch.weights is not None
-        return max(1, int(self.batch.weights.sum()))
-
-
-class TokenPass:
+class TokenPass(_Pass):
     """Forward and backward pass of objectives on token states; a loss is the mean over its batch's items.
 
     Several objectives go through the backbone together: a chunk may contain sequences of all of them.
     """
 
-    def __init__(self, encoder: Encoder, budget: int, rank: int = 0, world: int = 1):
-        self._encoder = encoder
-        self._budget = budget
-        self._rank = rank
-        self._world = world
-
-    def run(self, parts: Sequence[TokenPart], seed_chunk: SeedChunk) -> list[Tensor]:
+    def run(
+        self, parts: Sequence["TrainedObjective"], batches: Sequence[PreparedBatch], seed_chunk: SeedChunk
+    ) -> list[Tensor]:
         """Compute the gradients of the weighted sum of the losses; return the losses without their weights.
 
         An objective that replaces tokens must be the only part.
         """
-        joined = _join([part.batch for part in parts])
-        owners = np.repeat(np.arange(len(parts)), [len(part.batch.sequences) for part in parts])
-        numbers = np.concatenate([np.arange(len(part.batch.sequences)) for part in parts])
+        joined = _join(batches)
+        counts = [len(batch.sequences) for batch in batches]
+        owners = np.repeat(np.arange(len(parts)), counts)
+        numbers = np.concatenate([np.arange(count) for count in counts])
         weights = joined.weights
         assert weights is not None
         # an equal part of every objective, so that all processes have as much to do
         own = np.concatenate(
             [np.array_split(np.flatnonzero(owners == owner), self._world)[self._rank] for owner in range(len(parts))]
         )
+        items = [max(1, int(weights[owners == owner].sum())) for owner in range(len(parts))]
         values = torch.zeros(len(parts), device=self._encoder.backbone.device)
         for number, chunk in enumerate(sorted_chunks(joined, own, self._budget)):
             if not weights[chunk].any():
                 continue
             seed_chunk(number)
-            means = self._means(parts, _make_stream(joined, chunk), owners[chunk], numbers[chunk])
+            sums = self._loss_sums(parts, batches, _make_stream(joined, chunk), owners[chunk], numbers[chunk])
+            means = {owner: loss / items[owner] for owner, loss in sums.items()}
             # gradients are averaged over the processes, but each has a part of the sum
             torch.stack([mean * (parts[owner].weight * self._world) for owner, mean in means.items()]).sum().backward()
             for owner, mean in means.items():
@@ -439,30 +413,31 @@ class TokenPass:
             dist.all_reduce(values)
         return list(values)
 
-    def _means(
+    def _loss_sums(
         self,
-        parts: Sequence[TokenPart],
+        parts: Sequence["TrainedObjective"],
+        batches: Sequence[PreparedBatch],
         stream: TokenStream,
         owners: npt.NDArray[np.int64],
         numbers: npt.NDArray[np.int64],
     ) -> dict[int, Tensor]:
-        """Return what a chunk adds to the loss of each objective that has sequences in it."""
+        """Return the sum of the loss over a chunk's items, for each objective that has sequences in it."""
         backbone = self._encoder.backbone
         embeddings = backbone.model.get_input_embeddings()
         sums = {int(owner): torch.zeros((), device=backbone.device) for owner in np.unique(owners)}
-        for owner in sums:
-            part = parts[owner]
-            if part.objective.replaces_tokens:
-                assert len(parts) == 1
-                stream, sums[owner] = part.objective.replace_tokens(
-                    stream.to(backbone.device), numbers, part.batch.inputs, part.heads, embeddings
-                )
+        first = parts[0]
+        assert isinstance(first.objective, TokenObjective)
+        if first.objective.replaces_tokens:
+            assert len(parts) == 1
+            stream, sums[0] = first.objective.replace_tokens(
+                stream.to(backbone.device), numbers, batches[0].inputs, first.heads, embeddings
+            )
         states = backbone(stream)
         for owner in sums:
-            part = parts[owner]
+            objective = parts[owner].objective
+            assert isinstance(objective, TokenObjective)
             own = TokenStates(states, stream, np.where(owners == owner, numbers, -1))
-            loss = part.objective.loss_sum(own, part.batch.inputs, part.heads, embeddings)
-            sums[owner] = (sums[owner] + loss) / part.items
+            sums[owner] = sums[owner] + objective.loss_sum(own, batches[owner].inputs, parts[owner].heads, embeddings)
         return sums
 
 
@@ -486,14 +461,10 @@ def _join(batches: Sequence[PreparedBatch]) -> PreparedBatch:
 
 
 def learning_rate_factor(schedule: Schedule, step: int, steps: int, warmup: float = 0.0) -> float:
-    """Return the factor of the learning rate at a step.
+    """Return the factor of the learning rate at a step, counted from 0.
 
-    Args:
-        schedule: 'constant', 'linear' (to 0), 'cosine' (to 0), or 'one-cycle' (up and down by cosines, as PyTorch's).
-        step: counted from 0.
-        steps: of the run.
-        warmup: fraction of the steps in which the rate rises from 0; for 'one-cycle' the fraction of the rise, 0.3 if
-            0.
+    'linear' and 'cosine' decay to 0; 'one-cycle' rises and falls by cosines, as PyTorch's OneCycleLR. `warmup` is the
+    fraction of the steps in which the rate rises; for 'one-cycle' 0 means 0.3.
     """
     if schedule == "one-cycle":
         rise = (warmup or _ONE_CYCLE_RISE) * steps - 1

@@ -7,15 +7,14 @@ hard negatives, these as turn numbers. Everything is written as it is read, so m
 
 import contextlib
 import json
-from array import array
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
-from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
@@ -24,9 +23,6 @@ from turnwise.corpus.slots.template import SlotMarks, Template
 from turnwise.models.backbone.inputs import tokenise
 from turnwise.models.backbone.stream import RaggedTokens, Tokens, span_indices
 from turnwise.training.disk_cache import ArrayWriter, TrainingCorpus, read_ahead, release
-
-#: Dialogues that are tokenised at a time.
-DIALOGUES = 2_000
 
 #: Tokens of a turn at most; objectives truncate to their own length later, at the right end.
 LONGEST_TURN = 512
@@ -132,13 +128,7 @@ def tokenise_corpus(
     progress: Progress = silent,
     marks: SlotMarks | None = None,
 ) -> TokenTable:
-    """Tokenise a corpus, unless its tokens are cached.
-
-    Args:
-        corpus: the dialogues.
-        tokenizer: the backbone's, with the tokens that were added to it.
-        progress: receives the number of dialogues done.
-        marks: the slot tokens of templates; None: no templates.
+    """Tokenise a corpus, unless its tokens are cached; with `marks`, the slot tokens, also tokenise its templates.
 
     Raises:
         TurnwiseError: if templates are requested and no turn has a slot.
@@ -146,18 +136,23 @@ def tokenise_corpus(
     inputs = ["with frequencies and dialogues", *corpus.identity, tokenizer.backend_tokenizer.to_str()]
 
     def write(folder: Path) -> None:
-        total = len(corpus.dialogues)
+        speaker_numbers: dict[str, int] = {}
+        turns = 0
         with FingerprintBuckets(folder) as buckets:
             with contextlib.ExitStack() as stack:
-                writer = _TurnWriter(folder, tokenizer, stack, buckets)
-                for number, dialogue in enumerate(corpus.dialogues, 1):
-                    writer.add(dialogue)
-                    if number % DIALOGUES == 0:
-                        writer.flush()
-                        progress("tokenising", number, total)
-                writer.flush()
+                writer = _TextWriter(folder, tokenizer, stack)
+                speakers = stack.enter_context(ArrayWriter(folder / "speakers.npy", np.int16))
+                starts = stack.enter_context(ArrayWriter(folder / "dialogues.npy", np.int64))
+                starts.extend([0])
+                for batch in corpus.batches("tokenising", progress):
+                    batch_turns = [turn for dialogue in batch for turn in dialogue.turns]
+                    buckets.add(writer.write([turn.text for turn in batch_turns]))
+                    names = (turn.speaker for turn in batch_turns)
+                    speakers.extend([speaker_numbers.setdefault(name, len(speaker_numbers)) for name in names])
+                    starts.extend(turns + np.cumsum([len(dialogue.turns) for dialogue in batch]))
+                    turns += len(batch_turns)
             _write_frequencies(folder, buckets)
-        (folder / "speakers.json").write_text(json.dumps(list(writer.speaker_numbers)))
+        (folder / "speakers.json").write_text(json.dumps(list(speaker_numbers)))
 
     templates = None if marks is None else _tokenise_templates(corpus, tokenizer, progress, marks)
     return TokenTable(corpus.derive("texts", inputs, write), templates)
@@ -190,38 +185,6 @@ class _TextWriter:
         return unsigned.view(np.int64)
 
 
-class _TurnWriter:
-    """Writes the turns of a corpus; holds those since the last flush."""
-
-    def __init__(
-        self, folder: Path, tokenizer: PreTrainedTokenizerBase, stack: contextlib.ExitStack, buckets: FingerprintBuckets
-    ):
-        self.speaker_numbers: dict[str, int] = {}
-        self._writer = _TextWriter(folder, tokenizer, stack)
-        self._buckets = buckets
-        self._speaker_writer = stack.enter_context(ArrayWriter(folder / "speakers.npy", np.int16))
-        self._dialogue_writer = stack.enter_context(ArrayWriter(folder / "dialogues.npy", np.int64))
-        self._dialogue_writer.extend([0])
-        self._texts: list[str] = []
-        self._speakers: list[int] = []
-        self._dialogue_ends: list[int] = []
-        self._turns = 0
-
-    def add(self, dialogue: Dialogue) -> None:
-        for turn in dialogue.turns:
-            self._texts.append(turn.text)
-            self._speakers.append(self.speaker_numbers.setdefault(turn.speaker, len(self.speaker_numbers)))
-        self._turns += len(dialogue.turns)
-        self._dialogue_ends.append(self._turns)
-
-    def flush(self) -> None:
-        self._buckets.add(self._writer.write(self._texts))
-        self._speaker_writer.extend(self._speakers)
-        self._dialogue_writer.extend(self._dialogue_ends)
-        for pending in (self._texts, self._speakers, self._dialogue_ends):
-            pending.clear()
-
-
 def _write_frequencies(folder: Path, buckets: FingerprintBuckets) -> None:
     """Write, for each turn, how many responses have its text."""
     starts = np.load(folder / "dialogues.npy", mmap_mode="r")
@@ -240,33 +203,22 @@ def _tokenise_templates(
     inputs = ["templates", *marks.tokens, *corpus.identity, tokenizer.backend_tokenizer.to_str()]
 
     def write(folder: Path) -> None:
-        total = len(corpus.dialogues)
         fingerprints = FingerprintIndex()
-        pending, new_texts = array("i"), list[str]()  # since the last flush: template numbers, and new templates
         with contextlib.ExitStack() as stack:
             writer = _TextWriter(folder, tokenizer, stack)
             numbers = stack.enter_context(ArrayWriter(folder / "numbers.npy", np.int32))
-
-            def template_number(text: str) -> int:
-                before = len(fingerprints)
-                number = fingerprints.index(text_fingerprint(text))
-                if number == before:
-                    new_texts.append(text)
-                return number
-
-            def flush() -> None:
+            for batch in corpus.batches("extracting templates", progress):
+                new_texts: list[str] = []
+                batch_numbers: list[int] = []
+                for turn in chain.from_iterable(dialogue.turns for dialogue in batch):
+                    batch_numbers.append(-1)
+                    if turn.slots:
+                        text, known = marks.text(Template.of(turn)), len(fingerprints)
+                        batch_numbers[-1] = fingerprints.index(text_fingerprint(text))
+                        if batch_numbers[-1] == known:
+                            new_texts.append(text)
                 writer.write(new_texts)
-                numbers.extend(pending)
-                new_texts.clear()
-                del pending[:]
-
-            for done, dialogue in enumerate(corpus.dialogues, 1):
-                for turn in dialogue.turns:
-                    pending.append(template_number(marks.text(Template.of(turn))) if turn.slots else -1)
-                if done % DIALOGUES == 0:
-                    flush()
-                    progress("extracting templates", done, total)
-            flush()
+                numbers.extend(batch_numbers)
         if not fingerprints:
             raise TurnwiseError(
                 "no turn of this corpus has a slot, so there are no templates: use a corpus with slots (turnwise corpus"
