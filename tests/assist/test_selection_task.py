@@ -36,7 +36,7 @@ from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, RerankerTask, deletion_input
 from turnwise.models.loading import ModelError, ModelUnderTest, with_reranker, wrap_model
 from turnwise.models.reranker import Reranker
-from turnwise.papers.plots import draw, mark_map
+from turnwise.papers.plots import add_plots, draw_mark_map
 
 
 def joined(item: Any) -> str:
@@ -342,7 +342,7 @@ def test_states_at_marks_are_shown_by_whether_they_are_asked_for(reranker: Reran
     results = Results("mine", "ums")
     model = ModelUnderTest("mine", None, reranker, None, None, "")
     few = talks(9)
-    draw("ums", model, lambda protocol, name: few if name == "sample" else None, results)
+    add_plots("ums", model, lambda protocol, name: few if name == "sample" else None, results)
     expected = {"insertion": 5, "deletion": 6, "search": 4}
     assert set(results.plots) == {f"marks_sample_{task}.svg" for task in expected}
     for task, count in expected.items():
@@ -353,12 +353,12 @@ def test_states_at_marks_are_shown_by_whether_they_are_asked_for(reranker: Reran
 def test_a_re_ranker_shows_the_heads_that_it_has(reranker: Reranker) -> None:
     results = Results("mine", "ums")
     alone = Reranker(reranker.backbone, {"selection": nn.Linear(reranker.backbone.hidden, 1)})
-    draw("ums", ModelUnderTest("mine", None, alone, None, None, ""), lambda protocol, name: talks(9), results)
+    add_plots("ums", ModelUnderTest("mine", None, alone, None, None, ""), lambda protocol, name: talks(9), results)
     assert results.plots == {}
-    draw("ums", ModelUnderTest("mine", None, reranker, None, None, ""), lambda protocol, name: talks(3), results)
+    add_plots("ums", ModelUnderTest("mine", None, reranker, None, None, ""), lambda protocol, name: talks(3), results)
     assert results.plots == {} and len(results.facts["pictures left out"]) == 3 * 5
     with pytest.raises(DatasetError, match="sample has 15 marks to show"):
-        mark_map(reranker, talks(3), "insertion")
+        draw_mark_map(reranker, talks(3), "insertion")
 
 
 def test_states_are_what_heads_look_at(reranker: Reranker) -> None:

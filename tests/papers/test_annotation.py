@@ -1,4 +1,4 @@
-"""Pairs for people to judge: where they come from, that none is there twice, and the way through files and back."""
+"""Pairs for annotation: sampling, files, medians, and rejection of inconsistent files."""
 
 import csv
 from collections import Counter
@@ -16,8 +16,8 @@ from turnwise.evaluation.datasets.similarity import TextPair
 from turnwise.papers.annotation import (
     AnnotationError,
     CandidatePair,
-    candidate_pairs,
-    collect,
+    read_gold_pairs,
+    sample_pairs,
     write_gold,
     write_pairs,
 )
@@ -34,15 +34,15 @@ def texts_of(pair: CandidatePair) -> frozenset[str]:
     return frozenset((pair.first, pair.second))
 
 
-def test_a_third_each() -> None:
+def test_sources_give_a_third_each() -> None:
     encoder = Drawn()
-    pairs = candidate_pairs(TURNS, encoder, 50)
+    pairs = sample_pairs(TURNS, encoder, 50)
     assert Counter(pair.source for pair in pairs) == {"words": 17, "vectors": 17, "label": 16}
     assert [pair.id for pair in pairs] == [str(number) for number in range(1, 51)]
     known = {" ".join(turn.text.split()): turn.label for turn in TURNS}
     assert all(len(texts_of(pair)) == 2 and texts_of(pair) <= known.keys() for pair in pairs)
     assert len({texts_of(pair) for pair in pairs}) == 50
-    # neither the ways nor the texts stand in an order that an annotator could see through
+    # the order of pairs and texts does not reveal the source
     assert len({pair.source for pair in pairs[:17]}) > 1
     places = list(known)
     assert {places.index(pair.first) < places.index(pair.second) for pair in pairs} == {True, False}
@@ -64,41 +64,41 @@ def test_a_third_each() -> None:
     assert len(encoder.encoded) == len(TURNS)
 
 
-def test_halves_without_an_encoder_and_a_seed_for_all() -> None:
-    pairs = candidate_pairs(TURNS, None, 41, seed=3)
+def test_sources_give_half_each_without_an_encoder() -> None:
+    pairs = sample_pairs(TURNS, None, 41, seed=3)
     assert Counter(pair.source for pair in pairs) == {"words": 21, "label": 20}
-    assert pairs == candidate_pairs(TURNS, None, 41, seed=3)
-    assert pairs != candidate_pairs(TURNS, None, 41, seed=4)
+    assert pairs == sample_pairs(TURNS, None, 41, seed=3)
+    assert pairs != sample_pairs(TURNS, None, 41, seed=4)
 
 
-def test_every_turn_starts_a_pair_before_any_starts_a_second() -> None:
+def test_every_turn_starts_a_pair_before_any_starts_a_second_one() -> None:
     turns = [LabelledTurn(f"{word} {number}", str(number)) for number in range(20) for word in ("red", "blue")]
-    by_label = [pair for pair in candidate_pairs(turns, None, 20) if pair.source == "label"]
+    by_label = [pair for pair in sample_pairs(turns, None, 20) if pair.source == "label"]
     assert len({text for pair in by_label for text in texts_of(pair)}) == 20
 
 
 @pytest.mark.parametrize("size", range(2, 10))
-def test_every_pair_can_be_had_and_no_more(size: int) -> None:
-    """All of one label and with a word in common: what neighbours leave, the label gives, to the last pair."""
+def test_all_pairs_can_be_sampled(size: int) -> None:
+    """All turns have one label and a word in common: the label gives the pairs that neighbours do not."""
     turns = [LabelledTurn(f"text{number} same", "x") for number in range(size)]
     every = size * (size - 1) // 2
-    pairs = candidate_pairs(turns, None, every)
+    pairs = sample_pairs(turns, None, every)
     assert len({texts_of(pair) for pair in pairs}) == len(pairs) == every
-    with pytest.raises(AnnotationError, match=r"pairs by label, \d+ are wanted: ask for fewer"):
-        candidate_pairs(turns, None, every + 1)
+    with pytest.raises(AnnotationError, match=r"pairs by label, but \d+ are needed: ask for fewer"):
+        sample_pairs(turns, None, every + 1)
 
 
-def test_neighbours_by_words_share_one() -> None:
+def test_neighbours_by_words_have_a_common_word() -> None:
     turns = [LabelledTurn(f"text{number}", "x") for number in range(9)]
-    with pytest.raises(AnnotationError, match="the turns give 0 new pairs by words, 1 are wanted"):
-        candidate_pairs(turns, None, 1)
+    with pytest.raises(AnnotationError, match="the turns give 0 new pairs by words, but 1 are needed"):
+        sample_pairs(turns, None, 1)
 
 
-def test_a_text_twice_says_so() -> None:
-    with pytest.raises(AnnotationError, match="there twice"):
-        candidate_pairs([LabelledTurn("a b", "x"), LabelledTurn("a  b", "y")], None, 1)
-    with pytest.raises(AnnotationError, match="holds a word"):
-        candidate_pairs([LabelledTurn("?", "x"), LabelledTurn("!", "y")], None, 1)
+def test_duplicate_and_empty_texts_are_rejected() -> None:
+    with pytest.raises(AnnotationError, match="occurs twice"):
+        sample_pairs([LabelledTurn("a b", "x"), LabelledTurn("a  b", "y")], None, 1)
+    with pytest.raises(AnnotationError, match="contains a word"):
+        sample_pairs([LabelledTurn("?", "x"), LabelledTurn("!", "y")], None, 1)
 
 
 # ---- files
@@ -106,7 +106,9 @@ def test_a_text_twice_says_so() -> None:
 ROWS = [("1", 'it\'s "fine", I think', "明天能发吗"), ("2", "b", "c"), ("3", "d", "e")]
 
 
-def judged(path: Path, scores: list[str], rows: list[tuple[str, str, str]] = ROWS, encoding: str = "utf-8-sig") -> Path:
+def write_scores(
+    path: Path, scores: list[str], rows: list[tuple[str, str, str]] = ROWS, encoding: str = "utf-8-sig"
+) -> Path:
     with path.open("w", encoding=encoding, newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["id", "first", "second", "source", "score"])
@@ -116,9 +118,9 @@ def judged(path: Path, scores: list[str], rows: list[tuple[str, str, str]] = ROW
 
 @settings(deadline=None, max_examples=20)
 @given(annotators=st.integers(1, 4), seed=st.integers(0, 99))
-def test_the_way_through_files_and_back(tmp_path_factory: pytest.TempPathFactory, annotators: int, seed: int) -> None:
-    folder = tmp_path_factory.mktemp("judged")
-    pairs = candidate_pairs(TURNS, None, 12, seed=seed)
+def test_medians_of_annotated_files(tmp_path_factory: pytest.TempPathFactory, annotators: int, seed: int) -> None:
+    folder = tmp_path_factory.mktemp("annotated")
+    pairs = sample_pairs(TURNS, None, 12, seed=seed)
     write_pairs(folder / "pairs.csv", pairs)
     exported = list(csv.reader((folder / "pairs.csv").read_text(encoding="utf-8-sig").splitlines()))
     assert exported[0] == ["id", "first", "second", "source", "score"]
@@ -129,14 +131,14 @@ def test_the_way_through_files_and_back(tmp_path_factory: pytest.TempPathFactory
     for number, given_scores in enumerate(scores):
         rows = [(pair.id, pair.first, pair.second) for pair in pairs]
         order = random.permutation(12)
-        # people may sort their sheet, and programs write 4 as 4.0
-        written = [f"{given_scores[place]}{'.0' if number % 2 else ''}" for place in order]
+        # annotators may sort the rows, and programs may write 4 as 4.0
+        written = [f"{given_scores[index]}{'.0' if number % 2 else ''}" for index in order]
         files.append(
-            judged(
-                folder / f"{number}.csv", written, [rows[place] for place in order], ["utf-8", "utf-8-sig"][number % 2]
+            write_scores(
+                folder / f"{number}.csv", written, [rows[index] for index in order], ["utf-8", "utf-8-sig"][number % 2]
             )
         )
-    gold = collect(files)
+    gold = read_gold_pairs(files)
     medians = dict(zip(map(texts_of, pairs), np.median(scores, axis=0), strict=True))
     assert {frozenset((pair.first, pair.second)): pair.score for pair in gold} == medians
     write_gold(folder / "gold.tsv", gold)
@@ -144,30 +146,36 @@ def test_the_way_through_files_and_back(tmp_path_factory: pytest.TempPathFactory
     assert [TextPair(first, second, float(score)) for score, first, second in lines] == gold
 
 
-def test_gold_is_in_dsts_layout(tmp_path: Path) -> None:
+def test_gold_file_has_the_layout_of_dsts(tmp_path: Path) -> None:
     write_gold(tmp_path / "gold.tsv", [TextPair("a\tb\n", "明天", 4.0), TextPair("c", "d", 3.5)])
     assert (tmp_path / "gold.tsv").read_bytes() == "4\ta b\t明天\n3.5\tc\td\n".encode()
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("write_invalid", "message"),
     [
-        (lambda path: judged(path, ["1", "", "2"]), r"two\.csv, line 3: the score is '', not 1, 2, 3, 4 or 5"),
-        (lambda path: judged(path, ["1", "2", "6"]), r"two\.csv, line 4: the score is '6'"),
-        (lambda path: judged(path, ["0", "2", "3"]), r"two\.csv, line 2: the score is '0'"),
-        (lambda path: judged(path, ["1", "2.5", "3"]), r"two\.csv, line 3: the score is '2\.5'"),
-        (lambda path: judged(path, ["1", "2"], ROWS[:2]), r"two\.csv has no pair 3, which .*one\.csv, line 4 has"),
         (
-            lambda path: judged(path, ["1"] * 4, [*ROWS, ("9", "x", "y")]),
-            r"one\.csv has no pair 9, which .*two\.csv, line 5 has",
+            lambda path: write_scores(path, ["1", "", "2"]),
+            r"two\.csv, line 3: the score must be 1, 2, 3, 4 or 5, got ''",
+        ),
+        (lambda path: write_scores(path, ["1", "2", "6"]), r"two\.csv, line 4: the score must be .* got '6'"),
+        (lambda path: write_scores(path, ["0", "2", "3"]), r"two\.csv, line 2: the score must be .* got '0'"),
+        (lambda path: write_scores(path, ["1", "2.5", "3"]), r"two\.csv, line 3: the score must be .* got '2\.5'"),
+        (
+            lambda path: write_scores(path, ["1", "2"], ROWS[:2]),
+            r"two\.csv has no pair 3, which is in .*one\.csv, line 4",
         ),
         (
-            lambda path: judged(path, ["1"] * 4, [*ROWS, ROWS[0]]),
-            r"two\.csv, line 5: pair 1 is there for the second time",
+            lambda path: write_scores(path, ["1"] * 4, [*ROWS, ("9", "x", "y")]),
+            r"one\.csv has no pair 9, which is in .*two\.csv, line 5",
         ),
         (
-            lambda path: judged(path, ["1"] * 3, [*ROWS[:2], ("3", "d", "E")]),
-            r"two\.csv, line 4: the texts of pair 3 are not those",
+            lambda path: write_scores(path, ["1"] * 4, [*ROWS, ROWS[0]]),
+            r"two\.csv, line 5: pair 1 occurs for the second time",
+        ),
+        (
+            lambda path: write_scores(path, ["1"] * 3, [*ROWS[:2], ("3", "d", "E")]),
+            r"two\.csv, line 4: the texts of pair 3 differ from",
         ),
         (
             lambda path: path.write_text("id;first;second;source;score\n"),
@@ -179,13 +187,13 @@ def test_gold_is_in_dsts_layout(tmp_path: Path) -> None:
         (lambda path: path, r"two\.csv cannot be read"),
     ],
 )
-def test_what_does_not_fit_together_says_where(tmp_path: Path, spoil: Callable[[Path], object], message: str) -> None:
-    one = judged(tmp_path / "one.csv", ["1", "2", "3"])
-    spoil(tmp_path / "two.csv")
+def test_inconsistent_files_are_rejected(tmp_path: Path, write_invalid: Callable[[Path], object], message: str) -> None:
+    one = write_scores(tmp_path / "one.csv", ["1", "2", "3"])
+    write_invalid(tmp_path / "two.csv")
     with pytest.raises(AnnotationError, match=message):
-        collect([one, tmp_path / "two.csv"])
+        read_gold_pairs([one, tmp_path / "two.csv"])
 
 
-def test_no_file_at_all() -> None:
-    with pytest.raises(AnnotationError, match="at least one file"):
-        collect([])
+def test_no_file_is_rejected() -> None:
+    with pytest.raises(AnnotationError, match="at least one annotated file"):
+        read_gold_pairs([])

@@ -155,10 +155,10 @@ def annotate_export_command(
     from turnwise.corpus.store import read_corpus
     from turnwise.evaluation.datasets.construction import labelled_turns
     from turnwise.models.encoder import Encoder
-    from turnwise.papers.annotation import candidate_pairs, write_pairs
+    from turnwise.papers.annotation import sample_pairs, write_pairs
 
     turns = labelled_turns(read_corpus(store), label)
-    candidates = candidate_pairs(turns, Encoder.load(model), pairs, seed)
+    candidates = sample_pairs(turns, Encoder.load(model), pairs, seed)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_pairs(out, candidates)
     message(f"wrote {len(candidates)} pairs to {out}; ask annotators for a score from 1 to 5 in the last column")
@@ -175,9 +175,9 @@ def annotate_collect_command(
 
     Example: `turnwise annotate collect ann.csv bob.csv eve.csv --out gold.txt`
     """
-    from turnwise.papers.annotation import collect, write_gold
+    from turnwise.papers.annotation import read_gold_pairs, write_gold
 
-    pairs = collect(files)
+    pairs = read_gold_pairs(files)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_gold(out, pairs)
     message(f"wrote {len(pairs)} pairs to {out}")

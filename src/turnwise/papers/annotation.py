@@ -1,8 +1,8 @@
-"""Pairs of turns for people to judge, and what comes of their judgements: D-STS, as DialogueCSE builds it.
+"""Pairs of turns for human similarity judgements, and gold scores from them: D-STS, as DialogueCSE builds it.
 
-The paper (section 5.1.2) draws pairs in three ways, so that enough of them are alike: neighbours by their words, neighbours by
-their vectors, and two turns of one intent at random. People say on a scale from 1 to 5 how close in meaning the two are; the median
-of what they say is the gold score.
+The paper (section 5.1.2) samples pairs in three ways, so that enough of them are similar: neighbours by their words,
+neighbours by their vectors, and two random turns of one intent. Annotators rate the similarity in meaning from 1 to 5;
+the median of the ratings is the gold score.
 """
 
 import csv
@@ -23,39 +23,39 @@ from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.construction import LabelledTurn, words
 from turnwise.evaluation.datasets.similarity import TextPair
 
-Source = Literal["words", "vectors", "label"]
+PairSource = Literal["words", "vectors", "label"]
 
 COLUMNS = ("id", "first", "second", "source", "score")
 
-#: A turn is paired with one of so many nearest others, so that not every pair is as close as can be.
+#: A turn is paired with one of this many nearest neighbours, so that not every pair is as similar as possible.
 NEIGHBOURS = 10
 
-#: Turns whose neighbours are looked up at once.
-_BLOCK = 256
+#: Number of turns in one query for neighbours.
+_QUERY_SIZE = 256
 
 
 class AnnotationError(TurnwiseError):
-    """Pairs cannot be made, or what annotators gave back does not fit together."""
+    """Pairs cannot be sampled, or annotated files are inconsistent."""
 
 
 @dataclass(frozen=True, slots=True)
 class CandidatePair:
-    """Two texts to be judged.
+    """Two texts to be rated.
 
     Attributes:
         id: unique among the pairs.
         first: a text on one line.
-        second: another.
-        source: why they are a pair: near by their 'words', near by their 'vectors', or of the same 'label'.
+        second: another text.
+        source: why they are a pair: neighbours by their 'words' or 'vectors', or of the same 'label'.
     """
 
     id: str
     first: str
     second: str
-    source: Source
+    source: PairSource
 
 
-def candidate_pairs(
+def sample_pairs(
     turns: Sequence[LabelledTurn],
     encoder: SupportsEncode | None,
     count: int,
@@ -63,183 +63,182 @@ def candidate_pairs(
     *,
     max_length: int | None = None,
 ) -> list[CandidatePair]:
-    """Pairs to be judged, in random order, each with its two texts in random order; no pair occurs twice.
+    """Sample distinct pairs, in random order and with their texts in random order.
 
-    A third each are neighbours by their words (cosine of sets of words), neighbours by their vectors (cosine) and two turns of one
-    label; without an encoder, a half each by words and by label. Where `count` does not divide evenly, the earlier ways give one
-    pair more. Every turn starts a pair before any turn starts a second one of the same way.
+    A third each are neighbours by words (cosine of sets of words), neighbours by vectors (cosine) and turns of one
+    label; without an encoder, half each by words and by label. If `count` is not divisible, the earlier sources have
+    one pair more. Every turn starts a pair before any turn starts a second one from the same source.
 
     Args:
-        turns: distinct texts with their labels, as `labelled_turns` gives them.
-        encoder: gives the vectors.
-        count: how many pairs.
-        seed: of everything that is drawn.
+        turns: distinct texts with labels, as `labelled_turns` returns them.
+        encoder: computes the vectors.
+        count: number of pairs.
+        seed: of all sampling.
         max_length: of texts, in tokens; None: the encoder's own.
 
     Raises:
-        AnnotationError: if the turns do not give so many pairs.
+        AnnotationError: if the turns do not give enough pairs.
     """
     random = np.random.default_rng(seed)
     texts = [" ".join(turn.text.split()) for turn in turns]
     if len(set(texts)) < len(texts):
-        raise AnnotationError("a text is there twice: give distinct texts, as `labelled_turns` does")
-    ways: dict[Source, Iterator[tuple[int, int]]] = {"words": _near(_bags(texts), random)}
+        raise AnnotationError("a text occurs twice: give distinct texts, as `labelled_turns` returns them")
+    sources: dict[PairSource, Iterator[tuple[int, int]]] = {"words": _neighbour_pairs(_word_sets(texts), random)}
     if encoder is not None:
-        ways["vectors"] = _near(encoder.encode(texts, normalise=True, max_length=max_length), random)
-    ways["label"] = _same_label([turn.label for turn in turns], random)
-    drawn: dict[tuple[int, int], Source] = {}
-    for number, (source, pairs) in enumerate(ways.items()):
-        _draw(drawn, source, pairs, (count + len(ways) - 1 - number) // len(ways))
-    chosen = list(drawn.items())
-    made = []
-    for number, place in enumerate(random.permutation(len(chosen)).tolist(), start=1):
-        pair, source = chosen[place]
+        vectors = encoder.encode(texts, normalise=True, max_length=max_length)
+        sources["vectors"] = _neighbour_pairs(vectors, random)
+    sources["label"] = _same_label_pairs([turn.label for turn in turns], random)
+    sampled: dict[tuple[int, int], PairSource] = {}
+    for number, (source, pairs) in enumerate(sources.items()):
+        _take_pairs(sampled, source, pairs, (count + len(sources) - 1 - number) // len(sources))
+    items = list(sampled.items())
+    candidates = []
+    for number, index in enumerate(random.permutation(len(items)).tolist(), start=1):
+        pair, source = items[index]
         first, second = random.permutation(pair).tolist()
-        made.append(CandidatePair(str(number), texts[first], texts[second], source))
-    return made
+        candidates.append(CandidatePair(str(number), texts[first], texts[second], source))
+    return candidates
 
 
 def write_pairs(path: Path, pairs: Sequence[CandidatePair]) -> None:
-    """Writes pairs as CSV with an empty column for the scores, one file for every annotator to fill in a copy of."""
-    # with a byte order mark, without which spreadsheets take the texts for some other encoding
+    """Write pairs as CSV with an empty column for the scores; every annotator fills in a copy."""
+    # with a byte order mark, without which spreadsheets assume another encoding
     with path.open("w", encoding="utf-8-sig", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         writer.writerows((pair.id, pair.first, pair.second, pair.source, "") for pair in pairs)
 
 
-def collect(files: Sequence[Path]) -> list[TextPair]:
-    """The pairs with the median of their scores, in the order of the first file; of an even number, the mean of the middle two.
+def read_gold_pairs(paths: Sequence[Path]) -> list[TextPair]:
+    """Return the pairs of annotated files with the medians of their scores, in the order of the first file.
 
     Args:
-        files: one an annotator: what `write_pairs` wrote, with scores from 1 to 5.
+        paths: one file per annotator, as written by `write_pairs`, with scores from 1 to 5.
 
     Raises:
-        AnnotationError: if a file is not such a file, a score is missing or out of range, or two files differ in their pairs.
+        AnnotationError: if a file is malformed, a score is missing or out of range, or files differ in their pairs.
     """
-    if not files:
-        raise AnnotationError("name at least one file of judged pairs")
-    judged = [_read(path) for path in files]
-    for path, pairs in zip(files[1:], judged[1:], strict=True):
-        _compare(files[0], judged[0], path, pairs)
+    if not paths:
+        raise AnnotationError("name at least one annotated file")
+    annotations = [_read_scores(path) for path in paths]
+    for path, pairs in zip(paths[1:], annotations[1:], strict=True):
+        _check_same_pairs(paths[0], annotations[0], path, pairs)
     return [
-        TextPair(pair.first, pair.second, float(median(pairs[identity].score for pairs in judged)))
-        for identity, pair in judged[0].items()
+        TextPair(pair.first, pair.second, float(median(pairs[identity].score for pairs in annotations)))
+        for identity, pair in annotations[0].items()
     ]
 
 
 def write_gold(path: Path, pairs: Sequence[TextPair]) -> None:
-    """Writes judged pairs in D-STS's layout: score, first and second text, tab-separated; white space in texts becomes a space."""
+    """Write pairs in D-STS's layout: score, first and second text, separated by tabs; white space becomes one space."""
     lines = [f"{pair.score:g}\t{' '.join(pair.first.split())}\t{' '.join(pair.second.split())}\n" for pair in pairs]
     path.write_text("".join(lines), encoding="utf-8", newline="")
 
 
-# ---- how pairs come about: each way gives (place, place), best spread first; pairs may recur
+# ---- sampling: every source yields pairs of indices, spread over all turns first; pairs may repeat
 
 
-def _bags(texts: Sequence[str]) -> Any:
-    """Which words a text holds (texts, words), sparse."""
+def _word_sets(texts: Sequence[str]) -> Any:
+    """Return which words a text contains (texts, words), sparse."""
     try:
         return CountVectorizer(analyzer=words, binary=True, dtype=np.float32).fit_transform(texts)
     except ValueError:
-        raise AnnotationError(f"none of {len(texts)} texts holds a word: there is nothing to pair") from None
+        raise AnnotationError(f"none of {len(texts)} texts contains a word") from None
 
 
-def _near(vectors: Any, random: np.random.Generator) -> Iterator[tuple[int, int]]:
-    """Every turn with its neighbours of a cosine above 0, in random order: one for each turn, then a second for each, …."""
+def _neighbour_pairs(vectors: Any, random: np.random.Generator) -> Iterator[tuple[int, int]]:
+    """Yield every turn with a random neighbour of positive cosine, then every turn with a second one, …."""
     count = vectors.shape[0]
-    nearest = NearestNeighbors(n_neighbors=min(NEIGHBOURS + 1, count), metric="cosine").fit(vectors)
+    index = NearestNeighbors(n_neighbors=min(NEIGHBOURS + 1, count), metric="cosine").fit(vectors)
     order = random.permutation(count)
-    found: list[npt.NDArray[np.int64]] = []
-    for start in range(0, count, _BLOCK):
-        block = order[start : start + _BLOCK]
-        distances, places = nearest.kneighbors(vectors[block])
-        for anchor, far, others in zip(block, distances, places, strict=True):
-            found.append(random.permutation(others[(others != anchor) & (far < 1 - 1e-6)][:NEIGHBOURS]))
-            if len(found[-1]):
-                yield int(anchor), int(found[-1][0])
-    for turn in range(1, NEIGHBOURS):
-        yield from (
-            (int(anchor), int(others[turn])) for anchor, others in zip(order, found, strict=True) if len(others) > turn
-        )
+    neighbours: list[npt.NDArray[np.int64]] = []
+    for start in range(0, count, _QUERY_SIZE):
+        anchors = order[start : start + _QUERY_SIZE]
+        distances, nearest = index.kneighbors(vectors[anchors])
+        for anchor, distance, others in zip(anchors, distances, nearest, strict=True):
+            neighbours.append(random.permutation(others[(others != anchor) & (distance < 1 - 1e-6)][:NEIGHBOURS]))
+            if len(neighbours[-1]):
+                yield int(anchor), int(neighbours[-1][0])
+    for rank in range(1, NEIGHBOURS):
+        for anchor, others in zip(order, neighbours, strict=True):
+            if len(others) > rank:
+                yield int(anchor), int(others[rank])
 
 
-def _same_label(labels: Sequence[str], random: np.random.Generator) -> Iterator[tuple[int, int]]:
-    """All pairs of one label: the turns of a label stand in a circle in random order; first next ones, then every other one, …."""
+def _same_label_pairs(labels: Sequence[str], random: np.random.Generator) -> Iterator[tuple[int, int]]:
+    """Yield all pairs of one label: with its turns in a random circle, first adjacent ones, then at distance 2, …."""
     circles: dict[str, list[int]] = defaultdict(list)
-    for place in random.permutation(len(labels)).tolist():
-        circles[labels[place]].append(place)
-    for step in range(1, max(map(len, circles.values()), default=0) // 2 + 1):
+    for index in random.permutation(len(labels)).tolist():
+        circles[labels[index]].append(index)
+    for distance in range(1, max(map(len, circles.values()), default=0) // 2 + 1):
         for circle in circles.values():
-            if step <= len(circle) // 2:
-                yield from ((place, circle[(number + step) % len(circle)]) for number, place in enumerate(circle))
+            if distance <= len(circle) // 2:
+                yield from ((index, circle[(i + distance) % len(circle)]) for i, index in enumerate(circle))
 
 
-def _draw(drawn: dict[tuple[int, int], Source], source: Source, pairs: Iterator[tuple[int, int]], wanted: int) -> None:
-    before = len(drawn)
+def _take_pairs(
+    sampled: dict[tuple[int, int], PairSource], source: PairSource, pairs: Iterator[tuple[int, int]], count: int
+) -> None:
+    """Add pairs that were not sampled before."""
+    before = len(sampled)
     for first, second in pairs:
-        if len(drawn) == before + wanted:
+        if len(sampled) == before + count:
             return
-        drawn.setdefault((min(first, second), max(first, second)), source)
-    if len(drawn) < before + wanted:
+        sampled.setdefault((min(first, second), max(first, second)), source)
+    if len(sampled) < before + count:
         raise AnnotationError(
-            f"the turns give {len(drawn) - before} new pairs by {source}, {wanted} are wanted: ask for fewer, or take more turns"
+            f"the turns give {len(sampled) - before} new pairs by {source}, but {count} are needed: ask for fewer,"
+            " or use more turns"
         )
 
 
-# ---- what annotators gave back
+# ---- annotated files
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
-    """A line of a file."""
-
+class _ScoredPair:
     line: int
     first: str
     second: str
     score: int
 
 
-def _read(path: Path) -> dict[str, _Judged]:
+def _read_scores(path: Path) -> dict[str, _ScoredPair]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             if not set(COLUMNS) <= set(reader.fieldnames or ()):
-                raise AnnotationError(
-                    f"{path}, line 1: the columns are not {','.join(COLUMNS)}: give a file that was exported for judging"
-                )
-            pairs: dict[str, _Judged] = {}
+                raise AnnotationError(f"{path}, line 1: the columns are not {','.join(COLUMNS)}: give an exported file")
+            pairs: dict[str, _ScoredPair] = {}
             for row in reader:
                 where = f"{path}, line {reader.line_num}"
                 if row["id"] in pairs:
                     raise AnnotationError(
-                        f"{where}: pair {row['id']} is there for the second time: leave one of the two"
+                        f"{where}: pair {row['id']} occurs for the second time: remove one of the two"
                     )
-                pairs[row["id"]] = _Judged(reader.line_num, row["first"], row["second"], _score(row["score"], where))
+                # a spreadsheet may write 4 as 4.0
+                score = (row["score"] or "").strip().removesuffix(".0")
+                if score not in ("1", "2", "3", "4", "5"):
+                    raise AnnotationError(f"{where}: the score must be 1, 2, 3, 4 or 5, got {row['score']!r}")
+                pairs[row["id"]] = _ScoredPair(reader.line_num, row["first"], row["second"], int(score))
             return pairs
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise AnnotationError(f"{path} cannot be read as CSV in UTF-8: {error}") from None
 
 
-def _score(text: str | None, where: str) -> int:
-    # a spreadsheet may write 4 as 4.0
-    found = {"1": 1, "2": 2, "3": 3, "4": 4, "5": 5}.get((text or "").strip().removesuffix(".0"))
-    if found is None:
-        raise AnnotationError(f"{where}: the score is {text!r}, not 1, 2, 3, 4 or 5: have the pair judged")
-    return found
-
-
-def _compare(path: Path, pairs: dict[str, _Judged], other_path: Path, others: dict[str, _Judged]) -> None:
-    for one, mine, two, theirs in ((path, pairs, other_path, others), (other_path, others, path, pairs)):
-        missing = next((identity for identity in mine if identity not in theirs), None)
+def _check_same_pairs(
+    path: Path, pairs: dict[str, _ScoredPair], other_path: Path, other_pairs: dict[str, _ScoredPair]
+) -> None:
+    for one, ours, other, theirs in ((path, pairs, other_path, other_pairs), (other_path, other_pairs, path, pairs)):
+        missing = next((identity for identity in ours if identity not in theirs), None)
         if missing is not None:
             raise AnnotationError(
-                f"{two} has no pair {missing}, which {one}, line {mine[missing].line} has: every file needs every pair"
+                f"{other} has no pair {missing}, which is in {one}, line {ours[missing].line}: all files need all pairs"
             )
     for identity, pair in pairs.items():
-        other = others[identity]
-        if (pair.first, pair.second) != (other.first, other.second):
+        other_pair = other_pairs[identity]
+        if (pair.first, pair.second) != (other_pair.first, other_pair.second):
             raise AnnotationError(
-                f"{other_path}, line {other.line}: the texts of pair {identity} are not those of {path}, line {pair.line}:"
-                " annotators fill in the score and leave the rest as it is"
+                f"{other_path}, line {other_pair.line}: the texts of pair {identity} differ from {path}, line"
+                f" {pair.line}: annotators must change only the scores"
             )

@@ -1,4 +1,4 @@
-"""A suite's pictures: which ones a model gets, of which vectors, and where the lines of uniformity and alignment run."""
+"""Plots of TaDSE's suite: which ones a model gets, of which vectors, and the lines of uniformity and alignment."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.compressed import Mixed
 from turnwise.evaluation.tasks.geometry import intent_map, two_intents_map
 from turnwise.models.loading import FunctionEncoder, ModelUnderTest
-from turnwise.papers.plots import draw
+from turnwise.papers.plots import add_plots
 
 
-class Templates:
-    """The vectors of the templates of turns."""
+class TemplateVectors:
+    """An encoder of the templates of turns."""
 
     def encode(
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
@@ -31,8 +31,8 @@ class Templates:
         return Drawn().encode([template_of(turn) for (turn,) in inputs], normalise=True)
 
 
-def made_up(name: str, intents: tuple[str, ...]) -> IntentData:
-    """Forty test utterances, each with a slot."""
+def intent_data(name: str, intents: tuple[str, ...]) -> IntentData:
+    """Return forty test utterances, each with a slot."""
     test = [
         Utterance(f"{intents[number % len(intents)]} number {number}", intents[number % len(intents)])
         for number in range(40)
@@ -48,43 +48,43 @@ def made_up(name: str, intents: tuple[str, ...]) -> IntentData:
     return IntentData(name, "none", (), (), tuple(marked))
 
 
-SNIPS = made_up("snips", ("PlayMusic", "AddToPlaylist"))
-ATIS = made_up("atis", ("flight", "airfare", "meal"))
+SNIPS = intent_data("snips", ("PlayMusic", "AddToPlaylist"))
+ATIS = intent_data("atis", ("flight", "airfare", "meal"))
 ENCODER = FunctionEncoder(Drawn().encode)
 
 
-def drawn(templates: bool, rows: Sequence[MetricRow] = (), *held: IntentData) -> Results:
-    model = ModelUnderTest("mine", ENCODER, None, None, None, "", {"given": Templates()} if templates else {})
+def evaluated_plots(templates: bool, rows: Sequence[MetricRow] = (), *datasets: IntentData) -> Results:
+    model = ModelUnderTest("mine", ENCODER, None, None, None, "", {"given": TemplateVectors()} if templates else {})
     results = Results("mine", "tadse", rows=list(rows))
-    by_name = {data.name: data for data in held}
-    draw("tadse", model, lambda protocol, name: by_name.get(name), results)
+    by_name = {data.name: data for data in datasets}
+    add_plots("tadse", model, lambda protocol, name: by_name.get(name), results)
     return results
 
 
-def test_maps_of_compressed_vectors_stand_beside_those_of_plain_ones() -> None:
+def test_models_with_templates_have_compressed_maps() -> None:
     """TaDSE's Figure 4 at λ = 0.5, and Figure 10, which is Figure 9 at λ = 0.2."""
-    found = drawn(True, (), SNIPS, ATIS).plots
-    assert set(found) == {
+    plots = evaluated_plots(True, (), SNIPS, ATIS).plots
+    assert set(plots) == {
         *("two_intents_snips.svg", "two_intents_snips_compressed.svg"),
         *("intents_atis.svg", "intents_atis_compressed.svg", "neighbours.svg"),
     }
-    two, every = Mixed(ENCODER, Templates(), 0.5), Mixed(ENCODER, Templates(), 0.2)
-    assert found["two_intents_snips.svg"] == two_intents_map(ENCODER, SNIPS, model="mine")
-    assert found["two_intents_snips_compressed.svg"] == two_intents_map(two, SNIPS, model="mine, λ = 0.5")
-    assert found["intents_atis_compressed.svg"] == intent_map(
+    two, every = Mixed(ENCODER, TemplateVectors(), 0.5), Mixed(ENCODER, TemplateVectors(), 0.2)
+    assert plots["two_intents_snips.svg"] == two_intents_map(ENCODER, SNIPS, model="mine")
+    assert plots["two_intents_snips_compressed.svg"] == two_intents_map(two, SNIPS, model="mine, λ = 0.5")
+    assert plots["intents_atis_compressed.svg"] == intent_map(
         every, ATIS, intents=3, out_of_scope=False, model="mine, λ = 0.2"
     )
-    clouds = groups(ElementTree.fromstring(found["two_intents_snips_compressed.svg"]), "cloud-")
+    clouds = groups(ElementTree.fromstring(plots["two_intents_snips_compressed.svg"]), "cloud-")
     assert [len(marks(cloud)) for cloud in clouds] == [20, 20]
 
 
-def test_a_model_without_templates_has_plain_maps_alone() -> None:
-    assert set(drawn(False, (), SNIPS).plots) == {"two_intents_snips.svg", "neighbours.svg"}
+def test_models_without_templates_have_no_compressed_maps() -> None:
+    assert set(evaluated_plots(False, (), SNIPS).plots) == {"two_intents_snips.svg", "neighbours.svg"}
 
 
-def test_too_few_utterances_for_a_compressed_map_are_noted() -> None:
+def test_too_few_utterances_are_noted() -> None:
     few = IntentData("sample", "none", (), (), SNIPS.test[:30])
-    results = drawn(True, (), few)
+    results = evaluated_plots(True, (), few)
     assert set(results.plots) == {"neighbours.svg"}
     assert set(results.facts["pictures left out"]) == {"two_intents_sample.svg", "two_intents_sample_compressed.svg"}
 
@@ -92,17 +92,20 @@ def test_too_few_utterances_for_a_compressed_map_are_noted() -> None:
 # ---- uniformity and alignment over λ
 
 
-def figure(dataset: str, setting: str, metric: str, value: float, task: str = "geometry") -> MetricRow:
+def metric_row(dataset: str, setting: str, metric: str, value: float, task: str = "geometry") -> MetricRow:
     return MetricRow(task, dataset, setting, metric, value, 0.0, value, value, 1, 10)
 
 
-def laid_out(dataset: str, points: dict[float, tuple[float, float]], source: str = "given") -> list[MetricRow]:
-    """The rows of a data set, from the highest λ to the least."""
+def geometry_rows(dataset: str, points: dict[float, tuple[float, float]], source: str = "given") -> list[MetricRow]:
+    """Return the rows of a data set by decreasing λ."""
     return [
-        figure(
-            dataset, f"test utterances, λ = {share}, templates {source}" if share else "test utterances", metric, value
+        metric_row(
+            dataset,
+            f"test utterances, λ = {weight}, templates {source}" if weight else "test utterances",
+            metric,
+            value,
         )
-        for share, both in sorted(points.items(), reverse=True)
+        for weight, both in sorted(points.items(), reverse=True)
         for metric, value in zip(("alignment", "uniformity"), (both[1], both[0]), strict=True)
     ]
 
@@ -111,15 +114,15 @@ POINTS = {0.0: (-2.5, 1.0), 0.1: (-2.4, 0.8), 0.2: (-2.2, 0.7), 0.5: (-1.5, 0.2)
 OTHERS = {0.0: (-1.9, 0.4), 0.1: (-2.1, 0.5), 0.2: (-2.0, 0.45), 0.5: (-1.7, 0.3)}
 
 
-def test_a_line_runs_from_the_least_share_to_the_highest() -> None:
+def test_geometry_lines_run_from_the_lowest_weight_to_the_highest() -> None:
     rows = [
-        *laid_out("snips", POINTS),
-        *laid_out("clinc150", OTHERS, "retrieved"),
-        *laid_out("atis", {0.0: (-3.0, 9.0)}),  # not compressed: a point is no line, and leaves the scale alone
-        figure("snips", "contexts of 3 turns", "mean cosine of random pairs", 0.5),
-        figure("snips", "test utterances", "accuracy", 50.0, "intents"),
+        *geometry_rows("snips", POINTS),
+        *geometry_rows("clinc150", OTHERS, "retrieved"),
+        *geometry_rows("atis", {0.0: (-3.0, 9.0)}),  # without compression: a single point is not drawn
+        metric_row("snips", "contexts of 3 turns", "mean cosine of random pairs", 0.5),
+        metric_row("snips", "test utterances", "accuracy", 50.0, "intents"),
     ]
-    root = ElementTree.fromstring(drawn(False, rows).plots["geometry.svg"])
+    root = ElementTree.fromstring(evaluated_plots(False, rows).plots["geometry.svg"])
     lines = [paths(line)[0] for line in groups(root, "line-")]
     assert [len(line) for line in lines] == [4, 4]
     expected = np.array([list(POINTS.values()), list(OTHERS.values())]).reshape(-1, 2)
@@ -132,16 +135,16 @@ def test_a_line_runs_from_the_least_share_to_the_highest() -> None:
     assert shown["uniformity"] == 1 and not any(text.startswith("atis") for text in shown)
 
 
-def test_what_was_not_compressed_has_no_such_picture() -> None:
-    assert "geometry.svg" not in drawn(False, laid_out("snips", {0.0: (-2.5, 1.0)})).plots
-    assert "geometry.svg" not in drawn(True).plots
+def test_no_geometry_plot_without_compression() -> None:
+    assert "geometry.svg" not in evaluated_plots(False, geometry_rows("snips", {0.0: (-2.5, 1.0)})).plots
+    assert "geometry.svg" not in evaluated_plots(True).plots
 
 
-def test_other_suites_have_none_of_these() -> None:
-    results = Results("mine", "dse", rows=laid_out("snips", POINTS))
-    draw(
+def test_other_suites_have_none_of_these_plots() -> None:
+    results = Results("mine", "dse", rows=geometry_rows("snips", POINTS))
+    add_plots(
         "dse",
-        ModelUnderTest("mine", ENCODER, None, None, None, "", {"given": Templates()}),
+        ModelUnderTest("mine", ENCODER, None, None, None, "", {"given": TemplateVectors()}),
         lambda protocol, name: None,
         results,
     )
