@@ -91,7 +91,9 @@ def _tadse_plots(model: ModelUnderTest, load: LoadDataset, results: Results) -> 
         yield from _two_intent_maps(encoder, name, load)
         yield from _atis_map(encoder, name, load)
         if "given" in model.templates:
-            two, atis = (Mixed(encoder, model.templates["given"], weight) for weight in (TWO_INTENTS_WEIGHT, ATIS_WEIGHT))
+            two, atis = (
+                Mixed(encoder, model.templates["given"], weight) for weight in (TWO_INTENTS_WEIGHT, ATIS_WEIGHT)
+            )
             yield from _two_intent_maps(two, f"{name}, λ = {TWO_INTENTS_WEIGHT}", load, "_compressed")
             yield from _atis_map(atis, f"{name}, λ = {ATIS_WEIGHT}", load, "_compressed")
     yield "neighbours.svg", partial(_draw_neighbour_accuracy, results)
