@@ -231,7 +231,7 @@ def test_missing_folders(tmp_path: Path, tiny_folder) -> None:
     for settings, message in (
         (ServeSettings(map=tmp_path / "none"), "there is no folder"),
         (ServeSettings(report=tmp_path), "has no report.html"),
-        (ServeSettings(model=str(tiny_folder("bert")), intents=tmp_path), "holds no classifier"),
+        (ServeSettings(model=str(tiny_folder("bert")), intents=tmp_path), "holds no intent classifier"),
         (ServeSettings(model=str(tiny_folder("bert")), map=tmp_path), "is not a map"),
     ):
         with pytest.raises(AssertionError, match=message), served(settings):

@@ -286,7 +286,7 @@ def test_command(tiny_folder: Callable[[str], Path], sample_world: Callable[[int
     [
         (["minilm", "missing.txt", "--out", "x.npy"], 1, "missing.txt does not exist"),
         (["minilm", ".", "--out", "x.npy"], 1, "not a store"),
-        (["minilm", "in.txt", "--out", "x.csv"], 2, "none of .npy, .parquet, .jsonl"),
+        (["minilm", "in.txt", "--out", "x.csv"], 2, "does not end in .npy or .parquet or .jsonl"),
         (["minilm", "in.txt", "--out", "nowhere/x.npy"], 2, "does not exist"),
     ],
 )
