@@ -52,10 +52,10 @@ def map_command(
     corpus = read_corpus(store, splits=split or None)
     earlier = None if since is None else UtteranceMap.load(since)
     quiet_transformers()
-    from turnwise.assist.map.page import map_page, summarise_map
-    from turnwise.assist.map.picture import map_svg
+    from turnwise.assist.map.page import map_page, map_svg, summarise_map
     from turnwise.assist.map.utterance_map import collect_utterances, make_map, sample_utterances
     from turnwise.core.files import write_atomic
+    from turnwise.core.plots import write_chart
     from turnwise.models.encoder import Encoder
     from turnwise.models.identity import encoder_fingerprint
     from turnwise.models.vector_cache import VectorCache
@@ -80,7 +80,7 @@ def map_command(
         )
         result.save(out)
         write_atomic(out / "map.html", map_page(result, store.name))
-        write_atomic(out / "map.svg", map_svg(result, store.name))
+        write_chart(out / "map.svg", lambda: map_svg(result, store.name))
         cache.clear()
     rows = [("mapped", summarise_map(result)), ("page", str(out / "map.html")), ("picture", str(out / "map.svg"))]
     blocks = [_cluster_block(result, place) for place in range(min(top, len(result.clusters)))]

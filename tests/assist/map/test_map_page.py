@@ -11,8 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.helpers.made_up_topics import TOPICS, Topical, texts_about
 from turnwise.assist.map.clustering import describe_clusters
-from turnwise.assist.map.page import map_page, page_data, summarise_map
-from turnwise.assist.map.picture import map_svg
+from turnwise.assist.map.page import map_page, map_svg, page_data, summarise_map
 from turnwise.assist.map.utterance_map import MapComparison, Utterance, UtteranceMap
 
 TITLE = 'logs of <May> & "June"'
@@ -196,11 +195,21 @@ def test_page_is_complete_and_self_contained() -> None:
 
 def test_picture_is_complete() -> None:
     utterance_map = make_example_map()
-    root = ElementTree.fromstring(map_svg(utterance_map, TITLE))
-    named = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert named == {TITLE, *(cluster.name for cluster in utterance_map.clusters)}
-    paths = list(root.iter("{http://www.w3.org/2000/svg}path"))
+    picture = map_svg(utterance_map, TITLE)
+    assert picture == map_svg(utterance_map, TITLE), "deterministic"
+    svg = "{http://www.w3.org/2000/svg}"
+    root = ElementTree.fromstring(picture)
+    assert {text.text for text in root.iter(f"{svg}text")} == {
+        TITLE,
+        *(cluster.name for cluster in utterance_map.clusters),
+    }
+    paths = [
+        path
+        for group in root.iter(f"{svg}g")
+        if group.attrib.get("id", "").startswith("cluster-")
+        for path in group.iter(f"{svg}path")
+    ]
     assert [path.attrib["d"].count("M") for path in paths] == [1, 30, 30, 30, 30]
-    assert len({path.attrib["stroke"] for path in paths}) == 5
-    places = np.array(re.findall(r"M([\d.]+) ([\d.]+)h0", "".join(path.attrib["d"] for path in paths)), float)
-    assert (places >= 0).all() and (places <= [1200, 900]).all()
+    assert len({re.search(r"stroke: (#\w+)", path.attrib["style"])[1] for path in paths}) == 5  # type: ignore[index]
+    places = np.array(re.findall(r"M ([\d.]+) ([\d.]+)", "".join(path.attrib["d"] for path in paths)), float)
+    assert (places >= 0).all() and (places <= [864, 648]).all()

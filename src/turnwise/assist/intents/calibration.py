@@ -31,13 +31,9 @@ _LOG_TEMPERATURE_BOUNDS = (-7.0, 3.0)
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """A reliability curve over the non-empty bins of the predicted probability.
+    """A reliability curve over the non-empty bins of the predicted probability, and the expected calibration error.
 
-    Attributes:
-        confidence: the mean probability of the predictions in each bin.
-        accuracy: the fraction of them that is correct.
-        count: their number.
-        ece: the expected calibration error: the mean difference of the two, weighted by the counts.
+    Per bin: the mean probability of the predictions, the fraction that is correct, and their number.
     """
 
     confidence: npt.NDArray[np.float64]
@@ -209,15 +205,10 @@ def lower_quantile(scores: npt.NDArray[np.floating], rate: float) -> float:
 def intent_offsets(own: Scores, labels: Indices, intents: int) -> Scores:
     """Return how far the texts of each intent score above average, shrunk towards 0 for intents with few texts.
 
-    Observed means differ by chance with a variance of (variance within intents) / (number of texts). The variance of
-    the means beyond that is the variance between intents, and each mean is shrunk by its ratio to the sum of both.
-    Thresholds follow half of the result: an intent whose texts are more similar to each other has fewer outliers, but
-    not in proportion to its mean.
-
-    Args:
-        own: the score of each text for its own intent.
-        labels: the index of that intent.
-        intents: the number of intents.
+    `own` are the scores of texts for their own intents. Observed means differ by chance with a variance of (variance
+    within intents) / (number of texts). The variance of the means beyond that is the variance between intents, and
+    each mean is shrunk by its ratio to the sum of both. Thresholds follow half of the result: an intent whose texts
+    are more similar to each other has fewer outliers, but not in proportion to its mean.
     """
     counts = np.bincount(labels, minlength=intents)
     known = counts > 0

@@ -148,7 +148,7 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             texts: the texts.
-            intents: the intent of each text; 'out_of_scope' if it has none of the intents.
+            intents: the intent of each text, or 'out_of_scope'.
             out_of_scope: further out-of-scope texts.
             false_rejection: replaces the classifier's rate.
             vectors: normalised vectors of `texts`, if known.
@@ -217,20 +217,13 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def add(self, intent: str, texts: Sequence[str], *, vectors: Vectors | None = None) -> int:
         """Add examples of an existing or new intent without training (except a logistic head); return how many are new.
 
-        Args:
-            intent: the intent, or 'out_of_scope'.
-            texts: the examples.
-            vectors: normalised vectors of the texts, if known.
+        `intent` may be 'out_of_scope'; `vectors` are normalised vectors of the texts, if known.
         """
         self.model_, count = self.with_added(validate_pairs(texts, [intent] * len(texts)), vectors=vectors)
         return count
 
     def remove(self, intent: str, texts: Sequence[str] | None = None) -> int:
-        """Remove examples of an intent, or with None the whole intent; return how many were removed.
-
-        Raises:
-            IntentError: if no example of any intent would be left.
-        """
+        """Remove examples of an intent, or with None the whole intent; return how many were removed."""
         pairs = self.examples_of(intent) if texts is None else validate_pairs(texts, [intent] * len(texts))
         self.model_, count = self.with_removed(pairs)
         return count
@@ -294,11 +287,7 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # ---- storage
 
     def save(self, folder: Path | str) -> None:
-        """Write the classifier to a folder as JSON and safetensors, with its encoder unless that is given by name.
-
-        Raises:
-            IntentError: if the encoder is not given by name and cannot be saved.
-        """
+        """Write the classifier to a folder as JSON and safetensors, with its encoder unless that is given by name."""
         from turnwise.assist.intents.storage import save_classifier
 
         self._fitted_model()
@@ -306,11 +295,7 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, folder: Path | str, *, encoder: SupportsEncode | None = None) -> "IntentClassifier":
-        """Read a classifier that `save` wrote.
-
-        Args:
-            folder: the folder.
-            encoder: used instead of the stored one; it has to return the same vectors.
+        """Read a classifier that `save` wrote; `encoder` replaces the stored one.
 
         Raises:
             IntentError: if the folder holds no classifier.

@@ -1,9 +1,9 @@
 """Decisions about texts, with reasons; and splitting texts that state several intents.
 
-"Cancel my order and tell me the weather" is similar to the examples of neither intent as a whole, but each part is similar to
-those of one. "Do you have it in black and white" is most similar to its intent as a whole. So among all segmentations
-at clause boundaries the one with the highest mean score of its segments, weighted by their words, is chosen; each
-split costs a little.
+"Cancel my order and tell me the weather" is similar to the examples of neither intent as a whole, but each part is
+similar to those of one. "Do you have it in black and white" is most similar to its intent as a whole. So among all
+segmentations at clause boundaries the one with the highest mean score of its segments, weighted by their words, is
+chosen; each split costs a little.
 """
 
 import re

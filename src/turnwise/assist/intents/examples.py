@@ -53,11 +53,7 @@ class IntentExamples:
 
     @classmethod
     def from_pairs(cls, pairs: Sequence[IntentPair], vectors: Vectors) -> "IntentExamples":
-        """Sort examples and drop duplicates: texts of one intent that differ only in case and surrounding space.
-
-        Raises:
-            IntentError: if no example is in scope.
-        """
+        """Sort examples and drop duplicates: texts of one intent that differ only in case and surrounding space."""
         first = {_key(pair): row for row, pair in reversed(list(enumerate(pairs)))}
         rows = sorted(first.values(), key=lambda row: (pairs[row][1] == OUT_OF_SCOPE, pairs[row][1], row))
         if not rows or pairs[rows[0]][1] == OUT_OF_SCOPE:
@@ -89,11 +85,7 @@ class IntentExamples:
         return IntentExamples.from_pairs([*self.pairs, *pairs], np.concatenate([self.vectors, vectors]))
 
     def with_removed(self, pairs: Sequence[IntentPair]) -> "IntentExamples":
-        """Return these examples without some of them.
-
-        Raises:
-            IntentError: if no in-scope example would be left.
-        """
+        """Return these examples without some; raise IntentError if no in-scope example would be left."""
         removed = {_key(pair) for pair in pairs}
         rows = [row for row, pair in enumerate(self.pairs) if _key(pair) not in removed]
         if not any(self.pairs[row][1] != OUT_OF_SCOPE for row in rows):
@@ -145,10 +137,6 @@ def read_labelled(
         text: the column of texts.
         intent: the column of intents.
         speakers: whose turns are read from a store.
-
-    Raises:
-        TableFileError: if the file cannot be read.
-        IntentError: if the path is a directory but no store, or no row has an intent.
     """
     if path.is_dir():
         pairs = _read_store(path, speakers)

@@ -229,13 +229,9 @@ def _cross_validated_logits(vectors: Vectors, labels: Indices, fold_of: Indices)
 
 @dataclass(frozen=True, slots=True)
 class IntentScores:
-    """Scores of texts; (texts, intents) unless noted.
+    """Scores of texts: similarity less the weighted similarity to the out-of-scope examples (texts, intents).
 
-    Attributes:
-        scores: similarity, less the weighted similarity to the out-of-scope examples.
-        probabilities: of each intent.
-        order: indices of the intents, best first.
-        abstained: whether a text is rejected (texts).
+    With the probabilities of intents, their indices in order, best first, and whether each text is rejected.
     """
 
     scores: Scores
@@ -266,11 +262,7 @@ class IntentModel:
 
     @classmethod
     def uncalibrated(cls, examples: IntentExamples, settings: IntentSettings) -> "IntentModel":
-        """Fit a model that is not calibrated yet.
-
-        Raises:
-            IntentError: if there is only one intent, and the head is logistic.
-        """
+        """Fit a model that is not calibrated yet; raise IntentError if a logistic head has only one intent."""
         outside, out_of_scope, logistic = examples.out_of_scope_vectors, None, None
         if len(outside):
             out_of_scope = SimilarityScorer.fit(outside, np.zeros(len(outside), np.int64), settings.neighbours)
@@ -284,11 +276,7 @@ class IntentModel:
 
     @classmethod
     def fit(cls, examples: IntentExamples, settings: IntentSettings) -> "IntentModel":
-        """Fit a model and calibrate it on its own examples, each left out in turn.
-
-        Raises:
-            IntentError: if no intent has a second example to calibrate on, and the model is to abstain.
-        """
+        """Fit a model and calibrate it on its own examples, each left out; raise IntentError if there are too few."""
         model = cls.uncalibrated(examples, settings)
         data = model.leave_one_out_data(_CALIBRATION_EXAMPLES)
         if data is None and settings.false_rejection is not None:

@@ -47,15 +47,8 @@ _BLOCK = 2**24
 class IntentMetrics:
     """Metrics of one intent over its evaluated examples; NaN if there are none.
 
-    Attributes:
-        intent: its name.
-        examples: the number of distinct examples.
-        evaluated: how many of them cross-validation could classify.
-        recall: the fraction whose predicted intent is this one, rejected or not.
-        precision: the fraction of the predictions of this intent that are correct.
-        rejected: the fraction on which the classifier abstains.
-        confidence: the mean probability of this intent.
-        confused_with: the most frequent wrong prediction; None if there is none.
+    `rejected` is the fraction on which the classifier abstains (recall and precision ignore abstention), `confidence`
+    the mean probability of this intent, and `confused_with` the most frequent wrong prediction.
     """
 
     intent: str
@@ -81,16 +74,10 @@ class Confusion:
 
 @dataclass(frozen=True, slots=True)
 class LabelIssue:
-    """An example that is likely mislabelled.
+    """An example that is likely mislabelled: by classifiers not fitted on it, `proposed` is more probable than its
+    label.
 
-    Attributes:
-        row: its index in the input.
-        text: the example.
-        intent: its label.
-        proposed: the intent that it resembles.
-        probability: of `proposed`, by a classifier that was not fitted on the example.
-        own_probability: of its label.
-        same_text: whether the same text is also an example of `proposed`.
+    `row` is its index in the input; `same_text` states whether the same text is also an example of `proposed`.
     """
 
     row: int
@@ -106,13 +93,9 @@ class LabelIssue:
 class Overlap:
     """Two intents whose examples overlap.
 
-    Attributes:
-        first: an intent.
-        second: another intent.
-        overlap: 0 if every example is nearest to one of its own intent, 1 if they are mixed as if labels were random.
-        crossing: the number of examples that are nearer to one of the other intent than to any of their own.
-        texts: the most similar pair of examples, of the first and of the second intent.
-        similarity: its cosine.
+    `overlap` is 0 if every example is nearest to one of its own intent, and 1 if they are mixed as if labels were
+    random. `crossing` counts the examples that are nearer to one of the other intent than to any of their own; `texts`
+    and `similarity` are the most similar pair of examples and its cosine.
     """
 
     first: str
@@ -137,25 +120,9 @@ class RejectedExample:
 class IntentReport:
     """Results of cross-validation; lists have at most `MAX_ENTRIES` entries, the worst first.
 
-    Attributes:
-        settings: of the classifier.
-        examples: the number of distinct examples.
-        evaluated: the number of examples that could be evaluated.
-        folds: of the cross-validation.
-        accuracy: the fraction of evaluated examples whose intent is ranked first, ignoring abstention.
-        false_rejection: the fraction on which the classifier abstains; to be compared with the requested rate in
-            `settings`.
-        answered_accuracy: the accuracy where it does not abstain.
-        out_of_scope: the number of distinct out-of-scope texts.
-        out_of_scope_recall: the fraction of them that is rejected; None if there are none.
-        reliability: of the probabilities.
-        intents: metrics of each intent, sorted by name.
-        confusions: pairs of intents that are confused.
-        label_issues: examples that are likely mislabelled.
-        label_issue_count: their total number.
-        overlaps: pairs of intents that overlap.
-        rejected: examples on which the classifier abstains, lowest scores first.
-        not_evaluated: intents with a single example.
+    Accuracy ignores abstention; `answered_accuracy` is that of the examples on which the classifier does not abstain.
+    `false_rejection` is the fraction on which it abstains, to be compared with the requested rate in `settings`.
+    `not_evaluated` are the intents with a single example.
     """
 
     settings: Mapping[str, Any]
@@ -201,7 +168,7 @@ def make_report(
         intents: the intent of each text.
         classifier: provides the settings and is not fitted itself; None: the defaults of `IntentClassifier`.
         out_of_scope: texts that have none of the intents.
-        folds: at least two; each leaves out its share of every intent's examples.
+        folds: at least two.
         seed: of the folds.
         progress: called with the number of finished folds.
 
@@ -275,12 +242,9 @@ def _check_counts(examples: IntentExamples, folds: int) -> None:
 class CrossValidation:
     """Predictions for examples by classifiers that were not fitted on them.
 
-    Attributes:
-        rows: the evaluated in-scope examples, ascending: all but those that are the only one of their intent.
-        probabilities: of each intent (rows, intents).
-        scores: of the best intent (rows).
-        rejected: whether the classifier abstains (rows).
-        outside_rejected: whether it abstains on each out-of-scope example.
+    `rows` are the evaluated in-scope examples, ascending: all but those that are the only one of their intent. For
+    each row there are the probabilities of the intents, the score of the best one, and whether the classifier
+    abstains.
     """
 
     rows: Indices
@@ -406,11 +370,7 @@ def find_confident_mistakes(probabilities: Scores, labels: Indices) -> list[tupl
 
     Confident learning (Northcutt et al., 2021): a class is a candidate for a row if its probability is at least its
     mean probability over the rows with that label. A row is returned if its most probable candidate is not its label;
-    rows are sorted by the difference of the two probabilities.
-
-    Args:
-        probabilities: of each class (rows, classes), by classifiers that were not fitted on the rows.
-        labels: the given class of each row.
+    rows are sorted by the difference of the two probabilities, which are those of classifiers not fitted on the rows.
     """
     classes = probabilities.shape[1]
     own = probabilities[np.arange(len(labels)), labels]

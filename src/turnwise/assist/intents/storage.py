@@ -19,7 +19,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -59,11 +58,7 @@ def bundled_encoder(folder: Path) -> Path | None:
 
 
 def save_classifier(classifier: IntentClassifier, folder: Path) -> None:
-    """Write a fitted classifier; the files are synced to disk.
-
-    Raises:
-        IntentError: if its encoder is not given by name and cannot be saved.
-    """
+    """Write a fitted classifier and sync the files to disk; raise IntentError if its encoder cannot be saved."""
     model, tuning = classifier.model_, classifier.tuning
     folder.mkdir(parents=True, exist_ok=True)
     encoder_name = None
@@ -177,11 +172,7 @@ class IntentFolder:
 
     @classmethod
     def open(cls, folder: Path | str, *, encoder: SupportsEncode | None = None) -> "IntentFolder":
-        """Open the folder of a classifier and apply its journal.
-
-        Args:
-            folder: as `IntentClassifier.save` wrote it.
-            encoder: used instead of the stored one; it has to return the same vectors.
+        """Open the folder of a classifier and apply its journal; `encoder` replaces the stored one.
 
         Raises:
             IntentError: if the folder holds no classifier.
@@ -204,13 +195,7 @@ class IntentFolder:
     def add(self, examples: Sequence[IntentPair], *, vectors: Vectors | None = None) -> int:
         """Add examples durably, also of new intents; return how many are new.
 
-        Args:
-            examples: texts with their intents.
-            vectors: normalised vectors of the texts, if known.
-
-        Raises:
-            IntentError: if an example is blank.
-            JournalError: if they cannot be written; nothing is added then.
+        Nothing is added if an example is blank (IntentError), or the journal cannot be written (JournalError).
         """
         pairs = _validate(examples)
         with self._lock:
@@ -223,9 +208,7 @@ class IntentFolder:
     def remove(self, examples: Sequence[IntentPair] = (), *, intent: str | None = None) -> int:
         """Remove examples, and all examples of `intent`, durably; return how many were removed.
 
-        Raises:
-            IntentError: if no example of any intent would be left.
-            JournalError: if the change cannot be written; nothing is removed then.
+        Nothing is removed if no example of any intent would be left (IntentError), or the journal cannot be written.
         """
         pairs = _validate(examples)
         with self._lock:
@@ -249,9 +232,7 @@ class IntentFolder:
     def __enter__(self) -> "IntentFolder":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
@@ -263,12 +244,7 @@ def read_classifier(folder: Path) -> IntentClassifier:
 
 
 def replace_classifier(classifier: IntentClassifier, folder: Path) -> None:
-    """Write a fitted classifier to a folder, replacing one that may be there, and its journal.
-
-    Raises:
-        IntentError: if its encoder cannot be saved.
-        JournalError: if another process has the folder open.
-    """
+    """Write a fitted classifier to a folder, replacing a classifier and its journal that may be there."""
     with Journal(folder / _JOURNAL) as journal:
         save_classifier(classifier, folder)
         journal.clear()

@@ -147,16 +147,8 @@ def fit_with_tuning(
 ) -> tuple[Encoder, IntentModel]:
     """Return a tuned encoder and the model fitted on its vectors, calibrated by cross-validation.
 
-    Args:
-        encoder: the encoder to start from.
-        pairs: the examples; out-of-scope examples are not used for tuning.
-        settings: of the model.
-        tuning: of the encoder.
-        max_length: tokens per text.
-        progress: called with the number of steps.
-
-    Raises:
-        IntentError: if the encoder cannot be tuned, or there are too few examples to calibrate on.
+    Out-of-scope examples are not used for tuning. Raise IntentError if the encoder cannot be tuned, or there are too
+    few examples to calibrate on.
     """
     if not isinstance(encoder, Encoder):
         raise IntentError(f"{type(encoder).__name__} cannot be tuned: use a turnwise Encoder or its name, or no tuning")

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -53,16 +52,10 @@ _UNLIMITED_LENGTH = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class LabelGroup:
-    """A group of utterances.
+    """A group of utterances; its number does not change when other groups do.
 
-    Attributes:
-        number: does not change when other groups do.
-        name: given by a person; None: its utterances have no label.
-        suggested: a name made of its characteristic words.
-        size: the number of distinct utterances.
-        utterances: the number of their occurrences.
-        words: its characteristic words.
-        representatives: rows of representative utterances.
+    Its utterances have a label only if a person has given it a name; `suggested` is made of its characteristic words.
+    `size` counts distinct utterances, `utterances` their occurrences; representatives are rows.
     """
 
     number: int
@@ -232,11 +225,7 @@ class Labelling:
             return None if name is None else int(self._state.groups[rows[0]])
 
     def copy_labels(self, earlier: "Labelling") -> int:
-        """Copy the labels of an earlier map for utterances in both maps, as one change; return their number.
-
-        Raises:
-            LabellingError: if none of the labelled utterances is in this map.
-        """
+        """Copy the labels of an earlier map for utterances in both maps, as one change; return their number."""
         label_of = {
             normalise_text(text): (label, bool(confirmed))
             for text, label, confirmed in zip(earlier.map.texts, earlier.labels(), earlier.confirmed, strict=True)
@@ -294,11 +283,7 @@ class Labelling:
         return file.getvalue()
 
     def export(self, path: Path | str) -> int:
-        """Write the labels to a CSV file; return the number of labelled utterances.
-
-        Raises:
-            LabellingError: if the file cannot be written.
-        """
+        """Write the labels to a CSV file; return the number of labelled utterances."""
         try:
             write_atomic(Path(path), self.to_csv())
         except OSError as error:
@@ -349,9 +334,7 @@ class Labelling:
     def __enter__(self) -> "Labelling":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     # ---- journal

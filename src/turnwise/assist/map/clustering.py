@@ -64,11 +64,8 @@ def find_clusters(
 
     Args:
         reduction: of the vectors.
-        min_cluster_size: None: see `default_min_cluster_size`.
+        min_cluster_size: at least 2; None: see `default_min_cluster_size`.
         outliers: which texts in no cluster are assigned to the nearest one.
-
-    Raises:
-        ClusteringError: if `min_cluster_size` is below 2.
     """
     vectors, progress = reduction.vectors, reduction.progress
     minimum = default_min_cluster_size(len(vectors)) if min_cluster_size is None else min_cluster_size
@@ -151,9 +148,6 @@ def describe_clusters(
         labels: the cluster of each; -1 for none. Numbers may have gaps.
         vectors: normalised (texts, dimensions).
         counts: the occurrences of each text; None: one each.
-
-    Raises:
-        ClusteringError: if the lengths differ.
     """
     occurrences = np.ones(len(texts), np.int64) if counts is None else np.asarray(counts, np.int64)
     if not len(texts) == len(labels) == len(vectors) == len(occurrences):

@@ -1,5 +1,6 @@
-"""A map as a self-contained HTML page."""
+"""A map as a self-contained HTML page, and as a picture."""
 
+import colorsys
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy.typing as npt
 from turnwise.assist.map.clustering import NO_CLUSTER, Cluster
 from turnwise.assist.map.utterance_map import UtteranceMap
 from turnwise.core.html import render_page
+from turnwise.core.plots import chart_style, shorten_label, to_svg
 
 #: Coordinates are scaled to integers up to this: precise enough for any screen.
 _RESOLUTION = 10_000
@@ -90,3 +92,75 @@ def _scale_points(utterance_map: UtteranceMap) -> npt.NDArray[np.int64]:
     extent = max(float((points.max(0) - lowest).max()), 1e-9)
     scaled: npt.NDArray[np.int64] = np.rint((points - lowest) / extent * _RESOLUTION).astype(np.int64)
     return scaled
+
+
+# ---- picture
+
+#: The size of the picture and of its letters in points, the width of a letter relative to that, and letters of a name.
+_WIDTH, _HEIGHT, _FONT_SIZE, _LETTER_WIDTH, _MAX_NAME_LENGTH = 864, 648, 9.5, 0.56, 34
+
+_NO_CLUSTER_COLOUR = "#9aa3ab"
+
+
+def map_svg(utterance_map: UtteranceMap, title: str) -> str:
+    """Draw a map as SVG: points coloured by cluster, and the names of as many clusters as fit.
+
+    Raises:
+        MissingPlotsError: if matplotlib is not installed.
+    """
+    with chart_style():
+        from matplotlib.figure import Figure
+        from matplotlib.patches import PathPatch
+        from matplotlib.path import Path as Outline
+
+        figure = Figure(figsize=(_WIDTH / 72, _HEIGHT / 72))
+        axes = figure.add_axes((0.02, 0.02, 0.96, 0.92))
+        axes.set_title(shorten_label(title, 100))
+        axes.set_axis_off()
+        line_width = float(np.clip(0.22 * np.sqrt(_WIDTH * _HEIGHT / max(1, len(utterance_map))), 1.6, 5.8))
+        for number in [NO_CLUSTER, *(cluster.number for cluster in utterance_map.clusters)]:
+            points = utterance_map.points[utterance_map.labels == number]
+            # all points of a cluster are one path of lines without length but with round ends
+            outline = Outline(np.repeat(points, 2, 0), np.tile([Outline.MOVETO, Outline.LINETO], len(points)))
+            axes.add_patch(
+                PathPatch(
+                    outline,
+                    fill=False,
+                    edgecolor=_cluster_colour(number),
+                    linewidth=line_width,
+                    capstyle="round",
+                    alpha=0.8,
+                    gid=f"cluster-{number}",
+                )
+            )
+        axes.autoscale_view()
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.apply_aspect()
+        _draw_names(axes, utterance_map)
+        return to_svg(figure)
+
+
+def _cluster_colour(number: int) -> str:
+    """Return the colour of a cluster: consecutive numbers differ by the golden angle in hue."""
+    if number == NO_CLUSTER:
+        return _NO_CLUSTER_COLOUR
+    lightness = (0.45, 0.55, 0.37)[number % 3]
+    parts = colorsys.hls_to_rgb((25 + number * 137.508) % 360 / 360, lightness, 0.58)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in parts)
+
+
+def _draw_names(axes: Any, utterance_map: UtteranceMap) -> None:
+    """Write names at the medians of clusters, the largest first, unless they would overlap another name."""
+    written: list[tuple[float, float, float]] = []
+    for cluster in sorted(utterance_map.clusters, key=lambda cluster: -cluster.size):
+        centre = np.median(utterance_map.points[utterance_map.labels == cluster.number], 0)
+        name = shorten_label(cluster.name, _MAX_NAME_LENGTH)
+        x, y = axes.transData.transform(centre) * 72 / axes.figure.dpi
+        half = len(name) * _FONT_SIZE * _LETTER_WIDTH / 2
+        if any(
+            abs(x - other) < half + width and abs(y - height) < 1.4 * _FONT_SIZE for other, height, width in written
+        ):
+            continue
+        written.append((x, y, half))
+        background = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1}
+        axes.text(*centre, name, size=_FONT_SIZE, weight="bold", ha="center", va="center", bbox=background)

@@ -35,21 +35,10 @@ class ClusteringError(TurnwiseError):
 
 
 class DimensionReduction:
-    """Reduces vectors for clustering and for a map; nearest neighbours are computed once for both.
-
-    Attributes:
-        vectors: normalised (texts, dimensions).
-        method: 'umap' or 'tsne'.
-        seed: of the random initialisation.
-        progress: called while it works.
-    """
+    """Reduces normalised vectors for clustering and for a map; nearest neighbours are computed once for both."""
 
     def __init__(self, vectors: Vectors, method: Method = "umap", *, seed: int = 0, progress: Progress = silent):
-        """Check the vectors.
-
-        Raises:
-            ClusteringError: if they are not a matrix of finite numbers, or the method is unknown or not installed.
-        """
+        """Check the vectors; raise ClusteringError if they are invalid, or the method is unknown or not installed."""
         if method not in CLUSTERING_DIMENSIONS:
             raise ClusteringError(f"there is no method {method!r}: choose {' or '.join(CLUSTERING_DIMENSIONS)}")
         if vectors.ndim != 2:
@@ -70,11 +59,7 @@ class DimensionReduction:
         return self._reduce(CLUSTERING_DIMENSIONS[self.method], None)
 
     def lay_out(self, start: Vectors | None = None) -> Vectors:
-        """Return the positions of texts on a map (texts, 2).
-
-        Args:
-            start: initial positions (texts, 2), so that the map resembles an earlier one; None: principal components.
-        """
+        """Return the positions of texts on a map (texts, 2), starting from those of an earlier map, if given."""
         return self._reduce(2, start)
 
     def _reduce(self, dimensions: int, start: Vectors | None) -> Vectors:

@@ -46,15 +46,7 @@ class MapError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """A distinct text of a corpus.
-
-    Attributes:
-        text: as in its first occurrence.
-        dialogue: the id of the dialogue of its first occurrence; None if unknown.
-        turn: the index of the turn in that dialogue.
-        speaker: of that turn.
-        count: the number of occurrences.
-    """
+    """A distinct text of a corpus, with dialogue, turn index and speaker of its first occurrence, and its count."""
 
     text: str
     dialogue: str | None = None
@@ -65,13 +57,10 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class MapComparison:
-    """The comparison of a map with an earlier one.
+    """The comparison of a map with an earlier one that has so many texts and utterances.
 
-    Attributes:
-        texts: the number of texts in the earlier map.
-        utterances: the number of their occurrences.
-        threshold: a text is new if its cosine with every earlier text is below.
-        before: for each cluster, the number of earlier utterances that would belong to it.
+    A text is new if its cosine with every earlier text is below `threshold`. `before` is, for each cluster, the number
+    of earlier utterances that would belong to it.
     """
 
     texts: int
@@ -123,11 +112,7 @@ class UtteranceMap:
         return np.array([utterance.count for utterance in self.utterances], np.int64)
 
     def save(self, folder: Path | str) -> None:
-        """Write the map to a folder, replacing a map that is there.
-
-        Raises:
-            MapError: if the folder is a file, or holds a labelled map.
-        """
+        """Write the map to a folder, replacing a map that is there; raise MapError if that is labelled."""
         folder = Path(folder)
         check_output_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -152,11 +137,7 @@ class UtteranceMap:
 
     @classmethod
     def load(cls, folder: Path | str) -> "UtteranceMap":
-        """Read a map that `save` wrote.
-
-        Raises:
-            MapError: if the folder holds no map, or one of an unknown format.
-        """
+        """Read a map that `save` wrote; raise MapError if the folder holds none of this format."""
         folder = Path(folder)
         if not (folder / DESCRIPTION).is_file():
             raise MapError(f"{folder} is not a map: create one with `turnwise map STORE --out {folder}`")
@@ -220,11 +201,7 @@ def collect_utterances(
 ) -> list[Utterance]:
     """Return the distinct texts of a corpus with their counts, in the order of their first occurrences.
 
-    Args:
-        corpus: the dialogues.
-        speakers: whose turns to include; None: all.
-        total: the number of dialogues, if known.
-        progress: called with the number of dialogues read.
+    `speakers` selects whose turns to include; `total` is the number of dialogues, if known, for `progress`.
     """
     first: dict[str, tuple[str, str, int, str]] = {}
     counts: dict[str, int] = {}
@@ -367,15 +344,10 @@ class Novelty:
 
 
 def detect_novelty(vectors: Vectors, earlier: Vectors, *, progress: Progress = silent) -> Novelty:
-    """Detect texts that are unlike all earlier texts.
+    """Detect texts that are unlike all earlier texts, of which there are at least two.
 
     A text is new if its cosine with the nearest earlier text is lower than that of nearly every earlier text with its
     own nearest neighbour: the more varied the earlier texts, the lower the threshold.
-
-    Args:
-        vectors: normalised (texts, dimensions).
-        earlier: normalised (at least two earlier texts, dimensions).
-        progress: called with the number of compared texts.
     """
     # the nearest is the text itself, or one with the same vector
     among = nearest_neighbours(earlier, earlier, 2, description="comparing earlier texts", progress=progress)
