@@ -74,8 +74,7 @@ class Confusion:
 
 @dataclass(frozen=True, slots=True)
 class LabelIssue:
-    """An example that is likely mislabelled: by classifiers not fitted on it, `proposed` is more probable than its
-    label.
+    """A likely mislabelled example: by classifiers not fitted on it, `proposed` is more probable than its label.
 
     `row` is its index in the input; `same_text` states whether the same text is also an example of `proposed`.
     """
