@@ -1,4 +1,4 @@
-"""A job of several processes on this machine, as a launcher would start it, but forked from one that has imported everything."""
+"""Jobs of several training processes, forked from one that has imported everything."""
 
 import itertools
 import multiprocessing
@@ -24,11 +24,11 @@ from turnwise.training.loop import train
 from turnwise.training.recipe import load_recipe
 from turnwise.training.step import BatchPass
 
-#: Seconds after which a job that should have ended counts as hanging.
-HANGS = 150
+#: Seconds after which a job counts as hanging.
+HANG_SECONDS = 150
 
-#: Seconds that processes wait for one another on a machine that has much else to do.
-PATIENCE = 60
+#: Seconds that processes wait for each other on a busy machine.
+LONGEST_WAIT = 60
 
 
 def free_port() -> int:
@@ -38,24 +38,24 @@ def free_port() -> int:
 
 
 class Job:
-    """Some processes, each of which calls `task(rank, *arguments)`; what they say to standard error is kept."""
+    """Processes that each call `task(rank, *arguments)`; their standard error is recorded."""
 
     def __init__(self, world: int, place: Path, task: Callable[..., None], *arguments: Any):
         place.mkdir(parents=True, exist_ok=True)
-        self._said = [place / f"said-{rank}.txt" for rank in range(world)]
+        self._outputs = [place / f"outputs-{rank}.txt" for rank in range(world)]
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["turnwise.training.loop", "transformers.models.bert.modeling_bert"])
         port = free_port()
         self.processes: list[BaseProcess] = [
-            context.Process(target=_member, args=(rank, world, port, self._said[rank], task, *arguments))
+            context.Process(target=_member, args=(rank, world, port, self._outputs[rank], task, *arguments))
             for rank in range(world)
         ]
         for process in self.processes:
             process.start()
 
     def wait(self, *without: int) -> list[str]:
-        """What each process said, once all have ended (`without` some, which nobody waits for)."""
-        end = time.monotonic() + HANGS
+        """Return the standard error of each process, once all but those of `without` have ended."""
+        end = time.monotonic() + HANG_SECONDS
         for rank, process in enumerate(self.processes):
             if rank not in without:
                 process.join(max(0.0, end - time.monotonic()))
@@ -63,20 +63,20 @@ class Job:
         for rank in hanging:
             self.processes[rank].kill()
             self.processes[rank].join()
-        said = [path.read_text() for path in self._said]
-        assert set(hanging) <= set(without), f"{hanging} did not end: {said}"
-        return said
+        outputs = [path.read_text() for path in self._outputs]
+        assert set(hanging) <= set(without), f"{hanging} did not end: {outputs}"
+        return outputs
 
     def expect_done(self) -> None:
-        said = self.wait()
-        assert [process.exitcode for process in self.processes] == [0] * len(said), said
+        outputs = self.wait()
+        assert [process.exitcode for process in self.processes] == [0] * len(outputs), outputs
 
 
-def _member(rank: int, world: int, port: int, said: Path, task: Callable[..., None], *arguments: Any) -> None:
+def _member(rank: int, world: int, port: int, output: Path, task: Callable[..., None], *arguments: Any) -> None:
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "MASTER_PORT": port}
     os.environ.update({name: str(number) for name, number in numbers.items()})
     os.environ.update({"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"})
-    with said.open("w") as file:
+    with output.open("w") as file:
         os.dup2(file.fileno(), 2)
     quiet_transformers()
     try:
@@ -86,18 +86,18 @@ def _member(rank: int, world: int, port: int, said: Path, task: Callable[..., No
         sys.exit(1)
 
 
-# ---- what a process is given to do
+# ---- tasks
 
 
 def train_all(rank: int, recipes: Path, store: Path) -> None:
-    """Every recipe of a folder in turn."""
-    for wanted in sorted(recipes.glob("*.yaml")):
-        train(load_recipe(wanted), read_corpus(store), wanted.with_suffix(""), resume=True)
+    """Train every recipe of a folder."""
+    for recipe_file in sorted(recipes.glob("*.yaml")):
+        train(load_recipe(recipe_file), read_corpus(store), recipe_file.with_suffix(""), resume=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal that one of the processes gets in the middle of a step, the first after its start being 1."""
+    """A signal that a process receives in the middle of a step, counted from 1 after its start."""
 
     rank: int
     step: int
@@ -105,28 +105,33 @@ class Signal:
 
 
 def train_one(
-    rank: int, wanted: Path, store: Path, place: Path, struck: Signal | None = None, longest_wait: float = PATIENCE
+    rank: int,
+    recipe_file: Path,
+    store: Path,
+    place: Path,
+    sent: Signal | None = None,
+    longest_wait: float = LONGEST_WAIT,
 ) -> None:
-    """Starts or goes on with a run."""
+    """Start or resume a run."""
     real = Processes.average_gradients
     steps = itertools.count(1)
 
     def average(self: Processes, parameters: Iterable[nn.Parameter]) -> None:
-        if struck is not None and (rank, next(steps)) == (struck.rank, struck.step):
-            os.kill(os.getpid(), struck.number)
+        if sent is not None and (rank, next(steps)) == (sent.rank, sent.step):
+            os.kill(os.getpid(), sent.number)
         real(self, parameters)
 
     Processes.average_gradients = average  # type: ignore[method-assign]
     distributed._GRACE_SECONDS = 0.5
-    train(load_recipe(wanted), read_corpus(store), place, resume=True, longest_wait=longest_wait)
+    train(load_recipe(recipe_file), read_corpus(store), place, resume=True, longest_wait=longest_wait)
 
 
-def train_apart(rank: int, wanted: list[Path], store: Path, places: list[Path]) -> None:
-    """Each process a recipe and a folder of its own."""
-    train(load_recipe(wanted[rank]), read_corpus(store), places[rank], resume=True, longest_wait=PATIENCE)
+def train_different(rank: int, recipe_files: list[Path], store: Path, places: list[Path]) -> None:
+    """Train another recipe in another folder in each process."""
+    train(load_recipe(recipe_files[rank]), read_corpus(store), places[rank], resume=True, longest_wait=LONGEST_WAIT)
 
 
-def fill_the_disk(rank: int, wanted: Path, store: Path, place: Path) -> None:
+def train_on_full_disk(rank: int, recipe_file: Path, store: Path, place: Path) -> None:
     real = checkpoint.save_file
 
     def full(tensors: Any, path: Path) -> None:
@@ -135,29 +140,29 @@ def fill_the_disk(rank: int, wanted: Path, store: Path, place: Path) -> None:
         real(tensors, path)
 
     checkpoint.save_file = full
-    train(load_recipe(wanted), read_corpus(store), place, longest_wait=PATIENCE)
+    train(load_recipe(recipe_file), read_corpus(store), place, longest_wait=LONGEST_WAIT)
 
 
-def probe_badly(rank: int, wanted: Path, store: Path, place: Path) -> None:
+def train_with_failing_probe(rank: int, recipe_file: Path, store: Path, place: Path) -> None:
     def probe(model: Any) -> dict[str, float]:
         raise ValueError("no such data")
 
-    train(load_recipe(wanted), read_corpus(store), place, probe=probe, longest_wait=PATIENCE)
+    train(load_recipe(recipe_file), read_corpus(store), place, probe=probe, longest_wait=LONGEST_WAIT)
 
 
-def probe_slowly(rank: int, wanted: Path, store: Path, place: Path) -> None:
-    """Measures for longer than a process may be without a sign of life."""
+def train_with_slow_probe(rank: int, recipe_file: Path, store: Path, place: Path) -> None:
+    """Evaluate the probe for longer than the longest wait."""
 
     def probe(model: Any) -> dict[str, float]:
         if not (place / "checkpoints").exists():
             time.sleep(5)
         return {"score": 1.0}
 
-    train(load_recipe(wanted), read_corpus(store), place, probe=probe, longest_wait=4)
+    train(load_recipe(recipe_file), read_corpus(store), place, probe=probe, longest_wait=4)
 
 
-def fail_alone(rank: int, wanted: Path, store: Path, place: Path) -> None:
-    """The second process meets an error in the middle of the third step."""
+def train_with_failing_process(rank: int, recipe_file: Path, store: Path, place: Path) -> None:
+    """Raise an error in the second process in the middle of the third step."""
     real = BatchPass.run
     steps = itertools.count(1)
 
@@ -167,4 +172,4 @@ def fail_alone(rank: int, wanted: Path, store: Path, place: Path) -> None:
         return real(self, *arguments)
 
     BatchPass.run = run  # type: ignore[method-assign]
-    train(load_recipe(wanted), read_corpus(store), place, longest_wait=PATIENCE)
+    train(load_recipe(recipe_file), read_corpus(store), place, longest_wait=LONGEST_WAIT)

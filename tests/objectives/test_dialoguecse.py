@@ -31,7 +31,7 @@ Array = npt.NDArray[np.float64]
 
 
 def refined(turn: Array, response: Array) -> Array:
-    """Eqs. 3 and 4 for the tokens of a turn and of a response, product by product."""
+    """Compute Eqs. 3 and 4 for the tokens of a turn and of a response, product by product."""
     size = len(response[0])
     rows = []
     for word in turn:
@@ -47,7 +47,7 @@ def cosine(one: Array, other: Array) -> float:
 
 
 def padded(turns: list[Array], longest: int, random: np.random.Generator) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Arrays of different length as one, with noise behind their ends, and where they are."""
+    """Pad arrays with noise; return them and their mask."""
     size = turns[0].shape[1]
     states = random.normal(size=(len(turns), longest, size))
     mask = np.zeros((len(turns), longest), np.bool_)
@@ -72,7 +72,7 @@ LENGTHS = st.lists(st.integers(1, 4), min_size=1, max_size=4)
     st.integers(0, 3),
     st.booleans(),
 )
-def test_refined_embeddings_equal_the_plain_statement_whatever_the_padding(
+def test_refined_embeddings_equal_a_direct_implementation(
     seed: int, lengths: list[int], tokens: int, padding: int, whole_numbers: bool
 ) -> None:
     random = np.random.default_rng(seed)
@@ -80,16 +80,16 @@ def test_refined_embeddings_equal_the_plain_statement_whatever_the_padding(
     states, mask = padded(turns, max(1, *lengths) + padding, random)
     responses, response_mask = padded([response], tokens + padding, random)
     kind = torch.int64 if whole_numbers else torch.bool
-    found = matching_guided_embedding(
+    actual = matching_guided_embedding(
         torch.tensor(states),
         torch.tensor(mask).to(kind),
         torch.tensor(responses[0]),
         torch.tensor(response_mask[0]).to(kind),
     )
-    assert found.shape == states.shape
+    assert actual.shape == states.shape
     for number, turn in enumerate(turns):
-        np.testing.assert_allclose(found[number, : len(turn)], refined(turn, response), atol=1e-12)
-        assert not found[number, len(turn) :].any()
+        np.testing.assert_allclose(actual[number, : len(turn)], refined(turn, response), atol=1e-12)
+        assert not actual[number, len(turn) :].any()
 
 
 def test_leading_axes_of_contexts_and_responses_broadcast() -> None:
@@ -98,14 +98,14 @@ def test_leading_axes_of_contexts_and_responses_broadcast() -> None:
         torch.tensor(random.normal(size=(3, 1, 2, 4, 5))),
         torch.tensor(random.normal(size=(1, 7, 6, 5))),
     )
-    found = matching_guided_embedding(contexts, torch.ones(3, 1, 2, 4), responses, torch.ones(1, 7, 6))
-    assert found.shape == (3, 7, 2, 4, 5)
+    actual = matching_guided_embedding(contexts, torch.ones(3, 1, 2, 4), responses, torch.ones(1, 7, 6))
+    assert actual.shape == (3, 7, 2, 4, 5)
     alone = matching_guided_embedding(contexts[1, 0], torch.ones(2, 4), responses[0, 5], torch.ones(6))
-    np.testing.assert_allclose(found[1, 5], alone, atol=1e-12)
+    np.testing.assert_allclose(actual[1, 5], alone, atol=1e-12)
 
 
-def test_one_turn_gives_the_plain_refined_embedding() -> None:
-    """I₂ of a single turn: what is contrasted is the refined embedding itself, pooled."""
+def test_one_turn_gives_its_refined_embedding() -> None:
+    """With I₂ and a single turn, the loss contrasts the refined embedding itself, pooled."""
     random = np.random.default_rng(1)
     turn, response = drawn(random, [4, 3])
     expected = cosine(refined(turn, response).mean(0), response.mean(0))
@@ -117,10 +117,10 @@ def test_one_turn_gives_the_plain_refined_embedding() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10**6), LENGTHS, LENGTHS, st.integers(0, 3))
-def test_pooled_forms_equal_the_refined_embeddings_pooled(
+def test_pooled_forms_equal_pooled_refined_embeddings(
     seed: int, contexts: list[int], responses: list[int], padding: int
 ) -> None:
-    """The mean over the tokens of what `matching_guided_embedding` gives, without the matching matrices."""
+    """They equal the mean over the tokens of `matching_guided_embedding`, without matching matrices."""
     random = np.random.default_rng(seed)
     turns, answers = drawn(random, contexts), drawn(random, responses)
     states, mask = padded(answers, max(responses) + padding, random)
@@ -133,8 +133,8 @@ def test_pooled_forms_equal_the_refined_embeddings_pooled(
         assert similarity[0, number].item() == pytest.approx(cosine(pooled.mean(0), answer.mean(0)), abs=1e-9)
 
 
-def test_turns_without_meaning_have_a_gradient() -> None:
-    """A context of zeros has no direction: the cosine is 0, and nothing becomes NaN."""
+def test_zero_vectors_have_a_gradient() -> None:
+    """For a context of zeros the cosine is 0, and nothing becomes NaN."""
     contexts = torch.zeros(2, 4, requires_grad=True)
     responses = torch.zeros(3, 2, 4, requires_grad=True)
     similarity = guided_cosine(contexts, responses, torch.ones(3, 2, dtype=torch.bool))
@@ -148,15 +148,15 @@ def test_turns_without_meaning_have_a_gradient() -> None:
 
 
 @dataclass
-class Drawn:
-    """A batch made up: token states of sequences, contexts and candidates by number, the true one first."""
+class ArtificialBatch:
+    """An artificial batch: token states, and contexts and candidates by number, the true one first."""
 
     sequences: list[Array]
     contexts: list[list[int]]
     candidates: list[list[int]]
 
     def inputs(self) -> dict[str, torch.Tensor]:
-        """The same as the objective prepares it; every sequence is offered."""
+        """Return the inputs as the objective prepares them, with every sequence as candidate."""
         longest = max(map(len, self.contexts))
         contexts = torch.tensor([[*context, *[-1] * (longest - len(context))] for context in self.contexts])
         candidates = torch.zeros(len(self.contexts), len(self.sequences), dtype=torch.bool)
@@ -175,8 +175,8 @@ class Drawn:
     def lengths(self) -> torch.Tensor:
         return torch.tensor([len(sequence) for sequence in self.sequences])
 
-    def plain(self, objective: DialogueCSE, heads: nn.Module, sequences: list[Array] | None = None) -> float:
-        """Eqs. 3 to 8, loop by loop."""
+    def expected_loss(self, objective: DialogueCSE, heads: nn.Module, sequences: list[Array] | None = None) -> float:
+        """Compute Eqs. 3 to 8 in loops."""
         states = self.sequences if sequences is None else sequences
         weights = {name: value.detach().numpy() for name, value in heads.named_parameters()}
         total = 0.0
@@ -206,7 +206,7 @@ class Drawn:
 
     @staticmethod
     def _released(weights: dict[str, Array], context: list[int], response: int, turns: list[Array]) -> list[float]:
-        """Each turn among those on its side of the response."""
+        """Weight each turn among those on its side of the response."""
         inner = [np.tanh(weights["0.weight"] @ vector + weights["0.bias"]) for vector in turns]
         raised = [float(np.exp(weights["2.weight"][0] @ each)) for each in inner]
         sides = [turn < response for turn in context]
@@ -214,13 +214,13 @@ class Drawn:
         return [1 + value / sums[side] for value, side in zip(raised, sides, strict=True)]
 
 
-def made_up(seed: int, size: int = 4) -> Drawn:
+def artificial_batch(seed: int, size: int = 4) -> ArtificialBatch:
     random = np.random.default_rng(seed)
     sequences = drawn(random, random.integers(1, 5, size=6).tolist(), size)
     candidates = [random.choice(6, 4, replace=False).tolist() for _ in range(3)]
     others = [[turn for turn in range(6) if turn != members[0]] for members in candidates]
     contexts = [random.choice(turns, random.integers(1, 4), replace=False).tolist() for turns in others]
-    return Drawn(sequences, contexts, candidates)
+    return ArtificialBatch(sequences, contexts, candidates)
 
 
 AGGREGATIONS = ["mean", "attention", "released"]
@@ -234,17 +234,17 @@ def heads_of(objective: DialogueCSE, size: int = 4) -> nn.Module:
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 10**6), temperature=st.sampled_from([0.1, 0.5]))
-def test_the_loss_equals_the_plain_statement(aggregation: Any, seed: int, temperature: float) -> None:
-    objective, batch = DialogueCSE(temperature, aggregation=aggregation), made_up(seed)
+def test_loss_equals_a_direct_implementation(aggregation: Any, seed: int, temperature: float) -> None:
+    objective, batch = DialogueCSE(temperature, aggregation=aggregation), artificial_batch(seed)
     heads = heads_of(objective)
-    found, logs = objective.loss(BatchStates(batch.flat(), batch.lengths()), batch.inputs(), heads)
-    assert found.item() == pytest.approx(batch.plain(objective, heads), rel=1e-8)
+    actual, logs = objective.loss(BatchStates(batch.flat(), batch.lengths()), batch.inputs(), heads)
+    assert actual.item() == pytest.approx(batch.expected_loss(objective, heads), rel=1e-8)
     assert logs["negatives"] == 3
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_gradients_equal_differences_of_the_plain_statement(aggregation: Any) -> None:
-    objective, batch = DialogueCSE(aggregation=aggregation), made_up(3)
+def test_gradients_equal_finite_differences(aggregation: Any) -> None:
+    objective, batch = DialogueCSE(aggregation=aggregation), artificial_batch(3)
     heads = heads_of(objective)
     states = batch.flat().requires_grad_()
     objective.loss(BatchStates(states, batch.lengths()), batch.inputs(), heads)[0].backward()
@@ -257,17 +257,17 @@ def test_gradients_equal_differences_of_the_plain_statement(aggregation: Any) ->
                 for step in (small, -small):
                     moved = [one.copy() for one in batch.sequences]
                     moved[number][token, unit] += step
-                    sides.append(batch.plain(objective, heads, moved))
+                    sides.append(batch.expected_loss(objective, heads, moved))
                 assert states.grad[row, unit].item() == pytest.approx((sides[0] - sides[1]) / (2 * small), abs=1e-5)
             row += 1
 
 
 @pytest.mark.parametrize("aggregation", ["mean", "attention"])
-def test_the_order_of_negatives_and_turns_makes_no_difference(aggregation: Any) -> None:
-    objective, batch = DialogueCSE(aggregation=aggregation), made_up(5)
+def test_loss_does_not_depend_on_the_order_of_negatives_and_turns(aggregation: Any) -> None:
+    objective, batch = DialogueCSE(aggregation=aggregation), artificial_batch(5)
     heads = heads_of(objective)
     order = [4, 2, 0, 5, 1, 3]  # where each sequence stands afterwards
-    other = Drawn(
+    other = ArtificialBatch(
         [batch.sequences[order.index(place)] for place in range(6)],
         [[order[turn] for turn in reversed(context)] for context in batch.contexts],
         [[order[member] for member in (members[0], *reversed(members[1:]))] for members in batch.candidates],
@@ -278,15 +278,15 @@ def test_the_order_of_negatives_and_turns_makes_no_difference(aggregation: Any) 
     assert losses[0] == pytest.approx(losses[1], rel=1e-12)
 
 
-# ---- what a batch is made of
+# ---- batches
 
 
 class Numbered:
-    """Turns whose only token is their own number, in dialogues of given lengths; some say the same."""
+    """Turns whose only token is their number, in dialogues of given lengths; some have equal texts."""
 
-    def __init__(self, lengths: list[int], said: list[int] | None = None):
+    def __init__(self, lengths: list[int], identities: list[int] | None = None):
         self.dialogue_starts = np.cumsum([0, *lengths])
-        self.said = said or list(range(sum(lengths)))
+        self.texts = identities or list(range(sum(lengths)))
 
     def tokens(self, turn: int) -> npt.NDArray[np.int32]:
         return np.array([turn], np.int32)
@@ -298,10 +298,10 @@ class Numbered:
         return "user"
 
     def identity(self, turn: int) -> int:
-        return self.said[turn % len(self.said)]
+        return self.texts[turn % len(self.texts)]
 
     def frequency(self, turn: int) -> int:
-        raise AssertionError("nobody asked")
+        raise AssertionError("not used")
 
 
 NOTHING = np.empty(0, np.int32)
@@ -318,7 +318,7 @@ def around(response: int, turns: int, objective: DialogueCSE) -> list[int]:
 
 
 def prepared(objective: DialogueCSE, texts: Numbered, seed: int = 0) -> PreparedBatch:
-    """A batch of all examples."""
+    """Prepare a batch of all examples."""
     windows = [
         [(first + start, last + start) for first, last in example.windows]
         for start, end in itertools.pairwise(texts.dialogue_starts.tolist())
@@ -350,9 +350,9 @@ def test_a_long_dialogue_is_several_examples_with_the_same_contexts(both: bool) 
     texts = Numbered([150, 3])
     alone = prepared(DialogueCSE(context_turns=2, bidirectional=both, negatives=1), texts)
     together = prepared(objective, texts)
-    for found in (alone, together):
-        turns = np.array([int(sequence[0]) for sequence in found.sequences])
-        found.inputs["contexts"] = np.where(found.inputs["contexts"] >= 0, turns[found.inputs["contexts"]], -1)
+    for actual in (alone, together):
+        turns = np.array([int(sequence[0]) for sequence in actual.sequences])
+        actual.inputs["contexts"] = np.where(actual.inputs["contexts"] >= 0, turns[actual.inputs["contexts"]], -1)
     np.testing.assert_array_equal(alone.inputs["contexts"], together.inputs["contexts"])
 
 
@@ -370,29 +370,29 @@ def test_a_long_dialogue_is_several_examples_with_the_same_contexts(both: bool) 
         unit=st.sampled_from(["response", "dialogue"]),
     ),
 )
-def test_a_batch_holds_each_turn_once_and_negatives_of_other_dialogues(
-    lengths: list[int], said: list[int], objective: DialogueCSE
+def test_a_batch_has_each_turn_once_and_negatives_of_other_dialogues(
+    lengths: list[int], identities: list[int], objective: DialogueCSE
 ) -> None:
-    texts = Numbered(lengths, said)
-    found = prepared(objective, texts)
+    texts = Numbered(lengths, identities)
+    actual = prepared(objective, texts)
     belongs = np.repeat(np.arange(len(lengths)), lengths)
-    turns = [int(sequence[0]) for sequence in found.sequences]
+    turns = [int(sequence[0]) for sequence in actual.sequences]
     assert len(set(turns)) == len(turns)
-    offered = [turns[place] for place in found.inputs["responses"]]
-    responses = [offered[place] for place in found.inputs["positives"]]
-    wanted = [turn for turn in range(sum(lengths)) if objective.bidirectional or turn not in texts.dialogue_starts]
-    assert responses == wanted
+    pool = [turns[place] for place in actual.inputs["responses"]]
+    responses = [pool[place] for place in actual.inputs["positives"]]
+    run_recipe = [turn for turn in range(sum(lengths)) if objective.bidirectional or turn not in texts.dialogue_starts]
+    assert responses == run_recipe
     for response, places, candidates in zip(
-        responses, found.inputs["contexts"], found.inputs["candidates"], strict=True
+        responses, actual.inputs["contexts"], actual.inputs["candidates"], strict=True
     ):
         start = int(texts.dialogue_starts[belongs[response]])
         context = [turns[place] for place in places if place >= 0]
         assert context == [start + turn for turn in around(response - start, lengths[belongs[response]], objective)]
-        negatives = {offered[place] for place in np.flatnonzero(candidates)} - {response}
+        negatives = {pool[place] for place in np.flatnonzero(candidates)} - {response}
         assert all(belongs[turn] != belongs[response] for turn in negatives)
         allowed = {
             turn
-            for turn in offered
+            for turn in pool
             if belongs[turn] != belongs[response]
             and not (objective.mask_equal and texts.identity(turn) == texts.identity(response))
         }
@@ -413,7 +413,7 @@ def test_negatives_are_drawn_evenly_from_the_other_dialogues() -> None:
     np.testing.assert_allclose(shares[12:], 1 / 6, atol=0.02)
 
 
-def test_options_that_cannot_be_are_refused() -> None:
+def test_invalid_options_are_rejected() -> None:
     with pytest.raises(TurnwiseError, match="context_turns must be 1 or more, got 0"):
         DialogueCSE(context_turns=0)
     with pytest.raises(TurnwiseError, match=r"negatives must be 1 or more.*got 0"):
@@ -422,11 +422,11 @@ def test_options_that_cannot_be_are_refused() -> None:
         prepared(DialogueCSE(), Numbered([3]))
 
 
-# ---- in a run
+# ---- runs
 
 
 @pytest.mark.parametrize("aggregation", ["attention", "released"])
-def test_cached_gradients_of_learnt_weights_equal_plain_ones(aggregation: str) -> None:
+def test_cached_gradients_with_learnt_aggregation_equal_plain_ones(aggregation: str) -> None:
     changes = [f"aggregation={aggregation}", "unit=response", "negatives=2"]
     plain, cached = (
         gradients(recipe("dialoguecse", *changes, f"tokens_per_forward={budget}", dropout=0.0))
@@ -438,7 +438,7 @@ def test_cached_gradients_of_learnt_weights_equal_plain_ones(aggregation: str) -
         torch.testing.assert_close(cached[1][name], value, rtol=1e-3, atol=1e-5)
 
 
-def test_it_learns_which_response_belongs_to_a_context(tmp_path: Path) -> None:
+def test_training_reduces_the_loss(tmp_path: Path) -> None:
     train(recipe("dialoguecse", "steps=50", "batch_size=3", "learning_rate=3e-3"), tiny_corpus(), tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if "loss" in line]

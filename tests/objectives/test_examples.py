@@ -1,4 +1,4 @@
-"""Which turns an objective takes: against plain statements of the papers, on random dialogues."""
+"""The examples of objectives on random dialogues equal direct implementations of the papers."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -23,8 +23,8 @@ def talk(*texts: str) -> Dialogue:
 
 @settings(deadline=None)
 @given(dialogues(), st.sampled_from([(1,), (2,), (3,), (1, 2, 3)]))
-def test_dse_takes_each_consecutive_pair_once(dialogue: Dialogue, turns: tuple[int, ...]) -> None:
-    found = [example.windows for example in DSE(query_turns=turns).examples(dialogue)]
+def test_dse_uses_each_consecutive_pair_once(dialogue: Dialogue, turns: tuple[int, ...]) -> None:
+    actual = [example.windows for example in DSE(query_turns=turns).examples(dialogue)]
     expected = [
         ((response - count, response), (response, response + 1))
         for response in range(1, len(dialogue.turns))
@@ -32,7 +32,7 @@ def test_dse_takes_each_consecutive_pair_once(dialogue: Dialogue, turns: tuple[i
         for count in turns
         if count <= response
     ]
-    assert found == expected
+    assert actual == expected
 
 
 def test_dse_pairs_need_more_than_three_words_on_both_sides() -> None:
@@ -40,7 +40,7 @@ def test_dse_pairs_need_more_than_three_words_on_both_sides() -> None:
     assert [example.windows for example in DSE().examples(dialogue)] == [((2, 3), (3, 4)), ((3, 4), (4, 5))]
 
 
-def test_dropout_takes_a_sentence_with_itself() -> None:
+def test_dropout_pairs_a_sentence_with_itself() -> None:
     assert [example.windows for example in DSE(positives="dropout").examples(talk("a b c d", "a b"))] == [
         ((0, 1), (0, 1))
     ]
@@ -63,12 +63,12 @@ def test_tod_bert_needs_a_system_turn_with_a_context() -> None:
     assert [example.windows for example in TODBERT().examples(talk("hi", "hello", "bye"))] == [((0, 3),)]
 
 
-def test_masked_language_takes_turns_or_dialogues() -> None:
+def test_masked_language_uses_turns_or_dialogues() -> None:
     assert [example.windows for example in MaskedLanguage().examples(talk("a", "b"))] == [((0, 1),), ((1, 2),)]
     assert [example.windows for example in MaskedLanguage(unit="dialogue").examples(talk("a", "b"))] == [((0, 2),)]
 
 
-def test_heads_are_the_papers() -> None:
+def test_dse_head_is_that_of_the_paper() -> None:
     """DSE's head: d×d, ReLU, d×128, no biases (appendix A.2)."""
     shapes = {name: tuple(value.shape) for name, value in DSE().make_heads(32).named_parameters()}
     assert shapes == {"0.weight": (32, 32), "2.weight": (128, 32)}

@@ -1,4 +1,4 @@
-"""Domain post-training: pairs and hidden tokens against plain statements, losses against NumPy, runs against each other."""
+"""Domain post-training: pairs, masked tokens and losses equal direct implementations, and runs equal each other."""
 
 import json
 from collections.abc import Callable
@@ -36,22 +36,22 @@ Array = npt.NDArray[np.float64]
 
 CLS, SEP, MASK, EOT = 2, 3, 4, 5
 
-#: What a token says: its turn, times this, plus its place in it.
+#: A token is its turn + 1, times this, plus its position in the turn.
 TURN = 1000
 
 
 @dataclass
-class Talks:
-    """Turns whose tokens tell which turn they are of, in dialogues of so many turns, of so many tokens each."""
+class TokenDialogues:
+    """Dialogues of turns with given numbers of tokens, which encode their turn."""
 
     lengths: list[list[int]]
 
     @property
     def dialogue_starts(self) -> npt.NDArray[np.int64]:
-        return np.cumsum([0, *(len(talk) for talk in self.lengths)])
+        return np.cumsum([0, *(len(lengths) for lengths in self.lengths)])
 
     def tokens(self, turn: int) -> Tokens:
-        flat = [length for talk in self.lengths for length in talk]
+        flat = [length for lengths in self.lengths for length in lengths]
         return np.arange(flat[turn], dtype=np.int32) + TURN * (turn + 1)
 
     def identity(self, turn: int) -> int:
@@ -68,19 +68,23 @@ def composer(vocabulary: int = 10**6) -> Composer:
     )
 
 
-def batch_of(objective: Any, talks: Any, seed: int, windows: list[Any] | None = None, vocabulary: int = 10**6) -> Batch:
-    """All examples of some talks, or these windows."""
-    found = windows or []
+def batch_of(
+    objective: Any, dialogues_: Any, seed: int, windows: list[Any] | None = None, vocabulary: int = 10**6
+) -> Batch:
+    """Return a batch of all examples, or of given windows."""
+    actual = windows or []
     if windows is None:
-        for start, talk in zip(talks.dialogue_starts, talks.lengths, strict=False):
-            said = Dialogue("d", tuple(Turn("user", "a") for _ in talk))
-            found += [np.array(example.windows) + start for example in objective.examples(said)]
-    rows = np.array(found, np.int64)
-    return Batch(rows, np.zeros(len(rows), np.int64), talks, composer(vocabulary), 24, 128, np.random.default_rng(seed))
+        for start, lengths in zip(dialogues_.dialogue_starts, dialogues_.lengths, strict=False):
+            said = Dialogue("d", tuple(Turn("user", "a") for _ in lengths))
+            actual += [np.array(example.windows) + start for example in objective.examples(said)]
+    rows = np.array(actual, np.int64)
+    return Batch(
+        rows, np.zeros(len(rows), np.int64), dialogues_, composer(vocabulary), 24, 128, np.random.default_rng(seed)
+    )
 
 
 def restored(prepared: PreparedBatch) -> list[list[int]]:
-    """The sequences with every hidden token put back."""
+    """Return the sequences with their original tokens."""
     whole = [sequence.tolist() for sequence in prepared.sequences]
     for member, place, target in zip(
         *(prepared.inputs[name].tolist() for name in ("members", "positions", "targets")), strict=True
@@ -94,7 +98,7 @@ def restored(prepared: PreparedBatch) -> list[list[int]]:
 
 @settings(deadline=None, max_examples=40)
 @given(dialogues())
-def test_a_dialogue_can_be_cut_before_every_turn_but_the_first(dialogue: Dialogue) -> None:
+def test_a_dialogue_can_be_split_before_every_turn_but_the_first(dialogue: Dialogue) -> None:
     turns = len(dialogue.turns)
     places = [example.windows for example in PostTraining().examples(dialogue)]
     assert places == [((0, turns), (cut, cut + 1)) for cut in range(1, turns)]
@@ -103,12 +107,12 @@ def test_a_dialogue_can_be_cut_before_every_turn_but_the_first(dialogue: Dialogu
 
 
 @pytest.mark.parametrize(("intent", "count"), [(RIGHT_RESPONSE, 2), (WRONG_RESPONSE, 0), (None, 2)])
-def test_a_wrong_response_is_no_dialogue_to_learn(intent: str | None, count: int) -> None:
+def test_dialogues_with_wrong_responses_are_not_used(intent: str | None, count: int) -> None:
     said = Dialogue("d", (Turn("user", "a"), Turn("system", "b"), Turn("user", "c", intent)))
     assert len(list(PostTraining().examples(said))) == count
 
 
-TALKS = st.lists(st.lists(st.integers(1, 20), min_size=2, max_size=6), min_size=2, max_size=4).map(Talks)
+TALKS = st.lists(st.lists(st.integers(1, 20), min_size=2, max_size=6), min_size=2, max_size=4).map(TokenDialogues)
 
 
 @settings(deadline=None, max_examples=60)
@@ -121,21 +125,27 @@ TALKS = st.lists(st.lists(st.integers(1, 20), min_size=2, max_size=6), min_size=
     st.booleans(),
     st.booleans(),
 )
-def test_pairs_are_a_dialogue_cut_in_two_or_the_rest_of_another(
-    talks: Talks, seed: int, length: int, asked: bool, ends: bool, detection: bool, every: bool
+def test_pairs_are_a_split_dialogue_or_end_in_another(
+    dialogues_: TokenDialogues, seed: int, length: int, next_sentence: bool, ends: bool, detection: bool, every: bool
 ) -> None:
-    """Decoded by what tokens tell; whatever is cut off, as the whole of both parts would be cut."""
+    """Decode the pairs from their tokens, and compare with both complete parts truncated."""
     objective = PostTraining(
-        0.3, 5, length, "place" if every else "dialogue", 1.0 if asked else 0.0, end_of_turn=ends, detection=detection
+        0.3,
+        5,
+        length,
+        "place" if every else "dialogue",
+        1.0 if next_sentence else 0.0,
+        end_of_turn=ends,
+        detection=detection,
     )
-    batch = batch_of(objective, talks, seed)
+    batch = batch_of(objective, dialogues_, seed)
     prepared = objective.prepare(batch)
     assert prepared.segments is not None
-    starts = talks.dialogue_starts.tolist()
-    belongs = [number for number, talk in enumerate(talks.lengths) for _ in talk]
+    starts = dialogues_.dialogue_starts.tolist()
+    belongs = [number for number, lengths in enumerate(dialogues_.lengths) for _ in lengths]
 
     def joined(first: int, last: int) -> Tokens:
-        pieces = [[*talks.tokens(turn).tolist(), *([EOT] if ends else [])] for turn in range(first, last)]
+        pieces = [[*dialogues_.tokens(turn).tolist(), *([EOT] if ends else [])] for turn in range(first, last)]
         return np.array([token for piece in pieces for token in piece], np.int32)
 
     for number, (tokens, segments) in enumerate(zip(restored(prepared), prepared.segments, strict=True)):
@@ -146,7 +156,7 @@ def test_pairs_are_a_dialogue_cut_in_two_or_the_rest_of_another(
         if prepared.inputs["follows"][number]:
             cut, end = start, last
         else:
-            assert asked
+            assert next_sentence
             assert belongs[start] != belongs[first]
             cut, end = tokens[middle - 1 - ends] // TURN, starts[belongs[start] + 1]
         assert earliest <= cut < behind
@@ -163,50 +173,50 @@ def test_pairs_are_a_dialogue_cut_in_two_or_the_rest_of_another(
     assert prepared.weights.tolist() == [1] * len(batch)
 
 
-def test_half_of_the_pairs_go_on_and_places_are_drawn_anew() -> None:
-    talks = Talks([[5] * 4] * 300)
+def test_half_of_the_pairs_belong_together_and_splits_are_random() -> None:
+    dialogues_ = TokenDialogues([[5] * 4] * 300)
     objective = PostTraining(unit="dialogue")
-    prepared = objective.prepare(batch_of(objective, talks, 3))
-    again = objective.prepare(batch_of(objective, talks, 4))
+    prepared = objective.prepare(batch_of(objective, dialogues_, 3))
+    again = objective.prepare(batch_of(objective, dialogues_, 4))
     assert 0.4 < prepared.inputs["follows"].mean() < 0.6
     assert (prepared.inputs["follows"] != again.inputs["follows"]).any()
     cuts = [tokens.index(SEP) // 6 for tokens in restored(prepared)]
     assert min(cuts.count(cut) for cut in (1, 2, 3)) > 70
 
 
-def test_hidden_tokens_are_masked_replaced_or_left() -> None:
-    talks = Talks([[60] * 2] * 200)
+def test_chosen_tokens_are_masked_replaced_or_left() -> None:
+    dialogues_ = TokenDialogues([[60] * 2] * 200)
     objective = PostTraining(next_sentence_weight=0)
-    prepared = objective.prepare(batch_of(objective, talks, 5))
+    prepared = objective.prepare(batch_of(objective, dialogues_, 5))
     inputs = prepared.inputs
-    found = np.array(
+    actual = np.array(
         [prepared.sequences[row][place] for row, place in zip(inputs["members"], inputs["positions"], strict=True)]
     )
-    assert abs((found == MASK).mean() - 0.8) < 0.02
-    assert abs((found == inputs["targets"]).mean() - 0.1) < 0.02
+    assert abs((actual == MASK).mean() - 0.8) < 0.02
+    assert abs((actual == inputs["targets"]).mean() - 0.1) < 0.02
 
 
 @pytest.mark.parametrize("most", [0, 3])
-def test_masked_language_hides_what_it_always_did(most: int) -> None:
-    """Its chance is drawn in this order; another would be other figures than those in the documentation."""
-    talks, objective = Talks([[3, 20, 9], [14, 1]]), MaskedLanguage(0.2, most)
-    batch = batch_of(objective, talks, 8, [[[turn, turn + 1]] for turn in range(5)])
+def test_masked_language_draws_in_a_fixed_order(most: int) -> None:
+    """Another order of random numbers would change the results in the documentation."""
+    dialogues_, objective = TokenDialogues([[3, 20, 9], [14, 1]]), MaskedLanguage(0.2, most)
+    batch = batch_of(objective, dialogues_, 8, [[[turn, turn + 1]] for turn in range(5)])
     prepared = objective.prepare(batch)
     random = np.random.default_rng(8)
     assert prepared.weights is not None
     for turn in range(5):
-        plain = [CLS, *talks.tokens(turn).tolist(), SEP]
+        plain = [CLS, *dialogues_.tokens(turn).tolist(), SEP]
         free = list(range(1, len(plain) - 1))
-        wanted = min(max(1, round(len(free) * 0.2)), most or len(free))
-        chosen = np.sort(random.choice(np.array(free), wanted, replace=False))
-        chance, others = random.random(wanted), random.integers(10**6, size=wanted, dtype=np.int32)
+        count = min(max(1, round(len(free) * 0.2)), most or len(free))
+        chosen = np.sort(random.choice(np.array(free), count, replace=False))
+        chance, others = random.random(count), random.integers(10**6, size=count, dtype=np.int32)
         assert prepared.inputs["targets"][prepared.inputs["members"] == turn].tolist() == [
             plain[place] for place in chosen
         ]
         for place, drawn, other in zip(chosen.tolist(), chance, others.tolist(), strict=True):
             plain[place] = MASK if drawn < 0.8 else other if drawn < 0.9 else plain[place]
         assert prepared.sequences[turn].tolist() == plain
-        assert prepared.weights[turn] == wanted
+        assert prepared.weights[turn] == count
 
 
 # ---- losses
@@ -215,17 +225,17 @@ def test_masked_language_hides_what_it_always_did(most: int) -> None:
 SIZE, VOCABULARY = 8, 40
 
 
-class Small(Talks):
-    """Talks in a vocabulary that can be multiplied out."""
+class Small(TokenDialogues):
+    """Dialogues with a small vocabulary."""
 
     def tokens(self, turn: int) -> Tokens:
-        flat = [length for talk in self.lengths for length in talk]
+        flat = [length for lengths in self.lengths for length in lengths]
         return np.random.default_rng(turn).integers(6, VOCABULARY, flat[turn]).astype(np.int32)
 
 
 @dataclass
 class Step:
-    """A batch of five pairs, prepared, with random heads and embeddings."""
+    """A prepared batch of five pairs, with random heads and embeddings."""
 
     objective: PostTraining
     prepared: PreparedBatch
@@ -252,7 +262,7 @@ class Step:
 
 
 def by_sequence(states: torch.Tensor, stream: TokenStream) -> list[Array]:
-    """States of the sequences, in the order given."""
+    """Return the states of each sequence, in the given order."""
     pieces = np.split(states.detach().numpy(), np.cumsum(stream.lengths)[:-1])
     return [pieces[place] for place in np.argsort(stream.order)]
 
@@ -271,7 +281,7 @@ def gelu(values: Array) -> Array:
 
 
 def transformed(head: nn.Module, state: Array) -> Array:
-    """BERT's transform of one state."""
+    """Apply BERT's transform to one state."""
     assert isinstance(head, nn.Sequential)
     wide = gelu(linear(head[0], state))
     scaled = (wide - wide.mean()) / np.sqrt(wide.var() + 1e-5)
@@ -291,22 +301,22 @@ def language_loss(step: Step, head: nn.Module, states: list[Array]) -> float:
 def next_loss(step: Step, states: list[Array]) -> float:
     follows = step.prepared.inputs["follows"].tolist()
     head = step.heads["next_sentence"]
-    found = [binary(linear(head, state[0])[0], bool(label)) for state, label in zip(states, follows, strict=True)]
-    return float(np.mean(found))
+    actual = [binary(linear(head, state[0])[0], bool(label)) for state, label in zip(states, follows, strict=True)]
+    return float(np.mean(actual))
 
 
 def mean_loss(step: Step, states: torch.Tensor, stream: TokenStream) -> torch.Tensor:
-    """What the loop makes of a batch in one pass."""
+    """Compute the loss of a batch in one pass, as the loop does."""
     assert step.prepared.weights is not None
-    found = TokenStates(states, stream, step.everyone)
-    return step.objective.loss_sum(found, step.prepared.inputs, step.heads, step.embeddings) / int(
+    actual = TokenStates(states, stream, step.everyone)
+    return step.objective.loss_sum(actual, step.prepared.inputs, step.heads, step.embeddings) / int(
         step.prepared.weights.sum()
     )
 
 
-def expect_gradients(plain: Callable[[], float], found: torch.Tensor, leaves: list[torch.Tensor]) -> None:
-    """Every leaf's gradient along a random direction equals a difference of the plain statement."""
-    slopes = torch.autograd.grad(found, leaves)
+def expect_gradients(plain: Callable[[], float], actual: torch.Tensor, leaves: list[torch.Tensor]) -> None:
+    """Compare every leaf's gradient along a random direction with a finite difference."""
+    slopes = torch.autograd.grad(actual, leaves)
     random = torch.Generator().manual_seed(1)
     for leaf, slope in zip(leaves, slopes, strict=True):
         direction = torch.randn(leaf.shape, generator=random, dtype=leaf.dtype)
@@ -321,23 +331,25 @@ def expect_gradients(plain: Callable[[], float], found: torch.Tensor, leaves: li
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.0, 0.25])
-def test_the_loss_is_the_mean_over_hidden_tokens_plus_that_over_pairs(weight: float) -> None:
+def test_loss_is_the_mean_over_masked_tokens_plus_the_mean_over_pairs(weight: float) -> None:
     step = Step.of(next_sentence_weight=weight)
     stream = step.stream(step.everyone)
     states = torch.randn(stream.tokens, SIZE, dtype=torch.float64, requires_grad=True)
 
     def plain() -> float:
-        found = by_sequence(states, stream)
-        return language_loss(step, step.heads["language"], found) + (weight * next_loss(step, found) if weight else 0.0)
+        actual = by_sequence(states, stream)
+        return language_loss(step, step.heads["language"], actual) + (
+            weight * next_loss(step, actual) if weight else 0.0
+        )
 
-    found = mean_loss(step, states, stream)
-    assert found.item() == pytest.approx(plain(), rel=1e-10)
-    expect_gradients(plain, found, [states, step.embeddings.weight, *step.heads.parameters()])
+    actual = mean_loss(step, states, stream)
+    assert actual.item() == pytest.approx(plain(), rel=1e-10)
+    expect_gradients(plain, actual, [states, step.embeddings.weight, *step.heads.parameters()])
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5])
-def test_detection_counts_fifty_and_knows_what_was_replaced(weight: float) -> None:
-    """Labels are decoded here by putting what was hidden back, and comparing token by token."""
+def test_detection_has_weight_50_and_labels_replaced_tokens(weight: float) -> None:
+    """Compute labels by comparing with the original tokens."""
     step = Step.of(detection=True, next_sentence_weight=weight)
     inputs = step.prepared.inputs
     with torch.no_grad():
@@ -355,23 +367,23 @@ def test_detection_counts_fifty_and_knows_what_was_replaced(weight: float) -> No
     assert len(changed) > 5
 
     def plain() -> float:
-        found = by_sequence(states, stream)
+        actual = by_sequence(states, stream)
         head = step.heads["detection"]
         assert isinstance(head, nn.Sequential)
         told = [
             binary(linear(head[2], gelu(linear(head[0], state)))[0], label)
             for row, own in enumerate(labels)
-            for state, label in zip(found[row], own, strict=True)
+            for state, label in zip(actual[row], own, strict=True)
         ]
-        return 50 * float(np.mean(told)) + (weight * next_loss(step, found) if weight else 0.0)
+        return 50 * float(np.mean(told)) + (weight * next_loss(step, actual) if weight else 0.0)
 
-    found = mean_loss(step, states, stream)
-    assert found.item() == pytest.approx(plain(), rel=1e-10)
+    actual = mean_loss(step, states, stream)
+    assert actual.item() == pytest.approx(plain(), rel=1e-10)
     used = [value for name, value in step.heads.named_parameters() if not name.startswith("generator.")]
-    expect_gradients(plain, found, [states, *used])
+    expect_gradients(plain, actual, [states, *used])
 
 
-def test_the_generator_fills_in_what_its_numbers_draw() -> None:
+def test_the_generator_samples_with_the_batchs_random_numbers() -> None:
     step = Step.of(detection=True)
     inputs = step.prepared.inputs
     masked = step.stream(step.everyone)
@@ -394,7 +406,7 @@ def test_the_generator_fills_in_what_its_numbers_draw() -> None:
     assert all(value.grad is not None and value.grad.abs().sum() > 0 for value in generator.parameters())
 
 
-def test_what_is_filled_in_does_not_depend_on_what_is_beside_it() -> None:
+def test_sampled_tokens_do_not_depend_on_the_chunk() -> None:
     step = Step.of(detection=True)
 
     def read(members: npt.NDArray[np.int64]) -> dict[int, list[int]]:
@@ -412,7 +424,7 @@ def test_what_is_filled_in_does_not_depend_on_what_is_beside_it() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 12))
-def test_tokens_are_drawn_as_often_as_they_are_likely(seed: int, size: int) -> None:
+def test_tokens_are_sampled_by_their_probability(seed: int, size: int) -> None:
     logits = np.random.default_rng(seed).normal(0, 2, size)
     logits[:: max(2, size // 3)] -= 1e4 * (size > 1)  # which nothing may draw
     grid = (torch.arange(1000) + 0.5) / 1000
@@ -422,7 +434,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(seed: int, size: int) -> N
     assert softmax(logits)[int(sample_tokens(torch.tensor(logits)[None], torch.zeros(1)))] > 0
 
 
-# ---- what cannot be
+# ---- errors
 
 
 @pytest.mark.parametrize(
@@ -434,7 +446,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(seed: int, size: int) -> N
         ("next_sentence_weight=-1", "0 or more"),
     ],
 )
-def test_options_that_cannot_be_are_refused(change: str, message: str) -> None:
+def test_invalid_options_are_rejected(change: str, message: str) -> None:
     with pytest.raises(TurnwiseError, match=f"objectives.post-training.{change.partition('=')[0]} must be {message}"):
         recipe("post-training", change)
 
@@ -448,7 +460,7 @@ def test_options_that_cannot_be_are_refused(change: str, message: str) -> None:
         ("electra", "detection=true", "embeddings have 16 dimensions and its states 32"),
     ],
 )
-def test_backbones_that_cannot_serve_say_so(
+def test_unsuitable_backbones_are_rejected(
     family: str, change: str, message: str, tiny_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     with pytest.raises(TurnwiseError, match=message):
@@ -458,10 +470,10 @@ def test_backbones_that_cannot_serve_say_so(
 # ---- runs
 
 
-WAYS = ["post-training", "post-training-electra"]
+RECIPES = ["post-training", "post-training-electra"]
 
 
-def cut_down(name: str, *changes: str, dropout: float = 0.0) -> Recipe:
+def small_recipe(name: str, *changes: str, dropout: float = 0.0) -> Recipe:
     return recipe(name, "next_sentence_weight=0.5", "batch_size=6", *changes, dropout=dropout)
 
 
@@ -473,10 +485,10 @@ def losses(place: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in (place / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("name", WAYS)
-def test_a_batch_in_chunks_is_a_batch_at_once(name: str) -> None:
-    whole = gradients(cut_down(name, "tokens_per_forward=100000"))
-    chunks = gradients(cut_down(name, "tokens_per_forward=150"))
+@pytest.mark.parametrize("name", RECIPES)
+def test_chunks_do_not_change_gradients(name: str) -> None:
+    whole = gradients(small_recipe(name, "tokens_per_forward=100000"))
+    chunks = gradients(small_recipe(name, "tokens_per_forward=150"))
     assert chunks[0] == pytest.approx(whole[0], rel=1e-5)
     assert chunks[1].keys() == whole[1].keys()
     for key, value in whole[1].items():
@@ -484,14 +496,14 @@ def test_a_batch_in_chunks_is_a_batch_at_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("detection", [False, True])
-def test_beside_another_objective_each_counts_for_itself(detection: bool) -> None:
-    """In one pass with masked language modelling, whose sequences are shorter: the gradient is the weighted sum of both."""
+def test_gradient_with_another_objective_is_the_weighted_sum(detection: bool) -> None:
+    """In one pass with masked language modelling, whose sequences are shorter."""
 
     def run(*counted: float) -> tuple[float, dict[str, torch.Tensor]]:
         own = {"next_sentence_weight": 0.5, "detection": detection, "length": 64, "weight": counted[0]}
         tree = {"post-training": own, "masked-language": {"weight": counted[1]}}
-        wanted = Recipe(tree, backbone=backbone(0.0), batch_size=4, steps=2, max_length=24, tokens_per_forward=150)
-        return gradients(wanted)
+        run_recipe = Recipe(tree, backbone=backbone(0.0), batch_size=4, steps=2, max_length=24, tokens_per_forward=150)
+        return gradients(run_recipe)
 
     together, alone = run(1.0, 0.5), [run(1.0, 0.0), run(0.0, 0.5)]
     assert together[0] == pytest.approx(sum(loss for loss, _ in alone), rel=1e-5)
@@ -500,10 +512,10 @@ def test_beside_another_objective_each_counts_for_itself(detection: bool) -> Non
         assert torch.allclose(value, summed, atol=1e-5 * float(value.abs().max()) + 1e-6), key
 
 
-@pytest.mark.parametrize("name", WAYS)
-def test_shares_of_processes_add_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What two processes would compute, one after the other: the mean of their gradients is the gradient."""
-    setup = set_up_run(cut_down(name))
+@pytest.mark.parametrize("name", RECIPES)
+def test_gradients_of_two_processes_average_to_the_gradient(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute in turn what two processes would compute."""
+    setup = set_up_run(small_recipe(name))
     trained = start_step(setup)
     part, prepared = setup.parts[0], setup.loaders[0].prepare(0)
     monkeypatch.setattr(step_module.dist, "all_reduce", lambda *_: None)
@@ -512,7 +524,7 @@ def test_shares_of_processes_add_up(name: str, monkeypatch: pytest.MonkeyPatch) 
         trained.optimizer.zero_grad(set_to_none=True)
         (value,) = TokenPass(setup.encoder, 300, rank, world).run([part], [prepared], lambda _: None)
         return float(value), {
-            key: found.grad.clone() for key, found in trained.parameters.items() if found.grad is not None
+            key: actual.grad.clone() for key, actual in trained.parameters.items() if actual.grad is not None
         }
 
     alone, shares = step(0, 1), [step(rank, 2) for rank in range(2)]
@@ -525,23 +537,25 @@ def test_shares_of_processes_add_up(name: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.full
 def test_two_processes_equal_one(tmp_path: Path) -> None:
     recipes = {
-        f"{name}-{budget}": cut_down(name, "steps=3", "batch_size=7", "optimizer=adam", f"tokens_per_forward={budget}")
-        for name in WAYS
+        f"{name}-{budget}": small_recipe(
+            name, "steps=3", "batch_size=7", "optimizer=adam", f"tokens_per_forward={budget}"
+        )
+        for name in RECIPES
         for budget in (100000, 200)
     }
     (tmp_path / "two").mkdir()
-    for name, wanted in recipes.items():
-        (tmp_path / "two" / f"{name}.yaml").write_text(wanted.to_yaml())
+    for name, run_recipe in recipes.items():
+        (tmp_path / "two" / f"{name}.yaml").write_text(run_recipe.to_yaml())
     Job(2, tmp_path, job.train_all, tmp_path / "two", corpus().stores[0].folder).expect_done()
-    for name, wanted in recipes.items():
-        train(wanted, corpus(), tmp_path / "one" / name)
+    for name, run_recipe in recipes.items():
+        train(run_recipe, corpus(), tmp_path / "one" / name)
         expect_close(tmp_path / "one" / name, tmp_path / "two" / name)
 
 
-@pytest.mark.parametrize("name", WAYS)
-def test_cut_off_and_resumed_the_weights_are_the_same(name: str, tmp_path: Path) -> None:
-    wanted = cut_down(name, "checkpoint_every=2", "steps=4", "schedule=linear", dropout=0.1)
-    train(wanted, corpus(), tmp_path / "undisturbed")
+@pytest.mark.parametrize("name", RECIPES)
+def test_resumed_runs_have_identical_weights(name: str, tmp_path: Path) -> None:
+    run_recipe = small_recipe(name, "checkpoint_every=2", "steps=4", "schedule=linear", dropout=0.1)
+    train(run_recipe, corpus(), tmp_path / "uninterrupted")
 
     class Cut(Exception):  # noqa: N818
         pass
@@ -551,20 +565,20 @@ def test_cut_off_and_resumed_the_weights_are_the_same(name: str, tmp_path: Path)
             raise Cut
 
     with pytest.raises(Cut):
-        train(wanted, corpus(), tmp_path / "run", progress=progress)
-    train(wanted, corpus(), tmp_path / "run", resume=True)
-    first, second = weights(tmp_path / "undisturbed"), weights(tmp_path / "run")
+        train(run_recipe, corpus(), tmp_path / "run", progress=progress)
+    train(run_recipe, corpus(), tmp_path / "run", resume=True)
+    first, second = weights(tmp_path / "uninterrupted"), weights(tmp_path / "run")
     assert first.keys() == second.keys()
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
-@pytest.mark.parametrize("name", WAYS)
-def test_it_learns_and_what_it_leaves_is_an_encoder_that_knows_the_end_of_a_turn(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", RECIPES)
+def test_training_reduces_the_loss_and_saves_an_encoder_with_end_of_turn(name: str, tmp_path: Path) -> None:
     rates = ("learning_rate=3e-3", "head_learning_rate=3e-3", "schedule=constant")
-    wanted = cut_down(name, "steps=40", "length=64", *rates, dropout=0.1)
-    trained = train(wanted, corpus(), tmp_path / "run")
-    found = losses(tmp_path / "run")
-    assert np.mean(found[-10:]) < 0.85 * np.mean(found[:10])
+    run_recipe = small_recipe(name, "steps=40", "length=64", *rates, dropout=0.1)
+    trained = train(run_recipe, corpus(), tmp_path / "run")
+    actual = losses(tmp_path / "run")
+    assert np.mean(actual[-10:]) < 0.85 * np.mean(actual[:10])
     again = Encoder.load(tmp_path / "run", device="cpu")
     end = again.composer.special["[EOT]"]
     assert end == len(Encoder.load(backbone(0.1), device="cpu").backbone.tokenizer)
@@ -573,12 +587,14 @@ def test_it_learns_and_what_it_leaves_is_an_encoder_that_knows_the_end_of_a_turn
     assert not any("generator" in key or "next_sentence" in key for key in weights(tmp_path / "run"))
 
 
-def test_a_stage_after_it_starts_from_it(tmp_path: Path) -> None:
+def test_the_next_stage_starts_from_post_training(tmp_path: Path) -> None:
     first = {"objectives": {"post-training": {"length": 64}}, "steps": 2, "batch_size": 4, "learning_rate": 1e-3}
     path = tmp_path / "staged.yaml"
     path.write_text(json.dumps({"first": first, "objectives": {"masked-language": {"unit": "dialogue"}}}))
-    wanted = load_recipe(path, [f"backbone={backbone()}", "steps=1", "batch_size=4", "learning_rate=0", "dropout=0.0"])
-    train(wanted, corpus(), tmp_path / "run")
+    run_recipe = load_recipe(
+        path, [f"backbone={backbone()}", "steps=1", "batch_size=4", "learning_rate=0", "dropout=0.0"]
+    )
+    train(run_recipe, corpus(), tmp_path / "run")
     before, after = weights(tmp_path / "run" / "first"), weights(tmp_path / "run")
     assert all(torch.equal(before[key], after[key]) for key in before)
     layer = "encoder.layer.0.output.dense.weight"

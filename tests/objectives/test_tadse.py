@@ -1,4 +1,4 @@
-"""TaDSE against plain NumPy: its three losses and their gradients, what a batch is made of, and what stays with the model."""
+"""TaDSE: its losses equal a direct NumPy implementation; batches; and what is saved with the model."""
 
 import json
 from pathlib import Path
@@ -35,19 +35,19 @@ def unit(vector: Array) -> Array:
     return vector / np.sqrt((vector**2).sum())
 
 
-def contrast(anchors: Array, candidates: Array, temperature: float, left_out: npt.NDArray[np.bool_]) -> float:
-    """The mean over i of −log(exp(cos(aᵢ, cᵢ)/τ) / Σ_j exp(cos(aᵢ, c_j)/τ)), term by term; j ≠ i that is left out adds nothing."""
+def contrast(anchors: Array, candidates: Array, temperature: float, masked: npt.NDArray[np.bool_]) -> float:
+    """Compute the mean over i of −log(exp(cos(aᵢ, cᵢ)/τ) / Σ_j exp(cos(aᵢ, c_j)/τ)), without masked j ≠ i."""
     losses = []
     for i, anchor in enumerate(anchors):
         terms = [np.exp(unit(anchor) @ unit(candidate) / temperature) for candidate in candidates]
-        losses.append(-np.log(terms[i] / sum(term for j, term in enumerate(terms) if j == i or not left_out[i, j])))
+        losses.append(-np.log(terms[i] / sum(term for j, term in enumerate(terms) if j == i or not masked[i, j])))
     return float(np.mean(losses))
 
 
-def restated(
+def expected_loss(
     objective: TaDSE, views: Array, texts: list[int], templates: list[int], layer: tuple[Array, Array] | None
 ) -> float:
-    """Eqs. 1 to 4 from the four views u, u⁺, t, t⁺."""
+    """Compute Eqs. 1 to 4 from the four views u, u⁺, t, t⁺."""
     first, second, *pair = views
     if layer is not None:
         pair = [np.tanh(view @ layer[0].T + layer[1]) for view in pair]
@@ -72,7 +72,7 @@ def restated(
 @pytest.mark.parametrize("negatives", ["utterances", "templates", "balanced"])
 @pytest.mark.parametrize("mask_equal", [False, True])
 @pytest.mark.parametrize("template_layer", [False, True])
-def test_the_loss_and_its_gradient_are_those_of_the_equations(
+def test_loss_and_gradients_equal_a_direct_implementation(
     negatives: str, mask_equal: bool, template_layer: bool
 ) -> None:
     random = np.random.default_rng(7)
@@ -85,9 +85,9 @@ def test_the_loss_and_its_gradient_are_those_of_the_equations(
         layer = (heads.linear.weight.detach().numpy(), heads.linear.bias.detach().numpy())
     given_views = torch.from_numpy(views).requires_grad_()
     inputs = {"utterances": torch.tensor(texts), "templates": torch.tensor(templates)}
-    loss, figures = objective.loss(given_views, inputs, heads)
-    assert float(loss.detach()) == pytest.approx(restated(objective, views, texts, templates, layer), rel=1e-10)
-    assert figures["equal_templates"] == 4  # each of two pairs, seen from both sides
+    loss, metrics = objective.loss(given_views, inputs, heads)
+    assert float(loss.detach()) == pytest.approx(expected_loss(objective, views, texts, templates, layer), rel=1e-10)
+    assert metrics["equal_templates"] == 4  # each of two pairs, seen from both sides
     loss.backward()
     assert given_views.grad is not None
     if isinstance(heads, PoolerLayer):
@@ -98,7 +98,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_equations(
                 for sign in (1, -1):
                     moved = [array.copy() for array in layer]
                     moved[number][place] += sign * 1e-6
-                    losses.append(restated(objective, views, texts, templates, (moved[0], moved[1])))
+                    losses.append(expected_loss(objective, views, texts, templates, (moved[0], moved[1])))
                 assert parameter.grad is not None
                 assert float(parameter.grad[place]) == pytest.approx((losses[0] - losses[1]) / 2e-6, abs=1e-7)
     step = 1e-6
@@ -107,7 +107,8 @@ def test_the_loss_and_its_gradient_are_those_of_the_equations(
         higher[place] += step
         lower[place] -= step
         slope = (
-            restated(objective, higher, texts, templates, layer) - restated(objective, lower, texts, templates, layer)
+            expected_loss(objective, higher, texts, templates, layer)
+            - expected_loss(objective, lower, texts, templates, layer)
         ) / (2 * step)
         assert float(given_views.grad[place]) == pytest.approx(slope, abs=1e-7)
 
@@ -119,10 +120,10 @@ def test_the_loss_and_its_gradient_are_those_of_the_equations(
     st.integers(2, 5),
     st.integers(0, 2**31),
 )
-def test_views_that_no_loss_compares_are_not_encoded(
+def test_unused_views_are_not_encoded(
     weights: tuple[float, float, float], negatives: str, rows: int, seed: int
 ) -> None:
-    """The loss of the views that are asked for is the loss of all four."""
+    """The loss of the used views is the loss of all four."""
     random = np.random.default_rng(seed)
     views = random.normal(size=(4, rows, 6))
     objective = TaDSE(
@@ -137,14 +138,16 @@ def test_views_that_no_loss_compares_are_not_encoded(
     loss, _ = objective.loss(
         torch.from_numpy(views[chosen]), {"utterances": identities, "templates": identities}, nn.Identity()
     )
-    assert float(loss.detach()) == pytest.approx(restated(objective, views, list(range(rows)), list(range(rows)), None))
+    assert float(loss.detach()) == pytest.approx(
+        expected_loss(objective, views, list(range(rows)), list(range(rows)), None)
+    )
 
 
-# ---- what a batch is made of
+# ---- batches
 
 
-def asked(text: str, **values: str) -> Turn:
-    """A turn of the user with slots at the places of these values."""
+def user_turn(text: str, **values: str) -> Turn:
+    """Return a user turn with slots at the given values."""
     slots = tuple(
         Slot(name, value, text.index(value), text.index(value) + len(value)) for name, value in values.items()
     )
@@ -152,11 +155,11 @@ def asked(text: str, **values: str) -> Turn:
 
 
 TURNS = (
-    asked("wake me at seven", time="seven"),
-    asked("wake me at nine", time="nine"),
-    asked("play jazz in the hall", style="jazz", room="hall"),
-    asked("what can you do"),
-    asked("Wake me at seven", time="seven"),
+    user_turn("wake me at seven", time="seven"),
+    user_turn("wake me at nine", time="nine"),
+    user_turn("play jazz in the hall", style="jazz", room="hall"),
+    user_turn("what can you do"),
+    user_turn("Wake me at seven", time="seven"),
 )
 
 
@@ -169,9 +172,9 @@ def store_of(turns: tuple[Turn, ...], place: Path) -> Corpus:
 
 
 @pytest.mark.parametrize(("names", "marked"), [(0, ()), (1, ("time",)), (9, ("time", "room", "style"))])
-def test_a_batch_holds_utterances_and_templates_twice(tmp_path: Path, names: int, marked: tuple[str, ...]) -> None:
-    wanted = recipe("tadse", f"slot_names={names}", "batch_size=9")
-    run = set_up_run(wanted, store_of(TURNS, tmp_path / "store"), tmp_path / "cache")
+def test_a_batch_has_utterances_and_templates_twice(tmp_path: Path, names: int, marked: tuple[str, ...]) -> None:
+    run_recipe = recipe("tadse", f"slot_names={names}", "batch_size=9")
+    run = set_up_run(run_recipe, store_of(TURNS, tmp_path / "store"), tmp_path / "cache")
     (loader,) = run.loaders
     marks = SlotMarks(marked)
     assert run.encoder.marks == marks
@@ -180,7 +183,7 @@ def test_a_batch_holds_utterances_and_templates_twice(tmp_path: Path, names: int
     assert sorted(rows) == [0, 1, 2, 3]  # the last one says what the first says
     texts = [TURNS[row].text for row in rows]
     templates = [marks.text(Template.of(TURNS[row])) for row in rows]
-    expected = run.encoder.tokenise([*texts, *texts, *templates, *templates], wanted.max_length)
+    expected = run.encoder.tokenise([*texts, *texts, *templates, *templates], run_recipe.max_length)
     assert [sequence.tolist() for sequence in prepared.sequences] == [sequence.tolist() for sequence in expected]
     known = run.encoder.backbone.tokenizer.get_added_vocab()
     assert set(marks.tokens) <= set(known)
@@ -190,23 +193,23 @@ def test_a_batch_holds_utterances_and_templates_twice(tmp_path: Path, names: int
     assert same[rows.index(0), rows.index(1)] and same.sum() == len(rows) + 2
 
 
-def test_turns_with_too_few_slots_are_no_examples() -> None:
+def test_turns_with_too_few_slots_are_not_used() -> None:
     dialogue = Dialogue("1", TURNS)
     for least in range(4):
-        found = [first for ((first, _),), _ in TaDSE(least_slots=least).examples(dialogue)]
-        assert found == [number for number, turn in enumerate(TURNS) if len(turn.slots) >= least]
+        actual = [first for ((first, _),), _ in TaDSE(least_slots=least).examples(dialogue)]
+        assert actual == [number for number, turn in enumerate(TURNS) if len(turn.slots) >= least]
 
 
-def test_a_corpus_without_slots_is_refused(tmp_path: Path) -> None:
-    corpus = store_of((asked("what can you do"), asked("who are you")), tmp_path / "store")
+def test_a_corpus_without_slots_is_rejected(tmp_path: Path) -> None:
+    corpus = store_of((user_turn("what can you do"), user_turn("who are you")), tmp_path / "store")
     with pytest.raises(TurnwiseError, match=r"no turn of this corpus has a slot.*corpus detect"):
         train(recipe("tadse"), corpus, tmp_path / "out")
     with pytest.raises(TurnwiseError, match="no turn"):  # nor does what the first try left make it pass
         train(recipe("tadse"), corpus, tmp_path / "other", cache=tmp_path / "out" / "tokens")
 
 
-def test_a_test_split_is_not_learnt_from_unasked(tmp_path: Path) -> None:
-    """Templates of test utterances, with slots that people marked in them, would be what the model is tested on."""
+def test_a_test_split_is_not_used_by_default(tmp_path: Path) -> None:
+    """Templates of test utterances would leak their annotated slots."""
     with StoreWriter(tmp_path / "store") as writer:
         for number, turn in enumerate(TURNS):
             writer.write(Dialogue(str(number), (turn,), split="test" if number == 2 else "train"))
@@ -221,7 +224,7 @@ def test_a_test_split_is_not_learnt_from_unasked(tmp_path: Path) -> None:
     )  # texts alone are another matter
 
 
-def test_texts_of_a_run_without_templates_are_shared_with_one_that_has_them(tmp_path: Path) -> None:
+def test_runs_with_and_without_templates_share_tokenised_texts(tmp_path: Path) -> None:
     tokenizer = Encoder.load(recipe("dse").backbone).backbone.tokenizer
     corpus = store_of(TURNS, tmp_path / "store")
     plain = tokenise_corpus(TrainingCorpus.of(corpus, tmp_path / "cache"), tokenizer)
@@ -231,7 +234,7 @@ def test_texts_of_a_run_without_templates_are_shared_with_one_that_has_them(tmp_
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ("template_temperature=0", "must be positive"),
         ("pair_temperature=-1", "must be positive"),
@@ -241,23 +244,23 @@ def test_texts_of_a_run_without_templates_are_shared_with_one_that_has_them(tmp_
         ("negatives=pattern", "negatives"),
     ],
 )
-def test_options_that_cannot_be_are_refused(change: str, said: str) -> None:
-    with pytest.raises(TurnwiseError, match=said):
+def test_invalid_options_are_rejected(change: str, message: str) -> None:
+    with pytest.raises(TurnwiseError, match=message):
         recipe("tadse", change)
 
 
-def test_no_loss_at_all_is_refused() -> None:
+def test_zero_weights_are_rejected() -> None:
     with pytest.raises(TurnwiseError, match="one of them must be positive"):
         recipe("tadse", "utterance_weight=0", "template_weight=0", "pair_weight=0")
 
 
-# ---- what stays with the model
+# ---- saved models
 
 
 @pytest.mark.parametrize("layer", [False, True])
-def test_a_finished_model_keeps_its_templates_and_their_layer(tmp_path: Path, layer: bool) -> None:
-    wanted = recipe("tadse", f"template_layer={layer}".lower(), "least_slots=1")
-    trained = train(wanted, tiny_corpus(), tmp_path / "model", cache=folder() / "cache")
+def test_a_model_is_saved_with_its_templates_and_their_layer(tmp_path: Path, layer: bool) -> None:
+    run_recipe = recipe("tadse", f"template_layer={layer}".lower(), "least_slots=1")
+    trained = train(run_recipe, tiny_corpus(), tmp_path / "model", cache=folder() / "cache")
     assert trained.compression is None  # off unless asked for
     kept = Compression.load(tmp_path / "model" / "compression")
     turns = [turn for dialogue in tiny_corpus() for turn in dialogue.turns if turn.slots]
@@ -270,22 +273,22 @@ def test_a_finished_model_keeps_its_templates_and_their_layer(tmp_path: Path, la
         )
     torch.testing.assert_close(kept.vectors, behind / behind.norm(dim=1, keepdim=True))
     if layer:
-        moved = set_up_run(wanted).parts[0].heads
+        moved = set_up_run(run_recipe).parts[0].heads
         assert not torch.equal(moved.linear.weight, kept.layer.linear.weight)  # type: ignore[union-attr]
     lines = [json.loads(line) for line in (tmp_path / "model" / "metrics.jsonl").read_text().splitlines()]
     step = next(line for line in lines if "loss" in line)
     parts = (step["tadse.utterance_loss"], step["tadse.template_loss"], step["tadse.pair_loss"])
     assert step["loss"] == pytest.approx(
-        parts[0] + parts[1] + wanted.objectives["tadse"]["pair_weight"] * parts[2], rel=1e-5
+        parts[0] + parts[1] + run_recipe.objectives["tadse"]["pair_weight"] * parts[2], rel=1e-5
     )
 
 
-def test_a_finished_run_that_is_resumed_keeps_what_was_chosen_for_it(tmp_path: Path) -> None:
-    wanted = recipe("tadse", "steps=1")
-    train(wanted, tiny_corpus(), tmp_path / "model", cache=folder() / "cache")
+def test_resuming_a_finished_run_keeps_the_chosen_compression(tmp_path: Path) -> None:
+    run_recipe = recipe("tadse", "steps=1")
+    train(run_recipe, tiny_corpus(), tmp_path / "model", cache=folder() / "cache")
     place = tmp_path / "model" / "compression"
     chosen = Compression.load(place)
     chosen.set(template_weight=0.5, source="given")
     chosen.save(place)
-    train(wanted, tiny_corpus(), tmp_path / "model", resume=True, cache=folder() / "cache")
+    train(run_recipe, tiny_corpus(), tmp_path / "model", resume=True, cache=folder() / "cache")
     assert (Compression.load(place).template_weight, Compression.load(place).source) == (0.5, "given")

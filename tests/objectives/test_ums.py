@@ -1,4 +1,4 @@
-"""UMS's four objectives: their losses against plain NumPy, their inputs decoded back, and nothing that gives an answer away."""
+"""UMS: losses equal direct implementations, inputs can be decoded, and nothing leaks the answer."""
 
 import functools
 import itertools
@@ -44,7 +44,7 @@ def cross_entropy(logit: float, label: float) -> float:
 
 
 @given(st.lists(st.tuples(st.floats(-8, 8), st.booleans()), min_size=1, max_size=9))
-def test_relevance_is_binary_cross_entropy(pairs: list[tuple[float, bool]]) -> None:
+def test_binary_classification_is_binary_cross_entropy(pairs: list[tuple[float, bool]]) -> None:
     logits = torch.tensor([logit for logit, _ in pairs], dtype=torch.float64, requires_grad=True)
     loss = binary_classification(logits, torch.tensor([int(label) for _, label in pairs]))
     assert float(loss.detach()) == pytest.approx(sum(cross_entropy(*pair) for pair in pairs))
@@ -57,7 +57,7 @@ def test_relevance_is_binary_cross_entropy(pairs: list[tuple[float, bool]]) -> N
 @given(
     st.lists(st.tuples(st.lists(st.floats(-8, 8), min_size=1, max_size=6), st.integers(0, 5)), min_size=1, max_size=5)
 )
-def test_marked_places_are_those_of_the_equations(windows: list[tuple[list[float], int]]) -> None:
+def test_mark_classification_equals_a_direct_implementation(windows: list[tuple[list[float], int]]) -> None:
     logits = torch.tensor([logit for each, _ in windows for logit in each], dtype=torch.float64)
     rows = torch.tensor([row for row, (each, _) in enumerate(windows) for _ in each])
     targets = torch.tensor([place == target % len(each) for each, target in windows for place in range(len(each))])
@@ -87,7 +87,7 @@ def composer() -> Composer:
 
 
 class Conversations:
-    """Dialogues of which a turn's tokens are its own number, as often as it is long: what was read can be told by looking."""
+    """Dialogues whose turns repeat their number as token, so that inputs can be decoded."""
 
     def __init__(self, lengths: Sequence[Sequence[int]], repeated: Sequence[int] = ()):
         self.dialogue_starts = np.cumsum([0, *(len(each) for each in lengths)])
@@ -105,13 +105,13 @@ class Conversations:
         return -1 if turn in self._repeated else turn
 
     def frequency(self, turn: int) -> int:
-        raise AssertionError("not asked for")
+        raise AssertionError("not used")
 
     def template(self, turn: int) -> Tokens:
-        raise AssertionError("not asked for")
+        raise AssertionError("not used")
 
     def template_identity(self, turn: int) -> int:
-        raise AssertionError("not asked for")
+        raise AssertionError("not used")
 
     def hard_negatives(self, turn: int) -> npt.NDArray[np.int64]:
         return np.array([len(self._lengths) - 1], np.int64)
@@ -120,13 +120,13 @@ class Conversations:
 def batch_of(
     texts: Conversations, windows: Any, seed: int = 0, longest: int = 128, labels: Sequence[int] | None = None
 ) -> Batch:
-    found = np.array(windows, np.int64)
-    named = np.array(labels if labels is not None else [2] * len(found), np.int64)
-    return Batch(found, named, texts, composer(), 64, longest, np.random.default_rng(seed))
+    actual = np.array(windows, np.int64)
+    named = np.array(labels if labels is not None else [2] * len(actual), np.int64)
+    return Batch(actual, named, texts, composer(), 64, longest, np.random.default_rng(seed))
 
 
 def read(prepared: PreparedBatch, row: int, mark: str) -> tuple[list[int | None], int | None, int]:
-    """The turns behind the marks of a sequence, the turn of its second segment, and which mark is the answer."""
+    """Decode a sequence: the turns after its marks, the turn of its second segment, and the target mark."""
     tokens, segments = prepared.sequences[row].tolist(), prepared.segments
     assert segments is not None
     mine = prepared.inputs["members"] == row
@@ -146,8 +146,8 @@ lengths = st.lists(st.lists(st.integers(1, 30), min_size=3, max_size=9), min_siz
 
 @settings(max_examples=60, deadline=None)
 @given(lengths, st.integers(0, 1000), st.sampled_from([40, 60, 128]))
-def test_the_answer_can_be_read_back(given_lengths: list[list[int]], seed: int, longest: int) -> None:
-    """Whatever is cut: the mark that is the answer stands where the paper says that it stands."""
+def test_inputs_can_be_decoded(given_lengths: list[list[int]], seed: int, longest: int) -> None:
+    """Also in truncated inputs, the target mark is where the paper says."""
     texts = Conversations(given_lengths)
     starts = texts.dialogue_starts.tolist()
     windows = [[(first, last)] for first, last in itertools.pairwise(starts)]
@@ -166,8 +166,8 @@ def test_the_answer_can_be_read_back(given_lengths: list[list[int]], seed: int, 
     for row, ((first, last),) in enumerate(windows):
         behind, nothing, answer = read(prepared, row, "[DEL]")
         assert nothing is None
-        stranger = behind.pop(answer)
-        assert stranger is not None and not first <= stranger < last
+        negative = behind.pop(answer)
+        assert negative is not None and not first <= negative < last
         assert behind[0] is not None and behind == list(range(behind[0], behind[0] + min(5, last - first)))
 
     prepared = Search().prepare(batch_of(texts, windows, seed, longest))
@@ -185,8 +185,8 @@ def test_the_answer_can_be_read_back(given_lengths: list[list[int]], seed: int, 
 
 @pytest.mark.parametrize("longest", [48, 128])
 @pytest.mark.parametrize("name", TASKS)
-def test_nothing_but_words_tells_the_answer(name: str, longest: int) -> None:
-    """A model that sees where the marks are, and nothing else, is at chance; so is one that knows how often each is the answer."""
+def test_mark_positions_do_not_leak_the_answer(name: str, longest: int) -> None:
+    """A classifier that sees only the positions of the marks is at chance."""
     random = np.random.default_rng(5)
     texts = Conversations([random.integers(1, 20, random.integers(3, 12)).tolist() for _ in range(2400)])
     windows = [[(first, last)] for first, last in itertools.pairwise(texts.dialogue_starts.tolist())]
@@ -211,16 +211,16 @@ def test_nothing_but_words_tells_the_answer(name: str, longest: int) -> None:
     half = len(seen) // 2
     model = HistGradientBoostingClassifier(max_iter=40, random_state=0)
     model.fit(np.concatenate(seen[:half]), np.concatenate(asked[:half]))
-    said = model.predict_proba(np.concatenate(seen[half:]))[:, 1]
-    parts = np.split(said, np.cumsum([len(answers) for answers in asked[half:]])[:-1])
-    found = [answers[each.argmax()] for each, answers in zip(parts, asked[half:], strict=True)]
+    predictions = model.predict_proba(np.concatenate(seen[half:]))[:, 1]
+    parts = np.split(predictions, np.cumsum([len(answers) for answers in asked[half:]])[:-1])
+    actual = [answers[each.argmax()] for each, answers in zip(parts, asked[half:], strict=True)]
     chance = np.array([1 / len(answers) for answers in asked[half:]])
-    assert abs(np.mean(found) - chance.mean()) < 4 * np.sqrt((chance * (1 - chance)).sum()) / len(found)
+    assert abs(np.mean(actual) - chance.mean()) < 4 * np.sqrt((chance * (1 - chance)).sum()) / len(actual)
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_every_turn_of_a_context_is_seen_and_no_other(name: str) -> None:
-    """The last utterance too, which a window drawn one place short would never reach; the response only where it is asked for."""
+def test_windows_cover_the_context(name: str) -> None:
+    """Including the last utterance; the response only if requested."""
     texts = Conversations([[3] * 9, [2] * 4])
     for with_response, last in ((False, 8), (True, 9)):
         objective = TASKS[name](with_response=with_response)
@@ -234,10 +234,10 @@ def test_every_turn_of_a_context_is_seen_and_no_other(name: str) -> None:
 
 
 def dialogue(turns: int, label: str | None = None) -> Dialogue:
-    said = [Turn(SYSTEM if place % 2 else USER, f"this is turn {place}") for place in range(turns)]
+    predictions = [Turn(SYSTEM if place % 2 else USER, f"this is turn {place}") for place in range(turns)]
     if label is not None:
-        said[-1] = replace(said[-1], intent=label)
-    return Dialogue("one", tuple(said))
+        predictions[-1] = replace(predictions[-1], intent=label)
+    return Dialogue("one", tuple(predictions))
 
 
 def test_which_turns_are_responses() -> None:
@@ -270,9 +270,9 @@ def test_labelled_responses_keep_their_labels() -> None:
     assert len(prepared.sequences) == 2
 
 
-def wrong_ones(objective: ResponseSelection, texts: Conversations, seeds: int = 200) -> set[int]:
-    """What was taken for a wrong response of turn 2 in the first dialogue."""
-    found = set()
+def draw_wrong_responses(objective: ResponseSelection, texts: Conversations, seeds: int = 200) -> set[int]:
+    """Collect the wrong responses drawn for turn 2."""
+    actual = set()
     for seed in range(seeds):
         prepared = objective.prepare(batch_of(texts, [[(0, 2), (2, 3)]], seed))
         assert prepared.inputs["labels"].tolist() == [1] + [0] * objective.negatives
@@ -282,22 +282,22 @@ def wrong_ones(objective: ResponseSelection, texts: Conversations, seeds: int = 
                 for token, segment in zip(sequence.tolist(), segments.tolist(), strict=True)
                 if segment and token >= 1000
             }
-            found.add(turn)
-    return found
+            actual.add(turn)
+    return actual
 
 
-def test_where_wrong_responses_come_from() -> None:
+def test_sources_of_wrong_responses() -> None:
     texts = Conversations([[2, 3, 4, 5], [2, 2, 3], [4, 4]], repeated=[2, 3, 6])
     users_elsewhere = {4, 7}  # of the truth's speaker; 6 repeats the truth
-    assert wrong_ones(ResponseSelection(negatives=2), texts) == users_elsewhere
-    assert wrong_ones(ResponseSelection(random=0, in_dialogue=1), texts) == {0, 1}  # 3 repeats it
-    assert wrong_ones(ResponseSelection(random=1, in_dialogue=1), texts) == {0, 1} | users_elsewhere
+    assert draw_wrong_responses(ResponseSelection(negatives=2), texts) == users_elsewhere
+    assert draw_wrong_responses(ResponseSelection(random=0, in_dialogue=1), texts) == {0, 1}  # 3 repeats it
+    assert draw_wrong_responses(ResponseSelection(random=1, in_dialogue=1), texts) == {0, 1} | users_elsewhere
     mined = ResponseSelection(random=0, mined=1)
     assert mined.miner == "minilm" and ResponseSelection().miner is None
-    assert wrong_ones(mined, texts, 5) == {8}
+    assert draw_wrong_responses(mined, texts, 5) == {8}
 
 
-def test_strangers_are_of_every_other_dialogue_and_never_of_the_own() -> None:
+def test_random_negatives_are_drawn_from_all_other_dialogues() -> None:
     texts = Conversations([[1] * 3, [1] * 4, [1] * 2])
     for turn, own in ((0, range(3)), (5, range(3, 7)), (8, range(7, 9))):
         batch = batch_of(texts, [[(0, 1)]], turn)
@@ -310,8 +310,8 @@ def test_strangers_are_of_every_other_dialogue_and_never_of_the_own() -> None:
             batch_of(texts, [[(0, 1)]]).random_negative(0, [-1])
 
 
-def test_a_dialogue_that_differs_in_its_last_turn_alone_is_no_other_one() -> None:
-    """Labelled responses: a context is there once for every candidate."""
+def test_a_dialogue_that_differs_only_in_its_last_turn_is_not_another() -> None:
+    """Labelled responses repeat a context for every candidate."""
     texts = Conversations([[1] * 3, [1] * 3, [1] * 3, [1] * 2])
     same = {3: 0, 4: 1}  # the second dialogue begins as the first
     texts.identity = lambda turn: same.get(turn, turn)  # type: ignore[method-assign]
@@ -320,11 +320,11 @@ def test_a_dialogue_that_differs_in_its_last_turn_alone_is_no_other_one() -> Non
     assert {batch.random_negative(6, []) for _ in range(300)} == {0, 1, 2, 3, 4, 5, 9, 10}
 
 
-# ---- on the fly
+# ---- loaders
 
 
 @functools.cache
-def feeds() -> list[BatchLoader]:
+def loaders() -> list[BatchLoader]:
     loaded = Backbone.load(backbone())
     loaded.add_tokens(MARKS)
     texts = tokenise_corpus(TrainingCorpus.of(tiny_corpus(), folder() / "ums-cache"), loaded.tokenizer)
@@ -336,33 +336,33 @@ def feeds() -> list[BatchLoader]:
     ]
 
 
-def told(prepared: PreparedBatch) -> tuple[Any, ...]:
+def as_lists(prepared: PreparedBatch) -> tuple[Any, ...]:
     inputs = {name: values.tolist() for name, values in prepared.inputs.items()}
     return [each.tolist() for each in prepared.sequences], [each.tolist() for each in prepared.segments or []], inputs
 
 
 def test_the_number_of_workers_changes_nothing() -> None:
     one, four = (
-        [[told(each) for each in step] for step in prepare_ahead(feeds(), 3, 9, workers)] for workers in (1, 4)
+        [[as_lists(each) for each in step] for step in prepare_ahead(loaders(), 3, 9, workers)] for workers in (1, 4)
     )
     assert one == four
-    assert one[0] == [told(feed.prepare(3)) for feed in feeds()]
+    assert one[0] == [as_lists(loader.prepare(3)) for loader in loaders()]
 
 
-def test_no_example_is_changed_by_what_is_made_of_it() -> None:
-    """After every task has made what it wants, what they are made from is what it was, and is made again alike."""
-    texts = feeds()[0].texts
+def test_preparing_batches_does_not_change_the_texts() -> None:
+    """And preparing them again gives the same batches."""
+    texts = loaders()[0].texts
     before = [texts.tokens(turn).tolist() for turn in range(int(texts.dialogue_starts[-1]))]
-    first = [told(feed.prepare(0)) for feed in feeds()]
+    first = [as_lists(loader.prepare(0)) for loader in loaders()]
     for step in range(5):
-        for feed in feeds():
-            feed.prepare(step)
+        for loader in loaders():
+            loader.prepare(step)
     assert [texts.tokens(turn).tolist() for turn in range(len(before))] == before
-    assert [told(feed.prepare(0)) for feed in feeds()] == first
+    assert [as_lists(loader.prepare(0)) for loader in loaders()] == first
 
 
-def test_a_response_never_stands_in_its_own_context() -> None:
-    """In the released code it was appended to the context in place, and every label leaked."""
+def test_a_response_is_never_in_its_own_context() -> None:
+    """In the released code it was appended to the context in place, which leaked every label."""
     texts = Conversations([[2, 3, 4, 5, 2, 2], [2, 2, 3]])
     for seed in range(20):
         prepared = ResponseSelection().prepare(batch_of(texts, [[(0, 4), (4, 5)]], seed))
@@ -375,7 +375,7 @@ def test_a_response_never_stands_in_its_own_context() -> None:
             assert context == {0, 1, 2, 3}
 
 
-# ---- what cannot be
+# ---- errors
 
 
 def test_a_reranker_needs_response_selection() -> None:
@@ -393,6 +393,6 @@ def test_a_reranker_needs_response_selection() -> None:
         ("deletion", {"form": "hinge"}, "form"),
     ],
 )
-def test_options_that_cannot_be(name: str, options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_rejected(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(TurnwiseError, match=message):
         make_objective(name, options)

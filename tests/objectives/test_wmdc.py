@@ -1,4 +1,4 @@
-"""WMDC's windows, batches, heads and frequencies, against plain statements, on random dialogues."""
+"""WMDC's windows, batches, heads and frequencies equal direct implementations on random dialogues."""
 
 from collections import Counter
 from pathlib import Path
@@ -29,53 +29,53 @@ from turnwise.training.tokens import tokenise_corpus
 WINDOWS = st.lists(st.integers(1, 5), min_size=1, max_size=4, unique=True).map(tuple)
 
 
-def store(talks: list[Dialogue], folder: Path) -> Corpus:
+def store(dialogues_: list[Dialogue], folder: Path) -> Corpus:
     with StoreWriter(folder) as writer:
-        for number, talk in enumerate(talks):
-            writer.write(Dialogue(str(number), talk.turns))
+        for number, dialogue in enumerate(dialogues_):
+            writer.write(Dialogue(str(number), dialogue.turns))
         writer.commit({})
     return read_corpus(folder)
 
 
 @settings(deadline=None)
 @given(dialogues(), WINDOWS)
-def test_every_answer_once_for_every_size_that_fits(dialogue: Dialogue, windows: tuple[int, ...]) -> None:
-    found = Counter(WMDC(windows=windows).examples(dialogue))
+def test_every_response_is_used_once_for_every_size(dialogue: Dialogue, windows: tuple[int, ...]) -> None:
+    actual = Counter(WMDC(windows=windows).examples(dialogue))
     expected = Counter(
         (((response - size, response), (response, response + 1)), size)
         for size in windows
         for response in range(size, len(dialogue.turns))
     )
-    assert found == expected
+    assert actual == expected
 
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(dialogues(), min_size=2, max_size=5), WINDOWS)
-def test_windows_never_cross_dialogues_and_batches_hold_one_size(
-    talks: list[Dialogue], windows: tuple[int, ...]
+def test_windows_stay_within_dialogues_and_batches_have_one_size(
+    dialogues_: list[Dialogue], windows: tuple[int, ...]
 ) -> None:
-    """Over a corpus: where the windows lie, which sizes batches have, in which order, and that nothing is left out."""
-    lengths = [len(talk.turns) for talk in talks]
+    """Check the windows, the sizes of batches in turn, and that all examples are used."""
+    lengths = [len(dialogue.turns) for dialogue in dialogues_]
     belongs = [number for number, length in enumerate(lengths) for _ in range(length)]
     objective = WMDC(windows=windows)
-    found = {size: sum(max(0, length - size) for length in lengths) for size in windows}
-    if sum(found.values()) < 2:
+    actual = {size: sum(max(0, length - size) for length in lengths) for size in windows}
+    if sum(actual.values()) < 2:
         return
     with TemporaryDirectory() as folder:
-        corpus = store(talks, Path(folder) / "store")
+        corpus = store(dialogues_, Path(folder) / "store")
         encoder = Encoder.load(backbone())
         texts = tokenise_corpus(TrainingCorpus.of(corpus, Path(folder)), encoder.backbone.tokenizer)
         examples = extract_examples(TrainingCorpus.of(corpus, Path(folder)), texts, {"wmdc": objective})["wmdc"]
-        if min(found.values()) < 2:
+        if min(actual.values()) < 2:
             with pytest.raises(TurnwiseError, match=r"[01] examples of size"):
                 BatchLoader("wmdc", objective, examples, texts, encoder.composer, LoaderConfig(3, 24, 128, 1))
             return
-        feed = BatchLoader("wmdc", objective, examples, texts, encoder.composer, LoaderConfig(3, 24, 128, 1))
+        loader = BatchLoader("wmdc", objective, examples, texts, encoder.composer, LoaderConfig(3, 24, 128, 1))
         present = list(windows)
-        batches = {size: -(-found[size] // 3) for size in present}
+        batches = {size: -(-actual[size] // 3) for size in present}
         seen: dict[int, list[tuple[int, ...]]] = {size: [] for size in present}
         for step in range(len(present) * max(batches.values())):
-            rows, sizes = examples.rows(feed.rows(step))
+            rows, sizes = examples.rows(loader.rows(step))
             assert set(sizes.tolist()) == {present[step % len(present)]}
             for (context, response), size in zip(rows.tolist(), sizes.tolist(), strict=True):
                 assert context[1] == response[0] == response[1] - 1
@@ -94,20 +94,20 @@ def test_windows_never_cross_dialogues_and_batches_hold_one_size(
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(dialogues(), min_size=1, max_size=4))
-def test_frequencies_count_answers_of_the_whole_corpus(talks: list[Dialogue]) -> None:
-    counted = Counter(turn.text.strip().lower() for talk in talks for turn in talk.turns[1:])
+def test_frequencies_count_responses_of_the_whole_corpus(dialogues_: list[Dialogue]) -> None:
+    counted = Counter(turn.text.strip().lower() for dialogue in dialogues_ for turn in dialogue.turns[1:])
     with TemporaryDirectory() as folder:
-        corpus = store(talks, Path(folder) / "store")
+        corpus = store(dialogues_, Path(folder) / "store")
         texts = tokenise_corpus(TrainingCorpus.of(corpus, Path(folder)), Encoder.load(backbone()).backbone.tokenizer)
-        turns = [turn for talk in talks for turn in talk.turns]
+        turns = [turn for dialogue in dialogues_ for turn in dialogue.turns]
         assert [texts.frequency(number) for number in range(len(turns))] == [
             counted[turn.text.strip().lower()] for turn in turns
         ]
 
 
-def test_case_and_space_make_no_difference_but_a_full_stop_does(tmp_path: Path) -> None:
-    said = ("Yes.", "yes. ", "yes", "YES.", "hello", "hello")
-    corpus = store([Dialogue("d", tuple(Turn("user", text) for text in said))], tmp_path / "store")
+def test_frequencies_ignore_case_and_space_but_not_full_stops(tmp_path: Path) -> None:
+    texts_ = ("Yes.", "yes. ", "yes", "YES.", "hello", "hello")
+    corpus = store([Dialogue("d", tuple(Turn("user", text) for text in texts_))], tmp_path / "store")
     texts = tokenise_corpus(TrainingCorpus.of(corpus, tmp_path), Encoder.load(backbone()).backbone.tokenizer)
     # the first turn answers nothing, so it is not counted, but its text is an answer elsewhere
     assert [texts.frequency(number) for number in range(6)] == [2, 2, 1, 2, 2, 2]
@@ -121,11 +121,11 @@ def batch(windows: tuple[int, ...], step: int) -> tuple[WMDC, TrainingSetup, Bat
 
 
 @pytest.mark.parametrize("step", [0, 1, 2])
-def test_the_newest_turn_stands_last(step: int) -> None:
-    _, run, made = batch((1, 2, 3), step)
+def test_the_newest_turn_is_last(step: int) -> None:
+    _, run, batch_ = batch((1, 2, 3), step)
     separator = run.encoder.composer.separator.tolist()
     texts = run.loaders[0].texts
-    for sequence, (first, last) in zip(made.column(0), made.windows[:, 0].tolist(), strict=True):
+    for sequence, (first, last) in zip(batch_.column(0), batch_.windows[:, 0].tolist(), strict=True):
         assert last - first == step + 1
         joined: list[int] = []
         for turn in range(first, last):
@@ -135,28 +135,28 @@ def test_the_newest_turn_stands_last(step: int) -> None:
 
 
 @pytest.mark.parametrize("step", [0, 1, 2])
-def test_the_loss_goes_through_the_head_of_its_size(step: int) -> None:
-    objective, run, made = batch((1, 2, 3), step)
+def test_the_loss_uses_the_head_of_its_size(step: int) -> None:
+    objective, run, batch_ = batch((1, 2, 3), step)
     heads = run.parts[0].heads
-    prepared = objective.prepare(made)
+    prepared = objective.prepare(batch_)
     inputs = {name: torch.as_tensor(value) for name, value in prepared.inputs.items()}
-    vectors = torch.randn(2, len(made), run.encoder.hidden)
-    loss, logs = objective.loss(vectors, inputs, heads)
+    vectors = torch.randn(2, len(batch_), run.encoder.hidden)
+    loss, metrics = objective.loss(vectors, inputs, heads)
     loss.backward()
     assert {name for name, value in heads.named_parameters() if value.grad is not None} == {f"{step + 1}.weight"}
     weight = dict(heads.named_parameters())[f"{step + 1}.weight"]
-    counted = Counter(turn.text.strip().lower() for talk in tiny_corpus() for turn in talk.turns[1:])
-    said = [turn.text.strip().lower() for talk in tiny_corpus() for turn in talk.turns]
-    counts = torch.tensor([counted[said[response]] for response in made.windows[:, 1, 0].tolist()])
+    counted = Counter(turn.text.strip().lower() for dialogue in tiny_corpus() for turn in dialogue.turns[1:])
+    texts_ = [turn.text.strip().lower() for dialogue in tiny_corpus() for turn in dialogue.turns]
+    counts = torch.tensor([counted[texts_[response]] for response in batch_.windows[:, 1, 0].tolist()])
     expected = symmetric_nt_xent(
         vectors[0] @ weight.T, vectors[1] @ weight.T, 0.05, weights=inverse_response_frequency(counts)
     )
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert logs["window"] == step + 1
-    assert logs["weight"] == pytest.approx(float(inverse_response_frequency(counts).mean()), rel=1e-6)
+    assert metrics["window"] == step + 1
+    assert metrics["weight"] == pytest.approx(float(inverse_response_frequency(counts).mean()), rel=1e-6)
 
 
-def test_heads_are_the_papers() -> None:
+def test_heads_are_those_of_the_paper() -> None:
     heads = WMDC(windows=(2, 5)).make_heads(16)
     assert {name: tuple(value.shape) for name, value in heads.named_parameters()} == {
         "2.weight": (16, 16),
@@ -166,7 +166,7 @@ def test_heads_are_the_papers() -> None:
     assert torch.equal(next(same.parameters()), torch.eye(16))
 
 
-def test_equal_contexts_or_answers_are_no_negatives_where_masked() -> None:
+def test_masked_equal_contexts_or_responses_are_no_negatives() -> None:
     objective = WMDC(windows=(1,), mask_equal=True, reweight=False)
     heads = objective.make_heads(8)
     vectors = torch.randn(2, 4, 8)
@@ -182,20 +182,20 @@ def test_equal_contexts_or_answers_are_no_negatives_where_masked() -> None:
         same[one, other] = same[other, one] = True
     projected = heads["1"](vectors)  # type: ignore[index]
     expected = symmetric_nt_xent(projected[0], projected[1], 0.05, same=same)
-    found, logs = objective.loss(vectors, inputs, heads)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
-    assert logs["equal_texts"] == 2
-    assert "weight" not in logs
+    actual, metrics = objective.loss(vectors, inputs, heads)
+    assert actual.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert metrics["equal_texts"] == 2
+    assert "weight" not in metrics
 
 
 @pytest.mark.parametrize("windows", [(), (0, 1), (1, 1), (200,)])
-def test_windows_that_cannot_be_are_refused(windows: tuple[int, ...]) -> None:
+def test_invalid_windows_are_rejected(windows: tuple[int, ...]) -> None:
     with pytest.raises(TurnwiseError, match="windows must be different numbers of turns"):
         WMDC(windows=windows)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "t5"])
-def test_it_trains_the_papers_families(family: str, tmp_path: Path) -> None:
+def test_training_with_the_papers_model_families(family: str, tmp_path: Path) -> None:
     start = tmp_path / "start"
     save(family, start)
     encoder = train(recipe("wmdc", f"backbone={start}", "steps=3"), tiny_corpus(), tmp_path / "model")
@@ -207,6 +207,6 @@ def test_it_trains_the_papers_families(family: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["windows=1", "windows=[one]", "heads_start=zero", "reweight=3", "temperature=warm"])
-def test_options_of_another_kind_are_refused_by_name(change: str) -> None:
+def test_options_of_a_wrong_type_are_rejected_by_name(change: str) -> None:
     with pytest.raises(TurnwiseError, match=f"objectives.wmdc.{change.partition('=')[0]}=.*expected"):
         recipe("wmdc", change)

@@ -1,4 +1,4 @@
-"""CheckpointWriter are written beside a run, hold what was there when they were asked for, and nothing goes wrong in silence."""
+"""Checkpoints are written in the background, contain the state at the time of the call, and report errors."""
 
 import threading
 from pathlib import Path
@@ -12,7 +12,7 @@ from turnwise.training.checkpoint import CheckpointError, CheckpointWriter, late
 
 
 class Gate:
-    """Writes when it is opened, and fails if it is told to."""
+    """Blocks writing until it is opened, and fails if requested."""
 
     def __init__(self, monkeypatch: MonkeyPatch):
         self.reached, self.opened, self.fails = threading.Event(), threading.Event(), False
@@ -32,13 +32,13 @@ def gate(monkeypatch: MonkeyPatch) -> Gate:
     return Gate(monkeypatch)
 
 
-def held(place: Path | None) -> list[float]:
+def load_weight(place: Path | None) -> list[float]:
     assert place is not None
     values: list[float] = load_checkpoint(place)[0]["parameters"]["weight"].tolist()
     return values
 
 
-def test_what_is_kept_is_what_was_there_though_training_goes_on(tmp_path: Path, gate: Gate) -> None:
+def test_checkpoint_contains_the_state_at_the_time_of_the_call(tmp_path: Path, gate: Gate) -> None:
     weight = torch.zeros(3)
     with CheckpointWriter(tmp_path, keep=2) as checkpoints:
         checkpoints.save(1, {"parameters": {"weight": weight}}, {"best": None})
@@ -47,12 +47,12 @@ def test_what_is_kept_is_what_was_there_though_training_goes_on(tmp_path: Path, 
         assert latest_checkpoint(tmp_path) is None
         gate.opened.set()
         checkpoints.save(2, {"parameters": {"weight": weight}}, {"best": 0.5})  # the first is on disk before
-        assert held(tmp_path / "step-000000001") == [0, 0, 0]
-    assert held(latest_checkpoint(tmp_path)) == [1, 1, 1]
+        assert load_weight(tmp_path / "step-000000001") == [0, 0, 0]
+    assert load_weight(latest_checkpoint(tmp_path)) == [1, 1, 1]
     assert load_checkpoint(tmp_path / "step-000000002")[1] == {"step": 2, "best": 0.5}
 
 
-def test_only_the_newest_stay(tmp_path: Path) -> None:
+def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     with CheckpointWriter(tmp_path, keep=2) as checkpoints:
         for step in range(1, 6):
             checkpoints.save(step, {"parameters": {"weight": torch.ones(1)}}, {})
@@ -60,7 +60,7 @@ def test_only_the_newest_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["the next one", "wait", "the end"])
-def test_what_could_not_be_written_is_told(how: str, tmp_path: Path, gate: Gate) -> None:
+def test_write_errors_are_raised(how: str, tmp_path: Path, gate: Gate) -> None:
     gate.fails = True
     gate.opened.set()
     tensors = {"parameters": {"weight": torch.ones(1)}}
@@ -79,7 +79,7 @@ def test_what_could_not_be_written_is_told(how: str, tmp_path: Path, gate: Gate)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_of_the_run_is_not_hidden_by_one_of_its_checkpoint(tmp_path: Path, gate: Gate) -> None:
+def test_write_errors_do_not_hide_an_error_of_the_run(tmp_path: Path, gate: Gate) -> None:
     gate.fails = True
     gate.opened.set()
     with pytest.raises(ZeroDivisionError), CheckpointWriter(tmp_path, keep=2) as checkpoints:

@@ -1,4 +1,4 @@
-"""Several processes do what one does: the same losses and weights, no example lost or seen twice, one end for all of them."""
+"""Several processes have the losses and weights of one, divide every batch exactly, and end together."""
 
 import functools
 import json
@@ -32,7 +32,7 @@ from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe
 from turnwise.training.step import RowLayout, Rows, sorted_chunks
 
-#: Recipes and tokens a pass: with 40 every process cuts its share of a batch, with 90 now and then one of them alone.
+#: Recipes and tokens per forward pass: with 40 every process uses chunks, with 90 sometimes only one of them.
 SHARED = {
     2: [
         ("dse", 100000),
@@ -58,37 +58,37 @@ def losses(place: Path) -> list[float]:
 
 
 def steps(place: Path) -> int:
-    """Steps that a run has told of, so far."""
+    """Count the steps that a run has logged."""
     try:
         return len((place / "metrics.jsonl").read_text().splitlines())
     except OSError:
         return 0
 
 
-def expect_one_curve(one: Path, other: Path) -> None:
-    """Two runs are equal up to rounding, in their weights and at every step."""
+def expect_close_runs(one: Path, other: Path) -> None:
+    """Check that the weights and losses of two runs are equal up to rounding."""
     expect_close(one, other)
     assert losses(one) == pytest.approx(losses(other), rel=1e-4, abs=1e-6)
 
 
-def expect_same(one: Path, other: Path) -> None:
-    """Equal to the last bit."""
+def expect_identical_runs(one: Path, other: Path) -> None:
+    """Check that the weights and losses of two runs are equal to the last bit."""
     expect_identical(one, other)
     assert losses(one) == losses(other)
 
 
-def saved(wanted: Recipe, place: Path) -> Path:
+def saved(run_recipe: Recipe, place: Path) -> Path:
     place.mkdir(parents=True, exist_ok=True)
-    (place / "recipe.yaml").write_text(wanted.to_yaml())
+    (place / "recipe.yaml").write_text(run_recipe.to_yaml())
     return place / "recipe.yaml"
 
 
-# ---- the same curve
+# ---- equal results
 
 
 @functools.cache
 def shared(name: str, budget: int) -> Recipe:
-    """Three steps on batches that neither two nor three processes share out evenly."""
+    """Return a recipe of three steps whose batches neither two nor three processes divide evenly."""
     size = 7
     if name == "last-batch":  # the second batch is what an epoch leaves: two examples for three processes
         name, size = "dse", examples() - 2
@@ -98,13 +98,13 @@ def shared(name: str, budget: int) -> Recipe:
 
 @functools.cache
 def examples() -> int:
-    """How many examples DSE finds in the tiny corpus."""
+    """Count DSE's examples in the tiny corpus."""
     return len(set_up_run(recipe("dse", "steps=1")).loaders[0].examples)
 
 
 @functools.cache
 def alone(name: str, budget: int) -> Path:
-    """What one process makes of a recipe."""
+    """Train a recipe in one process."""
     place = folder() / "alone" / f"{name}-{budget}"
     train(shared(name, budget), corpus(), place, cache=folder() / "cache")
     return place
@@ -112,7 +112,7 @@ def alone(name: str, budget: int) -> Path:
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What so many processes make of all their recipes; they are started once."""
+    """Train all recipes of `SHARED` in several processes, which are started once."""
 
     @functools.cache
     def trained(world: int) -> Path:
@@ -126,20 +126,20 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("world", "name", "budget"), [(world, *each) for world, found in SHARED.items() for each in found]
+    ("world", "name", "budget"), [(world, *each) for world, actual in SHARED.items() for each in actual]
 )
 def test_several_processes_equal_one(world: int, name: str, budget: int, several: Any) -> None:
-    """Three steps on several processes have the losses and end with the weights of three steps on one, up to rounding."""
-    expect_one_curve(alone(name, budget), several(world) / f"{name}-{budget}")
+    """The losses and weights after three steps are equal up to rounding."""
+    expect_close_runs(alone(name, budget), several(world) / f"{name}-{budget}")
 
 
-def test_with_90_tokens_a_pass_one_share_is_cut_and_the_other_is_not(tmp_path: Path) -> None:
+def test_with_90_tokens_one_process_uses_chunks_and_the_other_does_not() -> None:
     batch = set_up_run(shared("wmdc", 90)).loaders[0].prepare(0)
     passes = [len(sorted_chunks(batch, share, 90)) for share in RowLayout.of(batch, "vectors", 2).members]
     assert min(passes) == 1 < max(passes)
 
 
-def test_the_last_batch_of_an_epoch_is_smaller_than_the_job(tmp_path: Path) -> None:
+def test_the_last_batch_of_an_epoch_has_fewer_examples_than_processes() -> None:
     (loader,) = set_up_run(shared("last-batch", 100000)).loaders
     assert [len(loader.rows(step)) for step in range(3)] == [examples() - 2, 2, examples() - 2]
     assert [len(share) for share in RowLayout.of(loader.prepare(1), "vectors", 3).members] == [2, 2, 0]
@@ -147,32 +147,32 @@ def test_the_last_batch_of_an_epoch_is_smaller_than_the_job(tmp_path: Path) -> N
 
 @pytest.mark.full
 def test_a_process_without_an_example_takes_part(tmp_path: Path) -> None:
-    """Three processes share batches of two: the third has nothing to encode, in one pass or in several."""
+    """Three processes divide batches of two examples: the third has nothing to encode."""
     small = ["batch_size=2", "steps=2", "optimizer=adam"]
     recipes = {
         f"{name}-{budget}": recipe(name, *small, f"tokens_per_forward={budget}", dropout=0.0)
         for name, budget in (("wmdc", 100000), ("wmdc", 20), ("masked-language", 100000))
     }
-    for name, wanted in recipes.items():
-        (tmp_path / f"{name}.yaml").write_text(wanted.to_yaml())
+    for name, run_recipe in recipes.items():
+        (tmp_path / f"{name}.yaml").write_text(run_recipe.to_yaml())
     Job(3, tmp_path, job.train_all, tmp_path, store()).expect_done()
-    for name, wanted in recipes.items():
-        train(wanted, corpus(), tmp_path / "alone" / name)
-        expect_one_curve(tmp_path / "alone" / name, tmp_path / name)
+    for name, run_recipe in recipes.items():
+        train(run_recipe, corpus(), tmp_path / "alone" / name)
+        expect_close_runs(tmp_path / "alone" / name, tmp_path / name)
 
 
-# ---- the share-out
+# ---- division of batches
 
 
 @given(st.integers(2, 60), st.integers(2, 20), st.integers(1, 9), st.sampled_from(["vectors", "states"]), st.data())
-def test_an_epoch_is_shared_out_without_overlap_or_loss(
+def test_an_epoch_is_divided_without_overlap_or_loss(
     size: int, batch_size: int, world: int, rows: Rows, data: st.DataObject
 ) -> None:
-    """Whatever divides what: every example of a pass is encoded by one process, with all of its sequences."""
+    """Every example of an epoch is encoded by one process, with all of its sequences."""
     columns = data.draw(st.integers(1, 3), "columns")
     texts = data.draw(st.lists(st.integers(1, 5), min_size=size, max_size=size), "tokens")
     seen: list[int] = []
-    for numbers in passed(size, batch_size):
+    for numbers in epoch_rows(size, batch_size):
         # the example and the column that a sequence is of are written into it
         sequences = [
             np.full(texts[number], number * columns + column, np.int32)
@@ -180,13 +180,13 @@ def test_an_epoch_is_shared_out_without_overlap_or_loss(
             for number in numbers
         ]
         layout = RowLayout.of(PreparedBatch(RaggedTokens.of(sequences), len(numbers)), rows, world)
-        shared_out = [sorted(int(sequences[member][0]) for member in share) for share in layout.members]
-        for share in shared_out:
+        divided = [sorted(int(sequences[member][0]) for member in share) for share in layout.members]
+        for share in divided:
             owned = {text // columns for text in share}
             assert share == sorted(number * columns + column for number in owned for column in range(columns))
             seen.extend(owned)
         # nobody has more than one example more than another
-        assert max(map(len, shared_out)) - min(map(len, shared_out)) <= columns
+        assert max(map(len, divided)) - min(map(len, divided)) <= columns
         places = np.concatenate([layout.rows_of(share) for share in layout.members])
         assert sorted(places) == list(range(sum(map(len, sequences)) if rows == "states" else len(sequences)))
     left_out = 1 if size % batch_size == 1 and size > batch_size else 0
@@ -194,32 +194,32 @@ def test_an_epoch_is_shared_out_without_overlap_or_loss(
     assert set(seen) <= set(range(size))
 
 
-def passed(size: int, batch_size: int) -> list[list[int]]:
-    """The examples of the steps of a pass."""
+def epoch_rows(size: int, batch_size: int) -> list[list[int]]:
+    """Return the examples of the steps of an epoch."""
     # of examples without labels, only how many there are is asked
     feed = BatchLoader("dse", make_objective("dse", {}), range(size), None, None, LoaderConfig(batch_size, 24, 128, 1))  # type: ignore[arg-type]
     return [feed.rows(step).tolist() for step in range(feed.steps_per_epoch)]
 
 
-# ---- going on
+# ---- resuming
 
 
-def test_a_run_goes_on_with_another_number_of_processes(tmp_path: Path) -> None:
-    """Two processes, then one, then three: the losses and the weights are those of one that was left alone."""
-    wanted = recipe(
+def test_a_run_resumes_with_another_number_of_processes(tmp_path: Path) -> None:
+    """Two processes, then one, then three equal one process without interruption."""
+    run_recipe = recipe(
         "wmdc", "steps=6", "batch_size=7", "optimizer=adamw", "ema=0.9", "checkpoint_every=100", dropout=0.0
     )
-    file = saved(wanted, tmp_path)
-    train(wanted, corpus(), tmp_path / "alone", cache=folder() / "cache")
+    file = saved(run_recipe, tmp_path)
+    train(run_recipe, corpus(), tmp_path / "alone", cache=folder() / "cache")
     for world, stop in ((2, 2), (1, 4)):
         running = Job(world, tmp_path, job.train_one, file, store(), tmp_path / "run", Signal(0, 2, signal.SIGTERM))
-        said = running.wait()
-        assert all(f"interrupted at step {stop} of 6; the state is saved" in each for each in said), said
+        outputs = running.wait()
+        assert all(f"interrupted at step {stop} of 6; the state is saved" in each for each in outputs), outputs
         newest = latest_checkpoint(tmp_path / "run" / "checkpoints")
         assert newest is not None
         assert newest.name == f"step-{stop:09d}"
     Job(3, tmp_path, job.train_one, file, store(), tmp_path / "run").expect_done()
-    expect_one_curve(tmp_path / "alone", tmp_path / "run")
+    expect_close_runs(tmp_path / "alone", tmp_path / "run")
 
 
 #: Some steps with dropout, and a checkpoint every fourth.
@@ -227,8 +227,8 @@ LONG = ["steps=12", "checkpoint_every=4", "optimizer=adamw", "ema=0.9"]
 
 
 @functools.cache
-def undisturbed(world: int) -> Path:
-    place = folder() / f"undisturbed-{world}"
+def uninterrupted(world: int) -> Path:
+    place = folder() / f"uninterrupted-{world}"
     Job(world, place, job.train_one, saved(recipe("dse", *LONG), place), store(), place / "run").expect_done()
     return place / "run"
 
@@ -240,24 +240,24 @@ def undisturbed(world: int) -> Path:
 def test_a_killed_process_ends_the_job_and_it_resumes(world: int, rank: int, tmp_path: Path) -> None:
     file, place = saved(recipe("dse", *LONG), tmp_path), tmp_path / "run"
     running = Job(world, tmp_path, job.train_one, file, store(), place, Signal(rank, 7, signal.SIGKILL))
-    said = running.wait()
+    outputs = running.wait()
     assert running.processes[rank].exitcode == -signal.SIGKILL
     for survivor in set(range(world)) - {rank}:
         assert running.processes[survivor].exitcode == 1
-        assert said[survivor].startswith(
+        assert outputs[survivor].startswith(
             f"error: a process was lost at step 6 of 12; the last good checkpoint is {place}/checkpoints/step-000000004. Resume with"
             " the same command and --resume."
-        ), said
+        ), outputs
     Job(world, tmp_path, job.train_one, file, store(), place).expect_done()
-    expect_same(undisturbed(world), place)
+    expect_identical_runs(uninterrupted(world), place)
 
 
 @pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.full)])
-def test_one_that_is_asked_to_end_ends_all_at_one_step(rank: int, tmp_path: Path) -> None:
+def test_terminating_one_process_ends_all_at_one_step(rank: int, tmp_path: Path) -> None:
     file, place = saved(recipe("dse", *LONG), tmp_path), tmp_path / "run"
-    said = Job(3, tmp_path, job.train_one, file, store(), place, Signal(rank, 7, signal.SIGTERM)).wait()
+    outputs = Job(3, tmp_path, job.train_one, file, store(), place, Signal(rank, 7, signal.SIGTERM)).wait()
     assert (
-        said
+        outputs
         == ["error: interrupted at step 7 of 12; the state is saved. Resume with the same command and --resume\n"] * 3
     )
     newest = latest_checkpoint(place / "checkpoints")
@@ -265,85 +265,92 @@ def test_one_that_is_asked_to_end_ends_all_at_one_step(rank: int, tmp_path: Path
     assert newest.name == "step-000000007"
     assert steps(place) == 7
     Job(3, tmp_path, job.train_one, file, store(), place).expect_done()
-    expect_same(undisturbed(3), place)
+    expect_identical_runs(uninterrupted(3), place)
 
 
-def test_one_that_is_stuck_is_waited_for_as_long_as_one_likes(tmp_path: Path) -> None:
+def test_a_stuck_process_is_awaited_for_the_longest_wait(tmp_path: Path) -> None:
     file, place = saved(recipe("dse", *LONG), tmp_path), tmp_path / "run"
     running = Job(2, tmp_path, job.train_one, file, store(), place, Signal(1, 3, signal.SIGSTOP), 4)
-    said = running.wait(1)
+    outputs = running.wait(1)
     assert running.processes[0].exitcode == 1
     assert re.search(
-        "a process was lost at step 2 of 12; there is no checkpoint yet.*no heartbeat for 4 seconds", said[0]
-    ), said
+        "a process was lost at step 2 of 12; there is no checkpoint yet.*no heartbeat for 4 seconds", outputs[0]
+    ), outputs
 
 
-# ---- errors of one are errors of all
+# ---- errors
 
 
-def test_a_full_disk_of_the_one_that_writes_ends_all(tmp_path: Path) -> None:
+def test_a_full_disk_of_the_main_process_ends_all(tmp_path: Path) -> None:
     file = saved(recipe("dse", "checkpoint_every=2"), tmp_path)
-    running = Job(2, tmp_path, job.fill_the_disk, file, store(), tmp_path / "run")
-    said = running.wait()
+    running = Job(2, tmp_path, job.train_on_full_disk, file, store(), tmp_path / "run")
+    outputs = running.wait()
     assert [process.exitcode for process in running.processes] == [1, 1]
-    told = r"the checkpoint at step 4 could not be written \(.*No space left on device\); the last good one is .*step-000000002"
-    assert re.match(f"error: {told}", said[0]), said
-    assert re.match(f"error: process 0 stopped: {told}", said[1]), said
+    message = r"the checkpoint at step 4 could not be written \(.*No space left on device\); the last good one is .*step-000000002"
+    assert re.match(f"error: {message}", outputs[0]), outputs
+    assert re.match(f"error: process 0 stopped: {message}", outputs[1]), outputs
 
 
-def test_a_bad_probe_ends_all(tmp_path: Path) -> None:
-    running = Job(2, tmp_path, job.probe_badly, saved(recipe(), tmp_path), store(), tmp_path / "run")
-    said = running.wait()
+def test_a_failing_probe_ends_all(tmp_path: Path) -> None:
+    running = Job(2, tmp_path, job.train_with_failing_probe, saved(recipe(), tmp_path), store(), tmp_path / "run")
+    outputs = running.wait()
     assert [process.exitcode for process in running.processes] == [1, 1]
-    assert said[0].endswith("ValueError: no such data\n")
-    assert said[1] == "error: process 0 stopped: ValueError: no such data\n"
+    assert outputs[0].endswith("ValueError: no such data\n")
+    assert outputs[1] == "error: process 0 stopped: ValueError: no such data\n"
 
 
-def test_an_error_of_one_in_the_middle_of_a_step_ends_all(tmp_path: Path) -> None:
-    running = Job(2, tmp_path, job.fail_alone, saved(recipe("dse", "steps=5"), tmp_path), store(), tmp_path / "run")
-    said = running.wait()
+def test_an_error_of_one_process_in_a_step_ends_all(tmp_path: Path) -> None:
+    running = Job(
+        2,
+        tmp_path,
+        job.train_with_failing_process,
+        saved(recipe("dse", "steps=5"), tmp_path),
+        store(),
+        tmp_path / "run",
+    )
+    outputs = running.wait()
     assert [process.exitcode for process in running.processes] == [1, 1]
-    assert said[1] == "error: the memory of this machine is full\n"
-    assert said[0].startswith("error: a process was lost at step 2 of 5; there is no checkpoint yet."), said
+    assert outputs[1] == "error: the memory of this machine is full\n"
+    assert outputs[0].startswith("error: a process was lost at step 2 of 5; there is no checkpoint yet."), outputs
 
 
-def test_work_of_one_may_take_longer_than_a_sign_of_life(tmp_path: Path) -> None:
+def test_the_main_process_may_work_longer_than_the_longest_wait(tmp_path: Path) -> None:
     Job(
-        2, tmp_path, job.probe_slowly, saved(recipe("dse", "steps=2"), tmp_path), store(), tmp_path / "run"
+        2, tmp_path, job.train_with_slow_probe, saved(recipe("dse", "steps=2"), tmp_path), store(), tmp_path / "run"
     ).expect_done()
     assert steps(tmp_path / "run") == 4  # two steps, and the probe before and after
 
 
-def test_processes_that_were_given_different_things_say_so(tmp_path: Path) -> None:
-    """Another recipe; another folder, which does not hold the checkpoint that the first goes on from."""
+def test_processes_with_different_arguments_are_rejected(tmp_path: Path) -> None:
+    """Another recipe, or a folder without the checkpoint of the first process."""
     one, other = (
         saved(recipe("dse", "steps=2"), tmp_path / "one"),
         saved(recipe("dse", "steps=2", "seed=9"), tmp_path / "other"),
     )
-    said = Job(2, tmp_path, job.train_apart, [one, other], store(), [tmp_path / "run"] * 2).wait()
+    outputs = Job(2, tmp_path, job.train_different, [one, other], store(), [tmp_path / "run"] * 2).wait()
     assert all(
-        each.startswith("error: process 1 has a recipe other than process 0: use the same command") for each in said
-    ), said
+        each.startswith("error: process 1 has a recipe other than process 0: use the same command") for each in outputs
+    ), outputs
     train(recipe("dse", "steps=2"), corpus(), tmp_path / "first", cache=folder() / "cache")
     places = [tmp_path / "first", tmp_path / "not-shared"]
-    said = Job(2, tmp_path, job.train_apart, [one, one], store(), places).wait()
-    assert all(each.startswith("error: process 1 has a first step other than process 0") for each in said), said
-    assert all("where all machines find the same files" in each for each in said)
+    outputs = Job(2, tmp_path, job.train_different, [one, one], store(), places).wait()
+    assert all(each.startswith("error: process 1 has a first step other than process 0") for each in outputs), outputs
+    assert all("where all machines find the same files" in each for each in outputs)
 
 
-def test_a_wait_of_no_time_is_refused(tmp_path: Path) -> None:
+def test_longest_wait_must_be_positive(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="longest_wait must be positive, got 0"):
         train(recipe(), corpus(), tmp_path / "run", longest_wait=0)
 
 
-# ---- the parts
+# ---- agreements
 
 
 def agreements(rank: int, place: Path) -> None:
-    """What a process of three finds; run in each."""
+    """Check agreements in one of three processes."""
     with Processes(30) as processes:
         assert (processes.rank, processes.world, processes.main) == (rank, 3, rank == 0)
-        assert [processes.any(rank == said) for said in (0, 1, 2, 3)] == [True, True, True, False]
+        assert [processes.any(rank == outputs) for outputs in (0, 1, 2, 3)] == [True, True, True, False]
         used, partly, unused = (nn.Parameter(torch.zeros(2)) for _ in range(3))
         used.grad = torch.tensor([rank, 10.0 * rank])
         if rank == 2:
@@ -367,7 +374,7 @@ def agreements(rank: int, place: Path) -> None:
             with pytest.raises(KeyError if rank == 1 else TrainingError) as met, block():
                 if rank == 1:
                     raise KeyError("ä" * 3000)
-            # of a message that is too long for the others, they are told whole characters
+            # of a message that is too long for the others, they are message whole characters
             assert rank == 1 or re.fullmatch("process 1 stopped: KeyError: 'ä{900,1000}", str(met.value))
         with pytest.raises(OSError if rank == 0 else TrainingError, match="full"), processes.main_first():
             assert rank == 0, "nobody follows one that failed"
@@ -395,7 +402,7 @@ def test_one_process_agrees_with_itself() -> None:
                 raise KeyError("mine")
 
 
-# ---- as a user starts it
+# ---- launchers
 
 
 def command(place: Path, *options: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Fine-tuning: what is learnt, equal runs of equal seeds, when a run stops, and which weights it ends with."""
+"""Fine-tuning: learning, determinism, early stopping, and the final weights."""
 
 import copy
 from collections.abc import Callable
@@ -39,12 +39,12 @@ def loaded(tiny_folder: Callable[[str], Path]) -> Encoder:
 
 @pytest.fixture
 def encoder(loaded: Encoder) -> Encoder:
-    """A copy of its own for every test."""
+    """Return a copy for every test."""
     return copy.deepcopy(loaded)
 
 
 def texts(count: int, seed: int) -> tuple[list[str], list[int]]:
-    """Texts of two classes that share their words but two: whether a hotel or a taxi is wanted."""
+    """Return texts of two classes that differ in one word: hotel or taxi."""
     random = np.random.default_rng(seed)
     labels = random.integers(0, 2, count).tolist()
     words = ["hotel", "taxi"]
@@ -54,21 +54,21 @@ def texts(count: int, seed: int) -> tuple[list[str], list[int]]:
 
 
 def classification(encoder: Encoder, count: int = 24) -> tuple[list[tuple[np.ndarray]], BatchLoss]:
-    found, labels = texts(count, 1)
+    actual, labels = texts(count, 1)
     targets = torch.tensor(labels)
 
-    def loss(said: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        return cross_entropy(said[0], targets[rows])
+    def loss(outputs: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(outputs[0], targets[rows])
 
-    return [(sequence,) for sequence in encoder.tokenise(found, 16)], loss
+    return [(sequence,) for sequence in encoder.tokenise(actual, 16)], loss
 
 
 def accuracy(count: int, seed: int) -> Callable[[Encoder, nn.Module], float]:
-    found, labels = texts(count, seed)
+    actual, labels = texts(count, seed)
 
     def score(encoder: Encoder, head: nn.Module) -> float:
         return float(
-            (compute_outputs(encoder, head, encoder.tokenise(found)).argmax(1) == torch.tensor(labels)).float().mean()
+            (compute_outputs(encoder, head, encoder.tokenise(actual)).argmax(1) == torch.tensor(labels)).float().mean()
         )
 
     return score
@@ -83,7 +83,7 @@ def equal(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
 
 
 def scripted(scores: list[float], seen: list[list[torch.Tensor]] | None = None) -> ValidationScore:
-    """A score that follows a script, and remembers the weights it was asked about."""
+    """Return a validation score with given values, which also records the weights."""
     left = iter(scores)
 
     def score(encoder: Encoder, head: nn.Module) -> float:
@@ -103,9 +103,9 @@ def test_separable_texts_are_learnt(encoder: Encoder) -> None:
     head = linear_head(encoder.hidden, 2, 0.1, 0)
     test = accuracy(60, 3)
     before = test(encoder, head)
-    fit = fine_tune(encoder, head, examples, loss, settings=SETTINGS, score=accuracy(24, 2), seed=0)
+    result = fine_tune(encoder, head, examples, loss, settings=SETTINGS, score=accuracy(24, 2), seed=0)
     assert before < 0.8
-    assert fit.score > 0.9
+    assert result.score > 0.9
     assert test(encoder, head) > 0.9
     assert not encoder.training
 
@@ -123,39 +123,39 @@ def test_equal_seeds_give_equal_weights() -> None:
     assert not equal(ends[0], ends[2])
 
 
-def test_the_best_weights_are_put_back(encoder: Encoder) -> None:
+def test_the_best_weights_are_restored(encoder: Encoder) -> None:
     examples, loss = classification(encoder)
     head = linear_head(encoder.hidden, 2, 0.1, 0)
     seen: list[list[torch.Tensor]] = []
     scores = [0.1, 0.2, 0.5, 0.4, 0.5]
     chosen = replace(SETTINGS, steps=20)
-    fit = fine_tune(encoder, head, examples, loss, settings=chosen, score=scripted(scores, seen), seed=0)
-    assert fit == FineTuningResult(0.5, 10, 20)  # the first of equals
+    result = fine_tune(encoder, head, examples, loss, settings=chosen, score=scripted(scores, seen), seed=0)
+    assert result == FineTuningResult(0.5, 10, 20)  # the first of equals
     assert len(seen) == 5
     assert equal(state(encoder, head), seen[2])
     assert not equal(seen[2], seen[4])
 
 
-def test_without_a_validation_set_all_steps_are_made_and_the_last_weights_stay(encoder: Encoder) -> None:
-    """The same weights as where the last validation is the best."""
+def test_without_a_validation_set_the_last_weights_are_kept(encoder: Encoder) -> None:
+    """The weights equal those of a run whose last validation is the best."""
     chosen = replace(SETTINGS, steps=7)
     ends = []
     for score in (None, scripted([0.0, 0.1, 0.2])):
         own = copy.deepcopy(encoder)
         examples, loss = classification(own)
         head = linear_head(own.hidden, 2, 0.1, 0)
-        fit = fine_tune(own, head, examples, loss, settings=chosen, score=score, seed=0)
-        assert (fit.best, fit.steps) == (7, 7)
+        result = fine_tune(own, head, examples, loss, settings=chosen, score=score, seed=0)
+        assert (result.best, result.steps) == (7, 7)
         ends.append(state(own, head))
     assert equal(*ends)
 
 
-def test_where_nothing_improves_weights_are_those_that_came_in(encoder: Encoder) -> None:
+def test_initial_weights_are_restored_if_nothing_improves(encoder: Encoder) -> None:
     examples, loss = classification(encoder)
     head = linear_head(encoder.hidden, 2, 0.1, 0)
     before = state(encoder, head)
-    fit = fine_tune(encoder, head, examples, loss, settings=SETTINGS, score=lambda *_: 0.5, seed=0)
-    assert fit.best == 0
+    result = fine_tune(encoder, head, examples, loss, settings=SETTINGS, score=lambda *_: 0.5, seed=0)
+    assert result.best == 0
     assert equal(before, state(encoder, head))
 
 
@@ -168,33 +168,39 @@ def test_where_nothing_improves_weights_are_those_that_came_in(encoder: Encoder)
         (5, 16, 100, 80),  # patience outlasts the run of 20 epochs
     ],
 )
-def test_patience(encoder: Encoder, every: int, examples: int, patience: int, stops: int) -> None:
+def test_early_stopping(encoder: Encoder, every: int, examples: int, patience: int, stops: int) -> None:
     sequences, loss = classification(encoder, examples)
     chosen = replace(SETTINGS, epochs=20, evaluate_every=every, patience=patience)
     head = linear_head(encoder.hidden, 2, 0.1, 0)
-    fit = fine_tune(encoder, head, sequences, loss, settings=chosen, score=lambda *_: 0.5, seed=0)
-    assert (fit.best, fit.steps) == (0, stops)
+    result = fine_tune(encoder, head, sequences, loss, settings=chosen, score=lambda *_: 0.5, seed=0)
+    assert (result.best, result.steps) == (0, stops)
 
 
-def test_steps_end_a_run_and_the_last_is_validated(encoder: Encoder) -> None:
+def test_the_last_of_limited_steps_is_validated(encoder: Encoder) -> None:
     examples, loss = classification(encoder)
     head = linear_head(encoder.hidden, 2, 0.1, 0)
     score = scripted([0.0, 0.1, 0.2])
-    fit = fine_tune(encoder, head, examples, loss, settings=replace(SETTINGS, steps=7), score=score, seed=0)
-    assert fit == FineTuningResult(0.2, 7, 7)
+    result = fine_tune(encoder, head, examples, loss, settings=replace(SETTINGS, steps=7), score=score, seed=0)
+    assert result == FineTuningResult(0.2, 7, 7)
 
 
-def test_every_example_is_seen_once_an_epoch(encoder: Encoder) -> None:
+def test_every_example_is_used_once_per_epoch(encoder: Encoder) -> None:
     sequences, loss = classification(encoder, 10)
     seen: list[list[int]] = []
 
-    def noting(said: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def recording_loss(outputs: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         seen.append(rows.tolist())
-        return loss(said, rows)
+        return loss(outputs, rows)
 
     chosen = replace(SETTINGS, epochs=2)
     fine_tune(
-        encoder, linear_head(encoder.hidden, 2, 0, 0), sequences, noting, settings=chosen, score=lambda *_: 0.0, seed=0
+        encoder,
+        linear_head(encoder.hidden, 2, 0, 0),
+        sequences,
+        recording_loss,
+        settings=chosen,
+        score=lambda *_: 0.0,
+        seed=0,
     )
     assert [len(rows) for rows in seen] == [4, 4, 2, 4, 4, 2]
     first, second = ([row for rows in epoch for row in rows] for epoch in (seen[:3], seen[3:]))
@@ -202,8 +208,8 @@ def test_every_example_is_seen_once_an_epoch(encoder: Encoder) -> None:
     assert first != second
 
 
-def test_pairs_reach_the_loss_side_by_side(encoder: Encoder) -> None:
-    """Without dropout, what the loss of the first step sees is what the encoder gives."""
+def test_the_loss_receives_both_sequences_of_a_pair(encoder: Encoder) -> None:
+    """Without dropout, the first step's outputs equal the encoder's vectors."""
     left, right = (
         encoder.tokenise(["a hotel now", "taxi", "yes"]),
         encoder.tokenise(["no", "where is the train", "one two"]),
@@ -211,17 +217,17 @@ def test_pairs_reach_the_loss_side_by_side(encoder: Encoder) -> None:
     expected = torch.stack([compute_outputs(encoder, nn.Identity(), side) for side in (left, right)])
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def loss(said: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        seen.append((said.detach(), rows))
-        return simclr(said[0], said[1], 0.05)
+    def loss(outputs: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        seen.append((outputs.detach(), rows))
+        return simclr(outputs[0], outputs[1], 0.05)
 
     pairs = list(zip(left, right, strict=True))
     fine_tune(encoder, nn.Identity(), pairs, loss, settings=replace(SETTINGS, steps=1), score=lambda *_: 0.0, seed=0)
-    said, rows = seen[0]
-    torch.testing.assert_close(said, expected[:, rows])
+    outputs, rows = seen[0]
+    torch.testing.assert_close(outputs, expected[:, rows])
 
 
-def test_what_cannot_be_learnt_from_is_refused(encoder: Encoder) -> None:
+def test_invalid_training_data_and_losses_are_rejected(encoder: Encoder) -> None:
     examples, loss = classification(encoder)
     head = linear_head(encoder.hidden, 2, 0.1, 0)
     with pytest.raises(TrainingError, match="no examples"):
@@ -231,7 +237,7 @@ def test_what_cannot_be_learnt_from_is_refused(encoder: Encoder) -> None:
             encoder,
             head,
             examples,
-            lambda said, _: said.mean() * np.nan,
+            lambda outputs, _: outputs.mean() * np.nan,
             settings=SETTINGS,
             score=lambda *_: 0.0,
             seed=0,
@@ -240,24 +246,24 @@ def test_what_cannot_be_learnt_from_is_refused(encoder: Encoder) -> None:
         fine_tune(encoder, head, examples, loss, settings=SETTINGS, score=lambda *_: np.nan, seed=0)
 
 
-@pytest.mark.parametrize(("asked", "expected"), [(0.0, 0.0), (None, 0.1)])
-def test_attention_dropout_is_off_unless_asked_for(asked: float | None, expected: float) -> None:
+@pytest.mark.parametrize(("requested", "expected"), [(0.0, 0.0), (None, 0.1)])
+def test_attention_dropout_is_off_by_default(requested: float | None, expected: float) -> None:
     own = Encoder.load(tiny.backbone(), device="cpu")
     examples, loss = classification(own)
-    chosen = replace(SETTINGS, steps=1, attention_dropout=asked)
+    chosen = replace(SETTINGS, steps=1, attention_dropout=requested)
     fine_tune(own, linear_head(own.hidden, 2, 0.1, 0), examples, loss, settings=chosen, score=lambda *_: 0.0, seed=0)
     assert attention_dropout(own.backbone.model) == expected
     assert own.backbone.model.config.hidden_dropout_prob == 0.1
 
 
-def test_inputs_are_cut_where_asked(encoder: Encoder) -> None:
-    """A text loses its end; what the model cannot take is cut anyway."""
+def test_inputs_are_truncated(encoder: Encoder) -> None:
+    """A text loses its end, at the requested length or at that of the model."""
     text = "i want to book a table now please"
     assert np.array_equal(encoder.encode([text], max_length=5), encoder.encode(["i want to"]))
     assert len(encoder.tokenise([text * 20], 1_000)[0]) == encoder.max_length
 
 
-def test_weights_go_back_as_often_as_wanted(encoder: Encoder) -> None:
+def test_a_snapshot_can_be_restored_repeatedly(encoder: Encoder) -> None:
     start = WeightSnapshot(encoder)
     before = state(encoder)
     for _ in range(2):
@@ -269,7 +275,7 @@ def test_weights_go_back_as_often_as_wanted(encoder: Encoder) -> None:
         assert equal(before, state(encoder))
 
 
-def test_outputs_come_in_the_order_given(encoder: Encoder) -> None:
+def test_outputs_are_in_input_order(encoder: Encoder) -> None:
     sequences = encoder.tokenise(["a b c hotel", "taxi", "where is the train", "no"])
     head = linear_head(encoder.hidden, 3, 0.5, 0)
     together = compute_outputs(encoder, head, sequences)
@@ -278,7 +284,7 @@ def test_outputs_come_in_the_order_given(encoder: Encoder) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 6), st.integers(0, 99), st.sampled_from([0.05, 0.5, 1.0]))
-def test_simclr_equals_a_plain_statement(pairs: int, seed: int, temperature: float) -> None:
+def test_simclr_equals_a_direct_implementation(pairs: int, seed: int, temperature: float) -> None:
     random = np.random.default_rng(seed)
     first, second = random.normal(size=(2, pairs, 5))
     vectors = np.concatenate([first, second])
@@ -291,5 +297,5 @@ def test_simclr_equals_a_plain_statement(pairs: int, seed: int, temperature: flo
             if other != anchor
         }
         losses.append(-np.log(terms[(anchor + pairs) % (2 * pairs)] / sum(terms.values())))
-    found = simclr(torch.from_numpy(first), torch.from_numpy(second), temperature)
-    assert float(found) == pytest.approx(np.mean(losses), abs=1e-9)
+    actual = simclr(torch.from_numpy(first), torch.from_numpy(second), temperature)
+    assert float(actual) == pytest.approx(np.mean(losses), abs=1e-9)

@@ -1,4 +1,4 @@
-"""Rivals are what brute force finds, whatever the blocks; they are never said in the own dialogue, and found once."""
+"""Hard negatives equal those of a brute-force search, are never from the own dialogue, and are cached."""
 
 from functools import cache
 from itertools import pairwise
@@ -34,23 +34,23 @@ def rows(table: np.ndarray, turns: int) -> list[list[int]]:
 
 
 @cache
-def found() -> list[list[int]]:
+def mined() -> list[list[int]]:
     return rows(
         mine_hard_negatives(TrainingCorpus.of(corpus(), folder() / "rivals"), texts(), backbone(), count=5),
         len(texts()),
     )
 
 
-def said(source: Corpus) -> list[tuple[int, int, Turn]]:
-    """Every turn with the number of its dialogue and its place there."""
+def list_turns(source: Corpus) -> list[tuple[int, int, Turn]]:
+    """Return every turn with the number of its dialogue and its position."""
     return [
         (number, place, turn) for number, dialogue in enumerate(source) for place, turn in enumerate(dialogue.turns)
     ]
 
 
-def brute(source: Corpus) -> list[dict[int, float]]:
-    """For every turn, the cosine of everything that may be its rival: a loop over turns, no blocks, no numbers of texts."""
-    turns = said(source)
+def search_all(source: Corpus) -> list[dict[int, float]]:
+    """Return, for every turn, the cosines of all allowed hard negatives, in a loop over turns."""
+    turns = list_turns(source)
     firsts: dict[str, int] = {}
     for number, (_, place, turn) in enumerate(turns):
         if place:
@@ -68,10 +68,10 @@ def brute(source: Corpus) -> list[dict[int, float]]:
     return expected
 
 
-def check(rivals: list[list[int]], expected: list[dict[int, float]], most: int) -> None:
-    """Where several are equally near, either may be taken: it is cosines that are compared."""
-    assert len(rivals) == len(expected)
-    for mine, allowed in zip(rivals, expected, strict=True):
+def check(negatives: list[list[int]], expected: list[dict[int, float]], most: int) -> None:
+    """Compare cosines, since equally near turns may be in any order."""
+    assert len(negatives) == len(expected)
+    for mine, allowed in zip(negatives, expected, strict=True):
         assert len(mine) == len(set(mine)) == min(most, len(allowed))
         assert set(mine) <= set(allowed)
         nearest = sorted(allowed.values(), reverse=True)[: len(mine)]
@@ -79,33 +79,35 @@ def check(rivals: list[list[int]], expected: list[dict[int, float]], most: int) 
 
 
 @cache
-def expected_rivals() -> list[dict[int, float]]:
-    return brute(corpus())
+def expected() -> list[dict[int, float]]:
+    return search_all(corpus())
 
 
-def test_rivals_are_what_brute_force_finds() -> None:
-    check(found(), expected_rivals(), 5)
+def test_hard_negatives_equal_a_brute_force_search() -> None:
+    check(mined(), expected(), 5)
 
 
 @pytest.mark.parametrize(("queries", "encoded"), [(1, 1000), (7, 50), (1000, 30)])
-def test_blocks_change_nothing(queries: int, encoded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_sizes_change_nothing(
+    queries: int, encoded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hard_negatives_module, "QUERIES", queries)
     monkeypatch.setattr(hard_negatives_module, "TOKENISE_BATCH", encoded)
     check(
         rows(mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(), count=5), len(texts())),
-        expected_rivals(),
+        expected(),
         5,
     )
 
 
-def test_neither_the_truth_nor_the_own_dialogue_is_a_rival() -> None:
-    turns = said(corpus())
+def test_texts_of_the_own_dialogue_are_no_hard_negatives() -> None:
+    turns = list_turns(corpus())
     starts = texts().dialogue_starts
-    for (dialogue, place, _), rivals in zip(turns, found(), strict=True):
-        assert bool(rivals) == (place > 0)
+    for (dialogue, place, _), negatives in zip(turns, mined(), strict=True):
+        assert bool(negatives) == (place > 0)
         own = {texts().identity(turn) for turn in range(starts[dialogue], starts[dialogue + 1])}
-        assert not own & {texts().identity(rival) for rival in rivals}
-        assert all(turns[rival][1] > 0 and turns[rival][0] != dialogue for rival in rivals)
+        assert not own & {texts().identity(negative) for negative in negatives}
+        assert all(turns[negative][1] > 0 and turns[negative][0] != dialogue for negative in negatives)
 
 
 def stored(place: Path, *dialogues: tuple[str, ...]) -> Corpus:
@@ -116,19 +118,19 @@ def stored(place: Path, *dialogues: tuple[str, ...]) -> Corpus:
     return read_corpus(place)
 
 
-def test_where_there_are_few_answers_there_are_few_rivals(tmp_path: Path) -> None:
-    """Equal texts are one, case and space aside; what the own dialogue says is no rival, whoever says it too; openings are none."""
+def test_few_responses_give_few_hard_negatives(tmp_path: Path) -> None:
+    """Equal texts count once, ignoring case and space; texts of the own dialogue and first turns do not count."""
     source = stored(tmp_path / "store", ("hello", "Yes."), ("hello", "yes. ", "no"), ("maybe",), ("why", "hello"))
     table = tokenise_corpus(TrainingCorpus.of(source, tmp_path), encoder().backbone.tokenizer)
-    rivals = rows(mine_hard_negatives(TrainingCorpus.of(source, tmp_path), table, backbone()), len(table))
+    negatives = rows(mine_hard_negatives(TrainingCorpus.of(source, tmp_path), table, backbone()), len(table))
     # turns: hello 0, Yes. 1 | hello 2, yes. 3, no 4 | maybe 5 | why 6, hello 7
-    assert [sorted(row) for row in rivals] == [[], [4], [], [], [], [], [], [1, 4]]
+    assert [sorted(row) for row in negatives] == [[], [4], [], [], [], [], [], [1, 4]]
     alone = stored(tmp_path / "alone", ("hello",), ("why",))
     table = tokenise_corpus(TrainingCorpus.of(alone, tmp_path), encoder().backbone.tokenizer)
     assert rows(mine_hard_negatives(TrainingCorpus.of(alone, tmp_path), table, backbone()), len(table)) == [[], []]
 
 
-def test_of_many_answers_some_are_drawn_always_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_are_a_deterministic_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hard_negatives_module, "CANDIDATES", 20)
     drawn = [
         rows(
@@ -137,27 +139,27 @@ def test_of_many_answers_some_are_drawn_always_the_same(tmp_path: Path, monkeypa
         )
         for name in ("one", "two")
     ]
-    chosen = {rival for row in drawn[0] for rival in row}
+    chosen = {negative for row in drawn[0] for negative in row}
     assert len(chosen) == 20
-    assert {rival for row in drawn[1] for rival in row} == chosen
+    assert {negative for row in drawn[1] for negative in row} == chosen
     check(
         drawn[0],
-        [{number: cosine for number, cosine in row.items() if number in chosen} for row in expected_rivals()],
+        [{number: cosine for number, cosine in row.items() if number in chosen} for row in expected()],
         20,
     )
 
 
-def test_what_was_found_is_read_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[str, int, int | None]] = []
+def test_hard_negatives_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports: list[tuple[str, int, int | None]] = []
 
-    def tell(what: str, done: int, total: int | None = None) -> None:
-        told.append((what, done, total))
+    def report(what: str, done: int, total: int | None = None) -> None:
+        reports.append((what, done, total))
 
     torch.manual_seed(3)
-    first = mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(), tell)
-    drawn = torch.rand(1)
-    steps = [(done, total) for what, done, total in told if what == "mining hard negatives"]
-    answers = sum(bool(place) for _, place, _ in said(corpus()))
+    first = mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(), report)
+    random_number = torch.rand(1)
+    steps = [(done, total) for what, done, total in reports if what == "mining hard negatives"]
+    answers = sum(bool(place) for _, place, _ in list_turns(corpus()))
     assert steps[-1] == (answers, answers)
     assert all(before <= after for (before, _), (after, _) in pairwise(steps))
 
@@ -168,28 +170,28 @@ def test_what_was_found_is_read_from_disk(tmp_path: Path, monkeypatch: pytest.Mo
     torch.manual_seed(3)
     again = mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone())
     assert rows(again, len(texts())) == rows(first, len(texts()))
-    # whether they are found or read, a run's heads begin alike
-    assert torch.equal(torch.rand(1), drawn)
+    # mined or cached, the heads of a run are initialised alike
+    assert torch.equal(torch.rand(1), random_number)
     with pytest.raises(AssertionError, match="a second time"):
         mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(), count=3)
     with pytest.raises(AssertionError, match="a second time"):
         mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(0.2))
     with pytest.raises(AssertionError, match="a second time"):
         mine_hard_negatives(TrainingCorpus.of(corpus().sample(0.5), tmp_path), texts(), backbone())
-    assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ["rivals"]
+    assert [path.name.partition("-")[0] for path in tmp_path.iterdir() if path.name != ".locks"] == ["rivals"]
 
 
-def test_a_table_gives_the_rivals_that_it_took(tmp_path: Path) -> None:
+def test_the_token_table_returns_hard_negatives(tmp_path: Path) -> None:
     table = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path), encoder().backbone.tokenizer)
     with pytest.raises(AssertionError, match="reads hard negatives"):
         table.hard_negatives(1)
     table.hard_negative_table = mine_hard_negatives(
         TrainingCorpus.of(corpus(), folder() / "rivals"), table, backbone(), count=5
     )
-    assert [table.hard_negatives(turn).tolist() for turn in range(len(table))] == found()
+    assert [table.hard_negatives(turn).tolist() for turn in range(len(table))] == mined()
     assert table.hard_negatives(1).dtype == np.int64
 
 
-def test_a_miner_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_miner_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match="nowhere does not exist"):
         mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), str(tmp_path / "nowhere"))

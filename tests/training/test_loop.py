@@ -1,4 +1,4 @@
-"""The loop is exact: cached equals plain, killed and resumed equals undisturbed; test_processes.py has several processes."""
+"""The training loop is exact: gradient caching and resuming do not change the result."""
 
 import json
 import multiprocessing
@@ -56,7 +56,7 @@ OBJECTIVES = [
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("budget", [30, pytest.param(100, marks=pytest.mark.full)])
 def test_cached_gradients_equal_plain_ones(name: str, budget: int) -> None:
-    """A batch cut into chunks of a few tokens gives the loss and the gradients of one that is not, up to rounding."""
+    """A batch in chunks of a few tokens has the loss and the gradients of one that is not, up to rounding."""
     changes = ["frozen_layers=0", "frozen_embeddings=false"]
     plain = gradients(recipe(name, *changes, "tokens_per_forward=100000", dropout=0.0))
     cached = gradients(recipe(name, *changes, f"tokens_per_forward={budget}", dropout=0.0))
@@ -67,9 +67,9 @@ def test_cached_gradients_equal_plain_ones(name: str, budget: int) -> None:
 
 
 def test_caching_replays_dropout() -> None:
-    """With dropout, both passes over a chunk must see the same masks, or the gradient belongs to no loss at all.
+    """With dropout, both passes over a chunk must use the same masks.
 
-    The gradient along itself is held against a difference of the loss, whose passes draw the same masks.
+    The gradient along itself is compared with a difference of the loss, whose passes use the same masks.
     """
     setup = set_up_run(recipe("dse", "tokens_per_forward=60", dropout=0.3))
     step = start_step(setup)
@@ -100,29 +100,29 @@ def test_caching_replays_dropout() -> None:
     ],
     ids=" + ".join,
 )
-def test_objectives_add_up(names: tuple[str, ...]) -> None:
-    """The gradient of several objectives in one run is the weighted sum of each one's own: the others then count nothing."""
+def test_gradient_of_several_objectives_is_the_weighted_sum(names: tuple[str, ...]) -> None:
+    """Each objective's own gradient is that of a run in which the others have weight 0."""
     weighed = dict(zip(names, (1.0, 0.5, 2.0, 0.25), strict=False))
 
     def run(*counted: str) -> tuple[float, dict[str, torch.Tensor]]:
         tree = {name: {"weight": weight if name in counted else 0.0} for name, weight in weighed.items()}
         for name in tree.keys() & {"response-selection", "insertion", "deletion", "search"}:
             tree[name]["head_dropout"] = 0.0
-        wanted = Recipe(tree, backbone=backbone(0.0), batch_size=8, steps=2, max_length=24)
-        return gradients(wanted)
+        run_recipe = Recipe(tree, backbone=backbone(0.0), batch_size=8, steps=2, max_length=24)
+        return gradients(run_recipe)
 
     together, alone = run(*names), [run(name) for name in names]
     assert together[0] == pytest.approx(sum(loss for loss, _ in alone), rel=1e-5)
     for key, value in together[1].items():
-        assert torch.allclose(value, sum(found[key] for _, found in alone), atol=1e-6), key  # type: ignore[arg-type]
+        assert torch.allclose(value, sum(actual[key] for _, actual in alone), atol=1e-6), key  # type: ignore[arg-type]
         if key.startswith("heads."):  # a head learns from its own objective alone
-            assert [name for name, (_, found) in zip(names, alone, strict=True) if found[key].any()] == [
+            assert [name for name, (_, actual) in zip(names, alone, strict=True) if actual[key].any()] == [
                 key.split(".")[1]
             ]
 
 
-def test_combined_objectives_keep_what_is_their_own() -> None:
-    """Each one's weight, batch and head learning rate; those that an entry leaves out are the recipe's."""
+def test_objectives_have_their_own_weight_batch_size_and_learning_rate() -> None:
+    """Options that an entry does not set are the recipe's."""
     own = ["objectives.dse.weight=0.5", "objectives.dse.batch_size=5", "objectives.dse.head_learning_rate=0.02"]
     shared = [
         "batch_size=7",
@@ -152,9 +152,9 @@ def test_combined_objectives_keep_what_is_their_own() -> None:
         assert rate == next(value for start, value in expected.items() if name.startswith(start)), name
 
 
-def test_combined_losses_are_logged_apart(tmp_path: Path) -> None:
-    wanted = recipe("combined", "objectives.dse.weight=0.25", "objectives.wmdc.weight=3", "steps=4")
-    trained = train(wanted, corpus(), tmp_path / "run")
+def test_losses_of_several_objectives_are_logged_separately(tmp_path: Path) -> None:
+    run_recipe = recipe("combined", "objectives.dse.weight=0.25", "objectives.wmdc.weight=3", "steps=4")
+    trained = train(run_recipe, corpus(), tmp_path / "run")
     lines = read_metrics(tmp_path / "run")
     assert [line["wmdc.window"] for line in lines] == [1, 2, 3, 1]
     for line in lines:
@@ -167,17 +167,17 @@ def test_combined_losses_are_logged_apart(tmp_path: Path) -> None:
     assert not np.allclose(trained.encode(texts), Encoder.load(backbone(), device="cpu").encode(texts), atol=1e-4)
 
 
-def start(wanted: Path, place: Path) -> BaseProcess:
-    """A process of its own that trains: forked from one that has imported everything, so that it starts in an instant."""
+def start(run_recipe: Path, place: Path) -> BaseProcess:
+    """Start a training process, forked from one that has imported everything."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["turnwise.training.loop", "transformers.models.bert.modeling_bert"])
-    process = context.Process(target=resume, args=(wanted, corpus().stores[0].folder, place))
+    process = context.Process(target=resume, args=(run_recipe, corpus().stores[0].folder, place))
     process.start()
     return process
 
 
-def finish(wanted: Path, place: Path) -> None:
-    process = start(wanted, place)
+def finish(run_recipe: Path, place: Path) -> None:
+    process = start(run_recipe, place)
     process.join()
     assert process.exitcode == 0
 
@@ -194,15 +194,15 @@ def finish(wanted: Path, place: Path) -> None:
         pytest.param("ums", 7, marks=pytest.mark.full),
     ],
 )
-def test_killed_at_any_step_and_resumed_the_weights_are_bit_identical(name: str, seed: int, tmp_path: Path) -> None:
-    """SIGKILL at random moments, a checkpoint being written among them; then the end is reached, with the same bits."""
+def test_killed_and_resumed_runs_have_bit_identical_weights(name: str, seed: int, tmp_path: Path) -> None:
+    """SIGKILL at random moments, also while a checkpoint is being written, and then resume to the end."""
     # a checkpoint every fourth step, so that it falls before windows of each of WMDC's three sizes
     changes = ["steps=40", "checkpoint_every=4", "optimizer=adamw", "schedule=linear", "ema=0.9", "workers=2"]
     recipe_file = tmp_path / "recipe.yaml"
     recipe_file.write_text(recipe(name, *changes).to_yaml())
-    undisturbed = folder() / f"undisturbed-{name}"
-    if not (undisturbed / "model.safetensors").exists():
-        finish(recipe_file, undisturbed)
+    uninterrupted = folder() / f"uninterrupted-{name}"
+    if not (uninterrupted / "model.safetensors").exists():
+        finish(recipe_file, uninterrupted)
     chance = random.Random(seed)
     place = tmp_path / "run"
     kills = 0
@@ -220,16 +220,18 @@ def test_killed_at_any_step_and_resumed_the_weights_are_bit_identical(name: str,
         process.join()
         kills += 1
     finish(recipe_file, place)
-    expect_identical(undisturbed, place)
+    expect_identical(uninterrupted, place)
     steps = [line["step"] for line in read_metrics(place)]
     assert steps == list(range(1, 41))
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3, 5])
-def test_heads_that_take_turns_go_on_in_turn(stop: int, tmp_path: Path) -> None:
-    """WMDC cut off in any turn: the checkpoint knows the heads that were used and no other, and the next size is the next."""
-    wanted = recipe("wmdc", "checkpoint_every=1", "keep=10", "optimizer=adamw", "weight_decay=0.1", "windows=[1, 2, 4]")
-    train(wanted, corpus(), tmp_path / "undisturbed")
+def test_heads_that_take_turns_resume_in_turn(stop: int, tmp_path: Path) -> None:
+    """WMDC stopped at any step: the checkpoint has the state of the heads used so far, and the next size follows."""
+    run_recipe = recipe(
+        "wmdc", "checkpoint_every=1", "keep=10", "optimizer=adamw", "weight_decay=0.1", "windows=[1, 2, 4]"
+    )
+    train(run_recipe, corpus(), tmp_path / "uninterrupted")
 
     class Cut(Exception):  # noqa: N818
         pass
@@ -239,22 +241,22 @@ def test_heads_that_take_turns_go_on_in_turn(stop: int, tmp_path: Path) -> None:
             raise Cut
 
     with pytest.raises(Cut):
-        train(wanted, corpus(), tmp_path / "run", progress=progress)
+        train(run_recipe, corpus(), tmp_path / "run", progress=progress)
     newest = latest_checkpoint(tmp_path / "run" / "checkpoints")
     assert newest is not None
     assert newest.name == f"step-{stop:09d}"
     states = {key.rpartition(".")[0] for key in load_file(newest / "optimizer.safetensors")}
     used = {f"heads.wmdc.{size}.weight" for size in (1, 2, 4)[:stop]}
     assert {name for name in states if name.startswith("heads.")} == used
-    train(wanted, corpus(), tmp_path / "run", resume=True)
+    train(run_recipe, corpus(), tmp_path / "run", resume=True)
     assert [line["wmdc.window"] for line in read_metrics(tmp_path / "run")] == [1, 2, 4, 1, 2, 4]
     for name in ("parameters", "optimizer"):
         first, second = (
             load_file(tmp_path / run / "checkpoints" / "step-000000006" / f"{name}.safetensors")
-            for run in ("undisturbed", "run")
+            for run in ("uninterrupted", "run")
         )
         assert are_identical(first, second), name
-    expect_identical(tmp_path / "undisturbed", tmp_path / "run")
+    expect_identical(tmp_path / "uninterrupted", tmp_path / "run")
 
 
 def metrics_step(place: Path) -> int:
@@ -271,9 +273,9 @@ def test_the_number_of_workers_does_not_change_the_result(tmp_path: Path) -> Non
     expect_identical(tmp_path / "1", tmp_path / "3")
 
 
-def test_an_interruption_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
-    wanted = recipe("dse", "steps=400", "checkpoint_every=1000")
-    (tmp_path / "recipe.yaml").write_text(wanted.to_yaml())
+def test_an_interruption_saves_and_says_how_to_resume(tmp_path: Path) -> None:
+    run_recipe = recipe("dse", "steps=400", "checkpoint_every=1000")
+    (tmp_path / "recipe.yaml").write_text(run_recipe.to_yaml())
     code = (
         "import sys; from pathlib import Path; from tests.helpers.tiny import resume; resume(*map(Path, sys.argv[1:]))"
     )
@@ -292,7 +294,7 @@ def test_an_interruption_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert latest_checkpoint(tmp_path / "run" / "checkpoints") is not None
 
 
-def test_a_full_disk_is_told_and_the_last_good_checkpoint_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_the_last_checkpoint_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = checkpoint_module.save_file
 
     def full(tensors: object, path: Path) -> None:
@@ -314,7 +316,7 @@ def test_a_full_disk_is_told_and_the_last_good_checkpoint_kept(tmp_path: Path, m
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
-def test_a_damaged_checkpoint_is_told_with_the_way_on(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_reported_with_a_remedy(tmp_path: Path) -> None:
     train(recipe("dse", "checkpoint_every=2"), corpus(), tmp_path / "run")
     newest = latest_checkpoint(tmp_path / "run" / "checkpoints")
     assert newest is not None
@@ -326,14 +328,14 @@ def test_a_damaged_checkpoint_is_told_with_the_way_on(tmp_path: Path) -> None:
         train(recipe("dse", "checkpoint_every=2"), corpus(), tmp_path / "run", resume=True)
 
 
-def test_a_loss_that_is_no_number_stops_the_run_before_the_weights_are_touched(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"the loss is nan at step .*A smaller learning_rate"):
         train(recipe("dse", "learning_rate=1e30", "steps=20", "checkpoint_every=1"), corpus(), tmp_path / "run")
     newest = latest_checkpoint(tmp_path / "run" / "checkpoints")
     assert newest is not None
 
 
-def test_folders_that_are_taken_are_left_alone(tmp_path: Path) -> None:
+def test_folders_with_other_content_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(TrainingError, match="contains other files"):
         train(recipe(), corpus(), tmp_path)
@@ -344,14 +346,14 @@ def test_folders_that_are_taken_are_left_alone(tmp_path: Path) -> None:
         train(recipe("dse", "seed=2"), corpus(), tmp_path / "run", resume=True)
 
 
-def test_a_finished_run_resumed_changes_nothing(tmp_path: Path) -> None:
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     train(recipe(), corpus(), tmp_path / "run")
     before = weights(tmp_path / "run")
     train(recipe(), corpus(), tmp_path / "run", resume=True)
     assert are_identical(before, weights(tmp_path / "run"))
 
 
-def test_frozen_parts_do_not_move(tmp_path: Path) -> None:
+def test_frozen_parameters_do_not_change(tmp_path: Path) -> None:
     train(recipe("dse", "frozen_layers=1", "frozen_embeddings=true"), corpus(), tmp_path / "run")
     before, after = load_file(Path(backbone()) / "model.safetensors"), weights(tmp_path / "run")
     moved = {name for name, value in before.items() if not torch.equal(value, after[name])}
@@ -359,7 +361,7 @@ def test_frozen_parts_do_not_move(tmp_path: Path) -> None:
     assert any(name.startswith("encoder.layer.1.") for name in moved)
 
 
-def test_the_seed_decides(tmp_path: Path) -> None:
+def test_the_seed_determines_the_result(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         train(recipe("dse", f"seed={seed}"), corpus(), tmp_path / name)
     expect_identical(tmp_path / "a", tmp_path / "b")
@@ -367,18 +369,18 @@ def test_the_seed_decides(tmp_path: Path) -> None:
 
 
 def test_dse_learns(tmp_path: Path) -> None:
-    """A hundred steps on forty dialogues: the loss falls well below where it began."""
+    """A hundred steps on forty dialogues reduce the loss."""
     train(recipe("dse", "steps=100", "batch_size=16", "schedule=constant"), corpus(), tmp_path / "run")
     losses = [line["loss"] for line in read_metrics(tmp_path / "run")]
     assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:10])
 
 
-def test_the_probe_is_asked_and_the_best_kept(tmp_path: Path) -> None:
-    asked: list[int] = []
+def test_the_probe_is_evaluated_and_the_best_model_kept(tmp_path: Path) -> None:
+    calls: list[int] = []
 
     def probe(encoder: Encoder) -> dict[str, float]:
-        asked.append(len(asked))
-        return {"score": [1.0, 5.0, 2.0, 3.0][len(asked) - 1]}
+        calls.append(len(calls))
+        return {"score": [1.0, 5.0, 2.0, 3.0][len(calls) - 1]}
 
     train(recipe("dse", "probe_every=2", "keep_best=score"), corpus(), tmp_path / "run", probe=probe)
     probed = [(line["step"], line["probe.score"]) for line in read_metrics(tmp_path / "run") if "probe.score" in line]
@@ -388,7 +390,7 @@ def test_the_probe_is_asked_and_the_best_kept(tmp_path: Path) -> None:
         train(recipe("dse", "keep_best=other"), corpus(), tmp_path / "other", probe=lambda _: {"score": 1.0})
 
 
-def test_what_is_saved_is_an_encoder_with_a_card(tmp_path: Path) -> None:
+def test_a_run_saves_an_encoder_with_a_model_card(tmp_path: Path) -> None:
     trained = train(recipe("dse", "checkpoint_epochs=true", "steps=80"), corpus(), tmp_path / "run")
     texts = ["where is my parcel ?", "thank you"]
     again = Encoder.load(tmp_path / "run", device="cpu")
@@ -401,12 +403,12 @@ def test_what_is_saved_is_an_encoder_with_a_card(tmp_path: Path) -> None:
     assert list((tmp_path / "run" / "epochs").iterdir())
 
 
-def test_an_objective_without_examples_says_so(tmp_path: Path) -> None:
+def test_an_objective_without_examples_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="pairsupcon finds 0 examples"):
         train(recipe("pairsupcon-paper"), corpus(), tmp_path / "run")
 
 
-def test_splits_choose_dialogues() -> None:
+def test_splits_select_dialogues() -> None:
     everything, some = divided(), Corpus(divided().stores, ["train"])
     assert 0 < len(some) < len(everything)
     assert {dialogue.split for dialogue in some} == {"train"}
@@ -415,7 +417,7 @@ def test_splits_choose_dialogues() -> None:
 
 @pytest.mark.full
 def test_a_batch_of_1024_pairs_at_bert_base_size_fits_in_8_gigabytes(tmp_path: Path) -> None:
-    """Gradient caching bounds the activations: measured in a process of its own."""
+    """Gradient caching bounds the activations; measured in a separate process."""
     code = """
 import resource, sys, torch
 from transformers import BertConfig, BertModel
@@ -453,14 +455,14 @@ def test_streams_of_one_sequence(tmp_path: Path) -> None:
     assert encoder(TokenStream.of([np.array([2, 7, 3], np.int32)])).shape == (1, 32)
 
 
-def test_a_run_goes_on_with_the_corpus_it_began_with(tmp_path: Path) -> None:
+def test_a_run_resumes_only_with_its_own_corpus(tmp_path: Path) -> None:
     train(recipe("dse", "steps=2"), corpus(), tmp_path / "run")
     other = corpus().sample(0.5)
     with pytest.raises(TrainingError, match="another corpus"):
         train(recipe("dse", "steps=2"), other, tmp_path / "run", resume=True)
 
 
-def test_an_objective_that_counts_for_nothing_is_logged_as_what_it_is(tmp_path: Path) -> None:
+def test_the_loss_of_an_objective_with_weight_0_is_logged(tmp_path: Path) -> None:
     changes = ["steps=1", "objectives.dse.batch_size=8", "objectives.wmdc.weight=0", "objectives.tadse=false"]
     train(recipe("combined", *changes), corpus(), tmp_path / "run")
     line = read_metrics(tmp_path / "run")[0]

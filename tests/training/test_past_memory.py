@@ -1,4 +1,4 @@
-"""Memory does not grow with the corpus: what is written as it comes, and whole stages in processes of their own."""
+"""Memory does not grow with the corpus: arrays on disk, and whole stages in separate processes."""
 
 import tracemalloc
 from pathlib import Path
@@ -24,7 +24,7 @@ MEGABYTE = 1_000_000
 
 
 def corpus(place: Path, dialogues: int) -> Corpus:
-    """Dialogues of ten turns of which every second is its own."""
+    """Write dialogues of ten turns, half of which are unique."""
     with StoreWriter(place) as writer:
         for number in range(dialogues):
             turns = (
@@ -35,8 +35,8 @@ def corpus(place: Path, dialogues: int) -> Corpus:
     return read_corpus(place)
 
 
-def test_tokens_and_examples_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five times the turns take hardly more memory: eight bytes of each of the 16,000 more turns would be 128 kB."""
+def test_tokens_and_examples_are_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five times the turns take hardly more memory; eight bytes for each of the 16,000 more turns would be 128 kB."""
     monkeypatch.setattr("turnwise.training.disk_cache.BATCH_DIALOGUES", 100)
     monkeypatch.setattr(examples_module, "_COPY_ROWS", 1_000)
     monkeypatch.setattr("turnwise.corpus.rows.GROUP_TURNS", 1_000)
@@ -47,27 +47,27 @@ def test_tokens_and_examples_are_not_held(tmp_path: Path, monkeypatch: pytest.Mo
         source = corpus(tmp_path / f"store-{dialogues}", dialogues)
         tracemalloc.start()
         texts = tokenise_corpus(TrainingCorpus.of(source, tmp_path / f"cache-{dialogues}"), tokenizer)
-        found = extract_examples(TrainingCorpus.of(source, tmp_path / f"cache-{dialogues}"), texts, objectives)
+        actual = extract_examples(TrainingCorpus.of(source, tmp_path / f"cache-{dialogues}"), texts, objectives)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert len(texts) == 10 * dialogues
-        assert len(found["wmdc"]) == 24 * dialogues
+        assert len(actual["wmdc"]) == 24 * dialogues
     assert peaks[2] < peaks[1] + 128_000
 
 
 @given(st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=20), max_size=5))
-def test_an_array_that_grew_is_the_array(tmp_path_factory: pytest.TempPathFactory, parts: list[list[int]]) -> None:
+def test_array_writer_writes_the_array(tmp_path_factory: pytest.TempPathFactory, parts: list[list[int]]) -> None:
     path = tmp_path_factory.mktemp("grown") / "array.npy"
     with ArrayWriter(path, np.int32) as array:
         for part in parts:
             array.extend(part)
         assert len(array) == sum(map(len, parts))
-    found = np.load(path, mmap_mode="r")
-    assert found.dtype == np.int32
-    assert found.tolist() == [number for part in parts for number in part]
+    actual = np.load(path, mmap_mode="r")
+    assert actual.dtype == np.int32
+    assert actual.tolist() == [number for part in parts for number in part]
 
 
-def test_reading_ahead_and_giving_back_change_nothing(tmp_path: Path) -> None:
+def test_reading_ahead_and_releasing_change_nothing(tmp_path: Path) -> None:
     values = np.arange(60_000).reshape(-1, 3, 2)
     np.save(tmp_path / "values.npy", values)
     mapped = np.load(tmp_path / "values.npy", mmap_mode="r")
@@ -81,21 +81,21 @@ def test_reading_ahead_and_giving_back_change_nothing(tmp_path: Path) -> None:
 
 
 def peaks(folder: Path, utterances: int, *stages: str) -> dict[str, int]:
-    """The most anonymous memory of each stage."""
+    """Return the peak anonymous memory of each stage."""
     rows = list(past_memory.results(folder, utterances, list(stages)))
     return {str(row["stage"]): int(str(row["anonymous"])) for row in rows if row["stage"] in stages}
 
 
 @PROC
-def test_stages_stay_small(tmp_path: Path) -> None:
-    found = peaks(tmp_path, 40_000, "import", "stats", "augment")
-    assert list(found) == ["import", "stats", "augment"]
-    assert all(20 * MEGABYTE < peak < 250 * MEGABYTE for peak in found.values()), found
+def test_stages_use_little_memory(tmp_path: Path) -> None:
+    actual = peaks(tmp_path, 40_000, "import", "stats", "augment")
+    assert list(actual) == ["import", "stats", "augment"]
+    assert all(20 * MEGABYTE < peak < 250 * MEGABYTE for peak in actual.values()), actual
 
 
 @PROC
 @pytest.mark.full
-def test_stages_grow_by_few_bytes_an_utterance(tmp_path: Path) -> None:
+def test_stages_grow_by_few_bytes_per_utterance(tmp_path: Path) -> None:
     """Forty bytes are a gigabyte and a half for 37 million utterances."""
     few, many = 200_000, 2_000_000
     small, large = (peaks(tmp_path / str(size), size, *past_memory.STAGES) for size in (few, many))

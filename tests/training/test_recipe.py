@@ -1,4 +1,4 @@
-"""Recipes: read, changed by dotted keys, checked; every packaged one runs."""
+"""Recipes: reading, overrides and checks; every packaged recipe runs."""
 
 import dataclasses
 from pathlib import Path
@@ -29,8 +29,8 @@ def test_overrides_reach_the_recipe_and_its_objectives() -> None:
     ("own", "shared", "expected"),
     [(0.02, 0.03, 0.02), (None, 0.03, 0.03), (None, None, 0.01), (0.0, 0.03, 0.0), (None, 0.0, 0.0)],
 )
-def test_heads_learn_at_their_own_rate_or_the_recipes(own: float | None, shared: float | None, expected: float) -> None:
-    """Nothing is what is not given; 0, at which heads do not learn, is a rate."""
+def test_head_learning_rate_defaults_to_the_recipes(own: float | None, shared: float | None, expected: float) -> None:
+    """None means not set; 0 is a learning rate."""
     recipe = Recipe({"dse": {"head_learning_rate": own}}, head_learning_rate=shared, learning_rate=0.01)
     assert recipe.head_learning_rate_of("dse") == expected
 
@@ -63,12 +63,12 @@ def test_yaml_round_trip(tmp_path: Path) -> None:
         (["first.steps=1"], "the recipe has no first stage"),
     ],
 )
-def test_what_cannot_be_is_refused(changes: list[str], message: str) -> None:
+def test_invalid_overrides_are_rejected(changes: list[str], message: str) -> None:
     with pytest.raises(Exception, match=message):
         load_recipe("dse", changes)
 
 
-def test_unknown_recipes_and_broken_files_say_so(tmp_path: Path) -> None:
+def test_unknown_recipes_and_invalid_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="there is no recipe 'nonsense'"):
         load_recipe("nonsense")
     (tmp_path / "bad.yaml").write_text("a: [1")
@@ -81,7 +81,7 @@ def test_unknown_recipes_and_broken_files_say_so(tmp_path: Path) -> None:
     assert Recipe({"dse": {}}).make()
 
 
-def test_paper_recipes_have_the_papers_numbers() -> None:
+def test_paper_recipes_have_the_papers_values() -> None:
     paper = load_recipe("dse-paper")
     assert (paper.batch_size, paper.epochs, paper.learning_rate, paper.head_learning_rate) == (1024, 15, 3e-6, 3e-4)
     assert (paper.optimizer, paper.schedule, paper.max_length) == ("adam", "constant", 32)
@@ -89,7 +89,7 @@ def test_paper_recipes_have_the_papers_numbers() -> None:
 
 
 def nli(form: str) -> Path:
-    """A store of inference pairs or triplets."""
+    """Return a store of NLI pairs or triplets."""
     place = folder() / f"nli-{form}"
     if not place.exists():
         file = folder() / "nli.tsv"
@@ -142,18 +142,18 @@ def test_every_packaged_recipe_runs_two_steps(name: str, tmp_path: Path) -> None
         *("epochs=0", "epochs=-0.5", "epochs=.nan", "epochs=.inf", "epochs=few"),
     ],
 )
-def test_values_that_cannot_be_are_refused_by_name(change: str) -> None:
+def test_invalid_values_are_rejected_by_name(change: str) -> None:
     with pytest.raises(RecipeError, match=change.partition("=")[0]):
         load_recipe("dse", [change])
 
 
 @pytest.mark.parametrize("change", ["temperature=0", "temperature=-1"])
-def test_a_temperature_is_above_nothing(change: str) -> None:
+def test_a_temperature_must_be_positive(change: str) -> None:
     with pytest.raises(TurnwiseError, match=r"temperature must be positive"):
         load_recipe("wmdc", [change])
 
 
-def test_what_would_change_nothing_is_refused(tmp_path: Path) -> None:
+def test_overrides_without_effect_are_rejected(tmp_path: Path) -> None:
     both = tmp_path / "both.yaml"
     both.write_text("objectives: {dse: {head_learning_rate: 1.0e-4}, wmdc: {head_learning_rate: 1.0e-5}}")
     with pytest.raises(
@@ -164,7 +164,7 @@ def test_what_would_change_nothing_is_refused(tmp_path: Path) -> None:
     assert load_recipe("combined", ["batch_size=64"]).batch_of("wmdc") == 64
 
 
-def test_a_recipe_made_in_python_is_the_one_that_is_read_back(tmp_path: Path) -> None:
+def test_a_recipe_made_in_python_survives_a_round_trip(tmp_path: Path) -> None:
     made = Recipe({"wmdc": {"windows": (1, 2), "weight": 1}})
     (tmp_path / "recipe.yaml").write_text(made.to_yaml())
     assert load_recipe(tmp_path / "recipe.yaml") == made
@@ -175,17 +175,17 @@ def test_a_recipe_made_in_python_is_the_one_that_is_read_back(tmp_path: Path) ->
 # ---- parts of an epoch
 
 
-def test_epochs_may_be_parts(tmp_path: Path) -> None:
+def test_epochs_may_be_fractions(tmp_path: Path) -> None:
     assert [load_recipe("dse", [f"epochs={epochs}"]).epochs for epochs in ("2", "2.0", "0.5")] == [2, 2, 0.5]
     assert "\nepochs: 3\n" in load_recipe("dse", ["epochs=3"]).to_yaml()
 
 
 @given(st.integers(1, 400), st.integers(1, 10_000))
-def test_steps_are_epochs_of_so_many_rounded_up(hundredths: int, steps: int) -> None:
-    """In whole numbers: as many as make up so many hundredths of a pass, and not one more."""
-    found = Recipe({"dse": {}}, epochs=hundredths / 100).steps_of(steps)
-    assert found >= 1
-    assert (found - 1) * 100 < hundredths * steps <= found * 100
+def test_steps_are_epochs_rounded_up(hundredths: int, steps: int) -> None:
+    """Exact in integers."""
+    actual = Recipe({"dse": {}}, epochs=hundredths / 100).steps_of(steps)
+    assert actual >= 1
+    assert (actual - 1) * 100 < hundredths * steps <= actual * 100
     assert Recipe({"dse": {}}, epochs=hundredths / 100, steps=7).steps_of(steps) == 7
 
 
@@ -205,7 +205,7 @@ def staged(tmp_path: Path, *changes: str, **given: object) -> Recipe:
     return load_recipe(tmp_path / "stages.yaml", changes)
 
 
-#: What a run can be, in other words than the defaults.
+#: Values other than the defaults.
 OTHERS = {
     "backbone": "another",
     "pooling": "cls",
@@ -228,7 +228,7 @@ OTHERS = {
 }
 
 
-def test_a_first_stage_takes_what_describes_the_run_and_nothing_of_the_method(tmp_path: Path) -> None:
+def test_a_first_stage_inherits_the_run_and_not_the_method(tmp_path: Path) -> None:
     assert set(OTHERS) == set(INHERITED)
     method = {"batch_size": 99, "optimizer": "adam", "frozen_layers": 2, "ema": 0.5, "clip": 2.0, "probe_every": 3}
     recipe = from_tree({**STAGES, **OTHERS, **method})
@@ -242,7 +242,7 @@ def test_a_first_stage_takes_what_describes_the_run_and_nothing_of_the_method(tm
     assert recipe.stages == (first, recipe)
 
 
-def test_a_recipe_of_stages_is_read_back_as_it_was(tmp_path: Path) -> None:
+def test_a_recipe_of_stages_survives_a_round_trip(tmp_path: Path) -> None:
     recipe = staged(tmp_path, "first.first={objectives: {simcse: {}}, steps: 3}")
     assert recipe.first is not None
     assert recipe.first.first is not None
@@ -257,8 +257,8 @@ def test_a_recipe_of_stages_is_read_back_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("written_out", [False, True])
-def test_overrides_reach_the_stages_they_name(written_out: bool, tmp_path: Path) -> None:
-    """Also in a file that has every key, such as a run leaves: there, too, a stage follows the other where they are alike."""
+def test_overrides_reach_their_stages(written_out: bool, tmp_path: Path) -> None:
+    """Also in a file with every key, as runs write it: equal values of the stages stay equal."""
 
     def changed(*changes: str) -> tuple[Recipe, Recipe]:
         (tmp_path / "whole.yaml").write_text(staged(tmp_path).to_yaml())
@@ -295,7 +295,7 @@ def test_overrides_reach_the_stages_they_name(written_out: bool, tmp_path: Path)
     assert first.weight("masked-language") == 0.5
 
 
-def test_a_first_stage_can_be_left_out_or_added(tmp_path: Path) -> None:
+def test_a_first_stage_can_be_removed_or_added(tmp_path: Path) -> None:
     alone = staged(tmp_path, "first=null")
     assert alone.first is None
     assert alone == dataclasses.replace(staged(tmp_path), first=None)
@@ -325,19 +325,17 @@ def test_a_first_stage_can_be_left_out_or_added(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_a_first_stage_cannot_be_is_refused_by_its_dotted_name(
-    changes: list[str], message: str, tmp_path: Path
-) -> None:
+def test_invalid_first_stages_are_rejected_by_dotted_name(changes: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=message):
         staged(tmp_path, *changes)
     with pytest.raises(RecipeError, match=r"first\.epoch: unknown key"):
         from_tree({**STAGES, "first": {**STAGES["first"], "epoch": 1}})  # type: ignore[dict-item]
 
 
-def test_an_objective_can_be_left_out() -> None:
-    wanted = load_recipe("combined", ["objectives.tadse=false", "temperature=0.2"])
-    assert set(wanted.objectives) == {"dse", "wmdc", "dialoguecse"}
-    assert all(options["temperature"] == 0.2 for options in wanted.objectives.values())
+def test_an_objective_can_be_removed() -> None:
+    run_recipe = load_recipe("combined", ["objectives.tadse=false", "temperature=0.2"])
+    assert set(run_recipe.objectives) == {"dse", "wmdc", "dialoguecse"}
+    assert all(options["temperature"] == 0.2 for options in run_recipe.objectives.values())
     with pytest.raises(RecipeError, match="name at least one"):
         load_recipe("dse", ["objectives.dse=false"])
     with pytest.raises(RecipeError, match="or false"):

@@ -1,4 +1,4 @@
-"""Runs that end in a re-ranker: what they start from, what is kept, and what a probe measures of them."""
+"""Runs that train a re-ranker: initialisation, saved heads, and probing."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,15 +27,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_a_run_ends_in_a_re_ranker_with_all_heads(trained: Path) -> None:
+def test_a_run_saves_a_reranker_with_all_heads(trained: Path) -> None:
     reranker = Reranker.load(trained, device="cpu")
     assert sorted(reranker.heads) == ["deletion", "insertion", "search", "selection"]
     assert (reranker.window, reranker.max_length) == (5, 128)
     assert "Reranker.load" in (trained / "README.md").read_text()
 
 
-def test_training_goes_on_from_a_re_ranker_with_its_heads(trained: Path, tmp_path: Path) -> None:
-    """Its weights lie as an optimiser wants them, whatever suits scoring; a step of no size changes no score."""
+def test_training_continues_from_a_reranker_with_its_heads(trained: Path, tmp_path: Path) -> None:
+    """The weights are contiguous, and a step with learning rate 0 changes no score."""
     again = recipe("ums", f"backbone={trained}", "steps=1", "batch_size=4", "learning_rate=0.0")
     setup = set_up_run(again)
     assert all(parameter.is_contiguous() for parameter in setup.encoder.parameters())
@@ -47,12 +47,12 @@ def test_training_goes_on_from_a_re_ranker_with_its_heads(trained: Path, tmp_pat
     assert scores[0] == pytest.approx(scores[1], abs=1e-6)
 
 
-def test_an_encoder_can_be_trained_from_a_re_ranker(trained: Path, tmp_path: Path) -> None:
+def test_an_encoder_can_be_trained_from_a_reranker(trained: Path, tmp_path: Path) -> None:
     encoder = train(recipe("dse", f"backbone={trained}", "steps=1"), corpus(), tmp_path / "encoder")
     assert torch.isfinite(torch.from_numpy(encoder.encode(CANDIDATES))).all()
 
 
-def test_a_corpus_without_long_contexts_says_what_to_leave_out(tmp_path: Path) -> None:
+def test_a_corpus_without_long_contexts_is_reported(tmp_path: Path) -> None:
     with StoreWriter(tmp_path / "store") as writer:
         for number in range(6):
             writer.write(
@@ -71,15 +71,15 @@ def test_a_corpus_without_long_contexts_says_what_to_leave_out(tmp_path: Path) -
 # ---- the probe
 
 
-class First:
-    """Takes the first candidate for the right one."""
+class InOrder:
+    """Ranks candidates in their order."""
 
     def score(self, context: Sequence[str], candidates: Sequence[str]) -> npt.NDArray[np.float64]:
         return -np.arange(len(candidates), dtype=np.float64)
 
 
 def douban(folder: Path) -> Path:
-    """Validation contexts with two candidates each, as Douban has them; the right one is first in every other."""
+    """Write validation contexts with two candidates each, as in Douban; the right one is first in half of them."""
     (folder / "douban").mkdir(parents=True)
     lines = []
     for number in range(4):
@@ -92,19 +92,19 @@ def douban(folder: Path) -> Path:
     return folder
 
 
-def test_the_figure_by_which_recipes_keep_the_best_is_there_whatever_the_number_of_candidates(tmp_path: Path) -> None:
-    found = make_probe(douban(tmp_path), reranks=True)(First())
-    assert found["responses R2@1"] == 50
-    assert found["responses MRR"] == 75
-    assert recipe("ums").keep_best in found
+def test_the_probe_has_the_metric_of_keep_best_for_any_number_of_candidates(tmp_path: Path) -> None:
+    actual = make_probe(douban(tmp_path), reranks=True)(InOrder())
+    assert actual["responses R2@1"] == 50
+    assert actual["responses MRR"] == 75
+    assert recipe("ums").keep_best in actual
 
 
-def test_what_cannot_be_probed_is_told_before_training(tmp_path: Path) -> None:
+def test_missing_probe_data_is_reported_before_training(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="nothing to probe a re-ranker with"):
         make_probe(tmp_path, reranks=True)
 
 
-def test_the_best_by_the_probe_is_kept(tmp_path: Path) -> None:
+def test_the_best_model_by_the_probe_is_kept(tmp_path: Path) -> None:
     probe = make_probe(douban(tmp_path / "data"), reranks=True)
     train(recipe("ums", "steps=2", "batch_size=4", "probe_every=1"), corpus(), tmp_path / "run", probe=probe)
     assert sorted(Reranker.load(tmp_path / "run" / "best", device="cpu").heads) == [
@@ -115,13 +115,13 @@ def test_the_best_by_the_probe_is_kept(tmp_path: Path) -> None:
     ]
 
 
-def test_a_probe_every_so_many_steps() -> None:
+def test_probe_every_is_checked() -> None:
     assert recipe("ums", "probe_every=epoch").probe_every == "epoch"
     for wrong in ("-3", "sometimes"):
         with pytest.raises(RecipeError, match="probe_every"):
             recipe("ums", f"probe_every={wrong}")
 
 
-def test_the_backbone_is_not_a_re_ranker() -> None:
+def test_the_backbone_is_not_a_reranker() -> None:
     with pytest.raises(TurnwiseError, match="is not a turnwise re-ranker"):
         Reranker.load(backbone())

@@ -1,4 +1,4 @@
-"""A recipe with a first stage is the two recipes one after the other, stopped and resumed wherever it may be."""
+"""A recipe with a first stage equals two recipes one after the other, also if it is stopped and resumed."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ from turnwise.training.step import TrainingStep
 
 
 def stages(dropout: float = 0.1, **changes: object) -> Recipe:
-    """Four steps of masked language modelling, then four of DSE."""
+    """Return a recipe of four steps of masked language modelling, then four of DSE."""
     first = {"objectives": {"masked-language": {}}, "steps": 4, "batch_size": 8, "learning_rate": 1e-3}
     run = {"backbone": backbone(dropout), "max_length": 24, "log_every": 1, "checkpoint_every": 2}
     own = {"objectives": {"dse": {}}, "steps": 4, "batch_size": 8, "learning_rate": 2e-3, "optimizer": "adam"}
@@ -42,23 +42,23 @@ def metrics(place: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
 
 
-class Told:
-    """Keeps what a run tells, and does something when it tells a certain thing."""
+class ProgressRecorder:
+    """Records the progress of a run, and calls a function at a certain step."""
 
     def __init__(self, what: str = "", step: int = 0, act: Callable[[], object] = lambda: None):
-        self.heard: list[str] = []
+        self.tasks: list[str] = []
         self._when = (what, step)
         self._act = act
 
     def __call__(self, what: str, done: int, total: int | None = None) -> None:
         name = what.partition(": loss")[0]
-        self.heard.append(name)
+        self.tasks.append(name)
         if (name, done) == self._when:
             self._act()
 
 
 class Cut(Exception):  # noqa: N818
-    """Stands for a kill: nothing is saved."""
+    """Simulates a kill: nothing is saved."""
 
 
 def cut() -> None:
@@ -71,17 +71,17 @@ def interrupt() -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was never stopped."""
+    """Train without interruption."""
     place = tmp_path_factory.mktemp("stages") / "whole"
     train(stages(), corpus(), place)
     return place
 
 
-def test_two_stages_are_two_runs_one_after_the_other(whole: Path, tmp_path: Path) -> None:
-    wanted = stages()
-    assert wanted.first is not None
-    train(wanted.first, corpus(), tmp_path / "first")
-    train(replace(wanted, first=None, backbone=str(tmp_path / "first")), corpus(), tmp_path / "second")
+def test_two_stages_equal_two_runs(whole: Path, tmp_path: Path) -> None:
+    run_recipe = stages()
+    assert run_recipe.first is not None
+    train(run_recipe.first, corpus(), tmp_path / "first")
+    train(replace(run_recipe, first=None, backbone=str(tmp_path / "first")), corpus(), tmp_path / "second")
     assert same(whole / "first", tmp_path / "first")
     assert same(whole, tmp_path / "second")
     assert not same(whole, whole / "first")
@@ -90,8 +90,8 @@ def test_two_stages_are_two_runs_one_after_the_other(whole: Path, tmp_path: Path
     )
 
 
-def test_what_two_stages_leave(whole: Path) -> None:
-    """The recipe as it was given, a first model to be used by itself, texts tokenised once, and a card of both stages."""
+def test_files_of_two_stages(whole: Path) -> None:
+    """The given recipe, a usable first model, texts tokenised once, and a model card of both stages."""
     assert load_recipe(whole / "recipe.yaml") == stages()
     assert load_recipe(whole / "first" / "recipe.yaml") == stages().first
     assert Encoder.load(whole / "first", device="cpu").encode(["where is my parcel ?"]).shape == (1, 32)
@@ -107,57 +107,55 @@ def test_what_two_stages_leave(whole: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "step"), [("first stage: training", 1), ("first stage: training", 3), ("training", 3)]
 )
-def test_killed_in_either_stage_and_resumed_the_weights_are_the_same(
-    what: str, step: int, whole: Path, tmp_path: Path
-) -> None:
+def test_killed_and_resumed_stages_have_identical_weights(what: str, step: int, whole: Path, tmp_path: Path) -> None:
     with pytest.raises(Cut):
-        train(stages(), corpus(), tmp_path / "run", progress=Told(what, step, cut))
-    again = Told()
+        train(stages(), corpus(), tmp_path / "run", progress=ProgressRecorder(what, step, cut))
+    again = ProgressRecorder()
     train(stages(), corpus(), tmp_path / "run", resume=True, progress=again)
     assert same(whole, tmp_path / "run")
     assert same(whole / "first", tmp_path / "run" / "first")
-    # a checkpoint is written after it is told of the step
+    # a checkpoint is written after it is recorder of the step
     left = 4 - (step - 1) // 2 * 2
     expected = {"first stage: training": left, "training": 4} if what != "training" else {"training": left}
-    assert {name: again.heard.count(name) for name in again.heard if name.endswith("training")} == expected
+    assert {name: again.tasks.count(name) for name in again.tasks if name.endswith("training")} == expected
     assert [line["step"] for line in metrics(tmp_path / "run")] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
     ("what", "step"), [("first stage: training", 3), ("first stage: training", 4), ("training", 1)]
 )
-def test_interrupted_in_either_stage_and_resumed_the_weights_are_the_same(
+def test_interrupted_and_resumed_stages_have_identical_weights(
     what: str, step: int, whole: Path, tmp_path: Path
 ) -> None:
-    """An interruption at the first stage's last step stops before the second begins."""
-    before = Told(what, step, interrupt)
+    """An interruption at the first stage's last step stops before the second stage."""
+    before = ProgressRecorder(what, step, interrupt)
     with pytest.raises(TrainingInterruptedError, match=r"the state is saved.*--resume"):
         train(stages(), corpus(), tmp_path / "run", progress=before)
-    again = Told()
+    again = ProgressRecorder()
     train(stages(), corpus(), tmp_path / "run", resume=True, progress=again)
     assert same(whole, tmp_path / "run")
     for name in ("first stage: training", "training"):
-        assert before.heard.count(name) + again.heard.count(name) == 4
+        assert before.tasks.count(name) + again.tasks.count(name) == 4
 
 
-def test_a_finished_first_stage_is_neither_trained_nor_written_again(tmp_path: Path, whole: Path) -> None:
-    """Not even where its checkpoints were removed to save room."""
+def test_a_finished_first_stage_is_not_trained_again(tmp_path: Path, whole: Path) -> None:
+    """Not even if its checkpoints were removed."""
     with pytest.raises(Cut):
-        train(stages(), corpus(), tmp_path / "run", progress=Told("training", 1, cut))
+        train(stages(), corpus(), tmp_path / "run", progress=ProgressRecorder("training", 1, cut))
     shutil.rmtree(tmp_path / "run" / "first" / "checkpoints")
     with pytest.raises(TrainingError, match=r"first was trained on another corpus"):
         train(stages(), corpus().sample(0.5), tmp_path / "run", resume=True)
     with pytest.raises(TrainingError, match="differs from the given recipe"):
         train(stages(seed=2), corpus(), tmp_path / "run", resume=True)
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "first").rglob("*")}
-    again = Told()
+    again = ProgressRecorder()
     train(stages(), corpus(), tmp_path / "run", resume=True, progress=again)
-    assert not any(name.startswith("first") for name in again.heard)
+    assert not any(name.startswith("first") for name in again.tasks)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "first").rglob("*")} == times
     assert same(whole, tmp_path / "run")
 
 
-def test_the_folder_is_claimed_before_the_first_stage(tmp_path: Path, whole: Path) -> None:
+def test_the_folder_is_checked_before_the_first_stage(tmp_path: Path, whole: Path) -> None:
     with pytest.raises(TrainingError, match="already contains a run"):
         train(stages(), corpus(), whole)
     (tmp_path / "first").mkdir()
@@ -165,31 +163,31 @@ def test_the_folder_is_claimed_before_the_first_stage(tmp_path: Path, whole: Pat
         train(stages(), corpus(), tmp_path)
 
 
-def test_the_probe_measures_the_main_stage(tmp_path: Path, whole: Path) -> None:
-    asked: list[dict[str, torch.Tensor]] = []
+def test_the_probe_evaluates_the_last_stage(tmp_path: Path, whole: Path) -> None:
+    states: list[dict[str, torch.Tensor]] = []
 
     def probe(encoder: Encoder) -> dict[str, float]:
-        asked.append({name: value.clone() for name, value in encoder.backbone.model.state_dict().items()})
-        return {"score": float(len(asked))}
+        states.append({name: value.clone() for name, value in encoder.backbone.model.state_dict().items()})
+        return {"score": float(len(states))}
 
     train(stages(), corpus(), tmp_path / "run", probe=probe)
     assert [line["step"] for line in metrics(tmp_path / "run") if "probe.score" in line] == [0, 4]
     assert not any("probe.score" in line for line in metrics(tmp_path / "run" / "first"))
-    for found, expected in zip(asked, (whole / "first", whole), strict=True):
-        assert all(torch.equal(found[name], value) for name, value in weights(expected).items())
+    for actual, expected in zip(states, (whole / "first", whole), strict=True):
+        assert all(torch.equal(actual[name], value) for name, value in weights(expected).items())
 
 
-def test_a_first_stage_may_have_one_of_its_own(tmp_path: Path) -> None:
-    """Each cuts, marks turns and adds tokens as it needs; a backbone cut to a layer is not cut further."""
+def test_a_first_stage_may_have_a_first_stage(tmp_path: Path) -> None:
+    """Each stage sets its layers, turn style and tokens."""
     roles = {"objectives": {"tod-bert": {}}, "steps": 2, "batch_size": 4}
-    wanted = stages(
+    run_recipe = stages(
         steps=1,
         layers=1,
         first={**roles, "first": {"objectives": {"masked-language": {}}, "steps": 3, "batch_size": 4}},
     )
-    told = Told()
-    train(wanted, corpus(), tmp_path / "run", progress=told)
-    trained = [name.removesuffix("training") for name in told.heard if name.endswith("training")]
+    recorder = ProgressRecorder()
+    train(run_recipe, corpus(), tmp_path / "run", progress=recorder)
+    trained = [name.removesuffix("training") for name in recorder.tasks if name.endswith("training")]
     assert trained == ["first stage: first stage: "] * 3 + ["first stage: "] * 2 + [""]
     styles = []
     for place in ("first/first", "first", ""):
@@ -204,16 +202,18 @@ def test_a_first_stage_may_have_one_of_its_own(tmp_path: Path) -> None:
 # ---- on several processes
 
 
-def take_part(rank: int, port: int, wanted: Path, store: Path, place: Path) -> None:
-    """What each process is given to do."""
-    known = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
-    os.environ.update({key: str(value) for key, value in known.items()}, ACCELERATE_USE_CPU="true", OMP_NUM_THREADS="1")
-    resume(wanted, store, place)
+def take_part(rank: int, port: int, run_recipe: Path, store: Path, place: Path) -> None:
+    """Train in one of two processes."""
+    environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    os.environ.update(
+        {key: str(value) for key, value in environment.items()}, ACCELERATE_USE_CPU="true", OMP_NUM_THREADS="1"
+    )
+    resume(run_recipe, store, place)
 
 
 def test_two_processes_equal_one_in_both_stages(tmp_path: Path) -> None:
-    wanted = stages(dropout=0.0)
-    (tmp_path / "recipe.yaml").write_text(wanted.to_yaml())
+    run_recipe = stages(dropout=0.0)
+    (tmp_path / "recipe.yaml").write_text(run_recipe.to_yaml())
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -226,7 +226,7 @@ def test_two_processes_equal_one_in_both_stages(tmp_path: Path) -> None:
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]
-    train(wanted, corpus(), tmp_path / "one")
+    train(run_recipe, corpus(), tmp_path / "one")
     for place in ("first", ""):
         expect_close(tmp_path / "one" / place, tmp_path / "two" / place)
 
@@ -234,7 +234,7 @@ def test_two_processes_equal_one_in_both_stages(tmp_path: Path) -> None:
 # ---- parts of an epoch, half of the layers, and what is read
 
 
-def test_a_part_of_an_epoch_is_a_part_of_its_batches() -> None:
+def test_a_fraction_of_an_epoch_is_a_fraction_of_its_batches() -> None:
     whole = set_up_run(recipe("dse", "steps=null", "epochs=1"))
     passes = whole.steps_per_epoch
     assert whole.steps == passes > 2
@@ -242,12 +242,12 @@ def test_a_part_of_an_epoch_is_a_part_of_its_batches() -> None:
     assert set_up_run(recipe("dse", "steps=null", "epochs=1e-9")).steps == 1
 
 
-def test_whole_epochs_are_kept_and_the_rest_of_one_is_not(tmp_path: Path) -> None:
+def test_models_of_complete_epochs_are_saved(tmp_path: Path) -> None:
     changes = ["steps=null", "checkpoint_epochs=true", "batch_size=100", "schedule=constant", "warmup=0"]
-    wanted = recipe("dse", *changes, "epochs=1.5")
-    train(wanted, corpus(), tmp_path / "run")
+    run_recipe = recipe("dse", *changes, "epochs=1.5")
+    train(run_recipe, corpus(), tmp_path / "run")
     assert [path.name for path in (tmp_path / "run" / "epochs").iterdir()] == ["001"]
-    train(replace(wanted, epochs=1), corpus(), tmp_path / "one")
+    train(replace(run_recipe, epochs=1), corpus(), tmp_path / "one")
     assert same(tmp_path / "one", tmp_path / "run" / "epochs" / "001")
 
 
@@ -260,8 +260,8 @@ def test_half_of_the_layers_is_rounded_down(changes: tuple[str, ...], frozen: in
     assert trained == [place >= frozen for place in range(len(layers))]
 
 
-def halved(folder: Path) -> Corpus:
-    """The corpus with every turn of several words said in two, and a dialogue of two turns more."""
+def split_turns(folder: Path) -> Corpus:
+    """Return the corpus with turns split in two, and one more short dialogue."""
 
     def two(turn: Turn) -> list[Turn]:
         word, space, rest = turn.text.partition(" ")
@@ -275,25 +275,25 @@ def halved(folder: Path) -> Corpus:
     return read_corpus(folder)
 
 
-def test_a_first_stage_may_be_one_that_was_trained_before(tmp_path: Path, whole: Path) -> None:
-    """The weights are those of both stages trained together; another recipe's model is refused."""
+def test_a_first_stage_may_be_trained_before(tmp_path: Path, whole: Path) -> None:
+    """The weights equal those of both stages trained together; another recipe's model is rejected."""
     shared = tmp_path / "shared"
-    wanted = stages()
-    assert wanted.first is not None
-    train(wanted.first, corpus(), shared)
-    train(wanted, corpus(), tmp_path / "run", first=shared)
+    run_recipe = stages()
+    assert run_recipe.first is not None
+    train(run_recipe.first, corpus(), shared)
+    train(run_recipe, corpus(), tmp_path / "run", first=shared)
     assert same(tmp_path / "run", whole)
-    assert load_recipe(tmp_path / "run" / "recipe.yaml") == wanted
+    assert load_recipe(tmp_path / "run" / "recipe.yaml") == run_recipe
     assert not (tmp_path / "run" / "first").exists()
     for other in (whole, tmp_path / "nowhere"):
         with pytest.raises(TrainingError, match="does not contain the finished first stage"):
-            train(wanted, corpus(), tmp_path / f"from-{other.name}", first=other)
+            train(run_recipe, corpus(), tmp_path / f"from-{other.name}", first=other)
 
 
-def test_a_run_reads_what_its_recipe_says(tmp_path: Path) -> None:
-    """Turns combined are the turns as they were before, and too short a dialogue is not there; in both stages."""
+def test_a_run_reads_the_corpus_as_its_recipe_says(tmp_path: Path) -> None:
+    """In both stages, split turns are combined again, and a short dialogue is left out."""
     assert all(turn.speaker != after.speaker for talk in corpus() for turn, after in itertools.pairwise(talk.turns))
-    split = halved(tmp_path / "store")
+    split = split_turns(tmp_path / "store")
     assert (
         corpus_identity(split.prepare())
         == corpus_identity(split)

@@ -1,4 +1,4 @@
-"""Schedules equal PyTorch's and transformers' own, step by step."""
+"""Learning rate schedules equal those of PyTorch and transformers."""
 
 from itertools import pairwise
 

@@ -1,13 +1,14 @@
-"""Texts are tokenised and examples found once for what they are made of, whoever asks at the same time."""
+"""Texts are tokenised and examples extracted once, also by runs at the same time."""
 
-import fcntl
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from filelock import AcquireReturnProxy, FileLock
 from transformers import PreTrainedTokenizerBase
 
 from tests.helpers.tiny import backbone, corpus, divided, recipe, set_up_run
@@ -43,8 +44,13 @@ def rows(table: ExampleTable) -> list[object]:
     return [windows.tolist(), labels.tolist()]
 
 
+def kinds(cache: Path) -> list[str]:
+    """Return the kinds of data in a cache."""
+    return sorted(path.name.partition("-")[0] for path in cache.iterdir() if path.name != ".locks")
+
+
 def stored(source: Corpus, place: Path) -> Corpus:
-    """A store of what a corpus reads, and of nothing else."""
+    """Store the dialogues that a corpus reads."""
     with StoreWriter(place) as writer:
         for dialogue in source:
             writer.write(dialogue)
@@ -52,43 +58,45 @@ def stored(source: Corpus, place: Path) -> Corpus:
     return read_corpus(place)
 
 
-def test_two_runs_that_write_at_once_both_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one writes the other comes to the lock and waits there; then it takes what the first has finished."""
+def test_two_runs_share_a_cache_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one writes, the other waits for the lock, and then uses what the first has written."""
     monkeypatch.setattr("turnwise.training.disk_cache.BATCH_DIALOGUES", 10)
-    flock, waiting, written = fcntl.flock, threading.Semaphore(0), Counter[str]()
+    waiting, written = threading.Semaphore(0), Counter[str]()
 
-    def asked(handle: int, operation: int) -> None:
-        waiting.release()
-        flock(handle, operation)
+    class CountedLock(FileLock):
+        def acquire(self, *arguments: Any, **options: Any) -> AcquireReturnProxy:
+            waiting.release()
+            return super().acquire(*arguments, **options)
 
     def run(mine: PreTrainedTokenizerBase) -> tuple[TokenTable, dict[str, ExampleTable]]:
         def write(what: str, done: int, total: int | None = None) -> None:
             if done == 10:
                 written[what] += 1
-                for _ in range(2):  # both have asked for the lock, this one and the other
+                for _ in range(2):  # both have requested the lock
                     assert waiting.acquire(timeout=30)
 
         texts = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path / "cache"), mine, write)
         return texts, extract_examples(TrainingCorpus.of(corpus(), tmp_path / "cache"), texts, OBJECTIVES, write)
 
-    monkeypatch.setattr(fcntl, "flock", asked)
+    monkeypatch.setattr("turnwise.training.disk_cache.FileLock", CountedLock)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(run, [tokenizer(), tokenizer()])
     assert written == {"tokenising": 1, "extracting examples": 1}
     monkeypatch.undo()
     texts = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path / "alone"), tokenizer())
     examples = extract_examples(TrainingCorpus.of(corpus(), tmp_path / "alone"), texts, OBJECTIVES)
-    for found in (first, second):
-        assert turns(found[0]) == turns(texts)
-        assert {name: rows(table) for name, table in found[1].items()} == {
+    for actual in (first, second):
+        assert turns(actual[0]) == turns(texts)
+        assert {name: rows(table) for name, table in actual[1].items()} == {
             name: rows(table) for name, table in examples.items()
         }
-    left = sorted(path.name for path in (tmp_path / "cache").iterdir())
-    assert left == sorted(path.name for path in (tmp_path / "alone").iterdir())
-    assert [name.partition("-")[0] for name in left] == ["examples", "texts"]
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == sorted(
+        path.name for path in (tmp_path / "alone").iterdir()
+    )
+    assert kinds(tmp_path / "cache") == ["examples", "texts"]
 
 
-def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
+def test_cached_data_are_not_computed_again(tmp_path: Path) -> None:
     for name in ("one", "two"):
         train(recipe("wmdc", "steps=1"), corpus(), tmp_path / name, cache=tmp_path / "cache")
         assert not (tmp_path / name / "tokens").exists()
@@ -97,15 +105,11 @@ def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*")} == before
     # another objective has other examples and the same texts
     train(recipe("dse", "steps=1"), corpus(), tmp_path / "three", cache=tmp_path / "cache")
-    assert sorted(path.name.partition("-")[0] for path in (tmp_path / "cache").iterdir()) == [
-        "examples",
-        "examples",
-        "texts",
-    ]
+    assert kinds(tmp_path / "cache") == ["examples", "examples", "texts"]
 
 
 @pytest.mark.parametrize("what", ["tokenising", "extracting examples"])
-def test_what_was_cut_off_leaves_nothing_behind(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_writing_leaves_nothing_behind(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turnwise.training.disk_cache.BATCH_DIALOGUES", 10)
 
     def stop(doing: str, done: int, total: int | None = None) -> None:
@@ -115,43 +119,43 @@ def test_what_was_cut_off_leaves_nothing_behind(what: str, tmp_path: Path, monke
     with pytest.raises(KeyboardInterrupt):
         texts = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path), tokenizer(), stop)
         extract_examples(TrainingCorpus.of(corpus(), tmp_path), texts, OBJECTIVES, stop)
-    assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ([] if what == "tokenising" else ["texts"])
+    assert kinds(tmp_path) == ([] if what == "tokenising" else ["texts"])
 
 
 def test_an_objective_without_examples_leaves_nothing_behind(tmp_path: Path) -> None:
     texts = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path), tokenizer())
     with pytest.raises(TurnwiseError, match="objective pairsupcon finds 0 examples"):
         extract_examples(TrainingCorpus.of(corpus(), tmp_path), texts, {"pairsupcon": make_objective("pairsupcon", {})})
-    assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ["texts"]
+    assert kinds(tmp_path) == ["texts"]
 
 
-def test_shares_and_splits_of_one_store_do_not_mix(tmp_path: Path) -> None:
-    """In one folder, each share's texts and examples are those of a store that holds nothing else."""
+def test_fractions_and_splits_of_one_store_do_not_mix(tmp_path: Path) -> None:
+    """In one cache, each selection has the texts and examples of a store with nothing else."""
     whole = divided()
     train_only = Corpus(whole.stores, ["train"])
-    readings = [whole, whole.sample(0.6), whole.sample(0.3), train_only, train_only.sample(0.6)]
-    assert len({tuple(dialogue.id for dialogue in reading) for reading in readings}) == len(readings)
+    selections = [whole, whole.sample(0.6), whole.sample(0.3), train_only, train_only.sample(0.6)]
+    assert len({tuple(dialogue.id for dialogue in selection) for selection in selections}) == len(selections)
     mine = tokenizer()
-    for number, reading in enumerate(readings):
-        texts = tokenise_corpus(TrainingCorpus.of(reading, tmp_path / "cache"), mine)
-        examples = extract_examples(TrainingCorpus.of(reading, tmp_path / "cache"), texts, OBJECTIVES)
-        alone = stored(reading, tmp_path / f"store-{number}")
+    for number, selection in enumerate(selections):
+        texts = tokenise_corpus(TrainingCorpus.of(selection, tmp_path / "cache"), mine)
+        examples = extract_examples(TrainingCorpus.of(selection, tmp_path / "cache"), texts, OBJECTIVES)
+        alone = stored(selection, tmp_path / f"store-{number}")
         expected = tokenise_corpus(TrainingCorpus.of(alone, tmp_path / f"alone-{number}"), mine)
         assert turns(texts) == turns(expected)
         others = extract_examples(TrainingCorpus.of(alone, tmp_path / f"alone-{number}"), expected, OBJECTIVES)
         assert {name: rows(table) for name, table in examples.items()} == {
             name: rows(table) for name, table in others.items()
         }
-    assert len(list((tmp_path / "cache").iterdir())) == 2 * len(readings)
-    # the whole corpus again, however it is asked for, is no new reading
+    assert len(kinds(tmp_path / "cache")) == 2 * len(selections)
+    # the whole corpus again, however it is asked for, is no new selection
     tokenise_corpus(TrainingCorpus.of(whole.sample(1.0), tmp_path / "cache"), mine)
-    assert len(list((tmp_path / "cache").iterdir())) == 2 * len(readings)
+    assert len(kinds(tmp_path / "cache")) == 2 * len(selections)
 
 
 @pytest.mark.parametrize("share", [0.25, 0.75, 1.0])
-def test_a_recipe_learns_from_its_share(share: float, tmp_path: Path) -> None:
-    wanted = recipe("wmdc", f"corpus_share={share}", "windows=[1]")
-    (loader,) = set_up_run(wanted, cache=tmp_path / "cache").loaders
+def test_a_recipe_uses_its_fraction_of_the_corpus(share: float, tmp_path: Path) -> None:
+    run_recipe = recipe("wmdc", f"corpus_share={share}", "windows=[1]")
+    (loader,) = set_up_run(run_recipe, cache=tmp_path / "cache").loaders
     read = list(corpus().sample(share))
     assert len(loader.examples) == sum(len(dialogue.turns) - 1 for dialogue in read)
     said = [turn.text.strip().lower() for dialogue in read for turn in dialogue.turns]
@@ -160,7 +164,7 @@ def test_a_recipe_learns_from_its_share(share: float, tmp_path: Path) -> None:
     assert [loader.texts.frequency(turn) for turn in range(len(said))] == [answers[text] for text in said]
 
 
-def test_shares_that_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_invalid_fractions_are_rejected(tmp_path: Path) -> None:
     for share in (0, -0.5, 1.5):
         with pytest.raises(RecipeError, match=f"corpus_share must be above 0 and at most 1, got {float(share)}"):
             recipe("dse", f"corpus_share={share}")
@@ -169,7 +173,7 @@ def test_shares_that_cannot_be_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_texts_are_told_apart_as_statistics_count_them(tmp_path: Path) -> None:
+def test_texts_are_distinguished_as_in_corpus_statistics(tmp_path: Path) -> None:
     said = ("Yes.", "yes. ", "yes", "\u00a0YES.", "Where is it?", "where  is it?", "WHERE IS IT?")
     with StoreWriter(tmp_path / "store") as writer:
         writer.write(Dialogue("d", tuple(Turn("user", text) for text in said)))
@@ -183,9 +187,9 @@ def test_texts_are_told_apart_as_statistics_count_them(tmp_path: Path) -> None:
     assert sorted(count for _, count in counted.common) == sorted(Counter(numbers).values())
 
 
-def test_what_a_killed_run_left_is_written_over(tmp_path: Path) -> None:
+def test_unfinished_data_of_a_killed_run_are_overwritten(tmp_path: Path) -> None:
     whole = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path / "whole"), tokenizer())
-    place = next((tmp_path / "whole").iterdir())
+    place = next((tmp_path / "whole").glob("texts-*"))
     unfinished = tmp_path / "cut" / f".writing-{place.name}"
     unfinished.mkdir(parents=True)
     (unfinished / "tokens.bin").write_bytes(b"half")
