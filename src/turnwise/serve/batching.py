@@ -76,12 +76,7 @@ _Share = tuple[_EncodingJob, int, int]
 
 
 class Batcher:
-    """Encoder the texts of concurrent requests together.
-
-    Attributes:
-        encoder: computes the vectors.
-        waiting: texts that are queued or being encoded.
-    """
+    """Encodes the texts of concurrent requests together; `waiting` counts texts that are queued or being encoded."""
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ from turnwise.serve.schemas import (
     Turns,
     json_response,
     make_router,
+    response_schema,
 )
 
 router = make_router("conversations")
@@ -58,10 +59,7 @@ class RespondRequest(StrictModel, json_schema_extra={"example": {"conversation":
     where: AnswerFilter = Field(default_factory=AnswerFilter, description="Only answers with these values.")
 
 
-class Suggestions(StrictModel):
-    """Answers, best first."""
-
-    suggestions: list[Suggestion]
+Suggestions = response_schema("Suggestions", suggestions=list[Suggestion])
 
 
 @router.post("/respond", response_model=Suggestions, responses=error_responses(404, 409))
@@ -103,10 +101,8 @@ class AddAnswersRequest(
     answers: list[AnswerInput] = Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})
 
 
-class AddedAnswers(StrictModel):
-    """What was added."""
-
-    added: int = Field(description="Number of new answers.")
+#: The number of new answers.
+AddedAnswers = response_schema("AddedAnswers", added=int)
 
 
 @router.post("/respond/answers", response_model=AddedAnswers, responses=error_responses(404, 409))
@@ -134,32 +130,11 @@ class SimilarRequest(StrictModel, json_schema_extra={"example": {"conversation":
     top: Integer = Field(5, ge=1, le=_MAX_TOP, description="Conversations to return at most.")
 
 
-class TurnBody(StrictModel):
-    """A turn of an indexed conversation."""
-
-    speaker: str
-    text: str
-
-
-class DialogueBody(StrictModel):
-    """An indexed conversation."""
-
-    dialogue: str
-    source: str | None
-    split: str | None
-    turns: list[TurnBody]
-
-
-class SimilarBody(DialogueBody):
-    """An indexed conversation and its similarity."""
-
-    similarity: float
-
-
-class SimilarConversations(StrictModel):
-    """Conversations, most similar first."""
-
-    conversations: list[SimilarBody]
+_TurnBody: Any = response_schema("TurnBody", speaker=str, text=str)
+_DIALOGUE: dict[str, Any] = {"dialogue": str, "source": str | None, "split": str | None, "turns": list[_TurnBody]}
+DialogueBody = response_schema("DialogueBody", **_DIALOGUE)
+SimilarBody: Any = response_schema("SimilarBody", **_DIALOGUE, similarity=float)
+SimilarConversations = response_schema("SimilarConversations", conversations=list[SimilarBody])
 
 
 @router.post("/conversations/similar", response_model=SimilarConversations, responses=error_responses(404, 409))
@@ -197,10 +172,7 @@ async def get_dialogue(
         return json_response(_dialogue_body(dialogue.id, dialogue.source, dialogue.split, dialogue.turns))
 
 
-class ConversationClusters(StrictModel):
-    """Clusters of conversations, largest first."""
-
-    clusters: list[ConversationCluster]
+ConversationClusters = response_schema("ConversationClusters", clusters=list[ConversationCluster])
 
 
 @router.get("/conversations/clusters", response_model=ConversationClusters, responses=error_responses(404, 409))

@@ -18,6 +18,7 @@ from turnwise.serve.schemas import (
     Turns,
     json_response,
     make_router,
+    response_schema,
 )
 
 router = make_router("vectors")
@@ -43,12 +44,7 @@ class EmbedRequest(
     normalise: bool = Field(True, description="Whether vectors are scaled to length 1.")
 
 
-class EmbedResponse(StrictModel):
-    """Vectors, in the order of the inputs."""
-
-    vectors: list[list[float]]
-    size: int
-    model: str
+EmbedResponse = response_schema("EmbedResponse", vectors=list[list[float]], size=int, model=str)
 
 
 @router.post("/embed", response_model=EmbedResponse)
@@ -92,24 +88,11 @@ class EmbeddingsRequest(
     user: str | None = Field(None, max_length=500, description="Not used.")
 
 
-class _Embedding(StrictModel):
-    object: Literal["embedding"]
-    index: int
-    embedding: list[float] | str
-
-
-class _Usage(StrictModel):
-    prompt_tokens: int
-    total_tokens: int
-
-
-class EmbeddingsResponse(StrictModel):
-    """Unit vectors, in the order of the input."""
-
-    object: Literal["list"]
-    data: list[_Embedding]
-    model: str
-    usage: _Usage
+_Embedding: Any = response_schema("Embedding", object=Literal["embedding"], index=int, embedding=list[float] | str)
+_Usage: Any = response_schema("Usage", prompt_tokens=int, total_tokens=int)
+EmbeddingsResponse = response_schema(
+    "EmbeddingsResponse", object=Literal["list"], data=list[_Embedding], model=str, usage=_Usage
+)
 
 
 @router.post("/v1/embeddings", response_model=EmbeddingsResponse)
@@ -129,18 +112,8 @@ async def create_embeddings(body: EmbeddingsRequest, context: Context) -> Respon
         return json_response({"object": "list", "data": data, "model": models.name, "usage": usage})
 
 
-class _Model(StrictModel):
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
-
-
-class ModelsResponse(StrictModel):
-    """The service's model."""
-
-    object: Literal["list"]
-    data: list[_Model]
+_Model: Any = response_schema("Model", id=str, object=Literal["model"], created=int, owned_by=str)
+ModelsResponse = response_schema("ModelsResponse", object=Literal["list"], data=list[_Model])
 
 
 @router.get("/v1/models", response_model=ModelsResponse)

@@ -20,6 +20,7 @@ from turnwise.serve.schemas import (
     Text,
     json_response,
     make_router,
+    response_schema,
 )
 
 router = make_router("intents")
@@ -67,10 +68,7 @@ class PredictRequest(StrictModel, json_schema_extra={"example": {"texts": ["Wher
     several: bool = Field(False, description="Whether to look for several intents in a text.")
 
 
-class Predictions(StrictModel):
-    """One decision per text, in order."""
-
-    predictions: list[Decision]
+Predictions = response_schema("Predictions", predictions=list[Decision])
 
 
 @router.post("/intents/predict", response_model=Predictions, responses=error_responses(404))
@@ -99,11 +97,7 @@ class IntentExample(StrictModel):
     intent: Name
 
 
-class ExampleList(StrictModel):
-    """The examples of an intent."""
-
-    intent: str
-    examples: list[str]
+ExampleList = response_schema("ExampleList", intent=str, examples=list[str])
 
 
 @router.get("/intents/{intent}/examples", response_model=ExampleList, responses=error_responses(404, 422))
@@ -126,11 +120,8 @@ class AddExamplesRequest(
     examples: list[IntentExample] = Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})
 
 
-class AddedExamples(StrictModel):
-    """What was added."""
-
-    added: int = Field(description="Number of new examples.")
-    intents: int = Field(description="Number of intents now.")
+#: The numbers of new examples, and of all intents.
+AddedExamples = response_schema("AddedExamples", added=int, intents=int)
 
 
 @router.post("/intents/examples", response_model=AddedExamples, responses=error_responses(404, 409))
@@ -172,13 +163,11 @@ class RemoveExamplesRequest(
         return data
 
 
-class RemovedExamples(StrictModel):
-    """What was removed."""
-
-    removed: int
-
-
-@router.post("/intents/examples/remove", response_model=RemovedExamples, responses=error_responses(404, 409))
+@router.post(
+    "/intents/examples/remove",
+    response_model=response_schema("RemovedExamples", removed=int),
+    responses=error_responses(404, 409),
+)
 async def remove_examples(body: RemoveExamplesRequest, context: Context) -> Response:
     """Remove examples, or an intent with all of them; the change is on disk when the response is sent."""
     context.check_texts([each.text for each in body.examples], "examples")

@@ -20,6 +20,7 @@ from turnwise.serve.schemas import (
     StrictModel,
     json_response,
     make_router,
+    response_schema,
 )
 
 router = make_router("map", "/map")
@@ -140,10 +141,7 @@ async def redo(_: EmptyBody, context: Context) -> Response:
     return await _change(context, lambda labelling: labelling.redo())
 
 
-class QuestionList(StrictModel):
-    """Utterances to label next, most informative first."""
-
-    questions: list[Question]
+QuestionList = response_schema("QuestionList", questions=list[Question])
 
 
 @router.get("/next", response_model=QuestionList, responses=error_responses(404, 422))
@@ -163,12 +161,7 @@ async def download_labels(context: Context) -> Response:
         return Response(csv, media_type="text/csv", headers=headers)
 
 
-class FitResponse(StrictModel):
-    """The classifier that is in use now."""
-
-    intents: int
-    examples: int
-    folder: str
+FitResponse = response_schema("FitResponse", intents=int, examples=int, folder=str)
 
 
 @router.post("/fit", response_model=FitResponse, responses=_CHANGE_ERRORS)

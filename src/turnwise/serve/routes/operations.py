@@ -12,7 +12,7 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.serve.errors import ServiceError, configured, error_responses, text_response, unavailable
 from turnwise.serve.models import REPORT
 from turnwise.serve.observability import log
-from turnwise.serve.schemas import Context, EmptyBody, StrictModel, json_response, make_router
+from turnwise.serve.schemas import Context, EmptyBody, StrictModel, json_response, make_router, response_schema
 from turnwise.version import __version__
 
 router = make_router("operations")
@@ -58,10 +58,7 @@ async def about(context: Context) -> Response:
     )
 
 
-class Status(StrictModel):
-    """The state of the service."""
-
-    status: Literal["ok", "ready"]
+Status = response_schema("Status", status=Literal["ok", "ready"])
 
 
 @router.get("/health", response_model=Status)
@@ -84,12 +81,7 @@ async def metrics(context: Context) -> Response:
     return Response(context.service.metrics.to_text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-class ReloadResponse(StrictModel):
-    """What is in use now."""
-
-    model: str
-    size: int
-    seconds: float
+ReloadResponse = response_schema("ReloadResponse", model=str, size=int, seconds=float)
 
 
 @router.post("/reload", response_model=ReloadResponse, responses=error_responses(409))
