@@ -248,7 +248,7 @@ def test_invalid_paths_and_texts(tmp_path: Path) -> None:
             embed(wrap_model(LetterCounter()), texts, tmp_path / out)
     with pytest.raises(EmbeddingError, match="no texts"):
         embed(wrap_model(LetterCounter()), open_text_source(lines(tmp_path / "empty.txt", [])), tmp_path / "out.npy")
-    with pytest.raises(TextSourceError, match="no splits and no speakers"):
+    with pytest.raises(TextSourceError, match="only a store has splits and speakers"):
         open_text_source(source, speakers=["user"])
     with pytest.raises(TextSourceError, match="is a folder but not a store"):
         open_text_source(tmp_path)
