@@ -26,6 +26,8 @@ CHUNK = 4_000
 #: The least score of a gap, so that its logarithm is finite.
 _MIN_SCORE = 1e-12
 
+CoherenceTask = Literal["insertion", "deletion", "search"]
+
 #: An order of turns, by their indices in a list sorted by text.
 _Order = tuple[int, ...]
 
@@ -50,11 +52,7 @@ class SupportsCoherence(Protocol):
         """Return the tokens of each distinct text."""
 
     def logits(
-        self,
-        task: Literal["insertion", "deletion", "search"],
-        marked: Sequence[MarkedInput],
-        *,
-        progress: Progress = silent,
+        self, task: CoherenceTask, marked: Sequence[MarkedInput], *, progress: Progress = silent
     ) -> list[npt.NDArray[np.float32]]:
         """Return a head's output at the marked positions of each sequence."""
 
@@ -82,11 +80,7 @@ def out_of_place_scores(
     Args:
         reranker: with a head for deletion.
         dialogues: of two or more turns.
-        progress: reports the number of processed windows.
-
-    Raises:
-        CoherenceError: if a conversation has fewer turns.
-        BackboneError: if the re-ranker was trained without deletion.
+        progress: reports the number of windows.
     """
     texts = [_check_texts(dialogue, minimum=2) for dialogue in dialogues]
     tokens, composer = reranker.tokenise(list(chain.from_iterable(texts))), reranker.composer
@@ -107,10 +101,6 @@ def placement_scores(
         reranker: with a head for insertion.
         queries: conversations of one or more turns, each with an utterance that belongs among its turns.
         progress: reports the number of processed windows.
-
-    Raises:
-        CoherenceError: if a conversation has no turn.
-        BackboneError: if the re-ranker was trained without insertion.
     """
     texts = [_check_texts(dialogue, minimum=1) for dialogue, _ in queries]
     utterances = [utterance for _, utterance in queries]
@@ -129,13 +119,7 @@ def predecessor_scores(
 ) -> list[_Probabilities]:
     """Return, for each candidate turn, the log-odds that it directly precedes a target, which comes after all candidates.
 
-    Args:
-        reranker: with a head for search.
-        queries: candidates, which are read together, and the target that one of them precedes.
-        progress: reports the number of processed queries.
-
-    Raises:
-        BackboneError: if the re-ranker was trained without search.
+    `queries` are candidates, which are read together, and the target that one of them precedes.
     """
     tokens = reranker.tokenise([text for turns, target in queries for text in (*turns, target)])
     composer = reranker.composer
@@ -176,10 +160,6 @@ def predict_orders(
         reranker: with a head for insertion.
         dialogues: of two or more turns, in any order.
         progress: reports the number of placed turns, then the number of finished conversations.
-
-    Raises:
-        CoherenceError: if a conversation has fewer turns.
-        BackboneError: if the re-ranker was trained without insertion.
     """
     texts = [_check_texts(dialogue, minimum=2) for dialogue in dialogues]
     ranks = [sorted(range(len(turns)), key=turns.__getitem__) for turns in texts]
@@ -260,39 +240,23 @@ def _gap_probabilities(
 
 @dataclass(frozen=True, slots=True)
 class OutOfPlaceTurn:
-    """A turn that may be out of place.
+    """A turn that may be out of place."""
 
-    Attributes:
-        dialogue: its id.
-        turn: its number, from 1.
-        speaker: of the turn.
-        score: the probability that it is out of place.
-        before: the text of the turn before; None for the first turn.
-        text: of the turn.
-    """
-
-    dialogue: str
-    turn: int
+    dialogue: str  # its id
+    turn: int  # its number, from 1
     speaker: str
-    score: float
-    before: str | None
+    score: float  # the probability that it is out of place
+    before: str | None  # the text of the previous turn
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CoherenceReport:
-    """The result of checking a corpus.
-
-    Attributes:
-        dialogues: number of dialogues read.
-        turns: number of turns scored.
-        skipped: number of dialogues with a single turn, which cannot be scored.
-        suspects: the most suspicious turns, the most suspicious first.
-    """
+    """The result of checking a corpus: counts, and the most suspicious turns first."""
 
     dialogues: int
     turns: int
-    skipped: int
+    skipped: int  # dialogues of a single turn, which cannot be scored
     suspects: tuple[OutOfPlaceTurn, ...]
 
 
@@ -314,9 +278,6 @@ def check_corpus(
         threshold: the least score of a returned turn.
         total: the number of dialogues, if known.
         progress: reports the number of dialogues read.
-
-    Raises:
-        BackboneError: if the re-ranker was trained without deletion.
     """
     read = turns = skipped = 0
     suspects: list[OutOfPlaceTurn] = []

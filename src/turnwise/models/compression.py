@@ -114,11 +114,7 @@ class Compression(nn.Module):
         return ("given", *detected, *retrieved)
 
     def set(self, *, template_weight: float | None = None, source: TemplateSource | None = None) -> None:
-        """Change λ or the source of templates.
-
-        Raises:
-            CompressionError: if λ is not between 0 and 1, or the model lacks what the source needs.
-        """
+        """Change λ or the source of templates."""
         weight, source = self.template_weight if template_weight is None else template_weight, source or self.source
         if not 0 <= weight <= 1:
             raise CompressionError(
@@ -208,11 +204,7 @@ class Compression(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> "Compression":
-        """Read what `save` has written.
-
-        Raises:
-            CompressionError: if there is nothing.
-        """
+        """Read what `save` has written."""
         if not (folder / _SETTINGS_FILE).is_file():
             raise CompressionError(
                 f"{folder} does not exist: semantic compression needs a model trained on templates (objective tadse)"

@@ -93,9 +93,6 @@ def distil(
         words: become tokens if they are none yet.
         texts: that the table is fitted to; none: the table stays as model2vec makes it.
         progress: reports the number of encoded tokens and texts, and the steps of the fit.
-
-    Raises:
-        DistillationError: if model2vec is not installed, or it does not support the tokenizer.
     """
     try:
         from model2vec.distill.inference import apply_pca, compute_weights

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 from torch.nn.functional import normalize
 
@@ -17,10 +17,10 @@ from turnwise.core.dialogue import USER, Turn
 from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
-from turnwise.models.backbone.backbone import Backbone, PoolerLayer, Pooling, pool
+from turnwise.models.backbone.backbone import Backbone, PoolerLayer, Pooling, choose_device, evaluation_mode, pool
 from turnwise.models.backbone.exported import ExportedBackbone, OnnxBackbone, StaticBackbone
 from turnwise.models.backbone.inputs import Composer, TurnStyle, tokenise
-from turnwise.models.backbone.source import BackboneError, locate_model, write_modules
+from turnwise.models.backbone.source import BackboneError, locate_model, write_dense, write_modules
 from turnwise.models.backbone.stream import RaggedTokens, Tokens, TokenStream, token_batches
 from turnwise.models.compression import Compression, TemplateSource, mix_vectors, project_templates
 from turnwise.version import __version__
@@ -43,35 +43,20 @@ _EXPORTED: dict[str, type[ExportedBackbone]] = {"onnx": OnnxBackbone, "static": 
 
 @dataclass(slots=True)
 class EncoderConfig:
-    """What a model's folder says about an encoder besides its weights; the defaults are those of a plain backbone.
+    """The settings of an encoder in a model's folder (see `Encoder`); the defaults are those of a plain backbone."""
 
-    Attributes:
-        path: of the backbone in the folder, which older sentence-transformers folders keep in a subfolder.
-        pooling: how token states become a vector.
-        max_length: tokens of an input; None: as many as the backbone accepts.
-        normalise: whether vectors have length 1.
-        style: how the turns of a conversation are joined.
-        marks: the slot marks of the templates that the model was trained on.
-        dense: path of the layer of the pooling 'cls-mlp'.
-        exported: the kind of an exported model; None for others.
-    """
-
-    path: str = ""
+    path: str = ""  # of the backbone, which older sentence-transformers folders keep in a subfolder
     pooling: Pooling = "mean"
     max_length: int | None = None
     normalise: bool = False
     style: TurnStyle = "separator"
     marks: SlotMarks = ONE_MARK
-    dense: str = ""
+    dense: str = ""  # path of the layer of the pooling 'cls-mlp'
     exported: ExportKind | None = None
 
     @classmethod
     def read(cls, folder: Path) -> "EncoderConfig":
-        """Read a folder that `Encoder.save`, `turnwise export`, model2vec, sentence-transformers or transformers wrote.
-
-        Raises:
-            BackboneError: if it holds a re-ranker, or modules that turnwise does not support.
-        """
+        """Read a folder that `Encoder.save`, `turnwise export`, model2vec, sentence-transformers or transformers wrote."""
         config = cls()
         if (folder / DESCRIPTION_FILE).is_file():
             settings = read_json(folder / DESCRIPTION_FILE)
@@ -89,7 +74,6 @@ class EncoderConfig:
         return config
 
     def _read_module(self, folder: Path, module: str, path: str) -> None:
-        """Read the settings of a sentence-transformers module."""
         kind = module.rpartition(".")[2]
         if kind == "Transformer":
             settings = folder / path / "sentence_bert_config.json"
@@ -202,53 +186,43 @@ class Encoder(nn.Module):
         """
         items: Sequence[EncoderInput] = [inputs] if isinstance(inputs, str) else inputs
         unit = self.normalise if normalise is None else normalise
+        options = (max_length, batch_tokens, progress)
         if self.compression is None:
-            return self._encode(items, unit, max_length, batch_tokens, progress)
-        compression = self.compression
-        utterances = self._encode(items, True, max_length, batch_tokens, progress)
-        templates = self.template_vectors(
-            items,
-            utterances,
-            compression,
-            compression.source,
-            max_length=max_length,
-            batch_tokens=batch_tokens,
-            progress=progress,
-        )
-        vectors = mix_vectors(utterances, templates, compression.template_weight)
+            return self._encode(items, unit, *options)
+        utterances = self._encode(items, True, *options)
+        templates = self.encode_templates(items, self.compression, self.compression.source, *options, utterances)
+        vectors = mix_vectors(utterances, templates, self.compression.template_weight)
         return normalize(torch.from_numpy(vectors), dim=1).numpy() if unit else vectors
 
-    def template_vectors(
+    def encode_templates(
         self,
         items: Sequence[EncoderInput],
-        utterances: npt.NDArray[np.float32],
         compression: Compression,
         source: TemplateSource,
-        *,
         max_length: int | None = None,
         batch_tokens: int | None = None,
         progress: Progress = silent,
+        utterances: npt.NDArray[np.float32] | None = None,
     ) -> npt.NDArray[np.float32]:
         """Return the vectors of the inputs' templates for semantic compression, of length 1 (inputs, hidden).
 
         Args:
             items: the inputs.
-            utterances: their own vectors, of length 1.
             compression: has the layer on templates, a detector, and templates to retrieve from.
             source: of the templates.
-            max_length: as in `encode`.
-            batch_tokens: as in `encode`.
-            progress: reports the number of encoded templates.
+            max_length: as in `encode`, like the next two.
+            batch_tokens: see there.
+            progress: see there.
+            utterances: the inputs' own vectors, of length 1, if known.
         """
-        device = compression.vectors.device
+        device, options = compression.vectors.device, (max_length, batch_tokens, progress)
         if source == "retrieved":
-            return compression.nearest(torch.from_numpy(utterances).to(device)).cpu().numpy()
+            queries = self._encode(items, True, *options) if utterances is None else utterances
+            return compression.nearest(torch.from_numpy(queries).to(device)).cpu().numpy()
         templates = compression.given_templates(items) if source == "given" else compression.detected_templates(items)
-        vectors = self._encode(templates, False, max_length, batch_tokens, progress)
+        vectors = torch.from_numpy(self._encode(templates, False, *options)).to(device)
         with torch.inference_mode():
-            projected: npt.NDArray[np.float32] = (
-                project_templates(torch.from_numpy(vectors).to(device), compression.layer).cpu().numpy()
-            )
+            projected: npt.NDArray[np.float32] = project_templates(vectors, compression.layer).cpu().numpy()
         return projected
 
     def _encode(
@@ -289,17 +263,13 @@ class Encoder(nn.Module):
         lengths = ragged.lengths
         order = np.argsort(lengths, kind="stable")
         order = order[lengths[order] > 0]  # without any token (some tokenizers add no special ones): zeros
-        was_training = self.training
-        self.eval()
-        try:
+        with evaluation_mode(self):
             for start, end in token_batches(lengths[order], budget):
                 rows = order[start:end]
                 with torch.inference_mode():
                     encoded = self(TokenStream.of(ragged.take(rows))).float()
                     vectors[rows] = (normalize(encoded, dim=1) if unit else encoded).cpu().numpy()
                 progress("encoding", len(sequences) - len(order) + end, len(sequences))
-        finally:
-            self.train(was_training)
         return vectors
 
     def tokenise(self, items: Sequence[EncoderInput], max_length: int | None = None) -> RaggedTokens:
@@ -312,10 +282,7 @@ class Encoder(nn.Module):
         histories = [_turns_of(item, self.style) for item in items]
         tokens = iter(tokenise(self.backbone.tokenizer, [text for turns in histories for _, text in turns]))
         return RaggedTokens.of(
-            [
-                composer.history([next(tokens) for _ in turns], [speaker for speaker, _ in turns], longest)
-                for turns in histories
-            ]
+            [composer.history([next(tokens) for _ in turns], [who for who, _ in turns], longest) for turns in histories]
         )
 
     # ---- loading and saving
@@ -339,10 +306,6 @@ class Encoder(nn.Module):
             device: None: a GPU if there is one.
             pooling: replaces the model's own.
             compressed: apply TaDSE's semantic compression, as configured in the folder.
-
-        Raises:
-            BackboneError: if it cannot be loaded, or has modules that turnwise does not support.
-            CompressionError: if it is to be compressed and was not trained on templates.
         """
         folder = locate_model(name)
         config = EncoderConfig.read(folder)
@@ -359,23 +322,13 @@ class Encoder(nn.Module):
             encoder.compression = Compression.load(folder / COMPRESSION)
         if config.exported:  # a static table is faster than the transfer of tokens to a GPU: there only on request
             return encoder.to(device or "cpu").eval()
-        target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        if target.type == "cpu":
-            encoder.backbone.store_weights_column_major()
-        return encoder.to(target).eval()
+        return encoder.to(choose_device(backbone, device)).eval()
 
     def save(self, folder: Path | str, card: str | None = None) -> None:
         """Write a sentence-transformers folder, which `SentenceTransformer(folder)` and `Encoder.load` both read.
 
         An ONNX model is readable by `Encoder.load` alone. Semantic compression is written if it is on; an older one in the folder
-        is removed.
-
-        Args:
-            folder: to write to.
-            card: the model card, as Markdown.
-
-        Raises:
-            BackboneError: if the pooling is 'first-last', which sentence-transformers does not have.
+        is removed. `card` is the model card, as Markdown.
         """
         if self.pooling == "first-last" and not isinstance(self.backbone, ExportedBackbone):
             raise BackboneError(
@@ -400,26 +353,15 @@ class Encoder(nn.Module):
             (folder / "README.md").write_text(card, encoding="utf-8")
 
     def _save_modules(self, folder: Path) -> None:
-        self.backbone.model.save_pretrained(folder)
-        self.backbone.tokenizer.save_pretrained(folder)
+        self.backbone.save_transformer(folder, self.max_length)
         modules = ["Transformer", "Pooling"] + ["Dense"] * (self.pooler is not None) + ["Normalize"] * self.normalise
         write_modules(folder, [f"models.{name}" for name in modules])
-        write_json(folder / "sentence_bert_config.json", {"max_seq_length": self.max_length, "do_lower_case": False})
         pooling = "cls" if self.pooling == "cls-mlp" else self.pooling
-        settings = {
-            "word_embedding_dimension": self.hidden,
-            "pooling_mode_cls_token": pooling == "cls",
-            "pooling_mode_mean_tokens": pooling == "mean",
-            "pooling_mode_max_tokens": pooling == "max",
-            "pooling_mode_mean_sqrt_len_tokens": False,
-        }
-        write_json(folder / "1_Pooling" / "config.json", settings)
+        modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "mean_sqrt_len_tokens": ""}
+        settings = {f"pooling_mode_{mode}": name == pooling for mode, name in modes.items()}
+        write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": self.hidden, **settings})
         if self.pooler is not None:
-            sizes = {"in_features": self.hidden, "out_features": self.hidden, "bias": True}
-            activation = {"activation_function": "torch.nn.modules.activation.Tanh"}
-            write_json(folder / "2_Dense" / "config.json", {**sizes, **activation})
-            weights = {f"linear.{key}": value.contiguous() for key, value in self.pooler.linear.state_dict().items()}
-            save_file(weights, folder / "2_Dense" / "model.safetensors")
+            write_dense(folder / "2_Dense", self.pooler.linear, "activation.Tanh")
         write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
 
 

@@ -69,20 +69,15 @@ class ExportError(TurnwiseError):
 class ExportResult:
     """The result of an export.
 
-    Attributes:
-        folder: of the exported model.
-        size: bytes of the graph or the table.
-        difference: the largest difference of a number of a vector of length 1 from the model's, on a few texts; None for a table,
-            whose vectors have another space.
-        cosine: the least cosine of a vector with the model's, on the same texts; None for a table.
-        tokens: rows of a table; None for a graph.
+    A graph is compared with the model on a few texts: the largest difference of a number of a vector of length 1, and the least
+    cosine of two vectors. The vectors of a table are in another space.
     """
 
     folder: Path
-    size: int
-    difference: float | None
-    cosine: float | None
-    tokens: int | None = None
+    size: int  # bytes of the graph or the table
+    difference: float | None  # None for a table
+    cosine: float | None  # None for a table
+    tokens: int | None = None  # rows of a table
 
 
 def export(
@@ -105,10 +100,6 @@ def export(
         words: become tokens of a table.
         texts: that a table is fitted to; none: it is not fitted.
         progress: reports the steps.
-
-    Raises:
-        ExportError: if the folder holds something else, a package is missing, the model is an exported one or too large, or the
-            graph does not compute the model's vectors.
     """
     folder = Path(folder)
     if isinstance(encoder.backbone, ExportedBackbone):

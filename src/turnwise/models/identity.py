@@ -18,6 +18,7 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.types import SupportsEncode
 
 if TYPE_CHECKING:  # a search table compares encoders before anything heavy is imported
+    from turnwise.models.backbone.backbone import Backbone
     from turnwise.models.encoder import Encoder
     from turnwise.models.reranker import Reranker
 
@@ -39,17 +40,11 @@ class EncoderMismatchError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncoderIdentity:
-    """Texts with the vectors that identify their encoder.
-
-    Attributes:
-        texts: the probe texts.
-        vectors: their vectors, of length 1 (texts, size).
-        max_length: tokens of a text in the encoder; None: the encoder's own limit.
-    """
+    """Texts with the vectors that identify their encoder."""
 
     texts: tuple[str, ...]
-    vectors: Vectors
-    max_length: int | None = None
+    vectors: Vectors  # of length 1 (texts, size)
+    max_length: int | None = None  # tokens of a text; None: the encoder's own limit
 
     @classmethod
     def of(cls, encoder: SupportsEncode) -> "EncoderIdentity":
@@ -84,15 +79,7 @@ class EncoderIdentity:
         return bool((((vectors * self.vectors).sum(1) >= MIN_COSINE) | both_zero).all())
 
     def check(self, other: "SupportsEncode | EncoderIdentity", what: str) -> None:
-        """Make sure that an encoder is the one that computed the vectors.
-
-        Args:
-            other: the encoder to be used now, or its identity.
-            what: the thing that holds the vectors, for the error message, such as 'the map in FOLDER'.
-
-        Raises:
-            EncoderMismatchError: if it is another one.
-        """
+        """Raise `EncoderMismatchError` unless an encoder is the one that computed the vectors of `what`, such as 'the map'."""
         if not self.matches(other):
             raise EncoderMismatchError(
                 f"{what} was made with another encoder, whose vectors cannot be compared with this one's: load the encoder that "
@@ -104,24 +91,17 @@ def encoder_fingerprint(encoder: "Encoder") -> str:
     """Return a hash of all that determines an encoder's vectors: weights, vocabulary, pooling, joining of turns, lengths."""
     settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
     compression = encoder.compression.description() if encoder.compression is not None else ""
-    return digest_model(
-        encoder,
-        repr(settings),
-        encoder.backbone.config.to_json_string(),
-        json.dumps(tokenizer_definition(encoder.backbone.tokenizer), sort_keys=True),
-        compression,
-    )
+    return digest_model(encoder, repr(settings), *_describe(encoder.backbone), compression)
 
 
 def reranker_fingerprint(reranker: "Reranker") -> str:
     """Return a hash of all that determines a re-ranker's scores: weights, heads, vocabulary, lengths."""
     settings = (sorted(reranker.heads), reranker.max_length, reranker.window)
-    return digest_model(
-        reranker,
-        repr(settings),
-        reranker.backbone.config.to_json_string(),
-        json.dumps(tokenizer_definition(reranker.backbone.tokenizer), sort_keys=True),
-    )
+    return digest_model(reranker, repr(settings), *_describe(reranker.backbone))
+
+
+def _describe(backbone: "Backbone") -> tuple[str, str]:
+    return backbone.config.to_json_string(), json.dumps(tokenizer_definition(backbone.tokenizer), sort_keys=True)
 
 
 def tokenizer_definition(tokenizer: Any) -> dict[str, Any]:

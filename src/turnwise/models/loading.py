@@ -117,17 +117,7 @@ def load_model(name: str, pooling: Pooling | None = None, compressed: bool = Fal
 def load_folder(
     folder: str | Path, name: str, pooling: Pooling | None = None, compressed: bool = False
 ) -> ModelUnderTest:
-    """Load a re-ranker, or an encoder with the templates in its folder.
-
-    Args:
-        folder: or 'minilm', or a Hugging Face id.
-        name: for reports.
-        pooling: replaces the model's own.
-        compressed: apply semantic compression, as configured in the folder.
-
-    Raises:
-        ModelError: if a re-ranker is to be pooled or compressed.
-    """
+    """Load a re-ranker, or an encoder with the templates in its folder; see `load_model`. `name` is for reports."""
     if is_reranker(locate_model(folder)):
         if pooling is not None or compressed:
             raise ModelError(f"{name} is a re-ranker: it gives no vectors that could be pooled or compressed")
@@ -186,11 +176,7 @@ def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
 
 
 def postprocess_model(model: ModelUnderTest, kind: str, texts: Iterable[str]) -> ModelUnderTest:
-    """Transform a model's vectors by a registered post-processor, fitted on the distinct ones of some texts.
-
-    Raises:
-        ModelError: if it gives no vectors, or there is no such post-processor.
-    """
+    """Transform a model's vectors by a registered post-processor, fitted on the distinct ones of some texts."""
     if model.encoder is None:
         raise ModelError(f"{model.name} gives no vectors to post-process")
     if kind not in _POSTPROCESSORS:
@@ -201,11 +187,7 @@ def postprocess_model(model: ModelUnderTest, kind: str, texts: Iterable[str]) ->
 
 
 def with_reranker(model: ModelUnderTest, reranker: ModelUnderTest) -> ModelUnderTest:
-    """Return an encoder together with a re-ranker that scores candidates.
-
-    Raises:
-        ModelError: if the first gives no vectors, or the second no scores.
-    """
+    """Return an encoder together with a re-ranker that scores candidates."""
     if model.encoder is None:
         raise ModelError(f"{model.name} gives no vectors: a re-ranker goes with an encoder")
     if reranker.scorer is None:
@@ -239,12 +221,7 @@ class TemplateEncoder:
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
     ) -> npt.NDArray[np.float32]:
         """Return vectors of length 1 (inputs, hidden)."""
-        utterances = np.empty((0, self._encoder.hidden), np.float32)
-        if self._source == "retrieved":
-            utterances = self._encoder.encode(inputs, normalise=True, max_length=max_length)
-        return self._encoder.template_vectors(
-            inputs, utterances, self._compression, self._source, max_length=max_length
-        )
+        return self._encoder.encode_templates(inputs, self._compression, self._source, max_length)
 
 
 class SentenceTransformerEncoder:

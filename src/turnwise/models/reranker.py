@@ -19,7 +19,7 @@ from torch import nn
 from turnwise.core.dialogue import Conversation, turn_texts
 from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
-from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.backbone import Backbone, choose_device, evaluation_mode
 from turnwise.models.backbone.inputs import (
     END_OF_TURN,
     WINDOW,
@@ -29,15 +29,9 @@ from turnwise.models.backbone.inputs import (
     selection_input,
     tokenise,
 )
-from turnwise.models.backbone.source import BackboneError, locate_model, write_modules
+from turnwise.models.backbone.source import BackboneError, locate_model, write_dense, write_modules
 from turnwise.models.backbone.stream import Tokens, TokenStream, token_batches
-from turnwise.models.coherence import (
-    PositionScores,
-    TurnOrder,
-    out_of_place_scores,
-    placement_scores,
-    predict_orders,
-)
+from turnwise.models.coherence import PositionScores, TurnOrder, out_of_place_scores, placement_scores, predict_orders
 from turnwise.models.encoder import BATCH_TOKENS, COMPRESSION, DESCRIPTION_FILE
 from turnwise.version import __version__
 
@@ -101,10 +95,8 @@ class Reranker(nn.Module):
     ) -> list[npt.NDArray[np.float64]]:
         """Return what `score` returns for many conversations, each with its own candidates.
 
-        Args:
-            queries: conversations and candidates.
-            batch_tokens: tokens of one forward pass; None: a default for the device.
-            progress: reports the number of scored candidates.
+        `batch_tokens` are the tokens of one forward pass (None: a default for the device); `progress` reports the number of scored
+        candidates.
         """
         logits = self.logits("selection", self.build_inputs(queries), batch_tokens=batch_tokens, progress=progress)
         # double precision distinguishes scores near 1
@@ -112,13 +104,7 @@ class Reranker(nn.Module):
         return [np.fromiter(scores, np.float64, len(candidates)) for _, candidates in queries]
 
     def rank(self, context: Conversation, candidates: Sequence[str], top: int | None = None) -> list[RankedCandidate]:
-        """Return candidates by their score, best first; of equal ones the first given comes first.
-
-        Args:
-            context: the conversation so far, newest turn last.
-            candidates: possible next turns.
-            top: the number to return; None: all.
-        """
+        """Return the `top` candidates (None: all) by their score, best first; of equal ones the first given comes first."""
         scores = self.score(context, candidates)
         order = np.argsort(-scores, kind="stable")[:top]
         return [RankedCandidate(int(index), candidates[index], float(scores[index])) for index in order]
@@ -151,11 +137,7 @@ class Reranker(nn.Module):
         batch_tokens: int | None = None,
         progress: Progress = silent,
     ) -> list[npt.NDArray[np.float32]]:
-        """Return a head's output at the marked positions of each sequence; see `score_all`.
-
-        Raises:
-            BackboneError: if the re-ranker was trained without this task.
-        """
+        """Return a head's output at the marked positions of each sequence; see `score_all`."""
         if task not in self.heads:
             raise BackboneError(
                 f"this re-ranker was trained without {task}, and has {', '.join(self.heads)}: train one whose recipe has that"
@@ -182,16 +164,12 @@ class Reranker(nn.Module):
         lengths = np.array([len(each.tokens) for each in marked], np.int64)
         order = np.argsort(lengths, kind="stable")
         outputs: list[npt.NDArray[np.float32]] = [np.empty(0, np.float32)] * len(marked)
-        was_training = self.training
-        self.eval()
-        try:
+        with evaluation_mode(self):
             for start, end in token_batches(lengths[order], budget):
                 rows = order[start:end]
                 for row, values in zip(rows, self._run_batch([marked[row] for row in rows], head), strict=True):
                     outputs[row] = values
                 progress("scoring", end, len(marked))
-        finally:
-            self.train(was_training)
         return outputs
 
     def _run_batch(
@@ -225,12 +203,7 @@ class Reranker(nn.Module):
     def load(cls, name: str | Path, *, device: str | torch.device | None = None) -> "Reranker":
         """Load a re-ranker from a folder that `save` or `turnwise train` wrote, or from a Hugging Face id of one.
 
-        Args:
-            name: of the model.
-            device: None: a GPU if there is one.
-
-        Raises:
-            BackboneError: if there is no such folder, or it holds no re-ranker.
+        `device` is a GPU if there is one, unless given.
         """
         folder = locate_model(name)
         if not is_reranker(folder):
@@ -243,22 +216,13 @@ class Reranker(nn.Module):
         for task in settings["heads"]:
             heads[task] = nn.Linear(backbone.hidden, 1)
             heads[task].load_state_dict({key: weights[f"{task}.{key}"] for key in ("weight", "bias")})
-        target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        if target.type == "cpu":
-            backbone.store_weights_column_major()
-        return cls(backbone, heads, settings["max_length"], settings["window"]).to(target).eval()
+        reranker = cls(backbone, heads, settings["max_length"], settings["window"])
+        return reranker.to(choose_device(backbone, device)).eval()
 
     def save(self, folder: Path | str, card: str | None = None) -> None:
         """Write a sentence-transformers folder, which `CrossEncoder(folder)` and `Reranker.load` both read.
 
-        A `CrossEncoder` takes a conversation as one text: see `pair_text`.
-
-        Args:
-            folder: to write to.
-            card: the model card, as Markdown.
-
-        Raises:
-            BackboneError: if it has no head for selection.
+        A `CrossEncoder` takes a conversation as one text: see `pair_text`. `card` is the model card, as Markdown.
         """
         if "selection" not in self.heads:
             raise BackboneError(
@@ -266,8 +230,7 @@ class Reranker(nn.Module):
             )
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self.backbone.model.save_pretrained(folder)
-        self.backbone.tokenizer.save_pretrained(folder)
+        self.backbone.save_transformer(folder, self.max_length)
         # a CrossEncoder is to cut a conversation's head, too, and to distinguish segments
         tokenizer = {**read_json(folder / "tokenizer_config.json"), "truncation_side": "left"}
         if self.backbone.has_segments:
@@ -287,22 +250,14 @@ class Reranker(nn.Module):
         """Write the modules of a CrossEncoder after its transformer: the first token's state, and the head for selection."""
         pooling, dense = "sentence_transformer.modules.pooling.Pooling", "base.modules.dense.Dense"
         write_modules(folder, ["base.modules.transformer.Transformer", pooling, dense])
-        layer = {
-            "in_features": self.backbone.hidden,
-            "out_features": 1,
-            "bias": True,
-            "activation_function": "torch.nn.modules.linear.Identity",
-            "module_input_name": "sentence_embedding",
-            "module_output_name": "scores",
-        }
         kind = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.activation.Sigmoid", "prompts": {}}
         first_token = {"embedding_dimension": self.backbone.hidden, "pooling_mode": "cls"}
-        write_json(folder / "sentence_bert_config.json", {"max_seq_length": self.max_length, "do_lower_case": False})
         write_json(folder / "1_Pooling" / "config.json", first_token)
-        write_json(folder / "2_Dense" / "config.json", layer)
+        names = {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
+        head = self.heads["selection"]
+        assert isinstance(head, nn.Linear)
+        write_dense(folder / "2_Dense", head, "linear.Identity", **names)
         write_json(folder / "config_sentence_transformers.json", kind)
-        weights = {f"linear.{key}": value.contiguous() for key, value in self.heads["selection"].state_dict().items()}
-        save_file(weights, folder / "2_Dense" / "model.safetensors")
 
 
 def is_reranker(folder: Path) -> bool:

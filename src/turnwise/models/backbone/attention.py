@@ -136,14 +136,7 @@ def attention_at(
 ) -> torch.Tensor:
     """Attend from a few tokens to all tokens of their own sequence; (tokens, heads, size) in, one row per query out.
 
-    Args:
-        query: of the few tokens, in stream order.
-        key: of all tokens of the stream.
-        value: of all tokens.
-        counts: the number of queries of each sequence (sequences,).
-        shape: of the stream.
-        scaling: of the products.
-        dropout: on the attention weights.
+    Queries are in stream order; `counts` is the number of queries of each sequence (sequences,).
     """
     if shape.starts is not None:
         starts = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)])).to(query.device, torch.int32)

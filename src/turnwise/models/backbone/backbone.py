@@ -6,6 +6,8 @@ relative positions of T5 and MPNet), sequences run in buckets of similar length 
 are returned as one flat tensor in stream order.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,6 +18,7 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, T5EncoderModel
 
+from turnwise.core.files import write_json
 from turnwise.models.backbone.attention import HEAD_SIZES, TRITON, UNPADDED, StreamShape, attention_at
 from turnwise.models.backbone.source import BackboneError, check_model_folder, locate_model
 from turnwise.models.backbone.stream import TokenStream, to_device
@@ -81,9 +84,6 @@ class Backbone(nn.Module):
         """Load 'minilm', a folder, or a Hugging Face id; weights are read from safetensors only.
 
         The offline variables of transformers (`HF_HUB_OFFLINE=1`) are honoured.
-
-        Raises:
-            BackboneError: if there is no such model, it has no safetensors, or they do not fit its configuration.
         """
         folder = locate_model(name)
         check_model_folder(folder)
@@ -132,11 +132,7 @@ class Backbone(nn.Module):
         raise BackboneError(f"cannot find the transformer layers of {self.model.config.model_type}")
 
     def keep_layers(self, count: int) -> None:
-        """Remove all transformer layers except the lowest `count`.
-
-        Raises:
-            BackboneError: if there are fewer.
-        """
+        """Remove all transformer layers except the lowest `count`."""
         layers = self.layer_list()
         if not 1 <= count <= len(layers):
             raise BackboneError(
@@ -202,22 +198,17 @@ class Backbone(nn.Module):
         if self.tokenizer.add_special_tokens(special, replace_extra_special_tokens=False):
             self.model.resize_token_embeddings(len(self.tokenizer), mean_resizing=True)
 
-    def store_weights_column_major(self) -> None:
-        """Store the weights of linear layers in column-major order, which a CPU's matrix product reads faster."""
-        for module in self.model.modules():
-            if isinstance(module, nn.Linear):
-                module.weight.data = module.weight.data.t().contiguous().t()
+    def save_transformer(self, folder: Path, max_length: int) -> None:
+        """Write the model, the tokenizer and the maximum length, as sentence-transformers reads them."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
 
     def compile(self, **settings: Any) -> None:
         """Compile the model for training with torch, at the first step; on a GPU, for streams that the tile kernel accepts.
 
         It is compiled as one graph, for any number of tokens. Other streams, and everything outside training, run uncompiled.
-
-        Args:
-            settings: for `torch.compile`, replacing the defaults.
-
-        Raises:
-            BackboneError: if the model does not run unpadded.
+        `settings` are passed to `torch.compile`.
         """
         if self.execution != "unpadded":
             raise BackboneError(
@@ -232,12 +223,7 @@ class Backbone(nn.Module):
         return self._unpadded(stream, layers) if self.execution == "unpadded" else self._buckets(stream, layers)
 
     def states_at(self, stream: TokenStream, positions: npt.NDArray[np.int64]) -> torch.Tensor:
-        """Return the states (positions, hidden) of a few tokens, as `forward` computes them, but cheaper for BERT-like layers.
-
-        Args:
-            stream: the sequences.
-            positions: of the tokens in the stream, ascending.
-        """
+        """Return the states (positions, hidden) at ascending positions of a stream, cheaper than `forward` for BERT-like layers."""
         config = self.model.config
         rows = torch.from_numpy(positions).to(self.device)
         if self.execution == "buckets" or config.model_type not in BERT_LIKE or config.is_decoder:
@@ -259,11 +245,7 @@ class Backbone(nn.Module):
     ) -> torch.Tensor:
         """Return token states (rows, length, hidden) of right-padded rows, by the attention of transformers.
 
-        Args:
-            ids: token ids (rows, length).
-            mask: 1 for a token, 0 for padding (rows, length).
-            segments: segment ids (rows, length), where sequences have two parts.
-            layers: which layers' states.
+        Token ids, mask (1 for a token, 0 for padding) and segment ids have the shape (rows, length).
         """
         positions = {}
         if self.config.model_type in UNPADDED_FAMILIES:
@@ -345,14 +327,8 @@ def _last_layer_at(
     """Return the output (positions, hidden) of a BERT-like last layer at a few positions.
 
     Keys and values are computed for every token. Queries, attention output and the feed-forward part, five sixths of the layer's
-    work, are computed for these positions only.
-
-    Args:
-        layer: the transformers module of the layer.
-        states: the output of the layer below (tokens, hidden).
-        positions: in the stream, ascending (positions,).
-        counts: the number of positions in each sequence of the stream (sequences,).
-        shape: of the stream.
+    work, are computed for these positions only. `states` is the output of the layer below (tokens, hidden), `counts` the number
+    of positions in each sequence (sequences,).
     """
     attention = layer.attention.self
 
@@ -371,6 +347,27 @@ def _last_layer_at(
     )
     output: torch.Tensor = layer.feed_forward_chunk(layer.attention.output(attended.flatten(1), selected))
     return output
+
+
+def choose_device(backbone: Backbone, device: str | torch.device | None) -> torch.device:
+    """Return the device to run on (None: a GPU if there is one), and prepare the weights for a CPU."""
+    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if chosen.type == "cpu":  # whose matrix product reads column-major weights faster
+        for module in backbone.model.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.data = module.weight.data.t().contiguous().t()
+    return chosen
+
+
+@contextmanager
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """Switch training behaviour such as dropout off for a while."""
+    was_training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was_training)
 
 
 def pool(states: torch.Tensor, stream: TokenStream, pooling: Pooling) -> torch.Tensor:

@@ -112,11 +112,7 @@ class OnnxBackbone(ExportedBackbone):
 
     @classmethod
     def load(cls, name: str | Path, *_: Any, **__: Any) -> "OnnxBackbone":
-        """Load a folder that `turnwise export` wrote.
-
-        Raises:
-            BackboneError: if onnxruntime is not installed, or a file is missing or damaged.
-        """
+        """Load a folder that `turnwise export` wrote."""
         folder = Path(name)
         graph = OnnxGraph(folder / ONNX_FILE)
         try:
@@ -147,12 +143,7 @@ class OnnxBackbone(ExportedBackbone):
 
 
 class OnnxGraph:
-    """An ONNX file as a function; copies share it, because it never changes.
-
-    Attributes:
-        path: the file.
-        digest: its SHA-256.
-    """
+    """An ONNX file as a function; copies share it, because it never changes."""
 
     def __init__(self, path: Path):
         self.path = path.absolute()
@@ -214,16 +205,7 @@ class StaticBackbone(ExportedBackbone):
     description = "a static model (a table of token vectors)"
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, table: npt.NDArray[np.float32], folder: Path):
-        """Combine a tokenizer with one vector per token.
-
-        Args:
-            tokenizer: its ids are the rows of the table.
-            table: vectors (tokens, size).
-            folder: where it was loaded from or is made of, for messages.
-
-        Raises:
-            BackboneError: if the table and the tokenizer differ in size.
-        """
+        """Combine a tokenizer with a table (tokens, size), whose rows are its ids; `folder` is for messages."""
         rows, size = table.shape
         if rows != len(tokenizer):
             raise BackboneError(
@@ -239,11 +221,7 @@ class StaticBackbone(ExportedBackbone):
 
     @classmethod
     def load(cls, name: str | Path, *_: Any, **__: Any) -> "StaticBackbone":
-        """Load a folder that `turnwise export --format static`, model2vec or sentence-transformers wrote.
-
-        Raises:
-            BackboneError: if a file is missing or damaged.
-        """
+        """Load a folder that `turnwise export --format static`, model2vec or sentence-transformers wrote."""
         folder = Path(name)
         for file in (STATIC_FILE, _TOKENIZER_FILE):
             if not (folder / file).is_file():

@@ -185,9 +185,6 @@ def selection_input(composer: Composer, context: Sequence[Tokens], response: Tok
     """Return a context with a candidate response; the marked position is the first token.
 
     The context loses its head while it is longer than the response; then the response loses its end, before its [EOT].
-
-    Raises:
-        BackboneError: if the backbone puts no token before a text, or there is no room for a response.
     """
     if not len(composer.prefix):
         raise BackboneError("this backbone puts no token such as [CLS] before a text, which a re-ranker's score needs")

