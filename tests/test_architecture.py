@@ -79,3 +79,12 @@ def test_every_package_says_what_it_is_for() -> None:
     for path in PACKAGE.rglob("__init__.py"):
         docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
         assert docstring and len(docstring) > 20, f"{path} needs a docstring that says what the package is for"
+
+
+def test_class_names_are_unique() -> None:
+    homes: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name.lstrip("_"), []).append(module)
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
