@@ -1,4 +1,4 @@
-"""Benchmarks: not how fast, but that both sides do the same work and that the figures fit together."""
+"""Benchmarks: both sides do the same work, and the reported values are consistent; speed itself is not tested."""
 
 import csv
 import re
@@ -30,13 +30,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words(item: Any) -> tuple[str, ...]:
-    """The words of a text or a history, whatever joins its turns."""
+    """Return the words of a text or a history, ignoring separators."""
     turns = [item] if isinstance(item, str) else [getattr(turn, "text", turn) for turn in item]
     return tuple(word for turn in turns for word in turn.replace("[SEP]", " ").split())
 
 
 @pytest.mark.full
-def test_sentence_transformers_encodes_what_the_suite_encoded(
+def test_the_peer_encodes_the_inputs_of_the_suite(
     world: Path, tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours: list[tuple[int, tuple[str, ...]]] = []
@@ -55,20 +55,20 @@ def test_sentence_transformers_encodes_what_the_suite_encoded(
     monkeypatch.setattr(SentenceTransformer, "encode", their_encode)
     result = evaluate_benchmark(world, str(tiny_folder("bert")))
 
-    # the model has 64 positions, so that longer cuts are the same to it
+    # the model has 64 positions, so larger maximum lengths are equivalent
     assert sorted((min(longest, 64), text) for longest, text in ours) == sorted(theirs)
-    assert len(theirs) == result["texts"] + 2  # two texts to warm up with
+    assert len(theirs) == result["texts"] + 2  # plus two warm-up texts
     assert {longest for longest, _ in ours} == {64, 128}
     assert result["ratio"] == pytest.approx(result["sentence_transformers_seconds"] / result["evaluate_seconds"])
     assert 0 < result["encoding_seconds"] < result["evaluate_seconds"]
     assert result["model"] == str(tiny_folder("bert")) and result["device"] and result["environment"]["turnwise"]
 
 
-def test_the_command_prints_both_times_and_their_ratio(world: Path, tiny_folder: Callable[[str], Path]) -> None:
+def test_evaluate_prints_both_times_and_their_ratio(world: Path, tiny_folder: Callable[[str], Path]) -> None:
     command = ["bench", "evaluate", "--data", str(world), "--model", str(tiny_folder("bert")), "--dataset", "sample"]
     text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
-    found = dict(re.findall(r"^(.+?) {2,}([\d.,]+)(?: s)? *$", text, re.MULTILINE))
-    assert list(found) == [
+    printed = dict(re.findall(r"^(.+?) {2,}([\d.,]+)(?: s)? *$", text, re.MULTILINE))
+    assert list(printed) == [
         "distinct texts",
         "sentence-transformers, encoding alone",
         "turnwise evaluate --suite dse",
@@ -81,7 +81,7 @@ def test_the_command_prints_both_times_and_their_ratio(world: Path, tiny_folder:
     ("folder", "datasets", "message"),
     [("sample", ["banking77"], "holds no data set for dse among banking77"), ("nowhere", [], "nowhere is no folder")],
 )
-def test_what_cannot_be_measured_is_said(
+def test_evaluate_reports_missing_data(
     folder: str, datasets: list[str], message: str, world: Path, tiny_folder: Callable[[str], Path]
 ) -> None:
     with pytest.raises(TurnwiseError, match=message):
@@ -91,10 +91,10 @@ def test_what_cannot_be_measured_is_said(
 # ---- re-ranking
 
 
-def test_a_cross_encoder_scores_what_the_reranker_scores(
+def test_the_peer_scores_the_same_pairs(
     tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All at once and a context at a time, as often as there are rounds, and once before."""
+    """Warm-up and each round score all contexts at once, then one context per call."""
     ours: list[list[tuple[str, str]]] = []
     theirs: list[list[tuple[str, str]]] = []
     score_all, predict = Reranker.score_all, CrossEncoder.predict
@@ -112,18 +112,18 @@ def test_a_cross_encoder_scores_what_the_reranker_scores(
     monkeypatch.setattr(CrossEncoder, "predict", their_scores)
     result = rerank_benchmark(tmp_path, 3, 2, str(tiny_folder("bert")))
 
-    assert theirs == ours  # in turn: first all at once, then a context at a time
+    assert theirs == ours  # alternating: all at once, then one context per call
     assert [len(pairs) for pairs in ours] == [30, 10, 10, 10] * 3
     assert (result["dataset"], result["contexts"], result["candidates"]) == ("sample", 3, 30)
-    assert 0 <= result["greatest_difference"] < 1e-5
+    assert 0 <= result["max_difference"] < 1e-5
     for kind, ratio in (("", "ratio"), ("_by_context", "ratio_by_context")):
         mine, own = (result[f"{name}{kind}_candidates_per_second"] for name in ("turnwise", "sentence_transformers"))
         assert result[ratio] == pytest.approx(mine / own)
-    assert 10 < result["tokens_of_a_candidate"] <= 64
+    assert 10 < result["tokens_per_candidate"] <= 64
     assert result["device"] and result["environment"]["turnwise"]
 
 
-def test_the_command_reranks_ubuntu_where_it_is(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+def test_rerank_uses_ubuntu_if_available(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
     folder = tmp_path / "ubuntu_v2_slices" / "DeepInEvil_UDC" / "data"
     folder.mkdir(parents=True)
     for name in ("valid500.csv", "test500.csv"):
@@ -139,15 +139,15 @@ def test_the_command_reranks_ubuntu_where_it_is(tiny_folder: Callable[[str], Pat
     command = ["bench", "rerank", "--data", str(tmp_path), "--model", str(tiny_folder("bert")), "--repeats", "1"]
     text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
     assert text.startswith("Re-ranking ubuntu_v2_slice")
-    found = dict(re.findall(r"^(.+?) {2,}([\d.e-]+)(?: candidates/s)? *$", text, re.MULTILINE))
-    assert list(found) == [
+    printed = dict(re.findall(r"^(.+?) {2,}([\d.e-]+)(?: candidates/s)? *$", text, re.MULTILINE))
+    assert list(printed) == [
         "sentence-transformers",
         "turnwise",
         "ratio",
-        "sentence-transformers, a call a context",
-        "turnwise, a call a context",
-        "ratio, a call a context",
-        "greatest difference of a score",
+        "sentence-transformers, one call per context",
+        "turnwise, one call per context",
+        "ratio, one call per context",
+        "largest difference of a score",
     ]
 
 
@@ -155,7 +155,7 @@ def test_the_command_reranks_ubuntu_where_it_is(tiny_folder: Callable[[str], Pat
 
 
 def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once before anything is timed and once a round, whatever the tier; figures by another way than the benchmark's."""
+    """Each tier encodes once as a warm-up and once per round; the reported values are recomputed independently."""
     ours: dict[str, list[list[str]]] = {}
     theirs: list[list[str]] = []
     vectors: dict[str, np.ndarray] = {}
@@ -177,20 +177,20 @@ def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], m
 
     monkeypatch.setattr(Encoder, "encode", our_encode)
     monkeypatch.setattr(SentenceTransformer, "encode", their_encode)
-    monkeypatch.setattr(encoding, "_PASSES", 2)
+    monkeypatch.setattr(encoding, "_STATIC_PASSES", 2)
     result = encode_benchmark(None, 30, 2, str(tiny_folder("bert")))
 
     tiers = {tier["tier"]: tier for tier in result["tiers"]}
     assert list(tiers) == ["sentence_transformers", "turnwise", "onnx", "onnx-int8", "static"]
-    (said,) = {tuple(texts) for texts in theirs}
-    assert len(said) == result["texts"] == 30
+    (encoded,) = {tuple(texts) for texts in theirs}
+    assert len(encoded) == result["texts"] == 30
     assert {name: len(calls) for name, calls in ours.items()} == {
         "Backbone": 3,
         "OnnxBackbone onnx": 3,
         "OnnxBackbone onnx-int8": 3,
         "StaticBackbone": 6,
     }
-    assert all(tuple(texts) == said for calls in ours.values() for texts in calls)
+    assert all(tuple(texts) == encoded for calls in ours.values() for texts in calls)
     assert result["ratio"] == tiers["turnwise"]["ratio"] > 0
     for tier in tiers.values():
         assert tier["ratio"] == pytest.approx(
@@ -204,19 +204,19 @@ def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], m
     cosines = np.array([one @ other for one, other in zip(first, second, strict=True)])
     assert tiers["onnx-int8"]["cosine_mean"] == pytest.approx(cosines.mean(), abs=1e-6)
     assert tiers["onnx-int8"]["cosine_lowest"] == pytest.approx(cosines.min(), abs=1e-6)
-    assert tiers["onnx-int8"]["greatest_difference"] == pytest.approx(np.abs(first - second).max(), abs=1e-6)
-    assert max(tiers[name]["greatest_difference"] for name in ("turnwise", "onnx")) < 1e-5
+    assert tiers["onnx-int8"]["max_difference"] == pytest.approx(np.abs(first - second).max(), abs=1e-6)
+    assert max(tiers[name]["max_difference"] for name in ("turnwise", "onnx")) < 1e-5
     assert (
-        tiers["static"]["cosine_mean"] is None and -1 <= tiers["static"]["agreement"] < tiers["onnx"]["agreement"] <= 1
+        tiers["static"]["cosine_mean"] is None and -1 <= tiers["static"]["rank_correlation"] < tiers["onnx"]["rank_correlation"] <= 1
     )
-    assert result["left_out"] == {} and result["dataset"] == "sample" and result["environment"]["model2vec"]
-    assert 5 < result["tokens_of_a_text"] <= 64
+    assert result["skipped"] == {} and result["dataset"] == "sample" and result["environment"]["model2vec"]
+    assert 5 < result["tokens_per_text"] <= 64
 
 
-def test_what_is_left_out_is_said(
+def test_skipped_tiers_are_reported(
     tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert {tier: "CPU alone" in why for tier, why in encoding._left_out("cuda").items()} == {
+    assert {tier: "CPU only" in reason for tier, reason in encoding.skipped_tiers("cuda").items()} == {
         "onnx": True,
         "onnx-int8": True,
     }
@@ -225,25 +225,25 @@ def test_what_is_left_out_is_said(
     command = ["bench", "encode", "--texts", "5", "--repeats", "1", "--model", str(tiny_folder("bert"))]
     text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
     assert text.startswith("Encoding 5 texts of sample on cpu")
-    assert re.findall(r"^left out: (\S+) +(\S+) is not installed", text, re.MULTILINE) == [
+    assert re.findall(r"^skipped: (\S+) +(\S+) is not installed", text, re.MULTILINE) == [
         ("onnx", "onnx"),
         ("onnx-int8", "onnx"),
         ("static", "model2vec"),
     ]
-    with pytest.raises(TurnwiseError, match="schema_guided_dialogue is not there"):
+    with pytest.raises(TurnwiseError, match="schema_guided_dialogue does not exist"):
         encode_benchmark(tmp_path, 5)
 
 
 @pytest.fixture
 def peer(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What a peer was asked to train on, which takes ten seconds for everything and two for a step."""
-    asked: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(training, "_peer", lambda *arguments: asked.append(arguments) or training.Speed(10.0, 2.0))
+    """Record the arguments of the peer, which pretends to take ten seconds in total and two per step."""
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(training, "train_peer", lambda *arguments: calls.append(arguments) or training.TrainingTime(10.0, 2.0))
     monkeypatch.setattr(training.importlib.util, "find_spec", lambda name: name)
-    return asked
+    return calls
 
 
-def test_both_train_on_the_same_pairs_and_a_profile_is_written(
+def test_the_peer_trains_on_the_same_pairs_and_a_profile_is_written(
     world: Path, tiny_folder: Callable[[str], Path], tmp_path: Path, peer: list[tuple[Any, ...]]
 ) -> None:
     sizes = {"steps": 7, "batch_size": 4, "max_length": 32}
@@ -254,29 +254,29 @@ def test_both_train_on_the_same_pairs_and_a_profile_is_written(
     assert (len(pairs), batch_size, max_length) == (28, 4, 32) and backbone.endswith("backbone")
     assert all(len(text.split()) > 3 for pair in pairs for text in pair)
     assert result["ratio"] == pytest.approx(10 * result["turnwise_pairs_per_second"] / 28)
-    assert result["ratio_under_way"] == pytest.approx(2 * result["turnwise_pairs_per_second_under_way"] / 4)
-    assert 3 < result["tokens_of_a_text"] <= 32 and 0 < result["padding_avoided"] < 1
+    assert result["steady_ratio"] == pytest.approx(2 * result["turnwise_steady_pairs_per_second"] / 4)
+    assert 3 < result["tokens_per_text"] <= 32 and 0 < result["padding_avoided"] < 1
     table = (tmp_path / "profile.txt").read_text()
     assert table.startswith("5 steps") and "aten::" in table
     (optimizer,) = (line.split() for line in table.splitlines() if "Optimizer.step" in line)
-    assert optimizer[-1] == "5"  # of the steps, and of nothing that comes before or after
+    assert optimizer[-1] == "5"  # only the profiled steps
 
 
-def test_what_cannot_be_trained_is_said(
+def test_train_reports_invalid_input(
     world: Path,
     tiny_folder: Callable[[str], Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     peer: list[tuple[Any, ...]],
 ) -> None:
-    given: dict[str, Any] = {"batch_size": 4, "max_length": 32, "model": str(tiny_folder("bert")), "corpus": world}
-    with pytest.raises(TurnwiseError, match=r"the corpus gives \d+ pairs, 400000 are wanted: take fewer steps"):
-        training.train_benchmark(None, 100_000, **given)
+    options: dict[str, Any] = {"batch_size": 4, "max_length": 32, "model": str(tiny_folder("bert")), "corpus": world}
+    with pytest.raises(TurnwiseError, match=r"the corpus has \d+ pairs, but 400000 are needed: use fewer steps"):
+        training.train_benchmark(None, 100_000, **options)
     with pytest.raises(TurnwiseError, match="choose from bert-base, minilm"):
-        training.train_benchmark(None, 1, **given, shape="huge")
-    with pytest.raises(TurnwiseError, match="take at least 7"):
-        training.train_benchmark(None, 3, **given, profile=tmp_path / "profile.txt")
+        training.train_benchmark(None, 1, **options, shape="huge")
+    with pytest.raises(TurnwiseError, match="at least 7 steps"):
+        training.train_benchmark(None, 3, **options, profile=tmp_path / "profile.txt")
     monkeypatch.setattr(training.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(TurnwiseError, match=r"turnwise\[compare\]"):
-        training.train_benchmark(None, 1, **given)
+        training.train_benchmark(None, 1, **options)
     assert not peer

@@ -156,7 +156,7 @@ def test_the_sample_is_the_same_bytes_for_the_same_seed(sample: Path, tmp_path: 
         (["corpus", "fetch", "frames", "--accept-licence"], 1, "cannot be downloaded automatically"),
         (["corpus", "fetch", "multiwoz"], 1, "--accept-licence"),
         (["corpus", "sample", "--out", "x", "--dialogues", "0"], 2, "Invalid value"),
-        (["bench", "import", "--data", "nowhere"], 1, "is not there"),
+        (["bench", "import", "--data", "nowhere"], 1, "does not exist"),
     ],
 )
 def test_errors_are_one_line_that_says_what_to_do(

@@ -1,4 +1,4 @@
-"""The benchmark of the service: both sides are asked the same, and the figures fit together."""
+"""The service benchmark: both sides get the same requests, and the reported values are consistent."""
 
 import json
 import re
@@ -10,13 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from turnwise.cli import app
-from turnwise.cli.benchmarks.serving import ASYNC, SYNC, TURNWISE, Load, _ratio, _texts, serve_benchmark
+from turnwise.cli.benchmarks.serving import ASYNC, SYNC, TURNWISE, LoadResult, compute_ratio, sample_texts, serve_benchmark
 from turnwise.core.errors import TurnwiseError
 
 
 @pytest.mark.full
-@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk drives the servers")
-def test_both_sides_answer_the_same_and_are_driven_alike(tiny_folder: Callable[[str], Path]) -> None:
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="needs wrk")
+def test_both_sides_get_the_same_load_and_give_the_same_vectors(tiny_folder: Callable[[str], Path]) -> None:
     options = ["--clients", "1", "--clients", "3", "--seconds", "1", "--repeats", "1", "--json"]
     done = CliRunner().invoke(
         app, ["bench", "serve", "--model", str(tiny_folder("bert")), *options], catch_exceptions=False
@@ -29,34 +29,34 @@ def test_both_sides_answer_the_same_and_are_driven_alike(tiny_folder: Callable[[
         assert load["failed"] == 0
         assert load["requests_per_second"] > 0
         assert 0 < load["median_milliseconds"] <= load["p99_milliseconds"]
-    assert 0 <= result["greatest_difference"] < 1e-5
+    assert 0 <= result["max_difference"] < 1e-5
     for clients in (1, 3):
         rate = {load["server"]: load["requests_per_second"] for load in result["loads"] if load["clients"] == clients}
         assert result["ratios"][str(clients)] == pytest.approx(rate[TURNWISE] / max(rate[SYNC], rate[ASYNC]))
-    assert result["texts"] == 2_000 and 5 < result["tokens_of_a_text"] < 64
+    assert result["texts"] == 2_000 and 5 < result["tokens_per_text"] < 64
     assert result["environment"]["sentence-transformers"]
 
 
 def test_the_ratio_is_to_the_better_handler() -> None:
     loads = {
-        (name, 8): Load(name, 8, rate, 1.0, 2.0, 0) for name, rate in ((TURNWISE, 60.0), (SYNC, 20.0), (ASYNC, 30.0))
+        (name, 8): LoadResult(name, 8, rate, 1.0, 2.0, 0) for name, rate in ((TURNWISE, 60.0), (SYNC, 20.0), (ASYNC, 30.0))
     }
-    assert _ratio(loads, 8) == 2.0
+    assert compute_ratio(loads, 8) == 2.0
 
 
-def test_texts_are_many_and_all_different() -> None:
-    texts = _texts()
+def test_texts_are_distinct() -> None:
+    texts = sample_texts()
     assert len(texts) == len(set(texts)) == 2_000
     assert not any(re.search(r"^\s*$", text) for text in texts)
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_wrk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(TurnwiseError, match=r"wrk is not installed.*apt install wrk"):
+    with pytest.raises(TurnwiseError, match=r"wrk.* is not installed.*apt install wrk"):
         serve_benchmark()
 
 
-@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk drives the servers")
-def test_a_server_that_does_not_start_is_told(tmp_path: Path) -> None:
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="needs wrk")
+def test_a_server_that_does_not_start_is_reported(tmp_path: Path) -> None:
     with pytest.raises(TurnwiseError):
         serve_benchmark(str(tmp_path / "nothing"), clients=[1], seconds=1, repeats=1)

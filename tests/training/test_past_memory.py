@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import past_memory
+from benchmarks import corpus_scale
 from tests.helpers.tiny import backbone
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
@@ -82,7 +82,7 @@ def test_reading_ahead_and_releasing_change_nothing(tmp_path: Path) -> None:
 
 def peaks(folder: Path, utterances: int, *stages: str) -> dict[str, int]:
     """Return the peak anonymous memory of each stage."""
-    rows = list(past_memory.results(folder, utterances, list(stages)))
+    rows = list(corpus_scale.results(folder, utterances, list(stages)))
     return {str(row["stage"]): int(str(row["anonymous"])) for row in rows if row["stage"] in stages}
 
 
@@ -98,6 +98,6 @@ def test_stages_use_little_memory(tmp_path: Path) -> None:
 def test_stages_grow_by_few_bytes_per_utterance(tmp_path: Path) -> None:
     """Forty bytes are a gigabyte and a half for 37 million utterances."""
     few, many = 200_000, 2_000_000
-    small, large = (peaks(tmp_path / str(size), size, *past_memory.STAGES) for size in (few, many))
-    grown = {stage: (large[stage] - small[stage]) / (many - few) for stage in past_memory.STAGES}
+    small, large = (peaks(tmp_path / str(size), size, *corpus_scale.STAGES) for size in (few, many))
+    grown = {stage: (large[stage] - small[stage]) / (many - few) for stage in corpus_scale.STAGES}
     assert all(size < 40 for size in grown.values()), grown

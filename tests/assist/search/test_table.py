@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import million
+from benchmarks import million_vectors
 from tests.helpers.bag_of_words import BagOfWords
 from turnwise.assist.search.schema import FilterError, TableError, filter_sql
 from turnwise.assist.search.table import RECALL, VectorTable
@@ -309,7 +309,7 @@ def test_addresses_other_than_folders(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_million_vectors(tmp_path: Path) -> None:
-    metrics = million.measure(tmp_path, 1_000_000)
+    metrics = million_vectors.measure(tmp_path, 1_000_000)
     assert metrics["added"] == 1_000_000
     assert metrics["recall, own vectors"] >= RECALL
     assert metrics["recall, other vectors"] >= RECALL - 0.03

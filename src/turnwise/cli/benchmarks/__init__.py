@@ -1,1 +1,1 @@
-"""Benchmarks: turnwise beside what people use today, in one run, as ratios; a file a benchmark."""
+"""The benchmarks of `turnwise bench`: each compares turnwise with a peer in one run and reports ratios."""

@@ -1,14 +1,14 @@
-"""Encoding, beside sentence-transformers: torch, and the tiers that `turnwise export` makes."""
+"""Encoding speed of PyTorch, ONNX, int8 and static models compared with sentence-transformers."""
 
 import importlib.util
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turnwise.cli.benchmarks.shared import NO_PEER, best_seconds, schema_guided
+from turnwise.cli.benchmarks.common import PEER_MISSING, best_times, schema_guided_folder
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.registry import get_reader
@@ -23,176 +23,147 @@ if TYPE_CHECKING:
     from turnwise.models.encoder import Encoder
     from turnwise.models.export import ExportFormat
 
-#: The tiers of a run, by what the figures call them.
 PEER, TORCH = "sentence_transformers", "turnwise"
-ONNX: "ExportFormat" = "onnx"
-INT8: "ExportFormat" = "onnx-int8"
-STATIC: "ExportFormat" = "static"
 
-#: How often a round of the static tier goes over the texts: one pass is too short to be timed.
-_PASSES = 20
+#: Passes over the texts per round of the static model: one is too short to be timed.
+_STATIC_PASSES = 20
 
-#: Texts whose cosines to one another are compared at most: 523,776 pairs.
-_COMPARED = 1024
+#: Texts whose pairwise cosines are compared: 523,776 pairs.
+_COMPARED_TEXTS = 1024
 
-#: What a tier needs besides.
-_ONNX = ("onnx", "onnxscript", "onnxruntime")
-_PACKAGES: dict["ExportFormat", tuple[str, ...]] = {ONNX: _ONNX, INT8: _ONNX, STATIC: ("model2vec", "skeletoken")}
-_EXTRAS = {ONNX: "onnx", INT8: "onnx", STATIC: "static"}
-
-
-@dataclass(frozen=True, slots=True)
-class Tier:
-    """What one way of encoding comes to.
-
-    Attributes:
-        tier: which one.
-        texts_per_second: the best of the rounds.
-        ratio: the same, to sentence-transformers'.
-        cosine_mean: of its vectors to sentence-transformers'; None where they lie in another space.
-        cosine_lowest: the least of them; None likewise.
-        greatest_difference: of a number of vectors of length 1; None likewise.
-        agreement: the rank correlation (Spearman) of the cosines between texts with sentence-transformers' cosines.
-    """
-
-    tier: str
-    texts_per_second: float
-    ratio: float
-    cosine_mean: float | None
-    cosine_lowest: float | None
-    greatest_difference: float | None
-    agreement: float
+#: Exported formats, with the packages they need and the extra that installs these.
+_ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+_FORMATS: dict["ExportFormat", tuple[tuple[str, ...], str]] = {
+    "onnx": (_ONNX_PACKAGES, "onnx"),
+    "onnx-int8": (_ONNX_PACKAGES, "onnx"),
+    "static": (("model2vec", "skeletoken"), "static"),
+}
 
 
 def encode_benchmark(
     data: Path | None, texts: int = 512, repeats: int = 3, model: str = "minilm", progress: Progress = silent
 ) -> dict[str, Any]:
-    """Encoding the same texts by sentence-transformers, by torch here, by onnxruntime in 32 and eight bits, and by a static table.
+    """Encode the same texts with sentence-transformers, PyTorch, ONNX (32 and 8 bits) and a static table.
 
-    All with the same weights, in one run and in turn, the best of several rounds each; all are loaded and have encoded the texts
-    once before. sentence-transformers runs by torch with its defaults. On a GPU the graphs, which run on the CPU alone, are left
-    out.
+    All use the same weights, alternate in one run after a warm-up pass, and report the best of several rounds.
+    sentence-transformers runs on PyTorch with its defaults. ONNX graphs, which run on the CPU only, are skipped on a GPU.
 
     Args:
-        data: a folder with Schema-Guided, whose first turns are encoded; None: the sample world's.
-        texts: how many.
-        repeats: rounds.
+        data: folder with Schema-Guided, whose first turns are encoded; None: the sample corpus.
+        texts: number of texts.
+        repeats: number of rounds.
         model: 'minilm', a model folder or a Hugging Face id.
-        progress: told of the exports and the rounds.
-
-    Raises:
-        TurnwiseError: if the peer is not installed, or there is no such model or corpus.
+        progress: reports the exports and rounds.
     """
-    # imported here: they take seconds
     import torch
 
     from turnwise.models.backbone.exported import ExportedBackbone
     from turnwise.models.backbone.source import locate_model
     from turnwise.models.encoder import Encoder
+    from turnwise.models.export import export
 
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:
-        raise TurnwiseError(NO_PEER) from None
-    dataset, said = _said(data, texts)
-    ours = Encoder.load(model)
-    if isinstance(ours.backbone, ExportedBackbone):
-        raise TurnwiseError(
-            f"{model} is exported already, and this exports the model itself: name the one that it was made of"
-        )
-    device = ours.backbone.device
+        raise TurnwiseError(PEER_MISSING) from None
+    dataset, inputs = _read_texts(data, texts)
+    encoder = Encoder.load(model)
+    if isinstance(encoder.backbone, ExportedBackbone):
+        raise TurnwiseError(f"{model} is an exported model: name the model that it was exported from")
+    device = encoder.backbone.device
     peer = SentenceTransformer(str(locate_model(model)), device=str(device))
-    left_out = _left_out(device.type)
+    skipped = skipped_tiers(device.type)
     with tempfile.TemporaryDirectory() as temporary:
-        encoders = {TORCH: ours} | _exported(
-            ours, [tier for tier in _PACKAGES if tier not in left_out], Path(temporary), progress
-        )
-        works: dict[str, Callable[[], Any]] = {PEER: lambda: peer.encode(said, show_progress_bar=False)}
-        works |= {name: _work(encoder, said, name) for name, encoder in encoders.items()}
-        vectors = {name: _unit(work()) for name, work in works.items()}  # once before anything is timed
-        best = best_seconds(works, repeats, progress)
-    rates = {name: len(said) * (_PASSES if name == STATIC else 1) / taken for name, taken in best.items()}
-    packages = {"onnxruntime": ONNX, "model2vec": STATIC}
+        encoders = {TORCH: encoder}
+        for tier in _FORMATS:
+            if tier not in skipped:
+                export(encoder, Path(temporary) / tier, tier, progress=progress)
+                encoders[tier] = Encoder.load(Path(temporary) / tier)
+        functions: dict[str, Callable[[], Any]] = {PEER: lambda: peer.encode(inputs, show_progress_bar=False)}
+        for name, each in encoders.items():
+            functions[name] = partial(_encode, each, inputs, _STATIC_PASSES if name == "static" else 1)
+        vectors = {name: _normalise(function()) for name, function in functions.items()}  # also the warm-up
+        best = best_times(functions, repeats, progress)
+    rates = {name: len(inputs) * (_STATIC_PASSES if name == "static" else 1) / best[name] for name in functions}
+    packages = {"onnxruntime": "onnx", "model2vec": "static"}
     return {
-        "tiers": [asdict(_tier(name, rates, vectors)) for name in works],
+        "tiers": [
+            {
+                "tier": name,
+                "texts_per_second": rates[name],
+                "ratio": rates[name] / rates[PEER],
+                **_compare(vectors[name], vectors[PEER], same_space=name != "static"),
+            }
+            for name in functions
+        ],
         "ratio": rates[TORCH] / rates[PEER],
-        "left_out": left_out,
+        "skipped": skipped,
         "dataset": dataset,
-        "texts": len(said),
-        "tokens_of_a_text": sum(map(len, ours.tokenise(said))) / len(said),
+        "texts": len(inputs),
+        "tokens_per_text": sum(map(len, encoder.tokenise(inputs))) / len(inputs),
         "repeats": repeats,
         "model": model,
         "device": str(device),
         "threads": torch.get_num_threads(),
         "environment": describe_environment(
-            "sentence-transformers", "torch", *(name for name, tier in packages.items() if tier not in left_out)
+            "sentence-transformers", "torch", *(name for name, tier in packages.items() if tier not in skipped)
         ),
     }
 
 
-def _said(data: Path | None, count: int) -> tuple[str, list[str]]:
-    """The name of a corpus, and the texts of its first turns."""
+def _encode(encoder: "Encoder", texts: list[str], passes: int) -> "npt.NDArray[np.float32]":
+    for _ in range(passes):
+        vectors = encoder.encode(texts)
+    return vectors
+
+
+def _read_texts(data: Path | None, count: int) -> tuple[str, list[str]]:
+    """Return the name of a corpus and the texts of its first turns."""
     if data is None:
         name, dialogues = "sample", sample_dialogues(count, 1)
     else:
-        folder = schema_guided(data)
+        folder = schema_guided_folder(data)
         name, reader = folder.name, get_reader(folder.name)
         dialogues = reader.read(CorpusSource(folder, name, lambda _: None, reader.encoding))
-    return name, list(
-        islice(chain.from_iterable((turn.text for turn in dialogue.turns) for dialogue in dialogues), count)
-    )
+    turns = chain.from_iterable(dialogue.turns for dialogue in dialogues)
+    return name, [turn.text for turn in islice(turns, count)]
 
 
-def _left_out(device: str) -> dict[str, str]:
-    """The tiers that cannot be measured, and why."""
-    found: dict[str, str] = {}
-    for tier, packages in _PACKAGES.items():
+def skipped_tiers(device: str) -> dict[str, str]:
+    """Return the formats that cannot be measured on a device, with the reasons."""
+    skipped: dict[str, str] = {}
+    for tier, (packages, extra) in _FORMATS.items():
         missing = [package for package in packages if importlib.util.find_spec(package) is None]
         if missing:
-            found[tier] = f"{missing[0]} is not installed: pip install 'turnwise[{_EXTRAS[tier]}]'"
-        elif device != "cpu" and tier != STATIC:
-            found[tier] = f"it runs on the CPU alone, and this is {device}"
-    return found
+            skipped[tier] = f"{missing[0]} is not installed: pip install 'turnwise[{extra}]'"
+        elif device != "cpu" and tier != "static":
+            skipped[tier] = f"runs on the CPU only, and the device is {device}"
+    return skipped
 
 
-def _exported(
-    encoder: "Encoder", tiers: Sequence["ExportFormat"], place: Path, progress: Progress
-) -> dict[str, "Encoder"]:
-    from turnwise.models.encoder import Encoder
-    from turnwise.models.export import export
-
-    for tier in tiers:
-        export(encoder, place / tier, tier, progress=progress)
-    return {tier: Encoder.load(place / tier) for tier in tiers}
-
-
-def _work(encoder: "Encoder", texts: list[str], tier: str) -> Callable[[], "npt.NDArray[np.float32]"]:
-    def passes() -> "npt.NDArray[np.float32]":
-        for _ in range(_PASSES if tier == STATIC else 1):
-            vectors = encoder.encode(texts)
-        return vectors
-
-    return passes
-
-
-def _unit(vectors: "npt.NDArray[np.float32]") -> "npt.NDArray[np.float64]":
+def _normalise(vectors: "npt.NDArray[np.float32]") -> "npt.NDArray[np.float64]":
     import numpy as np
 
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, np.finfo(np.float64).tiny))
 
 
-def _tier(name: str, rates: dict[str, float], vectors: dict[str, "npt.NDArray[np.float64]"]) -> Tier:
+def _compare(
+    vectors: "npt.NDArray[np.float64]", reference: "npt.NDArray[np.float64]", same_space: bool
+) -> dict[str, float | None]:
+    """Compare vectors directly if they share a space, and by the rank correlation of their pairwise cosines."""
     import numpy as np
     from scipy.stats import spearmanr
 
-    ours, theirs = vectors[name], vectors[PEER]
-    pairs = np.triu_indices(min(len(ours), _COMPARED), 1)
-    agreement = spearmanr(*((each[:_COMPARED] @ each[:_COMPARED].T)[pairs] for each in (ours, theirs))).statistic
-    speed = (rates[name], rates[name] / rates[PEER])
-    if name == STATIC:
-        return Tier(name, *speed, None, None, None, float(agreement))
-    cosines = (ours * theirs).sum(1)
-    return Tier(
-        name, *speed, float(cosines.mean()), float(cosines.min()), float(np.abs(ours - theirs).max()), float(agreement)
-    )
+    pairs = np.triu_indices(min(len(vectors), _COMPARED_TEXTS), 1)
+    cosines_of_pairs = [(each[:_COMPARED_TEXTS] @ each[:_COMPARED_TEXTS].T)[pairs] for each in (vectors, reference)]
+    correlation = float(spearmanr(*cosines_of_pairs).statistic)
+    if not same_space:
+        return {"cosine_mean": None, "cosine_lowest": None, "max_difference": None, "rank_correlation": correlation}
+    cosines = (vectors * reference).sum(1)
+    return {
+        "cosine_mean": float(cosines.mean()),
+        "cosine_lowest": float(cosines.min()),
+        "max_difference": float(np.abs(vectors - reference).max()),
+        "rank_correlation": correlation,
+    }

@@ -1,4 +1,4 @@
-"""Evaluating, beside encoding the same inputs with sentence-transformers."""
+"""Evaluation speed compared with encoding the same inputs with sentence-transformers."""
 
 import time
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turnwise.cli.benchmarks.shared import NO_PEER, seconds_of
+from turnwise.cli.benchmarks.common import PEER_MISSING, time_call
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.version import describe_environment
@@ -21,23 +21,12 @@ if TYPE_CHECKING:
 def evaluate_benchmark(
     data: Path, model: str = "minilm", datasets: Sequence[str] = (), progress: Progress = silent
 ) -> dict[str, Any]:
-    """The DSE suite without fine-tuning, beside encoding the very same inputs once with sentence-transformers.
+    """Time the DSE suite without fine-tuning, and encoding the same inputs once with sentence-transformers.
 
-    Both with the same weights, on the same device, in one run. Ours is timed with all it does: reading the data, encoding, figures,
-    intervals, tables and pictures; theirs are the calls of `encode` alone, with its defaults but for the tokens of an input, which
-    are cut where ours are: a call for each such length. Both models are loaded and have encoded something before. Ours comes first,
-    because what it encodes is what theirs is given; what the machine does slowly for the first time falls on ours.
-
-    Args:
-        data: a folder of data sets, or a sample world.
-        model: 'minilm', a model folder or a Hugging Face id.
-        datasets: these alone; none: all that are there.
-        progress: told which of the two is at work.
-
-    Raises:
-        TurnwiseError: if there is nothing to measure on, or the peer is not installed.
+    Both use the same weights and device, in one run, after a warm-up. Our time includes everything: reading the data,
+    encoding, metrics, confidence intervals, tables and plots. The peer's is `encode` alone, with its defaults and the
+    same maximum lengths. Ours runs first, because its inputs are recorded for the peer.
     """
-    # imported here: they take seconds
     from turnwise import evaluate
     from turnwise.models.backbone.source import locate_model
     from turnwise.models.encoder import Encoder
@@ -46,32 +35,25 @@ def evaluate_benchmark(
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:
-        raise TurnwiseError(NO_PEER) from None
+        raise TurnwiseError(PEER_MISSING) from None
     encoder = Encoder.load(model)
     device = str(encoder.backbone.device)
     peer = SentenceTransformerEncoder(SentenceTransformer(str(locate_model(model)), device=device))
     for each in (encoder, peer):
         each.encode(["Hello there.", "Is the table by the window still free tonight?"])
-    recorder = _Recorder(encoder)
+    recorder = _RecordingEncoder(encoder)
+    under_test = replace(wrap_model(encoder, model), encoder=recorder)
     progress("turnwise", 0, 2)
-    ours = seconds_of(
-        lambda: evaluate(
-            replace(wrap_model(encoder, model), encoder=recorder),
-            data,
-            suite="dse",
-            datasets=datasets,
-            fine_tuning=False,
-        )
-    )
+    seconds = time_call(lambda: evaluate(under_test, data, suite="dse", datasets=datasets, fine_tuning=False))
     progress("sentence-transformers", 1, 2)
-    theirs = seconds_of(
-        lambda: [peer.encode(inputs, max_length=longest) for longest, inputs in recorder.inputs.items()]
+    peer_seconds = time_call(
+        lambda: [peer.encode(inputs, max_length=max_length) for max_length, inputs in recorder.inputs.items()]
     )
     return {
-        "evaluate_seconds": ours,
+        "evaluate_seconds": seconds,
         "encoding_seconds": recorder.seconds,
-        "sentence_transformers_seconds": theirs,
-        "ratio": theirs / ours,
+        "sentence_transformers_seconds": peer_seconds,
+        "ratio": peer_seconds / seconds,
         "texts": sum(map(len, recorder.inputs.values())),
         "model": model,
         "datasets": list(datasets),
@@ -80,8 +62,8 @@ def evaluate_benchmark(
     }
 
 
-class _Recorder:
-    """An encoder that remembers what it encoded, by the length that inputs were cut to, and how long that took."""
+class _RecordingEncoder:
+    """An encoder that records its inputs by maximum length, and the time spent encoding."""
 
     def __init__(self, encoder: "Encoder"):
         self._encoder = encoder
@@ -91,7 +73,6 @@ class _Recorder:
     def encode(
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
     ) -> "npt.NDArray[np.float32]":
-        """Vectors (inputs, size)."""
         self.inputs.setdefault(max_length, []).extend(inputs)
         start = time.perf_counter()
         vectors = self._encoder.encode(inputs, normalise=normalise, max_length=max_length)

@@ -1,38 +1,35 @@
-"""Importing, beside `json.load` alone."""
+"""Import speed compared with `json.load`."""
 
 import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from turnwise.cli.benchmarks.shared import best_seconds, schema_guided
+from turnwise.cli.benchmarks.common import best_times, schema_guided_folder
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.importing import import_corpus
 from turnwise.version import describe_environment
 
 
 def import_benchmark(data: Path | None, repeats: int, progress: Progress = silent) -> dict[str, Any]:
-    """Importing Schema-Guided into a store, beside `json.load` alone over the same files; the best of several runs each."""
-    folder = schema_guided(data)
+    """Import Schema-Guided into a store, and only parse the same files with `json.load`; the best of several runs each."""
+    folder = schema_guided_folder(data)
     files = sorted(folder.rglob("dialogues_*.json"))
 
-    def load() -> None:
+    def parse() -> None:
         for path in files:
             with path.open(encoding="utf-8") as file:
                 json.load(file)
 
     with tempfile.TemporaryDirectory() as temporary:
         store = Path(temporary) / "store"
-        works: dict[str, Callable[[], object]] = {
-            "load": load,
-            "import": lambda: import_corpus(folder.name, folder, store),
-        }
-        best = best_seconds(works, repeats, progress)
+        best = best_times(
+            {"parse": parse, "import": lambda: import_corpus(folder.name, folder, store)}, repeats, progress
+        )
     return {
-        "json_load_seconds": best["load"],
+        "json_load_seconds": best["parse"],
         "import_seconds": best["import"],
-        "ratio": best["import"] / best["load"],
+        "ratio": best["import"] / best["parse"],
         "repeats": repeats,
         "environment": describe_environment(),
     }

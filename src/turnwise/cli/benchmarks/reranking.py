@@ -1,4 +1,4 @@
-"""Re-ranking, beside sentence-transformers' `CrossEncoder`."""
+"""Re-ranking speed compared with sentence-transformers' `CrossEncoder`."""
 
 import tempfile
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turnwise.cli.benchmarks.shared import NO_PEER, best_seconds
+from turnwise.cli.benchmarks.common import PEER_MISSING, best_times
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
@@ -20,23 +20,18 @@ if TYPE_CHECKING:
 def rerank_benchmark(
     data: Path | None, contexts: int, repeats: int = 3, model: str = "minilm", progress: Progress = silent
 ) -> dict[str, Any]:
-    """Scoring ten candidates a context, beside sentence-transformers' `CrossEncoder` with the same weights on the same device.
+    """Score ten candidates per context with the same weights on the same device.
 
-    Both score all contexts in one call, theirs with its defaults, which is its best case; and, for a service that has one
-    conversation at a time, both again in a call a context. In turn, the best of several rounds each. Both are loaded from one
-    folder, which holds the backbone and a layer drawn at random: training makes no difference to how long it takes.
+    Both score all contexts in one call, which is the peer's best case with its defaults, and one context per call, as a
+    service would. Both load the same folder, a backbone with a random head: training does not change the speed.
 
     Args:
-        data: a folder that may hold Ubuntu V2's slice; without it contexts are the sample world's.
-        contexts: how many, at most as many as there are.
-        repeats: rounds.
-        model: the backbone: 'minilm', a model folder or a Hugging Face id.
-        progress: told of the rounds.
-
-    Raises:
-        TurnwiseError: if the peer is not installed.
+        data: folder with Ubuntu V2's slice; without it, contexts come from the sample corpus.
+        contexts: maximum number of contexts.
+        repeats: number of rounds.
+        model: backbone: 'minilm', a model folder or a Hugging Face id.
+        progress: reports the rounds.
     """
-    # imported here: they take seconds
     import numpy as np
 
     from turnwise.models.reranker import Reranker, pair_text
@@ -44,36 +39,35 @@ def rerank_benchmark(
     try:
         from sentence_transformers import CrossEncoder
     except ImportError:
-        raise TurnwiseError(NO_PEER) from None
-    dataset, asked = _asked(data, contexts)
+        raise TurnwiseError(PEER_MISSING) from None
+    dataset, requests = _read_requests(data, contexts)
     with tempfile.TemporaryDirectory() as temporary:
-        _untrained(model, Path(temporary))
-        ours = Reranker.load(temporary)
-        device = str(ours.backbone.device)
+        _save_untrained(model, Path(temporary))
+        reranker = Reranker.load(temporary)
+        device = str(reranker.backbone.device)
         peer = CrossEncoder(temporary, device=device)
-    pairs = [[pair_text(context, candidate) for candidate in candidates] for context, candidates in asked]
-    together = [pair for each in pairs for pair in each]
-    works: dict[str, Callable[[], list[Any]]] = {
-        "turnwise": lambda: ours.score_all(asked),
-        "sentence_transformers": lambda: [peer.predict(together)],
-        "turnwise_by_context": lambda: [ours.score(context, candidates) for context, candidates in asked],
+    pairs = [[pair_text(context, candidate) for candidate in candidates] for context, candidates in requests]
+    all_pairs = [pair for each in pairs for pair in each]
+    functions: dict[str, Callable[[], list[Any]]] = {
+        "turnwise": lambda: reranker.score_all(requests),
+        "sentence_transformers": lambda: [peer.predict(all_pairs)],
+        "turnwise_by_context": lambda: [reranker.score(context, candidates) for context, candidates in requests],
         "sentence_transformers_by_context": lambda: [peer.predict(each) for each in pairs],
     }
     scores: dict[str, npt.NDArray[np.float64]] = {}
-    for name, work in works.items():  # once before anything is timed
-        scores[name] = np.concatenate(work())
-    best = best_seconds(works, repeats, progress)
+    for name, function in functions.items():  # also the warm-up
+        scores[name] = np.concatenate(function())
+    best = best_times(functions, repeats, progress)
+    reference = scores["sentence_transformers"]
     return {
-        **{f"{name}_candidates_per_second": len(together) / each for name, each in best.items()},
+        **{f"{name}_candidates_per_second": len(all_pairs) / seconds for name, seconds in best.items()},
         "ratio": best["sentence_transformers"] / best["turnwise"],
         "ratio_by_context": best["sentence_transformers_by_context"] / best["turnwise_by_context"],
-        "greatest_difference": max(
-            float(np.abs(each - scores["sentence_transformers"]).max()) for each in scores.values()
-        ),
+        "max_difference": max(float(np.abs(each - reference).max()) for each in scores.values()),
         "dataset": dataset,
-        "contexts": len(asked),
-        "candidates": len(together),
-        "tokens_of_a_candidate": sum(len(each.tokens) for each in ours.build_inputs(asked)) / len(together),
+        "contexts": len(requests),
+        "candidates": len(all_pairs),
+        "tokens_per_candidate": sum(len(each.tokens) for each in reranker.build_inputs(requests)) / len(all_pairs),
         "repeats": repeats,
         "model": model,
         "device": device,
@@ -81,15 +75,15 @@ def rerank_benchmark(
     }
 
 
-def _asked(data: Path | None, contexts: int) -> tuple[str, list[tuple[tuple[str, ...], tuple[str, ...]]]]:
-    """The name of a data set, and contexts of it with ten candidates each."""
+def _read_requests(data: Path | None, contexts: int) -> tuple[str, list[tuple[tuple[str, ...], tuple[str, ...]]]]:
+    """Return the name of a data set and contexts with ten candidates each."""
     from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, from_store
 
     ubuntu = CANDIDATE_DATASETS["ubuntu_v2_slice"]
     if data is not None and ubuntu.present(data):
         name, examples = ubuntu.name, ubuntu.load(data).test
     else:
-        # dialogues of one split: drawn among few, wrong answers would run out
+        # all in one split: a small test split would not have enough wrong responses to sample from
         dialogues = [
             replace(dialogue, split="test") for dialogue in sample_dialogues(max(contexts, RESPONSE_DIALOGUES), 1)
         ]
@@ -97,8 +91,7 @@ def _asked(data: Path | None, contexts: int) -> tuple[str, list[tuple[tuple[str,
     return name, [(example.context, example.responses) for example in examples[:contexts]]
 
 
-def _untrained(model: str, out: Path) -> None:
-    """Writes a re-ranker whose heads are drawn with a seed."""
+def _save_untrained(model: str, out: Path) -> None:
     import torch
 
     from turnwise.models.backbone.backbone import Backbone

@@ -1,4 +1,4 @@
-"""The service under load, beside a plain FastAPI handler that calls sentence-transformers: both in one run, driven by wrk."""
+"""The service under load compared with a plain FastAPI handler that calls sentence-transformers; both driven by wrk."""
 
 import contextlib
 import importlib.util
@@ -14,25 +14,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise.cli.benchmarks.shared import NO_PEER
+from turnwise.cli.benchmarks.common import PEER_MISSING
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.version import describe_environment
 
-#: Clients at once.
+#: Numbers of concurrent clients.
 CLIENTS = (1, 8, 64)
 
-#: The servers of a run, by what the figures call them.
+#: Names of the servers in the results.
 TURNWISE, SYNC, ASYNC = "turnwise", "sentence_transformers_def", "sentence_transformers_async_def"
 
-#: Different texts that are asked about, over and over.
+#: Number of distinct texts that the clients send in rotation.
 _TEXTS = 2_000
 
-#: Seconds until a server has to answer.
-_PATIENCE = 300
+#: Seconds to wait for a server.
+_TIMEOUT = 300
 
-#: Each request is one text; the answer to everything comes as a line of JSON at the end.
+#: The script for wrk: one text per request; the summary is the last line, as JSON.
 _SCRIPT = """
 local requests, place = {}, 0
 
@@ -58,17 +58,8 @@ end
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What a server did under a load.
-
-    Attributes:
-        server: which one.
-        clients: that each waited for an answer before they asked again.
-        requests_per_second: that were answered with vectors; a request is one text.
-        median_milliseconds: of an answer.
-        p99_milliseconds: that 99 of 100 answers took at most.
-        failed: requests that were not answered with vectors.
-    """
+class LoadResult:
+    """Throughput and latency of a server with a number of clients, each waiting for its answer; one text per request."""
 
     server: str
     clients: int
@@ -87,60 +78,53 @@ def serve_benchmark(
     also: Sequence[str] = (),
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Throughput and latency of `turnwise serve`, and of sentence-transformers behind a handler that is `def` or `async def`.
+    """Measure `turnwise serve`, and sentence-transformers behind a handler that is `def` or `async def`.
 
-    The same model and the same texts, one text a request, one process each. All servers run from the beginning and are asked in
-    turn, so that what else the machine does falls on all; of each the round with the greatest throughput counts. The ratio is to
-    the better of the two handlers.
+    All servers use the same model and texts, run in one process each from the beginning, and alternate, so that other load
+    on the machine affects all; the round with the highest throughput counts. The ratio is to the better handler.
 
     Args:
         model: 'minilm', a model folder or a Hugging Face id.
-        clients: how many at once, one load after the other.
-        seconds: that a load takes.
-        repeats: rounds.
-        also: models that `turnwise serve` is measured with besides, such as exports of the same model.
-        progress: told of the loads.
-
-    Raises:
-        TurnwiseError: if wrk, the service or the peer is not installed, or a server does not answer.
+        clients: numbers of concurrent clients.
+        seconds: duration of each load.
+        repeats: number of rounds.
+        also: further models for `turnwise serve`, such as exports of the same model.
+        progress: reports the loads.
     """
     _check_installed()
     from turnwise.models.backbone.source import locate_model
 
-    texts = _texts()
+    texts = sample_texts()
     peer = [sys.executable, "-m", "turnwise.cli.benchmarks.serving_peer", str(locate_model(model))]
-    commands = {SYNC: [*peer, "sync"], ASYNC: [*peer, "async"], TURNWISE: _serve(model)}
-    commands |= {f"{TURNWISE} {Path(each).name}": _serve(each) for each in also}
-    loads: dict[tuple[str, int], list[Load]] = {}
-    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as running:
-        place = Path(temporary)
-        (place / "load.lua").write_text(_SCRIPT, encoding="utf-8")
-        (place / "bodies").write_text(
-            "".join(json.dumps({"inputs": [text]}) + "\n" for text in texts), encoding="utf-8"
-        )
+    commands = {SYNC: [*peer, "sync"], ASYNC: [*peer, "async"], TURNWISE: _serve_command(model)}
+    commands |= {f"{TURNWISE} {Path(each).name}": _serve_command(each) for each in also}
+    results: dict[tuple[str, int], list[LoadResult]] = {}
+    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
+        work = Path(temporary)
+        (work / "load.lua").write_text(_SCRIPT, encoding="utf-8")
+        bodies = "".join(json.dumps({"inputs": [text]}) + "\n" for text in texts)
+        (work / "bodies").write_text(bodies, encoding="utf-8")
         total = 1 + repeats * len(clients)
         progress("starting", 0, total)
-        addresses = {name: running.enter_context(_started(command, place / name)) for name, command in commands.items()}
-        some = texts[:: len(texts) // 64]
-        difference = _greatest_difference(addresses[TURNWISE], addresses[SYNC], some)
-        tokens = _ask(f"{addresses[TURNWISE]}v1/embeddings", {"input": some})["usage"]["prompt_tokens"] / len(some)
-        for address in addresses.values():  # what is slow for the first time alone
-            _loaded("", address, max(clients), 2, place)
+        addresses = {name: stack.enter_context(_running(command, work / name)) for name, command in commands.items()}
+        compared = texts[:: len(texts) // 64]
+        difference = _max_difference(addresses[TURNWISE], addresses[SYNC], compared)
+        usage = _post(f"{addresses[TURNWISE]}v1/embeddings", {"input": compared})["usage"]
+        for address in addresses.values():  # warm-up
+            _drive("", address, max(clients), 2, work)
         for number in range(repeats * len(clients)):
-            at_once = clients[number % len(clients)]
-            progress(f"loads: {at_once} clients", number, total)
+            count = clients[number % len(clients)]
+            progress(f"loads: {count} clients", number, total)
             for name, address in addresses.items():
-                loads.setdefault((name, at_once), []).append(_loaded(name, address, at_once, seconds, place))
-                _ask(
-                    f"{address}embed", {"inputs": texts[:1]}
-                )  # what clients left behind is done before the next one's turn
-    best = {key: max(each, key=lambda load: load.requests_per_second) for key, each in loads.items()}
+                results.setdefault((name, count), []).append(_drive(name, address, count, seconds, work))
+                _post(f"{address}embed", {"inputs": texts[:1]})  # wait until leftover requests are finished
+    best = {key: max(each, key=lambda result: result.requests_per_second) for key, each in results.items()}
     return {
-        "loads": [asdict(load) for load in best.values()],
-        "ratios": {str(each): _ratio(best, each) for each in clients},
-        "greatest_difference": difference,
+        "loads": [asdict(result) for result in best.values()],
+        "ratios": {str(count): compute_ratio(best, count) for count in clients},
+        "max_difference": difference,
         "texts": len(texts),
-        "tokens_of_a_text": tokens,
+        "tokens_per_text": usage["prompt_tokens"] / len(compared),
         "seconds": seconds,
         "repeats": repeats,
         "model": model,
@@ -148,9 +132,10 @@ def serve_benchmark(
     }
 
 
-def _ratio(best: dict[tuple[str, int], Load], clients: int) -> float:
-    theirs = max(best[name, clients].requests_per_second for name in (SYNC, ASYNC))
-    return best[TURNWISE, clients].requests_per_second / theirs if theirs else float("inf")
+def compute_ratio(best: dict[tuple[str, int], LoadResult], clients: int) -> float:
+    """Return our throughput relative to the better of the peer's two handlers."""
+    peer = max(best[name, clients].requests_per_second for name in (SYNC, ASYNC))
+    return best[TURNWISE, clients].requests_per_second / peer if peer else float("inf")
 
 
 def _check_installed() -> None:
@@ -159,42 +144,40 @@ def _check_installed() -> None:
     check_installed()
     if shutil.which("wrk") is None:
         raise TurnwiseError(
-            "wrk is not installed, by which both are driven: install it, for instance by `apt install wrk`"
+            "wrk, which generates the load, is not installed: install it, for example `apt install wrk`"
         )
     if importlib.util.find_spec("sentence_transformers") is None:
-        raise TurnwiseError(NO_PEER)
+        raise TurnwiseError(PEER_MISSING)
 
 
-def _texts() -> list[str]:
-    """What people and systems of the sample world say, each once."""
+def sample_texts() -> list[str]:
+    """Return distinct texts of the sample corpus."""
     texts: dict[str, None] = {}
     for dialogue in sample_dialogues(_TEXTS, 1):
         texts |= dict.fromkeys(turn.text for turn in dialogue.turns)
     return list(texts)[:_TEXTS]
 
 
-# ---- servers
-
-
-def _serve(model: str) -> list[str]:
+def _serve_command(model: str) -> list[str]:
     return [sys.executable, "-c", "from turnwise.cli import main; main()", "serve", "--model", model, "--port", "0"]
 
 
 @contextlib.contextmanager
-def _started(command: Sequence[str], log: Path) -> Iterator[str]:
-    """The address of a server that answers, as long as it is needed."""
+def _running(command: Sequence[str], log: Path) -> Iterator[str]:
+    """Run a server and yield its address once it answers."""
     with log.open("w", encoding="utf-8") as errors:
         process = subprocess.Popen(command, stdout=errors, stderr=errors)
     try:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while True:
             with contextlib.suppress(OSError, ValueError, StopIteration):
-                address = str(json.loads(_address_line(log))["address"])
-                _ask(f"{address}embed", {"inputs": ["Hello there."]})
+                log_lines = log.read_text(encoding="utf-8").splitlines()  # libraries may print warnings first
+                address = str(json.loads(next(line for line in log_lines if '"address"' in line))["address"])
+                _post(f"{address}embed", {"inputs": ["Hello there."]})
                 break
             if process.poll() is not None or time.monotonic() > deadline:
-                said = log.read_text(encoding="utf-8")[-2_000:]
-                raise TurnwiseError(f"`{' '.join(command)}` does not answer; it said: {said}")
+                output = log.read_text(encoding="utf-8")[-2_000:]
+                raise TurnwiseError(f"`{' '.join(command)}` does not answer; its output: {output}")
             time.sleep(0.1)
         yield address
     finally:
@@ -206,40 +189,41 @@ def _started(command: Sequence[str], log: Path) -> Iterator[str]:
             process.wait()
 
 
-def _address_line(log: Path) -> str:
-    """The first line that a server says where it is; libraries may warn before."""
-    return next(line for line in log.read_text(encoding="utf-8").splitlines() if '"address"' in line)
-
-
-def _ask(address: str, body: object) -> Any:
+def _post(address: str, body: object) -> Any:
     request = urllib.request.Request(address, json.dumps(body).encode(), {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
-        return json.load(answer)
+    with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
+        return json.load(response)
 
 
-def _greatest_difference(ours: str, theirs: str, texts: Sequence[str]) -> float:
+def _max_difference(first: str, second: str, texts: Sequence[str]) -> float:
     import numpy as np
 
-    first, second = (np.array(_ask(f"{each}embed", {"inputs": texts})["vectors"]) for each in (ours, theirs))
-    return float(np.abs(first - second).max())
+    ours, theirs = (np.array(_post(f"{address}embed", {"inputs": texts})["vectors"]) for address in (first, second))
+    return float(np.abs(ours - theirs).max())
 
 
-# ---- loads
-
-
-def _loaded(name: str, address: str, clients: int, seconds: int, place: Path) -> Load:
-    """Drives a server for some seconds."""
-    how = ["--threads", "1", "--connections", str(clients), "--duration", f"{seconds}s", "--timeout", f"{_PATIENCE}s"]
-    command = ["wrk", *how, "--script", str(place / "load.lua"), address, "--", str(place / "bodies")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise TurnwiseError(f"wrk failed: {done.stderr.strip() or done.stdout.strip()}")
-    told = json.loads(done.stdout.strip().splitlines()[-1])
-    return Load(
+def _drive(name: str, address: str, clients: int, seconds: int, work: Path) -> LoadResult:
+    """Put a server under load for some seconds."""
+    options = [
+        "--threads",
+        "1",
+        "--connections",
+        str(clients),
+        "--duration",
+        f"{seconds}s",
+        "--timeout",
+        f"{_TIMEOUT}s",
+    ]
+    command = ["wrk", *options, "--script", str(work / "load.lua"), address, "--", str(work / "bodies")]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise TurnwiseError(f"wrk failed: {process.stderr.strip() or process.stdout.strip()}")
+    summary = json.loads(process.stdout.strip().splitlines()[-1])
+    return LoadResult(
         name,
         clients,
-        (told["answers"] - told["failed"]) / told["microseconds"] * 1e6,
-        told["median"] / 1e3,
-        told["p99"] / 1e3,
-        told["failed"],
+        (summary["answers"] - summary["failed"]) / summary["microseconds"] * 1e6,
+        summary["median"] / 1e3,
+        summary["p99"] / 1e3,
+        summary["failed"],
     )

@@ -1,6 +1,6 @@
-"""What `turnwise bench serve` measures beside: sentence-transformers behind a FastAPI handler, as it is usually written.
+"""The peer of `turnwise bench serve`: sentence-transformers behind a FastAPI handler, as it is usually written.
 
-Run as `python -m turnwise.cli.benchmarks.serving_peer MODEL sync|async`; the address is the first line on standard error.
+Run as `python -m turnwise.cli.benchmarks.serving_peer MODEL sync|async`; the first line on standard error is the address.
 """
 
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def main(model: str, kind: str) -> None:
-    """Serves a model on a free port of this machine, with a handler that is `def` or `async def`."""
+    """Serve a model on a free local port, with a handler that is `def` or `async def`."""
     import uvicorn
     from fastapi import FastAPI
     from pydantic import BaseModel
@@ -20,22 +20,22 @@ def main(model: str, kind: str) -> None:
     encoder = SentenceTransformer(model)
     app = FastAPI()
 
-    class Asked(BaseModel):
+    class EmbedRequestBody(BaseModel):
         """Texts to encode."""
 
         inputs: list[str]
 
-    def embed(asked: Asked) -> dict[str, Any]:
-        return {"vectors": encoder.encode(asked.inputs, normalize_embeddings=True, show_progress_bar=False).tolist()}
+    def embed(body: EmbedRequestBody) -> dict[str, Any]:
+        return {"vectors": encoder.encode(body.inputs, normalize_embeddings=True, show_progress_bar=False).tolist()}
 
-    async def embed_in_loop(asked: Asked) -> dict[str, Any]:
-        return embed(asked)
+    async def embed_in_loop(body: EmbedRequestBody) -> dict[str, Any]:
+        return embed(body)
 
     app.post("/embed")(embed if kind == "sync" else embed_in_loop)
     listening = listen("127.0.0.1", 0)
     sys.stderr.write(json.dumps({"address": f"http://127.0.0.1:{listening.getsockname()[1]}/"}) + "\n")
     sys.stderr.flush()
-    # its best case: no line for a request
+    # its best case: no access log
     uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False)).run([listening])
 
 

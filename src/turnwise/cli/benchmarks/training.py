@@ -1,4 +1,4 @@
-"""Training, beside sentence-transformers' trainer."""
+"""Training speed compared with sentence-transformers' trainer."""
 
 import contextlib
 import importlib.util
@@ -7,33 +7,35 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from turnwise.cli.benchmarks.profiling import LEAST, STEPS, write_profile
-from turnwise.cli.benchmarks.shared import NO_PEER, schema_guided, seconds_of
+from turnwise.cli.benchmarks.common import PEER_MISSING, schema_guided_folder, time_call
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.files import write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.store import Store, StoreWriter, read_corpus
 from turnwise.version import describe_environment
 
-#: Layers, hidden size and attention heads of backbones that can be made up: how long training takes hangs on them alone.
+#: Layers, hidden size and attention heads of random backbones: the speed of training depends on nothing else.
 SHAPES = {"bert-base": (12, 768, 12), "minilm": (6, 384, 12), "tiny": (2, 64, 4)}
+
+#: Steps that a profile covers, the last of a run, and the minimum length of that run: a step is logged during the next.
+PROFILED_STEPS = 5
+MIN_PROFILE_RUN = PROFILED_STEPS + 2
+
+_PROFILE_ROWS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
-    """How fast a trainer was.
+class TrainingTime:
+    """Seconds of a whole run, and of one step in its second half, after loading and compilation."""
 
-    Attributes:
-        seconds: of everything.
-        step: of a step in the second half of them: what is loaded, compiled and made ready at first is over then.
-    """
-
-    seconds: float
+    total: float
     step: float
 
 
@@ -50,76 +52,70 @@ def train_benchmark(
     profile: Path | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Training on pairs of Schema-Guided, beside sentence-transformers' trainer with its in-batch-negatives loss.
+    """Train on pairs of Schema-Guided with turnwise and with sentence-transformers' in-batch-negatives loss.
 
-    The same backbone, pairs, batch size, maximum length and device, in one run; on a GPU that has it, both in bf16. Ours is timed
-    with all it does: loading, tokenising, checkpoint and saving; theirs from the trainer's start to its end, with nothing saved.
-    What a step takes once all is under way is told as well.
+    Both use the same backbone, pairs, batch size, maximum length and device, in one run, and bf16 where the GPU has it. Our
+    time includes loading, tokenising, the checkpoint and saving; the peer's is the trainer's alone, without saving. The
+    steady-state values are those of a step in the second half.
 
     Args:
-        data: a folder with Schema-Guided.
-        steps: optimiser steps of each.
-        batch_size: pairs of a step.
-        max_length: tokens of a text.
-        model: the backbone: 'minilm', a model folder or a Hugging Face id.
-        shape: one of `SHAPES`, drawn at random, with the tokenizer of `model`; None: `model` itself.
-        corpus: a store to take pairs of, instead of Schema-Guided.
-        overrides: more of the recipe, as `--set` takes it; for ours alone.
-        profile: a file for a table of where our time goes, in a run of its own, which is not timed.
-        progress: told which of the two is at work.
-
-    Raises:
-        TurnwiseError: if there is no data, too little of it, no such shape, or no peer; or too few steps for a profile.
+        data: folder with Schema-Guided.
+        steps: optimiser steps of each trainer.
+        batch_size: pairs per step.
+        max_length: tokens per text.
+        model: backbone: 'minilm', a model folder or a Hugging Face id.
+        shape: one of `SHAPES` with random weights and the tokenizer of `model`; None: `model` itself.
+        corpus: store to take pairs from instead of Schema-Guided.
+        overrides: recipe settings as for `--set`, for turnwise only.
+        profile: file for a table of where the time goes, from a separate run that is not timed.
+        progress: reports which trainer is running.
     """
-    # before anything takes its time
     if any(importlib.util.find_spec(name) is None for name in ("datasets", "sentence_transformers")):
-        raise TurnwiseError(NO_PEER)
-    if profile is not None and steps < LEAST:
-        raise TurnwiseError(f"a profile is of {STEPS} steps, and what comes before them: take at least {LEAST}")
-    # imported here: they take seconds
+        raise TurnwiseError(PEER_MISSING)
+    if profile is not None and steps < MIN_PROFILE_RUN:
+        raise TurnwiseError(f"a profile needs at least {MIN_PROFILE_RUN} steps, got {steps}")
     import torch
 
     from turnwise.training.loop import train
     from turnwise.training.recipe import load_recipe
 
     with tempfile.TemporaryDirectory() as temporary:
-        place = Path(temporary)
+        work = Path(temporary)
         progress("importing", 0, 3)
         if corpus is not None:
             store = Store(corpus)
         else:
-            folder = schema_guided(data)
-            store = import_corpus(folder.name, folder, place / "whole")
-        pairs = _pairs(store, steps * batch_size, place / "pairs")
-        backbone = model if shape is None else str(_drawn(shape, model, place / "backbone"))
+            folder = schema_guided_folder(data)
+            store = import_corpus(folder.name, folder, work / "corpus")
+        pairs = _write_pairs(store, steps * batch_size, work / "pairs")
+        backbone = model if shape is None else str(_random_backbone(shape, model, work / "backbone"))
         settings = [f"steps={steps}", f"batch_size={batch_size}", f"max_length={max_length}", "attention_dropout=null"]
         recipe = load_recipe("dse", [*settings, f"log_every={max(1, steps // 2)}", f"backbone={backbone}", *overrides])
         progress("turnwise", 1, 3)
-        seconds = seconds_of(lambda: train(recipe, read_corpus(place / "pairs"), place / "model"))
-        lines = [
-            json.loads(line) for line in (place / "model" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        ]
-        half = lines[min(1, len(lines) - 1)]  # the second half of the steps
-        ours = Speed(seconds, batch_size / half["examples_per_second"])
+        total = time_call(lambda: train(recipe, read_corpus(work / "pairs"), work / "model"))
+        log = (work / "model" / "metrics.jsonl").read_text(encoding="utf-8")
+        records = [json.loads(line) for line in log.splitlines()]
+        second_half = records[min(1, len(records) - 1)]
+        ours = TrainingTime(total, batch_size / second_half["examples_per_second"])
         if profile is not None:
-            every = replace(recipe, log_every=1)
+            logged = replace(recipe, log_every=1)
             write_profile(
-                lambda told: train(every, read_corpus(place / "pairs"), place / "profiled", progress=told),
+                lambda report: train(logged, read_corpus(work / "pairs"), work / "profiled", progress=report),
                 steps,
                 profile,
             )
         progress("sentence-transformers", 2, 3)
-        theirs = _peer(pairs, backbone, batch_size, max_length, place / "peer")
+        theirs = train_peer(pairs, backbone, batch_size, max_length, work / "peer")
     count = steps * batch_size
     return {
-        "turnwise_pairs_per_second": count / ours.seconds,
-        "sentence_transformers_pairs_per_second": count / theirs.seconds,
-        "ratio": theirs.seconds / ours.seconds,
-        "turnwise_pairs_per_second_under_way": batch_size / ours.step,
-        "sentence_transformers_pairs_per_second_under_way": batch_size / theirs.step,
-        "ratio_under_way": theirs.step / ours.step,
-        "padding_avoided": sum(line["padding_avoided"] for line in lines) / len(lines),
-        "tokens_of_a_text": half["tokens_per_second"] / half["examples_per_second"] / 2,
+        "turnwise_pairs_per_second": count / ours.total,
+        "sentence_transformers_pairs_per_second": count / theirs.total,
+        "ratio": theirs.total / ours.total,
+        "turnwise_steady_pairs_per_second": batch_size / ours.step,
+        "sentence_transformers_steady_pairs_per_second": batch_size / theirs.step,
+        "steady_ratio": theirs.step / ours.step,
+        "padding_avoided": sum(record["padding_avoided"] for record in records) / len(records),
+        "tokens_per_text": second_half["tokens_per_second"] / second_half["examples_per_second"] / 2,
         "pairs": count,
         "batch_size": batch_size,
         "max_length": max_length,
@@ -130,8 +126,8 @@ def train_benchmark(
     }
 
 
-def _drawn(shape: str, model: str, out: Path) -> Path:
-    """A BERT of some shape with weights drawn at random, and the tokenizer of a model; both peers read the folder."""
+def _random_backbone(shape: str, model: str, out: Path) -> Path:
+    """Save a BERT of some shape with random weights and the tokenizer of a model."""
     import torch
     from transformers import BertConfig, BertModel
 
@@ -156,8 +152,8 @@ def _drawn(shape: str, model: str, out: Path) -> Path:
     return out
 
 
-def _pairs(store: Store, count: int, out: Path) -> list[tuple[str, str]]:
-    """The first pairs that DSE takes, as texts and as a store of dialogues of two turns."""
+def _write_pairs(store: Store, count: int, out: Path) -> list[tuple[str, str]]:
+    """Return the first pairs that DSE would use, and write them as a store of dialogues of two turns."""
     from turnwise.objectives.dse import DSE
 
     pairs: list[tuple[str, str]] = []
@@ -170,11 +166,13 @@ def _pairs(store: Store, count: int, out: Path) -> list[tuple[str, str]]:
                 if len(pairs) == count:
                     writer.commit({})
                     return pairs
-    raise TurnwiseError(f"the corpus gives {len(pairs)} pairs, {count} are wanted: take fewer steps")
+    raise TurnwiseError(f"the corpus has {len(pairs)} pairs, but {count} are needed: use fewer steps")
 
 
-def _peer(pairs: list[tuple[str, str]], backbone: str, batch_size: int, max_length: int, out: Path) -> Speed:
-    """sentence-transformers' trainer on the same pairs."""
+def train_peer(
+    pairs: list[tuple[str, str]], backbone: str, batch_size: int, max_length: int, out: Path
+) -> TrainingTime:
+    """Train with sentence-transformers' trainer on the same pairs."""
     import torch
     from datasets import Dataset
     from sentence_transformers import (
@@ -188,13 +186,13 @@ def _peer(pairs: list[tuple[str, str]], backbone: str, batch_size: int, max_leng
     from turnwise.models.backbone.source import locate_model
 
     on_gpu = torch.cuda.is_available()
-    ends: list[float] = []
+    step_ends: list[float] = []
 
-    class Clock(TrainerCallback):
+    class StepClock(TrainerCallback):
         def on_step_end(self, *_: Any, **__: Any) -> None:
             if on_gpu:
                 torch.cuda.synchronize()
-            ends.append(time.perf_counter())
+            step_ends.append(time.perf_counter())
 
     model = SentenceTransformer(str(locate_model(backbone)), device="cuda" if on_gpu else "cpu")
     model.max_seq_length = max_length
@@ -209,17 +207,51 @@ def _peer(pairs: list[tuple[str, str]], backbone: str, batch_size: int, max_leng
         bf16=on_gpu and torch.cuda.is_bf16_supported(),
         disable_tqdm=True,
     )
+    columns = {"anchor": [first for first, _ in pairs], "positive": [second for _, second in pairs]}
     trainer = SentenceTransformerTrainer(
         model=model,
         args=arguments,
-        train_dataset=Dataset.from_dict(
-            {"anchor": [first for first, _ in pairs], "positive": [second for _, second in pairs]}
-        ),
+        train_dataset=Dataset.from_dict(columns),
         loss=MultipleNegativesRankingLoss(model),
-        callbacks=[Clock()],
+        callbacks=[StepClock()],
     )
-    begin = time.perf_counter()
-    with contextlib.redirect_stdout(sys.stderr):  # the trainer prints its figures where ours are read from
-        seconds = seconds_of(trainer.train)
-    taken = [end - start for start, end in zip([begin, *ends], ends, strict=False)]
-    return Speed(seconds, statistics.median(taken[len(taken) // 2 :]))
+    start = time.perf_counter()
+    with contextlib.redirect_stdout(sys.stderr):  # the trainer prints to standard output, which is for our result
+        total = time_call(trainer.train)
+    times = [end - begin for begin, end in zip([start, *step_ends], step_ends, strict=False)]
+    return TrainingTime(total, statistics.median(times[len(times) // 2 :]))
+
+
+def write_profile(run: Callable[[Progress], object], steps: int, out: Path) -> None:
+    """Write a table of the most expensive operations in the last steps of a run: on a GPU its work and the host's.
+
+    Args:
+        run: trains for `steps` steps and reports each with the progress callback it gets.
+        steps: at least `MIN_PROFILE_RUN`.
+        out: file to write.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    on_gpu = torch.cuda.is_available()
+    profiler = profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])])
+    profiling = False
+
+    def report(what: str, done: int, total: int | None = None) -> None:
+        nonlocal profiling
+        if what.startswith("training") and done == steps - PROFILED_STEPS - 1:
+            profiling = True
+            profiler.start()
+        elif profiling and done == steps:  # before anything is saved
+            profiling = False
+            profiler.stop()
+
+    try:
+        run(report)
+    finally:
+        if profiling:
+            profiler.stop()
+    orders = ("self_cuda_time_total", "self_cpu_time_total") if on_gpu else ("self_cpu_time_total",)
+    averages = profiler.key_averages()
+    tables = [averages.table(sort_by=order, row_limit=_PROFILE_ROWS, max_name_column_width=100) for order in orders]
+    write_atomic(out, "\n".join([f"{PROFILED_STEPS} steps", *tables]) + "\n")

@@ -1,10 +1,10 @@
-"""What a corpus far larger than memory costs: makes one up, and runs every stage on it in a process of its own.
+"""Time and memory of every stage on a synthetic corpus far larger than memory, each stage in its own process.
 
-    python tests/training/past_memory.py FOLDER --utterances 37000000
+    python benchmarks/corpus_scale.py FOLDER --utterances 37000000
 
-prints a table of the stages with their seconds and the most memory that each took: all that was resident, files that are mapped
-among it, and the anonymous part, which no system can take back. The logs are made once, if FOLDER has none; `--only` runs some of
-the stages. The system's temporary files are put into FOLDER, too.
+prints a table of the stages with seconds and peak memory: resident (including memory-mapped files) and anonymous, which the
+system cannot reclaim. The logs are generated once, if FOLDER has none; `--only` runs some of the stages. Temporary files are also
+written to FOLDER.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any
 STORES = 4
 TURNS = 10
 
-#: What the made-up turns are made of.
+#: The vocabulary of the synthetic turns.
 TEXT = """
 about after again all also always and any around ask away back bad because been before being best better big blue book both
 bring but buy call can car change city class clean close cold come could day did different dinner does done door down early easy
@@ -42,7 +42,7 @@ SLOTS = ("city", "date", "name", "price", "title")
 
 
 class Speech:
-    """Made-up turns: half are answers that a few make up most of, three in ten say values of slots, the others were never said."""
+    """Synthetic turns: half are answers with a skewed frequency, three in ten contain slot values, the rest are unique."""
 
     def __init__(self, random_numbers: random.Random):
         self._random = random_numbers
@@ -56,11 +56,11 @@ class Speech:
         return " ".join(self._random.choices(WORDS, k=self._random.randint(least, most)))
 
     def _often(self, size: int) -> int:
-        """A number below `size`, small ones far more often."""
+        """Return a number below `size`, small ones far more often."""
         return int(size * self._random.random() ** 4)
 
     def turn(self, speaker: str) -> str:
-        """A turn as JSON."""
+        """Return a turn as JSON."""
         kind = self._random.random()
         if kind < 0.5:
             return f'{{"speaker":"{speaker}","text":"{self._answers[self._often(len(self._answers))]}"}}'
@@ -80,7 +80,7 @@ class Speech:
 
 
 def generate(folder: Path, utterances: int) -> None:
-    """Logs in the native format, one a store; one dialogue in a hundred is there twice."""
+    """Write logs in the native format, one per store; one dialogue in a hundred is a duplicate."""
     folder.mkdir(exist_ok=True)
     speech, said = Speech(random.Random(1)), random.Random(2)
     for store in range(STORES):
@@ -130,7 +130,7 @@ def mixing(sampler: Any, batch_size: int, groups: Any, epoch: int = 0) -> Mixing
     )
 
 
-# ---- the stages: each imports what it needs, for the memory that this takes is part of its own
+# ---- the stages: each imports what it needs, since that memory is part of the measurement
 
 
 def stage_import(folder: Path) -> str:
@@ -244,7 +244,7 @@ def _trained(folder: Path, *changes: str) -> str:
 
 
 def stage_near_duplicates(folder: Path) -> str:
-    """Not among those that run unasked: it takes 0.6 ms a dialogue."""
+    """Runs only with --only: it takes 0.6 ms per dialogue."""
     from turnwise.corpus.hygiene import make_step
 
     step = make_step("near-duplicates")
@@ -253,7 +253,7 @@ def stage_near_duplicates(folder: Path) -> str:
 
 
 def stage_mixing(folder: Path) -> str:
-    """Not among those that run unasked: a table of how well buffers mix, for DSE's pairs; a pass is held as a whole."""
+    """Runs only with --only: a table of how well shuffle buffers mix DSE's pairs."""
     import numpy as np
 
     from turnwise.models.encoder import Encoder
@@ -297,11 +297,11 @@ STAGES: dict[str, Callable[[Path], str]] = {
     "template-tokens": stage_template_tokens,
     "augment": stage_augment,
 }
-ASKED = {"near-duplicates": stage_near_duplicates, "mixing": stage_mixing}
+OPTIONAL_STAGES = {"near-duplicates": stage_near_duplicates, "mixing": stage_mixing}
 
 
 def status(process: str, *names: str) -> list[int]:
-    """Figures of /proc, in bytes; 0 where there is none (any more)."""
+    """Return values of /proc in bytes; 0 if the process has ended."""
     try:
         lines = dict(line.split(":", 1) for line in Path("/proc", process, "status").read_text().splitlines())
     except OSError:
@@ -310,7 +310,7 @@ def status(process: str, *names: str) -> list[int]:
 
 
 def measured(stage: str, folder: Path) -> dict[str, object]:
-    """A stage in a process of its own: what it says of itself, its seconds and its peaks."""
+    """Run a stage in its own process and return its message, seconds and peak memory."""
     (folder / "temporary").mkdir(exist_ok=True)
     command = [sys.executable, __file__, str(folder), "--inside", stage]
     environment = {**os.environ, "TMPDIR": str(folder / "temporary")}
@@ -357,13 +357,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--utterances", type=int, default=37_000_000)
     parser.add_argument(
-        "--only", nargs="*", default=[], choices=[*STAGES, *ASKED], metavar="STAGE", help="of: %(choices)s"
+        "--only", nargs="*", default=[], choices=[*STAGES, *OPTIONAL_STAGES], metavar="STAGE", help="of: %(choices)s"
     )
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside:
-        found = (STAGES | ASKED)[arguments.inside](arguments.folder)
+        found = (STAGES | OPTIONAL_STAGES)[arguments.inside](arguments.folder)
         sys.stdout.write(
             json.dumps({"found": found, "peak": status("self", "VmHWM")[0], "processor": time.process_time()}) + "\n"
         )

@@ -1,0 +1,43 @@
+"""Timing and data shared by the benchmarks."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.progress import Progress, silent
+
+#: The message if sentence-transformers, the peer of most benchmarks, is missing.
+PEER_MISSING = "sentence-transformers is not installed: pip install 'turnwise[compare]'"
+
+
+def time_call(function: Callable[[], object]) -> float:
+    """Return the seconds that a call takes."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def best_times(
+    functions: Mapping[str, Callable[[], object]], repeats: int, progress: Progress = silent
+) -> dict[str, float]:
+    """Return the shortest time of each function; the rounds alternate, so that other load on the machine affects all."""
+    best = dict.fromkeys(functions, math.inf)
+    for repeat in range(repeats):
+        progress("rounds", repeat, repeats)
+        for name, function in functions.items():
+            best[name] = min(best[name], time_call(function))
+    return best
+
+
+def schema_guided_folder(data: Path | None) -> Path:
+    """Return the folder of Schema-Guided within a data folder, or raise an error that says how to get it."""
+    folder = data / "schema_guided_dialogue" if data else None
+    if folder is None or not folder.is_dir():
+        problem = f"{folder} does not exist" if folder else "no data folder was given"
+        raise TurnwiseError(
+            f"{problem}: fetch the corpus (turnwise corpus fetch schema_guided_dialogue --out DIR/schema_guided_dialogue)"
+            " and name DIR with --data or the environment variable TURNWISE_DATA"
+        )
+    return folder
