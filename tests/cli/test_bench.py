@@ -207,7 +207,8 @@ def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], m
     assert tiers["onnx-int8"]["max_difference"] == pytest.approx(np.abs(first - second).max(), abs=1e-6)
     assert max(tiers[name]["max_difference"] for name in ("turnwise", "onnx")) < 1e-5
     assert (
-        tiers["static"]["cosine_mean"] is None and -1 <= tiers["static"]["rank_correlation"] < tiers["onnx"]["rank_correlation"] <= 1
+        tiers["static"]["cosine_mean"] is None
+        and -1 <= tiers["static"]["rank_correlation"] < tiers["onnx"]["rank_correlation"] <= 1
     )
     assert result["skipped"] == {} and result["dataset"] == "sample" and result["environment"]["model2vec"]
     assert 5 < result["tokens_per_text"] <= 64
@@ -238,7 +239,9 @@ def test_skipped_tiers_are_reported(
 def peer(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Record the arguments of the peer, which pretends to take ten seconds in total and two per step."""
     calls: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(training, "train_peer", lambda *arguments: calls.append(arguments) or training.TrainingTime(10.0, 2.0))
+    monkeypatch.setattr(
+        training, "train_peer", lambda *arguments: calls.append(arguments) or training.TrainingTime(10.0, 2.0)
+    )
     monkeypatch.setattr(training.importlib.util, "find_spec", lambda name: name)
     return calls
 

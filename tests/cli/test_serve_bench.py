@@ -10,7 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from turnwise.cli import app
-from turnwise.cli.benchmarks.serving import ASYNC, SYNC, TURNWISE, LoadResult, compute_ratio, sample_texts, serve_benchmark
+from turnwise.cli.benchmarks.serving import (
+    ASYNC,
+    SYNC,
+    TURNWISE,
+    LoadResult,
+    compute_ratio,
+    sample_texts,
+    serve_benchmark,
+)
 from turnwise.core.errors import TurnwiseError
 
 
@@ -39,7 +47,8 @@ def test_both_sides_get_the_same_load_and_give_the_same_vectors(tiny_folder: Cal
 
 def test_the_ratio_is_to_the_better_handler() -> None:
     loads = {
-        (name, 8): LoadResult(name, 8, rate, 1.0, 2.0, 0) for name, rate in ((TURNWISE, 60.0), (SYNC, 20.0), (ASYNC, 30.0))
+        (name, 8): LoadResult(name, 8, rate, 1.0, 2.0, 0)
+        for name, rate in ((TURNWISE, 60.0), (SYNC, 20.0), (ASYNC, 30.0))
     }
     assert compute_ratio(loads, 8) == 2.0
 

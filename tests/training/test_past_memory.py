@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks import corpus_scale
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import corpus_scale
 from tests.helpers.tiny import backbone
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchmarks import million_vectors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import million_vectors
 from tests.helpers.bag_of_words import BagOfWords
 from turnwise.assist.search.schema import FilterError, TableError, filter_sql
 from turnwise.assist.search.table import RECALL, VectorTable
