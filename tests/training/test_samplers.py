@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.past_memory import Mixing, mixing
+from benchmarks.corpus_scale import Mixing, mixing
 from turnwise.training.batches import (
     BLOCKS,
     SMALLEST_BUFFER,
