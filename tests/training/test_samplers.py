@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from benchmarks.corpus_scale import Mixing, mixing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.corpus_scale import Mixing, mixing
 from turnwise.training.batches import (
     BLOCKS,
     SMALLEST_BUFFER,
