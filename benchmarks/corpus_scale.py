@@ -191,13 +191,12 @@ def stage_examples(folder: Path) -> str:
 
 
 def stage_templates(folder: Path) -> str:
-    from turnwise.corpus.slots.entity_book import EntityBook
-    from turnwise.corpus.slots.templates import TemplateTable
+    from turnwise.corpus.slots.template_table import EntityBook, TemplateTable
 
     corpus = _corpus(folder)
-    book, table = EntityBook.of(corpus, "user"), TemplateTable.of(corpus, "user")
-    (_, most), *_ = table.common(5)
-    return f"{book.values:,} values, {len(table):,} templates, the most common {most:,} times"
+    book, table = EntityBook.from_corpus(corpus, "user"), TemplateTable.from_corpus(corpus, "user")
+    (_, most), *_ = table.most_common(5)
+    return f"{book.distinct_values:,} values, {len(table):,} templates, the most common {most:,} times"
 
 
 def stage_template_tokens(folder: Path) -> str:
@@ -206,19 +205,19 @@ def stage_template_tokens(folder: Path) -> str:
     from turnwise.training.tokens import tokenise_corpus
 
     corpus = _training_corpus(folder)
-    marks = SlotMarks.of((turn for dialogue in corpus.dialogues for turn in dialogue.turns), 3)
+    marks = SlotMarks.for_most_frequent((turn for dialogue in corpus.dialogues for turn in dialogue.turns), 3)
     texts = tokenise_corpus(corpus, Encoder.load("minilm").backbone.tokenizer, marks=marks)
     return f"the first template has {len(texts.template(0))} tokens"
 
 
 def stage_augment(folder: Path) -> str:
     from turnwise.corpus.slots.augmentation import augment
-    from turnwise.corpus.slots.entity_book import EntityBook
+    from turnwise.corpus.slots.template_table import EntityBook
     from turnwise.corpus.store import StoreWriter
 
     corpus = _corpus(folder)
     with StoreWriter(folder / "augmented") as writer:
-        for dialogue in augment(corpus, EntityBook.of(corpus, "user"), top=3, most=5):
+        for dialogue in augment(corpus, EntityBook.from_corpus(corpus, "user"), top=3, max_per_template=5):
             writer.write(dialogue)
         writer.commit({})
     return f"{writer.counts.utterances:,} utterances written"

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.helpers.tiny import backbone
 from turnwise import Encoder, Turn
 from turnwise.core.dialogue import SYSTEM, USER, Slot
-from turnwise.corpus.slots.built_in import BuiltInDetector
-from turnwise.corpus.slots.detector import DetectorError
+from turnwise.corpus.slots.detectors import BuiltInDetector, DetectorError
 from turnwise.corpus.slots.template import SlotMarks
 from turnwise.models.backbone.backbone import PoolerLayer
 from turnwise.models.compression import Compression, CompressionError, mix_vectors

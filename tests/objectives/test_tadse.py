@@ -182,7 +182,7 @@ def test_a_batch_has_utterances_and_templates_twice(tmp_path: Path, names: int, 
     rows = loader.rows(0).tolist()
     assert sorted(rows) == [0, 1, 2, 3]  # the last one says what the first says
     texts = [TURNS[row].text for row in rows]
-    templates = [marks.text(Template.of(TURNS[row])) for row in rows]
+    templates = [marks.text(Template.from_turn(TURNS[row])) for row in rows]
     expected = run.encoder.tokenise([*texts, *texts, *templates, *templates], run_recipe.max_length)
     assert [sequence.tolist() for sequence in prepared.sequences] == [sequence.tolist() for sequence in expected]
     known = run.encoder.backbone.tokenizer.get_added_vocab()
@@ -264,7 +264,7 @@ def test_a_model_is_saved_with_its_templates_and_their_layer(tmp_path: Path, lay
     assert trained.compression is None  # off unless asked for
     kept = Compression.load(tmp_path / "model" / "compression")
     turns = [turn for dialogue in tiny_corpus() for turn in dialogue.turns if turn.slots]
-    assert set(kept.templates) == {SlotMarks().text(Template.of(turn)) for turn in turns}
+    assert set(kept.templates) == {SlotMarks().text(Template.from_turn(turn)) for turn in turns}
     assert (kept.layer is not None) == layer
     plain = torch.from_numpy(trained.encode(list(kept.templates), normalise=False))
     with torch.inference_mode():

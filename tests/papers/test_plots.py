@@ -12,7 +12,7 @@ import pytest
 from tests.helpers.drawn import Drawn
 from tests.helpers.svg import groups, marks, paths, texts
 from turnwise.core.dialogue import Slot
-from turnwise.corpus.slots.template import template_of
+from turnwise.corpus.slots.template import Template
 from turnwise.evaluation.datasets.intents import IntentData, Utterance
 from turnwise.evaluation.metrics import MetricRow
 from turnwise.evaluation.results import Results
@@ -28,7 +28,7 @@ class TemplateVectors:
     def encode(
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
     ) -> npt.NDArray[np.float32]:
-        return Drawn().encode([template_of(turn) for (turn,) in inputs], normalise=True)
+        return Drawn().encode([Template.from_turn(turn).text() for (turn,) in inputs], normalise=True)
 
 
 def intent_data(name: str, intents: tuple[str, ...]) -> IntentData:

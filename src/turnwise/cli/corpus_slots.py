@@ -1,5 +1,6 @@
 """`turnwise corpus templates`, `augment` and `detect`: slots, templates and their augmentation."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +12,9 @@ from turnwise.cli.output import facts, progress_bar, show
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from turnwise.corpus.slots.detector import Detector
-    from turnwise.corpus.slots.entity_book import EntityBook
-    from turnwise.corpus.slots.scoring import Agreement, DetectorScore
+    from turnwise.corpus.slots.detection import DetectorScore, SlotAgreement
+    from turnwise.corpus.slots.detectors import Detector
+    from turnwise.corpus.slots.template_table import EntityBook
     from turnwise.corpus.store import Corpus
 
 SlotStore = Annotated[Path, typer.Argument(help="Store whose turns have slots.")]
@@ -32,22 +33,21 @@ def templates_command(
     as_json: AsJson = False,
 ) -> None:
     """List the slots of a store, their most frequent values, and its templates (utterances without slot values)."""
-    from turnwise.corpus.slots.entity_book import EntityBook, need_slots
-    from turnwise.corpus.slots.templates import TemplateTable, view_for_templates
+    from turnwise.corpus.slots.template_table import EntityBook, TemplateTable, open_training_split, require_slots
 
-    corpus = view_for_templates(store, split)
+    corpus = open_training_split(store, split)
     with progress_bar() as progress:
         progress("counting values", 0, 2)
-        book = EntityBook.of(corpus, _speaker(speaker))
-        need_slots(book, corpus, _speaker(speaker))
+        book = EntityBook.from_corpus(corpus, _speaker(speaker))
+        require_slots(book, corpus, _speaker(speaker))
         progress("counting templates", 1, 2)
-        table = TemplateTable.of(corpus, _speaker(speaker))
-    templates = [(template.text(names=True), count) for template, count in table.common(top)]
+        table = TemplateTable.from_corpus(corpus, _speaker(speaker))
+    templates = [(template.text(names=True), count) for template, count in table.most_common(top)]
     data = {
         "splits": corpus.splits,
         "utterances": table.utterances,
         "templates": len(table),
-        "values": book.values,
+        "values": book.distinct_values,
         "slots": _slot_values(book, top),
         "common": [{"template": template, "count": count} for template, count in templates],
     }
@@ -55,7 +55,7 @@ def templates_command(
         ("read", _describe_splits(corpus)),
         ("utterances", f"{table.utterances:,}"),
         ("templates", f"{len(table):,}"),
-        ("slots", f"{len(book.counts):,}, with {book.values:,} distinct values"),
+        ("slots", f"{len(book.counts):,}, with {book.distinct_values:,} distinct values"),
     ]
     common = facts("Most common templates with slots", [(f"{count:,}", template) for template, count in templates])
     show(data, facts(store, rows), _slot_table(book, top), common, as_json=as_json)
@@ -79,15 +79,15 @@ def augment_command(
 
     Example: `turnwise corpus augment stores/snips --out stores/snips-5 --top 5`
     """
-    from turnwise.corpus.slots.augmentation import write_augmented
-    from turnwise.corpus.slots.templates import view_for_templates
+    from turnwise.corpus.slots.augmentation import augment_store
+    from turnwise.corpus.slots.template_table import open_training_split
 
     with progress_bar() as progress:
-        written, statistics = write_augmented(
+        written, statistics = augment_store(
             store,
             out,
             top=top,
-            most=max_per_template,
+            max_per_template=max_per_template,
             seed=seed,
             split=split,
             speaker=_speaker(speaker),
@@ -95,7 +95,7 @@ def augment_command(
         )
     data = statistics.as_dict()
     rows = [
-        ("read", _describe_splits(view_for_templates(store, split))),
+        ("read", _describe_splits(open_training_split(store, split))),
         ("slots", f"{statistics.slot_names:,}, with {statistics.values:,} distinct values"),
         ("templates", f"{statistics.templates:,}"),
         ("utterances", f"{statistics.utterances:,}, {statistics.distinct_utterances:,} of them distinct"),
@@ -145,30 +145,31 @@ def detect_command(
         raise typer.BadParameter("name a store to read and --out, or a store with --against", param_hint="STORE")
     if spacy and gazetteer:
         raise typer.BadParameter("a spaCy model learns no values: use one or the other", param_hint="--spacy")
-    from turnwise.corpus.slots.built_in import BuiltInDetector
-    from turnwise.corpus.slots.detecting import detect_store
-    from turnwise.corpus.slots.entity_book import EntityBook
-    from turnwise.corpus.slots.scoring import score_detector, view_for_scores
-    from turnwise.corpus.slots.spacy_model import SpacyDetector
+    from turnwise.corpus.slots.detection import detect_store, open_test_split, score_detector
+    from turnwise.corpus.slots.detectors import BuiltInDetector, SpacyDetector
+    from turnwise.corpus.slots.template_table import EntityBook
 
     learn_from = gazetteer or []
     data: dict[str, Any] = {}
     blocks: list[Table] = []
     with progress_bar() as progress:
-        views = {str(path): view_for_scores(path, learn_from) for path in against or []}
+        views = {str(path): open_test_split(path, learn_from) for path in against or []}
         progress("building the detector", 0)
         detector: Detector = (
-            SpacyDetector(spacy) if spacy else BuiltInDetector.learnt(learn_from, min_fraction, min_count)
+            SpacyDetector(spacy) if spacy else BuiltInDetector.learn(learn_from, min_fraction, min_count)
         )
         if store is not None and out is not None:
             written, detection = detect_store(
                 store, out, detector, speaker=_speaker(speaker), replace_slots=replace, progress=progress
             )
-            book = EntityBook.of(written, _speaker(speaker))
-            data = {**detection.as_dict(), "values": book.values, "by_name": _slot_values(book, top)}
+            book = EntityBook.from_corpus(written, _speaker(speaker))
+            data = {**asdict(detection), "values": book.distinct_values, "by_name": _slot_values(book, top)}
             rows = [
                 ("utterances", f"{detection.utterances:,}, {detection.with_slots:,} of them with a slot"),
-                ("slots", f"{detection.slots:,} with {len(book.counts):,} names and {book.values:,} distinct values"),
+                (
+                    "slots",
+                    f"{detection.slots:,} with {len(book.counts):,} names and {book.distinct_values:,} distinct values",
+                ),
             ]
             blocks = [facts(out, rows), _slot_table(book, top)]
         scores = {path: score_detector(view, detector, _speaker(speaker)) for path, view in views.items()}
@@ -187,19 +188,21 @@ def _describe_splits(corpus: "Corpus") -> str:
 
 
 def _slot_values(book: "EntityBook", top: int) -> list[dict[str, Any]]:
-    return [{"name": name, "count": count, "top": dict(book.common(name, top))} for name, count in book.counts.items()]
+    return [
+        {"name": name, "count": count, "top": dict(book.most_common(name, top))} for name, count in book.counts.items()
+    ]
 
 
 def _slot_table(book: "EntityBook", top: int) -> "Table":
     rows = [
-        (name, f"{count:,}: " + ", ".join(f"{value} {n:,}" for value, n in book.common(name, top)))
+        (name, f"{count:,}: " + ", ".join(f"{value} {n:,}" for value, n in book.most_common(name, top)))
         for name, count in book.counts.items()
     ]
     return facts("Slots and their most frequent values", rows)
 
 
 def _score_tables(path: str, splits: str, score: "DetectorScore") -> "list[Table]":
-    def describe(agreement: "Agreement") -> str:
+    def describe(agreement: "SlotAgreement") -> str:
         return f"precision {agreement.precision:.1%}, recall {agreement.recall:.1%}, F1 {agreement.f1:.1%}"
 
     rows = [

@@ -1,7 +1,7 @@
 """Slots, turns and dialogues, and the other forms in which conversations are passed to models.
 
-`Slot`, `Turn` and `Dialogue` are immutable and validate themselves: invalid values raise a `ValueError` that says what is
-wrong, which readers turn into a line of `rejected.jsonl`.
+`Slot`, `Turn` and `Dialogue` are immutable and validate themselves: invalid values raise a `ValueError` that says what
+is wrong, which readers turn into a line of `rejected.jsonl`.
 
 Models that mark who speaks need the speakers, which many files of contexts and responses do not give. Speakers are then
 assumed to alternate, such that a response is the system's and the newest turn of its context is the user's.

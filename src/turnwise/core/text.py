@@ -6,7 +6,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 def normalise_text(text: str) -> str:
-    """Return the key under which equal utterances are counted: case and surrounding space are ignored (WMDC, Table 5)."""
+    """Return the key that equal utterances share: case and surrounding space are ignored (WMDC, Table 5)."""
     return text.strip().lower()
 
 

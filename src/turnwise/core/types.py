@@ -13,7 +13,7 @@ class SupportsEncode(Protocol):
     def encode(
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
     ) -> npt.NDArray[np.float32]:
-        """Return vectors (inputs, dimensions) of texts, or of histories: lists of turns, newest last, cut at the head."""
+        """Return vectors (inputs, dimensions) of texts or histories, which are lists of turns, newest last."""
 
 
 class SupportsScore(Protocol):

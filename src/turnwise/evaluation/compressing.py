@@ -8,7 +8,7 @@ import numpy as np
 
 from turnwise.core.plots import line_chart, write_chart
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.slots.kinds import detector_from
+from turnwise.corpus.slots.detectors import detector_from_json
 from turnwise.corpus.store import Store
 from turnwise.evaluation.datasets.intents import IntentData, load_intents
 from turnwise.evaluation.tasks.compressed import CURVE, SHARES, best_share, share_curve
@@ -116,7 +116,7 @@ def _changed(
         made_by = Store(detector).manifest.get("detector")
         if made_by is None:
             raise CompressionError(f"{detector} was not made by `turnwise corpus detect`: it has no detector")
-        compression.detector = detector_from(made_by)
+        compression.detector = detector_from_json(made_by)
     compression.set(template_weight=template_weight, source=source)
     return compression
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.slots.detector import DetectorError
+from turnwise.corpus.slots.detectors import DetectorError
 from turnwise.corpus.source import CorpusError
 from turnwise.evaluation.datasets.construction import ConstructionError
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError

@@ -22,8 +22,7 @@ from torch.nn.functional import normalize
 from turnwise.core.dialogue import USER, Slot, Turn
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import write_atomic
-from turnwise.corpus.slots.detector import Detector
-from turnwise.corpus.slots.kinds import detector_from
+from turnwise.corpus.slots.detectors import Detector, detector_from_json
 from turnwise.corpus.slots.template import SlotMarks, Template
 from turnwise.models.backbone.backbone import PoolerLayer
 
@@ -99,7 +98,7 @@ class Compression(nn.Module):
     def detector(self) -> Detector | None:
         """Finds slots for the source 'detected'; created from its description on first use: spaCy may not be installed."""
         if isinstance(self._detector, Mapping):
-            self._detector = detector_from(dict(self._detector))
+            self._detector = detector_from_json(dict(self._detector))
         return self._detector
 
     @detector.setter
@@ -149,11 +148,11 @@ class Compression(nn.Module):
         ]
 
     def _template(self, turn: Turn | str) -> Turn | str:
-        return Turn(turn.speaker, self.marks.text(Template.of(turn))) if isinstance(turn, Turn) else turn
+        return Turn(turn.speaker, self.marks.text(Template.from_turn(turn))) if isinstance(turn, Turn) else turn
 
     def _detected_template(self, turn: Turn | str, slots: tuple[Slot, ...]) -> Turn | str:
         text = turn.text if isinstance(turn, Turn) else turn
-        template = self.marks.text(Template.of(Turn(USER, text, slots=slots))) if slots else text
+        template = self.marks.text(Template.from_turn(Turn(USER, text, slots=slots))) if slots else text
         return Turn(turn.speaker, template) if isinstance(turn, Turn) else template
 
     def nearest(self, utterances: torch.Tensor) -> torch.Tensor:

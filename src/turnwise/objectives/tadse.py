@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.corpus.slots.template import slots_in_place
+from turnwise.corpus.slots.template import non_overlapping_slots
 from turnwise.models.backbone.backbone import PoolerLayer
 from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.objectives.losses import nt_xent
@@ -80,7 +80,7 @@ class TaDSE(PooledObjective):
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Iterate over the turns with enough slots."""
         for number, turn in enumerate(dialogue.turns):
-            if not self.least_slots or len(slots_in_place(turn)) >= self.least_slots:
+            if not self.least_slots or len(non_overlapping_slots(turn)) >= self.least_slots:
                 yield Example(((number, number + 1),))
 
     def make_heads(self, hidden: int) -> nn.Module:

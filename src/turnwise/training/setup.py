@@ -10,7 +10,7 @@ from torch import nn
 
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.slots.template import SlotMarks, Template
-from turnwise.corpus.slots.templates import expect_named_splits
+from turnwise.corpus.slots.template_table import require_named_splits
 from turnwise.corpus.store import Corpus
 from turnwise.models.backbone.backbone import PoolerLayer
 from turnwise.models.backbone.inputs import WINDOW, RerankerTask
@@ -98,8 +98,8 @@ def _slot_marks(corpus: Corpus, objectives: Mapping[str, Objective]) -> SlotMark
     counts = [objective.slot_names for objective in objectives.values() if objective.slot_names is not None]
     if not counts:
         return None
-    expect_named_splits(corpus)
-    return SlotMarks.of((turn for dialogue in corpus for turn in dialogue.turns), max(counts))
+    require_named_splits(corpus)
+    return SlotMarks.for_most_frequent((turn for dialogue in corpus for turn in dialogue.turns), max(counts))
 
 
 def _load(recipe: Recipe, start: str | Path) -> tuple[Encoder, Mapping[RerankerTask | None, nn.Module]]:
@@ -159,7 +159,7 @@ def make_compression(setup: TrainingSetup, part: TrainedObjective) -> Compressio
     """Return the semantic compression towards the templates of an objective's examples, with its layer."""
     encoder, objective = setup.encoder, part.objective
     templates = dict.fromkeys(
-        encoder.marks.text(Template.of(dialogue.turns[first]))
+        encoder.marks.text(Template.from_turn(dialogue.turns[first]))
         for dialogue in setup.corpus.dialogues
         for ((first, _), *_), _ in objective.examples(dialogue)
     )

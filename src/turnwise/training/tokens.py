@@ -213,7 +213,7 @@ def _tokenise_templates(
                 for turn in chain.from_iterable(dialogue.turns for dialogue in batch):
                     batch_numbers.append(-1)
                     if turn.slots:
-                        text, known = marks.text(Template.of(turn)), len(fingerprints)
+                        text, known = marks.text(Template.from_turn(turn)), len(fingerprints)
                         batch_numbers[-1] = fingerprints.index(text_fingerprint(text))
                         if batch_numbers[-1] == known:
                             new_texts.append(text)

@@ -14,15 +14,15 @@ from typer.testing import CliRunner
 from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Slot, Turn, read_corpus
 from turnwise.cli import app
-from turnwise.corpus.slots.augmentation import augment, chosen, combinations, write_augmented
-from turnwise.corpus.slots.entity_book import EntityBook
+from turnwise.corpus.slots.augmentation import augment, augment_store, pick_values, sample_combinations
 from turnwise.corpus.slots.template import Template
+from turnwise.corpus.slots.template_table import EntityBook
 from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Store, StoreWriter
 
 
 def switch(device: str, room: str, intent: str | None = "switch_on", speaker: str = "user") -> Turn:
-    text, slots = Template(("Turn on ", " in ", "."), ("device", "room")).filled([device, room])
+    text, slots = Template(("Turn on ", " in ", "."), ("device", "room")).fill([device, room])
     return Turn(speaker, text, intent, (), slots)
 
 
@@ -47,7 +47,7 @@ def texts(found: list[Dialogue]) -> list[str]:
 
 
 def test_three_utterances_become_nine() -> None:
-    found = list(augment(HOUSE, EntityBook.of(HOUSE), top=3))
+    found = list(augment(HOUSE, EntityBook.from_corpus(HOUSE), top=3))
     pairs = product(("heater", "radio", "kettle"), ("attic", "cellar", "porch"))
     assert sorted(texts(found)) == sorted(f"Turn on {device} in {room}." for device, room in pairs)
     assert [dialogue.id for dialogue in found[:3]] == ["000000-original-1", "000000-original-2", "000000-original-3"]
@@ -60,28 +60,28 @@ def test_three_utterances_become_nine() -> None:
 @given(corpora(6), st.integers(1, 3), st.integers(1, 6), st.sampled_from([None, "user"]))
 def test_every_result_fits_its_template(dialogues: list[Dialogue], top: int, most: int, speaker: str | None) -> None:
     """Any texts, overlapping slots, disagreeing intents: the texts and labels equal a plain restatement where nothing is drawn."""
-    book = EntityBook.of(dialogues, speaker)
-    found = list(augment(dialogues, book, top=top, most=most, speaker=speaker))
+    book = EntityBook.from_corpus(dialogues, speaker)
+    found = list(augment(dialogues, book, top=top, max_per_template=most, speaker=speaker))
     said = [turn for dialogue in dialogues for turn in dialogue.turns if speaker in (None, turn.speaker)]
-    uses = {(Template.of(turn), turn.intent) for turn in said}
+    uses = {(Template.from_turn(turn), turn.intent) for turn in said}
 
     def key(turn: Turn) -> tuple[str | None, str]:
         return turn.intent, turn.text.strip().lower()
 
     full = {key(turn) for turn in said}
     for template, intent in uses:
-        for values in product(*(book.top(name, top) for name in template.names)):
-            full.add((intent, template.filled(values)[0].strip().lower()))
+        for values in product(*([value for value, _ in book.most_common(name, top)] for name in template.names)):
+            full.add((intent, template.fill(values)[0].strip().lower()))
     keys = [key(dialogue.turns[0]) for dialogue in found]
     assert len(set(keys)) == len(keys)
     assert {key(turn) for turn in said} <= set(keys) <= full
-    everything = augment(dialogues, book, top=top, most=10**6, speaker=speaker)
+    everything = augment(dialogues, book, top=top, max_per_template=10**6, speaker=speaker)
     assert {key(dialogue.turns[0]) for dialogue in everything} == full
     assert len({dialogue.id for dialogue in found}) == len(found)
     for dialogue in found:
         (turn,) = dialogue.turns  # a turn checks its own offsets
         assert dialogue.split == "train"
-        assert (Template.of(turn), turn.intent) in uses
+        assert (Template.from_turn(turn), turn.intent) in uses
     filled = Counter(dialogue.id.split("-")[0] for dialogue in found if "original" not in dialogue.id)
     assert all(count <= most for count in filled.values())
 
@@ -91,7 +91,7 @@ def test_a_template_of_two_intents_is_filled_for_each() -> None:
         Dialogue("a", (switch("heater", "attic"), switch("radio", "attic", "praise"))),
         Dialogue("b", (switch("radio", "cellar"),)),
     ]
-    found = list(augment(house, EntityBook.of(house), top=2))
+    found = list(augment(house, EntityBook.from_corpus(house), top=2))
     expected = [f"Turn on {device} in {room}." for device, room in product(("heater", "radio"), ("attic", "cellar"))]
     for intent in ("switch_on", "praise"):
         assert sorted(turn.text for dialogue in found for turn in dialogue.turns if turn.intent == intent) == sorted(
@@ -101,7 +101,7 @@ def test_a_template_of_two_intents_is_filled_for_each() -> None:
 
 def test_case_makes_no_new_utterance() -> None:
     house = [Dialogue(str(n), (switch(device, "attic"),)) for n, device in enumerate(["Heater", "heater", "heater"])]
-    assert texts(list(augment(house, EntityBook.of(house), top=5))) == ["Turn on Heater in attic."]
+    assert texts(list(augment(house, EntityBook.from_corpus(house), top=5))) == ["Turn on Heater in attic."]
 
 
 def test_a_slot_without_known_values_leaves_the_original() -> None:
@@ -110,7 +110,7 @@ def test_a_slot_without_known_values_leaves_the_original() -> None:
 
 @given(st.integers(0, 60), st.integers(1, 60), st.integers())
 def test_combinations_are_distinct_and_as_many_as_asked(total: int, most: int, seed: int) -> None:
-    drawn = combinations(total, most, random.Random(seed))
+    drawn = sample_combinations(total, most, random.Random(seed))
     assert len(drawn) == len(set(drawn)) == min(total, most)
     assert list(drawn) == sorted(drawn)
     assert all(0 <= number < total for number in drawn)
@@ -119,7 +119,7 @@ def test_combinations_are_distinct_and_as_many_as_asked(total: int, most: int, s
 def test_every_combination_is_as_likely() -> None:
     """All ten pairs of five are drawn about 1,000 times each: 4 standard deviations are 120."""
     generator = random.Random(5)
-    counts = Counter(tuple(combinations(5, 2, generator)) for _ in range(10_000))
+    counts = Counter(tuple(sample_combinations(5, 2, generator)) for _ in range(10_000))
     assert len(counts) == 10
     assert all(abs(count - 1_000) < 120 for count in counts.values())
 
@@ -128,25 +128,25 @@ def test_more_combinations_than_any_machine_number_are_never_made() -> None:
     words = tuple("w" * n for n in range(61))
     template = Template(words, ("letter",) * 60)
     values = [("abcde" * 12)[n : n + 1] for n in range(60)]
-    text, slots = template.filled(values)
+    text, slots = template.fill(values)
     corpus = [Dialogue("long", (Turn("user", text, None, (), slots),))]
-    book = EntityBook.of(corpus)
-    found = texts(list(augment(corpus, book, top=5, most=40, seed=2)))
+    book = EntityBook.from_corpus(corpus)
+    found = texts(list(augment(corpus, book, top=5, max_per_template=40, seed=2)))
     assert len(found) == 41
-    assert found == texts(list(augment(corpus, book, top=5, most=40, seed=2)))
-    assert found[1:] != texts(list(augment(corpus, book, top=5, most=40, seed=3)))[1:]
+    assert found == texts(list(augment(corpus, book, top=5, max_per_template=40, seed=2)))
+    assert found[1:] != texts(list(augment(corpus, book, top=5, max_per_template=40, seed=3)))[1:]
 
 
 @given(st.lists(st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=3), max_size=4))
 def test_numbers_name_combinations_as_the_product_orders_them(choices: list[list[str]]) -> None:
     for number, values in enumerate(product(*choices)):
-        assert chosen(number, choices) == list(values)
+        assert pick_values(number, choices) == list(values)
 
 
 @pytest.mark.parametrize("wrong", [{"top": 0}, {"top": 1, "most": 0}])
 def test_too_little_is_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(CorpusError, match="a value a slot"):
-        list(augment(HOUSE, EntityBook.of(HOUSE), **wrong))
+    with pytest.raises(CorpusError, match="must be at least 1"):
+        list(augment(HOUSE, EntityBook.from_corpus(HOUSE), **wrong))
 
 
 def test_nothing_of_a_test_split_enters(tmp_path: Path) -> None:
@@ -161,9 +161,9 @@ def test_nothing_of_a_test_split_enters(tmp_path: Path) -> None:
     ]
     folder = store(tmp_path / "house", [*unseen, *HOUSE])
     view = read_corpus(folder, splits=["train"])
-    book = EntityBook.of(view)
-    assert "secret" not in book.top("device", 100)
-    written, statistics = write_augmented(folder, tmp_path / "out", top=9)
+    book = EntityBook.from_corpus(view)
+    assert "secret" not in dict(book.most_common("device", 100))
+    written, statistics = augment_store(folder, tmp_path / "out", top=9)
     for found in (list(written), list(augment(view, book, top=9))):
         assert len(found) == 9
         assert not any("secret" in text or "vault" in text or "Where" in text for text in texts(found))
@@ -180,9 +180,9 @@ def test_nothing_of_a_test_split_enters(tmp_path: Path) -> None:
 
 def test_the_store_says_what_it_was_made_of(tmp_path: Path) -> None:
     folder = store(tmp_path / "house", HOUSE)
-    written, _ = write_augmented(folder, tmp_path / "out", top=3, most=4, seed=7)
-    again, _ = write_augmented(folder, tmp_path / "again", top=3, most=4, seed=7)
-    other, _ = write_augmented(folder, tmp_path / "other", top=3, most=4, seed=8)
+    written, _ = augment_store(folder, tmp_path / "out", top=3, max_per_template=4, seed=7)
+    again, _ = augment_store(folder, tmp_path / "again", top=3, max_per_template=4, seed=7)
+    other, _ = augment_store(folder, tmp_path / "other", top=3, max_per_template=4, seed=8)
     assert written.manifest["options"] == {"top": 3, "most": 4, "seed": 7, "splits": ["train"], "speaker": "user"}
     assert written.manifest["licence"] == "none of yours"
     source = Store(folder).manifest
@@ -190,7 +190,7 @@ def test_the_store_says_what_it_was_made_of(tmp_path: Path) -> None:
     assert source["generation"] in written.manifest["facts"]["made_of"]
     assert again.manifest["generation"] == written.manifest["generation"] != other.manifest["generation"]
     with pytest.raises(CorpusError, match="choose another --out"):
-        write_augmented(folder, folder, top=3)
+        augment_store(folder, folder, top=3)
 
 
 def test_the_commands(tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ from hypothesis import given, settings
 
 from tests.helpers.made_up import alone, annotated_corpora, said, store
 from turnwise import Turn
-from turnwise.corpus.slots.built_in import BuiltInDetector
-from turnwise.corpus.slots.detector import DetectorError
+from turnwise.corpus.slots.detection import open_test_split, score_detector
+from turnwise.corpus.slots.detectors import BuiltInDetector, DetectorError
 from turnwise.corpus.slots.gazetteer import Gazetteer
-from turnwise.corpus.slots.scoring import score_detector, view_for_scores
-from turnwise.corpus.slots.template import slots_in_place
+from turnwise.corpus.slots.template import non_overlapping_slots
 
 DETECTOR = BuiltInDetector(Gazetteer({"oslo": "city", "new york": "city", "pizza": "food", "york": "place"}))
 
@@ -29,7 +28,9 @@ def rates(right: int, found: int, recalled: int, annotated: int) -> dict[str, fl
 @settings(deadline=None, max_examples=60)
 @given(annotated_corpora())
 def test_scores_equal_a_plain_restatement(turns: list[Turn]) -> None:
-    marked = {(n, slot.start, slot.end, slot.name) for n, turn in enumerate(turns) for slot in slots_in_place(turn)}
+    marked = {
+        (n, slot.start, slot.end, slot.name) for n, turn in enumerate(turns) for slot in non_overlapping_slots(turn)
+    }
     if not marked:
         with pytest.raises(DetectorError, match="no turn of user has a slot"):
             score_detector(alone(turns), DETECTOR)
@@ -80,11 +81,11 @@ def test_what_is_measured_on(tmp_path: Path) -> None:
         dialogues = [found for split in splits for found in alone([said("to Oslo", ("city", "Oslo"))], split)]
         return store(tmp_path / "-".join(map(str, splits)), dialogues)
 
-    assert view_for_scores(made("train", "valid", "test")).splits == ("test",)
-    assert view_for_scores(made("train", "valid")).splits == ("valid",)
-    with pytest.raises(DetectorError, match=r"neither a test nor a valid split.*only train"):
-        view_for_scores(made("train"))
+    assert open_test_split(made("train", "valid", "test")).splits == ("test",)
+    assert open_test_split(made("train", "valid")).splits == ("valid",)
+    with pytest.raises(DetectorError, match=r"no test or valid split.*only train"):
+        open_test_split(made("train"))
     unsplit, other = made(None), made("valid", "test")
-    assert view_for_scores(unsplit, [other]).splits is None
-    with pytest.raises(DetectorError, match="has no splits: a detector that has learnt from all of it"):
-        view_for_scores(unsplit, [other, unsplit])
+    assert open_test_split(unsplit, [other]).splits is None
+    with pytest.raises(DetectorError, match="has no splits: a detector that has learnt from it"):
+        open_test_split(unsplit, [other, unsplit])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwise.corpus.slots.built_in import BuiltInDetector
+from turnwise.corpus.slots.detectors import BuiltInDetector
 from turnwise.corpus.slots.patterns import PATTERNS, pattern_slots
 
 #: A phrase with its slots in brackets: [name value].

@@ -21,8 +21,8 @@ from tests.helpers.tiny import corpus, folder, recipe
 from turnwise import Dialogue, Turn, evaluate, train
 from turnwise.cli import app
 from turnwise.core.dialogue import USER, Slot
-from turnwise.corpus.slots.built_in import BuiltInDetector
-from turnwise.corpus.slots.detecting import detect_store
+from turnwise.corpus.slots.detection import detect_store
+from turnwise.corpus.slots.detectors import BuiltInDetector
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks, Template
 from turnwise.corpus.store import StoreWriter
 from turnwise.corpus.synthetic.sample_sets import labelled_utterances
@@ -62,7 +62,7 @@ class Side:
         if isinstance(item, str):
             return item
         (turn,) = item
-        return ONE_MARK.text(Template.of(turn)) if self.templates else turn.text
+        return ONE_MARK.text(Template.from_turn(turn)) if self.templates else turn.text
 
     def encode(
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None

@@ -1,8 +1,9 @@
 """Self-contained HTML pages: one Jinja2 environment and a base document that loads nothing from the network.
 
-A page is a template anywhere in the package that extends `core/html/base.html` and fills its blocks `title`, `header` and `main`
-(or `body`). The base document embeds the styles and scripts of the page and allows nothing else in its content security policy,
-so templates must not use `style` attributes or event handlers. `core/html/macros.html` has the parts that several pages share.
+A page is a template anywhere in the package that extends `core/html/base.html` and fills its blocks `title`, `header`
+and `main` (or `body`). The base document embeds the styles and scripts of the page and allows nothing else in its
+content security policy, so templates must not use `style` attributes or event handlers. `core/html/macros.html` has the
+parts that several pages share.
 """
 
 import json
@@ -43,7 +44,7 @@ def json_for_script(value: Any) -> Markup:
 
 
 def svg_data_uri(svg: str) -> str:
-    """Return an SVG as the `src` of an `img` element: isolated from the page, its styles not subject to the page's policy."""
+    """Return an SVG as the `src` of an `img` element, isolated from the page and its content security policy."""
     return f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
 
 

@@ -1,1 +1,4 @@
-"""Detectors: slots found in utterances that nobody annotated, so that templates can be made of them."""
+"""Slots in utterances: templates, detection of slots that are not annotated, and augmentation by templates (TaDSE).
+
+Imports `corpus` and `core`.
+"""

@@ -1,4 +1,4 @@
-"""Patterns for what English says in regular ways: amounts of money, dates, times, ordinals and numbers, in digits and in words."""
+"""Regular expressions for English amounts of money, dates, times, ordinals and numbers, in digits and in words."""
 
 import re
 
@@ -6,7 +6,7 @@ from turnwise.core.dialogue import Slot
 
 
 def _any(words: str) -> str:
-    """One of the words; longer ones first, so that 'seventy' is never read as 'seven'."""
+    """Match one of the words; longer ones first, so that 'seventy' is never read as 'seven'."""
     return f"(?:{'|'.join(sorted(words.split(), key=len, reverse=True))})"
 
 
@@ -14,7 +14,7 @@ _GAP = r"[\s-]+"
 _UNIT = _any("one two three four five six seven eight nine")
 _TEEN = _any("ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen")
 _TENS = _any("twenty thirty forty fourty fifty sixty seventy eighty ninety")
-# atomic, as is what repeats it: "twenty one" could be read in two ways, a row of them in far too many
+# atomic, and so are its repetitions: "twenty one" can be read in two ways, a sequence of such in exponentially many
 _SMALL = rf"(?>{_TENS}(?:{_GAP}{_UNIT}\b)?|{_TEEN}|{_UNIT})\b"
 _SCALE = r"(?:hundred|thousand|million|billion)\b"
 _SPELT = (
@@ -36,7 +36,10 @@ _WEEKDAY = _any("monday tuesday wednesday thursday friday saturday sunday")
 _MONTH = r"(?:january|february|march|april|may|june|july|august|september|october|november|december)\b"
 _SHORT_MONTH = r"(?:jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)\b\.?"
 _SEASON = r"(?:spring|summer|autumn|fall|winter)"
-_YEAR = rf"(?:(?:19|20)\d\d\b|(?:nineteen|twenty){_GAP}(?:{_TENS}(?:{_GAP}{_UNIT}\b)?|{_TEEN})\b|two\s+thousand(?:\s+and)?\s+{_SMALL})"
+_YEAR = (
+    rf"(?:(?:19|20)\d\d\b|(?:nineteen|twenty){_GAP}(?:{_TENS}(?:{_GAP}{_UNIT}\b)?|{_TEEN})\b"
+    rf"|two\s+thousand(?:\s+and)?\s+{_SMALL})"
+)
 _DAY = rf"(?:the\s+)?(?:{_NTH}|\d\d?\b(?![:.]\d|\s*(?:am|pm|a\.|p\.))|{_TEEN}\b|{_TENS}(?:{_GAP}{_UNIT})?\b|{_UNIT}\b)"
 _WHICH = r"(?:this\s+coming|this\s+past|this|next|last|past|coming|following|previous|upcoming)"
 _HALF = r"(?:[ap]\.\s?m\.|[ap]\.?\s?m\b\.?)"
@@ -58,11 +61,17 @@ _DATE = (
     rf"(?:the\s+)?(?:{_NTH}|\d\d?)\s+(?:day\s+)?(?:of\s+)?(?:{_MONTH}|{_SHORT_MONTH})(?:,?\s+{_YEAR})?",
     rf"(?:{_MONTH}|{_SHORT_MONTH}),?\s+{_YEAR}",
     r"(?:january|february|april|june|july|august|september|october|november|december)\b",
-    rf"(?:(?<=\bin\s)|(?<=\bof\s)|(?<=\bby\s)|(?<=\buntil\s)|(?<=\bsince\s)|{_WHICH}\s+)(?:march|may)\b(?!\s+(?:i|we)\b)",
+    (
+        rf"(?:(?<=\bin\s)|(?<=\bof\s)|(?<=\bby\s)|(?<=\buntil\s)|(?<=\bsince\s)|{_WHICH}\s+)"
+        r"(?:march|may)\b(?!\s+(?:i|we)\b)"
+    ),
     rf"(?:{_WHICH}\s+)?{_WEEKDAY}s?\b",
     r"(?:the\s+)?day\s+(?:after\s+tomorrow|before\s+yesterday)\b",
     r"(?:today|tomorrow|yesterday)s?\b",
-    rf"(?:the\s+)?{_WHICH}\s+(?:(?:{_NUMBER}|few|couple\s+of)\s+)?(?:days?|weeks?|weekend|months?|years?|quarters?|{_SEASON})\b(?!\s+off)",
+    (
+        rf"(?:the\s+)?{_WHICH}\s+(?:(?:{_NUMBER}|few|couple\s+of)\s+)?"
+        rf"(?:days?|weeks?|weekend|months?|years?|quarters?|{_SEASON})\b(?!\s+off)"
+    ),
     rf"{_WHICH}\s+{_MONTH}",
     r"(?:the\s+)?weekends?\b",
     rf"(?:{_NUMBER}|a|a\s+few|a\s+couple\s+of)\s+(?:days?|weeks?|months?|years?)\s+(?:ago|from\s+now|from\s+today)\b",
@@ -78,29 +87,35 @@ _TIME = (
     rf"(?:{_HOUR}(?:\s+{_MINUTES})?|\d\d?)\s+o['’]?\s?clock\b(?:\s?{_HALF})?",
     rf"{_HOUR}\s+hundred(?:\s+hours\b|\s?{_HALF})",
     rf"(?:half|(?:a\s+)?quarter|(?:{_SMALL}|\d\d?)\s+minutes)\s+(?:past|to|till)\s+{_HOUR}(?:\s?{_HALF})?",
-    rf"(?:{_SMALL}|\d\d?)\s+past\s+{_HOUR}(?:\s?{_HALF})?|(?<=\bat\s)(?:{_SMALL}|\d\d?)\s+(?:to|till)\s+{_HOUR}(?:\s?{_HALF})?",
+    (
+        rf"(?:{_SMALL}|\d\d?)\s+past\s+{_HOUR}(?:\s?{_HALF})?"
+        rf"|(?<=\bat\s)(?:{_SMALL}|\d\d?)\s+(?:to|till)\s+{_HOUR}(?:\s?{_HALF})?"
+    ),
     rf"(?<=\bat\s)(?:{_HOUR}(?:\s+{_MINUTES})?){_AFTER_AN_HOUR}",
     r"(?:(?:12|twelve)\s+)?(?:noon|midnight)\b|(?:midday|tonight|last\s+night)\b",
     rf"this\s+{_PART_OF_DAY}\b|(?:(?<=\bin\sthe\s)|(?<=day\s)|(?<=\btomorrow\s)){_PART_OF_DAY}\b",
     rf"(?:{_NUMBER}|half\s+an|an?|a\s+few|a\s+couple\s+of)\s+(?:more\s+)?(?:minutes?|hours?|seconds|mins?|hrs?|secs?)\b",
 )
 _ORDINAL = (
-    rf"(?<!\ba\s)(?<!\bone\s)(?<!\bper\s)(?<!\bat\s){_NTH}(?!\s+(?:of\s+all|name|aid|class)\b)(?<!first(?=\s*(?:$|[,.;?!])))",
+    (
+        rf"(?<!\ba\s)(?<!\bone\s)(?<!\bper\s)(?<!\bat\s){_NTH}(?!\s+(?:of\s+all|name|aid|class)\b)"
+        r"(?<!first(?=\s*(?:$|[,.;?!])))"
+    ),
 )
-# a lone 'one' mostly counts nothing: this one, which one
+# 'one' alone is usually no number: this one, which one
 _CARDINAL = (rf"(?!one\b(?!{_GAP}(?:{_SCALE}|{_SMALL}|point\b|and\s+a\s+half\b))){_NUMBER}",)
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern for whole words: never inside 401k, 10:30 or take-two; a possessive 's may follow."""
+def _compile(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern for whole words: never inside 401k, 10:30 or take-two; a possessive 's may follow."""
     left = r"(?<![\w$£€¥#@])(?<!\w[-'’])(?<!\d[.,:/])"
     right = r"(?!\w|[-'’](?!s\b)\w|[.,:/]\d)"
     return re.compile(f"{left}(?:{pattern}){right}", re.IGNORECASE)
 
 
-#: The names that patterns give, most special first: of equally long places the first is taken.
+#: Slot name → patterns, most specific first: of equally long matches the first is taken.
 PATTERNS = {
-    name: tuple(map(_compiled, patterns))
+    name: tuple(map(_compile, patterns))
     for name, patterns in (
         ("money", _MONEY),
         ("date", _DATE),
@@ -112,10 +127,10 @@ PATTERNS = {
 
 
 def pattern_slots(text: str) -> list[Slot]:
-    """Every place that a pattern fits, by name; places may overlap."""
+    """Return every match of a pattern as a slot; matches may overlap."""
     return [
-        Slot(name, found[0], *found.span())
+        Slot(name, match[0], *match.span())
         for name, patterns in PATTERNS.items()
         for pattern in patterns
-        for found in pattern.finditer(text)
+        for match in pattern.finditer(text)
     ]

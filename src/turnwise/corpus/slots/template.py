@@ -1,7 +1,7 @@
-"""Templates: utterances with their slots' values taken out.
+"""Templates: utterances without the values of their slots.
 
-"wake me at seven" with the slot `time` is the template "wake me at {SLOT}" (TaDSE, section 5.1). A template is kept as the words
-around its slots, never as a text with marks in it, so braces that a speaker wrote mean nothing.
+"wake me at seven" with the slot `time` has the template "wake me at {SLOT}" (TaDSE, section 5.1). A template is stored
+as the text around its slots, never as a text with placeholders in it, so braces in an utterance have no meaning.
 """
 
 from collections import Counter
@@ -10,15 +10,14 @@ from dataclasses import dataclass
 
 from turnwise.core.dialogue import Slot, Turn
 
-#: What stands for a value, whatever its slot.
+#: The placeholder of a value, whatever its slot.
 SLOT = "{SLOT}"
 
 
-def slots_in_place(turn: Turn) -> tuple[Slot, ...]:
-    """The slots that a template is made of, from left to right.
+def non_overlapping_slots(turn: Turn) -> tuple[Slot, ...]:
+    """Return the slots that a template is made of, from left to right.
 
-    Of slots that overlap, the longer one counts, of equally long ones the earlier, of those of one place the one that the turn
-    lists first; the others are left out.
+    Of overlapping slots the longest is taken, of equally long ones the earliest, of those with one span the first.
     """
     taken: list[Slot] = []
     for slot in sorted(turn.slots, key=lambda slot: (slot.start - slot.end, slot.start)):
@@ -29,75 +28,64 @@ def slots_in_place(turn: Turn) -> tuple[Slot, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """An utterance without its slots' values.
+    """An utterance without the values of its slots.
 
     Attributes:
-        words: what stands before, between and after the slots: one more than there are slots, each possibly empty.
-        names: the slots' names, from left to right.
+        pieces: the texts before, between and after the slots: one more than there are slots, possibly empty.
+        names: the names of the slots, from left to right.
     """
 
-    words: tuple[str, ...]
+    pieces: tuple[str, ...]
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if len(self.words) != len(self.names) + 1:
+        if len(self.pieces) != len(self.names) + 1:
             raise ValueError(
-                f"a template of {len(self.names)} slots has {len(self.names) + 1} pieces, not {len(self.words)}"
+                f"a template of {len(self.names)} slots has {len(self.names) + 1} pieces, not {len(self.pieces)}"
             )
 
     @classmethod
-    def of(cls, turn: Turn) -> "Template":
-        """The template of a turn; of slots that overlap one counts, as `slots_in_place` says."""
-        slots = slots_in_place(turn)
+    def from_turn(cls, turn: Turn) -> "Template":
+        """Return the template of a turn; overlapping slots are resolved by `non_overlapping_slots`."""
+        slots = non_overlapping_slots(turn)
         starts = [0, *(slot.end for slot in slots)]
         ends = [*(slot.start for slot in slots), len(turn.text)]
-        words = tuple(turn.text[start:end] for start, end in zip(starts, ends, strict=True))
-        return cls(words, tuple(slot.name for slot in slots))
+        pieces = tuple(turn.text[start:end] for start, end in zip(starts, ends, strict=True))
+        return cls(pieces, tuple(slot.name for slot in slots))
 
     def text(self, names: bool = False) -> str:
-        """The template as a text: `{SLOT}` for every slot, or `{name}`."""
-        marks = [f"{{{name}}}" for name in self.names] if names else [SLOT] * len(self.names)
-        return self.joined(marks)
+        """Return the template as a text with `{SLOT}`, or the `{name}` of each slot, as placeholders."""
+        return self.join([f"{{{name}}}" if names else SLOT for name in self.names])
 
-    def filled(self, values: Sequence[str]) -> tuple[str, tuple[Slot, ...]]:
-        """The utterance with these values in the slots, from left to right, and the slots at their new places."""
+    def fill(self, values: Sequence[str]) -> tuple[str, tuple[Slot, ...]]:
+        """Return the utterance with these values in the slots, and the slots at their new offsets."""
         if len(values) != len(self.names):
-            raise ValueError(f"a template of {len(self.names)} slots takes as many values, not {len(values)}")
+            raise ValueError(f"a template of {len(self.names)} slots needs as many values, got {len(values)}")
         slots, end = [], 0
-        for words, name, value in zip(self.words, self.names, values, strict=False):
-            start = end + len(words)
+        for piece, name, value in zip(self.pieces, self.names, values, strict=False):
+            start = end + len(piece)
             end = start + len(value)
             slots.append(Slot(name, value, start, end))
-        return self.joined(values), tuple(slots)
+        return self.join(values), tuple(slots)
 
-    def joined(self, between: Sequence[str]) -> str:
-        """The template with something in the place of each slot, from left to right."""
-        return self.words[0] + "".join(piece for pair in zip(between, self.words[1:], strict=True) for piece in pair)
-
-
-def template_of(turn: Turn, names: bool = False) -> str:
-    """A turn's text with every slot's value replaced by `{SLOT}`, or by `{name}`.
-
-    Of slots that overlap the longer one, then the earlier, is replaced; the others are left out.
-    """
-    return Template.of(turn).text(names)
+    def join(self, texts: Sequence[str]) -> str:
+        """Return the template with a text in place of each slot."""
+        return self.pieces[0] + "".join(part for pair in zip(texts, self.pieces[1:], strict=True) for part in pair)
 
 
 @dataclass(frozen=True, slots=True)
 class SlotMarks:
-    """What stands for the values where a model reads templates: `{SLOT}`, but for slots that have a token of their own.
-
-    Attributes:
-        names: the slots that have one, `{name}`.
-    """
+    """The placeholders that a model reads: `{SLOT}`, but `{name}` for the slots in `names`."""
 
     names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, turns: Iterable[Turn], most: int) -> "SlotMarks":
-        """Marks of their own for the `most` most frequent slots of turns; equal counts in alphabetical order."""
-        counts = Counter(slot.name for turn in turns for slot in slots_in_place(turn)) if most else Counter[str]()
-        return cls(tuple(sorted(counts, key=lambda name: (-counts[name], name))[:most]))
+    def for_most_frequent(cls, turns: Iterable[Turn], count: int) -> "SlotMarks":
+        """Return marks with a token for each of the `count` most frequent slots; ties in alphabetical order."""
+        counts: Counter[str] = Counter()
+        if count:
+            counts.update(slot.name for turn in turns for slot in non_overlapping_slots(turn))
+        return cls(tuple(sorted(counts, key=lambda name: (-counts[name], name))[:count]))
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -105,9 +93,9 @@ class SlotMarks:
         return (SLOT, *(f"{{{name}}}" for name in self.names if f"{{{name}}}" != SLOT))
 
     def text(self, template: Template) -> str:
-        """A template as the model reads it."""
-        return template.joined([f"{{{name}}}" if name in self.names else SLOT for name in template.names])
+        """Return a template as the model reads it."""
+        return template.join([f"{{{name}}}" if name in self.names else SLOT for name in template.names])
 
 
-#: `{SLOT}` for every slot, as the paper has it.
+#: `{SLOT}` for every slot, as in the paper.
 ONE_MARK = SlotMarks()

@@ -52,7 +52,7 @@ class Utterance:
     @property
     def template(self) -> Template | None:
         """The text without its slots' values; None where the data set marks no slots."""
-        return None if self.slots is None else Template.of(self._turn())
+        return None if self.slots is None else Template.from_turn(self._turn())
 
     @property
     def input(self) -> str | tuple[Turn]:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,9 @@ from tests.helpers.made_up import alone, annotated_corpora, said, store
 from turnwise import Dialogue, Turn, read_corpus
 from turnwise.cli import app
 from turnwise.corpus.importing import import_corpus
-from turnwise.corpus.slots.built_in import BuiltInDetector
-from turnwise.corpus.slots.detecting import detect_slots, detect_store
+from turnwise.corpus.slots.detection import detect_slots, detect_store, open_test_split, score_detector
+from turnwise.corpus.slots.detectors import BuiltInDetector, detector_from_json
 from turnwise.corpus.slots.gazetteer import Gazetteer
-from turnwise.corpus.slots.kinds import detector_from
-from turnwise.corpus.slots.scoring import score_detector, view_for_scores
 from turnwise.corpus.source import CorpusError
 
 DETECTOR = BuiltInDetector(
@@ -48,10 +47,10 @@ def test_the_store_keeps_every_split_and_its_detector(tmp_path: Path) -> None:
     told: list[tuple[str, int, int | None]] = []
     written, detection = detect_store(plain, tmp_path / "out", DETECTOR, progress=lambda *what: told.append((*what,)))
     assert list(written) == list(detect_slots(dialogues, DETECTOR))
-    assert detection.as_dict() == {"utterances": 661, "with_slots": 660, "slots": 3 * 660}
+    assert asdict(detection) == {"utterances": 661, "with_slots": 660, "slots": 3 * 660}
     assert [done for _, done, _ in told] == [512, 1024]
     manifest = written.manifest
-    assert detector_from(manifest["detector"]) == DETECTOR
+    assert detector_from_json(manifest["detector"]) == DETECTOR
     assert (manifest["reader"], manifest["licence"]) == ("detect", "none of yours")
     assert manifest["options"] == {"speaker": "user", "replace": False}
     assert manifest["facts"]["made_of"].startswith("plain (made-up, generation ")
@@ -62,14 +61,14 @@ def test_the_store_keeps_every_split_and_its_detector(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     marked = store(tmp_path / "marked", alone([said("good night"), said("to Oslo", ("town", "Oslo"))]))
-    with pytest.raises(CorpusError, match=r"train-1 has slots already .town in 'to Oslo'.*--replace"):
+    with pytest.raises(CorpusError, match=r"train-1 already has slots .town in 'to Oslo'.*--replace"):
         detect_store(marked, tmp_path / "out", DETECTOR)
     assert not (tmp_path / "out").exists()
     written, _ = detect_store(marked, tmp_path / "out", DETECTOR, replace_slots=True)
     assert [slot.name for found in written for turn in found.turns for slot in turn.slots] == ["city"]
-    with pytest.raises(CorpusError, match="is the store that is read"):
+    with pytest.raises(CorpusError, match="is the store to read"):
         detect_store(marked, marked, DETECTOR, replace_slots=True)
-    with pytest.raises(CorpusError, match="no turn is spoken by system: name another --speaker"):
+    with pytest.raises(CorpusError, match="no turn of the speaker system: name another --speaker"):
         detect_store(marked, tmp_path / "none", DETECTOR, speaker="system")
     with pytest.raises(CorpusError, match="is not a store"):
         detect_store(tmp_path / "missing", tmp_path / "none", DETECTOR)
@@ -111,7 +110,7 @@ class TestCommand:
         shown = self.run(*arguments)
         for piece in (
             "3, 2 of them with a slot",
-            "3 under 2 names, of 2 distinct",
+            "3 with 2 names and 2 distinct values",
             "2: Rome 2",
             "precision 100.0%, recall 66.7%",
         ):
@@ -127,9 +126,7 @@ class TestCommand:
         assert "name a store to read" in self.run(code=2)
         assert "name both" in self.run(cities, code=2)
         assert "name both" in self.run("--out", tmp_path / "out", code=2)
-        assert "leave one of the two out" in self.run(
-            "--against", cities, "--spacy", "m", "--gazetteer", cities, code=2
-        )
+        assert "use one or the other" in self.run("--against", cities, "--spacy", "m", "--gazetteer", cities, code=2)
         assert "--replace" in self.run(cities, "--out", tmp_path / "out", code=1)
         assert "--replace" not in self.run(cities, "--out", tmp_path / "out", "--replace")
         assert "is not a store" in self.run("--against", tmp_path, code=1)
@@ -163,8 +160,8 @@ def test_the_documented_scores(
 ) -> None:
     """Precision and recall of equal places as docs/templates.md tells them, to two points."""
     folder = real(reader, LAYOUTS[reader])
-    view = view_for_scores(folder)
-    for detector, expected in ((BuiltInDetector.learnt([folder]), own), (BuiltInDetector(), patterns)):
+    view = open_test_split(folder)
+    for detector, expected in ((BuiltInDetector.learn([folder]), own), (BuiltInDetector(), patterns)):
         exact = score_detector(view, detector).exact
         assert (exact.precision, exact.recall) == pytest.approx(expected, abs=0.02)
 
@@ -172,7 +169,7 @@ def test_the_documented_scores(
 @pytest.mark.full
 def test_the_documented_slots_of_clinc150(real: Callable[[str, str], Path], tmp_path: Path) -> None:
     """As docs/templates.md counts them, to five in a hundred."""
-    detector = BuiltInDetector.learnt([real(reader, place) for reader, place in LAYOUTS.items()])
+    detector = BuiltInDetector.learn([real(reader, place) for reader, place in LAYOUTS.items()])
     _, detection = detect_store(real("clinc150", "clinc150_oos"), tmp_path / "slots", detector)
     assert detection.utterances == 23_700
     assert (detection.with_slots, detection.slots) == pytest.approx((6_950, 9_478), rel=0.05)

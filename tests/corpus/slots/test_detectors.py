@@ -14,12 +14,9 @@ from hypothesis import strategies as st
 
 from tests.helpers.made_up import ANYTHING, PHRASES, alone, annotated_corpora, said, store
 from turnwise import Slot, Turn
-from turnwise.corpus.slots.built_in import BuiltInDetector
-from turnwise.corpus.slots.detector import DetectorError
-from turnwise.corpus.slots.gazetteer import Gazetteer
-from turnwise.corpus.slots.kinds import detector_from
-from turnwise.corpus.slots.template import slots_in_place
-from turnwise.corpus.slots.word_boundaries import forms_of
+from turnwise.corpus.slots.detectors import BuiltInDetector, DetectorError, detector_from_json
+from turnwise.corpus.slots.gazetteer import Gazetteer, word_forms
+from turnwise.corpus.slots.template import non_overlapping_slots
 from turnwise.corpus.source import CorpusError
 
 
@@ -79,8 +76,8 @@ def check(text: str, slots: tuple[Slot, ...]) -> None:
 @settings(deadline=None, max_examples=40)
 @given(annotated_corpora(), st.lists(PHRASES | ANYTHING, max_size=5))
 def test_finds_are_sound_and_the_same_after_writing_and_reading(turns: list[Turn], texts: list[str]) -> None:
-    detector = BuiltInDetector(Gazetteer.learnt([alone(turns)], 0.0, 1), ("made-up",), 0.0, 1)
-    again = detector_from(json.loads(json.dumps(detector.to_json())))
+    detector = BuiltInDetector(Gazetteer.learn([alone(turns)], 0.0, 1), ("made-up",), 0.0, 1)
+    again = detector_from_json(json.loads(json.dumps(detector.to_json())))
     assert again == detector
     texts += [turn.text for turn in turns]
     for text, slots in zip(texts, detector.find_all(texts), strict=True):
@@ -93,9 +90,9 @@ def test_finds_are_sound_and_the_same_after_writing_and_reading(turns: list[Turn
 def test_the_gazetteer_equals_a_plain_count(corpora: list[list[Turn]], share: float, count: int) -> None:
     names: dict[str, Counter[str]] = {}
     for turn in (turn for turns in corpora for turn in turns):
-        for slot in slots_in_place(turn):
-            names.setdefault(" ".join(forms_of(slot.value)), Counter())[slot.name] += 1
-    learnt = Gazetteer.learnt([alone(turns) for turns in corpora], share, count).names
+        for slot in non_overlapping_slots(turn):
+            names.setdefault(" ".join(word_forms(slot.value)), Counter())[slot.name] += 1
+    learnt = Gazetteer.learn([alone(turns) for turns in corpora], share, count).names
     for value, counts in names.items():
         whole, shares = 0, []
         for turns in corpora:
@@ -115,7 +112,7 @@ def uses(value: str, turns: list[Turn]) -> tuple[int, int]:
     """How often a value is a slot, and how often its words stand in the texts."""
     exact = places = 0
     for turn in turns:
-        marked = {(slot.start, slot.end) for slot in slots_in_place(turn)}
+        marked = {(slot.start, slot.end) for slot in non_overlapping_slots(turn)}
         for piece, start, end in pieces(turn.text):
             places += piece == value
             exact += piece == value and (start, end) in marked
@@ -128,8 +125,8 @@ def pieces(text: str) -> list[tuple[str, int, int]]:
     found = []
     for start, end in combinations(range(len(text) + 1), 2):
         before, piece, after = text[:start], text[start:end], text[end:]
-        if piece.strip() == piece and forms_of(before) + forms_of(piece) + forms_of(after) == forms_of(text):
-            found.append((" ".join(forms_of(piece)), start, end))
+        if piece.strip() == piece and word_forms(before) + word_forms(piece) + word_forms(after) == word_forms(text):
+            found.append((" ".join(word_forms(piece)), start, end))
     return found
 
 
@@ -137,15 +134,15 @@ def test_a_share_is_averaged_over_the_corpora() -> None:
     """A word that one large corpus always marks and two others never do is not learnt."""
     songs = alone([said("the current song", ("which", "current"))] * 9)
     bills = alone([said("my current bill")])
-    assert Gazetteer.learnt([songs], 0.5, 2).names == {"current": "which"}
-    assert Gazetteer.learnt([songs, bills], 0.5, 2).names == {"current": "which"}
-    assert Gazetteer.learnt([songs, bills, bills], 0.5, 2).names == {}
-    assert Gazetteer.learnt([songs, bills, bills], 0.3, 10).names == {}
+    assert Gazetteer.learn([songs], 0.5, 2).names == {"current": "which"}
+    assert Gazetteer.learn([songs, bills], 0.5, 2).names == {"current": "which"}
+    assert Gazetteer.learn([songs, bills, bills], 0.5, 2).names == {}
+    assert Gazetteer.learn([songs, bills, bills], 0.3, 10).names == {}
 
 
 def test_too_little_is_not_learnt() -> None:
     turns = [said("play the of up id 12 !!! ok", ("a", "the of"), ("b", "id"), ("c", "12"), ("d", "!!!"))] * 3
-    assert Gazetteer.learnt([alone(turns)], 0.0, 1).names == {}
+    assert Gazetteer.learn([alone(turns)], 0.0, 1).names == {}
 
 
 def test_nothing_of_a_test_split_is_learnt(tmp_path: Path) -> None:
@@ -161,7 +158,7 @@ def test_nothing_of_a_test_split_is_learnt(tmp_path: Path) -> None:
         tmp_path / "cities",
         [*seen, *hidden, *[type(one)(one.id + "x", one.turns, one.source, one.split) for one in outvoted]],
     )
-    detector = BuiltInDetector.learnt([folder])
+    detector = BuiltInDetector.learn([folder])
     assert detector.gazetteer.names == {"oslo": "city"}
     assert len(detector.learnt_from) == 1
     assert re.fullmatch(r"cities \(made-up, generation \w+\), split train", detector.learnt_from[0])
@@ -170,14 +167,14 @@ def test_nothing_of_a_test_split_is_learnt(tmp_path: Path) -> None:
 def test_stores_that_nothing_can_be_learnt_from(tmp_path: Path) -> None:
     plain = store(tmp_path / "plain", alone([said("good night")]))
     with pytest.raises(DetectorError, match=r"no turn of plain .*split train has a slot.*annotated slots"):
-        BuiltInDetector.learnt([plain])
+        BuiltInDetector.learn([plain])
     test_only = store(tmp_path / "test-only", alone([said("to Oslo", ("city", "Oslo"))], "test"))
     with pytest.raises(CorpusError, match="no train"):
-        BuiltInDetector.learnt([test_only])
+        BuiltInDetector.learn([test_only])
 
 
 def test_a_detector_that_cannot_be_made_again() -> None:
-    with pytest.raises(DetectorError, match="no detector of kind 'oracle', only built-in, spacy"):
-        detector_from({"kind": "oracle"})
+    with pytest.raises(DetectorError, match="unknown kind of detector 'oracle', known are built-in, spacy"):
+        detector_from_json({"kind": "oracle"})
     with pytest.raises(DetectorError, match="'built-in' needs 'values'"):
-        detector_from({"kind": "built-in"})
+        detector_from_json({"kind": "built-in"})

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.made_up import alone, said, store
-from turnwise.corpus.slots.detecting import detect_store
-from turnwise.corpus.slots.detector import DetectorError
-from turnwise.corpus.slots.kinds import detector_from
-from turnwise.corpus.slots.spacy_model import SpacyDetector
+from turnwise.corpus.slots.detection import detect_store
+from turnwise.corpus.slots.detectors import DetectorError, SpacyDetector, detector_from_json
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +49,7 @@ def test_it_can_be_written_and_made_again_and_fills_a_store(model: str, tmp_path
     plain = store(tmp_path / "plain", alone([said("to Oslo"), said("thanks")]))
     written, detection = detect_store(plain, tmp_path / "out", detector)
     assert (detection.with_slots, detection.slots) == (1, 1)
-    again = detector_from(written.manifest["detector"])
+    again = detector_from_json(written.manifest["detector"])
     assert again.find("to Oslo") == next(iter(written)).turns[0].slots
 
 

@@ -1,0 +1,275 @@
+"""Slot detection in a store, and its evaluation against annotated slots."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from turnwise.core.dialogue import USER, Dialogue, Slot
+from turnwise.core.progress import Progress, silent
+from turnwise.corpus.slots.detectors import Detector, DetectorError
+from turnwise.corpus.slots.template import non_overlapping_slots
+from turnwise.corpus.slots.template_table import iterate_turns, list_splits
+from turnwise.corpus.source import CorpusError
+from turnwise.corpus.store import Corpus, Store, StoreWriter, derived_manifest
+
+#: Dialogues in memory at once, so that a detector can read many texts together.
+_BATCH = 512
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionResult:
+    """What was detected in a store.
+
+    Attributes:
+        utterances: turns of the speaker.
+        with_slots: how many of them have a slot now.
+        slots: how many slots they have.
+    """
+
+    utterances: int
+    with_slots: int
+    slots: int
+
+
+def detect_slots(
+    corpus: Iterable[Dialogue], detector: Detector, *, speaker: str | None = USER, replace_slots: bool = False
+) -> Iterator[Dialogue]:
+    """Yield the dialogues with detected slots in every turn of a speaker.
+
+    Args:
+        corpus: dialogues.
+        detector: finds the slots.
+        speaker: whose turns; None: everyone's. Other turns are unchanged.
+        replace_slots: whether to replace slots that such turns already have.
+
+    Raises:
+        CorpusError: if a turn of the speaker has slots that are not to be replaced.
+    """
+    dialogues = iter(corpus)
+    while batch := list(islice(dialogues, _BATCH)):
+        turns = list(iterate_turns(batch, speaker))
+        for dialogue, turn in turns if not replace_slots else ():
+            if turn.slots:
+                raise CorpusError(
+                    f"dialogue {dialogue.id} already has slots ({turn.slots[0].name} in {turn.text!r}): "
+                    "replace them by detected ones with --replace"
+                )
+        detected = iter(detector.find_all([turn.text for _, turn in turns]))
+        for dialogue in batch:
+            yield replace(
+                dialogue,
+                turns=tuple(
+                    replace(turn, slots=next(detected)) if speaker in (None, turn.speaker) else turn
+                    for turn in dialogue.turns
+                ),
+            )
+
+
+def detect_store(
+    store: Path | str,
+    out: Path | str,
+    detector: Detector,
+    *,
+    speaker: str | None = USER,
+    replace_slots: bool = False,
+    progress: Progress = silent,
+) -> tuple[Store, DetectionResult]:
+    """Write a store with detected slots in all splits; its manifest describes the detector and the original store.
+
+    Args:
+        store: the store to read.
+        out: the store to write; an existing one is replaced once all is done.
+        detector: finds the slots; the manifest stores it under `detector`, for `detector_from_json`.
+        speaker: whose turns; None: everyone's. Other turns are unchanged.
+        replace_slots: whether to replace slots that such turns already have.
+        progress: reports the number of dialogues written.
+
+    Raises:
+        CorpusError: if a turn of the speaker has slots that are not to be replaced, no turn is the speaker's, or `out`
+        is
+            the store to read.
+    """
+    store, out = Path(store), Path(out)
+    opened = Store(store)
+    if out.exists() and out.samefile(store):
+        raise CorpusError(f"{out} is the store to read: choose another --out")
+    counts: Counter[str] = Counter()
+    with StoreWriter(out) as writer:
+        for dialogue in detect_slots(opened, detector, speaker=speaker, replace_slots=replace_slots):
+            writer.write(dialogue)
+            for _, turn in iterate_turns([dialogue], speaker):
+                counts.update(utterances=1, with_slots=bool(turn.slots), slots=len(turn.slots))
+            if writer.counts.dialogues % _BATCH == 0:
+                progress("detecting slots", writer.counts.dialogues, len(opened))
+        result = DetectionResult(counts["utterances"], counts["with_slots"], counts["slots"])
+        if not result.utterances:
+            raise CorpusError(f"{store} has no turn of the speaker {speaker}: name another --speaker")
+        options = {"speaker": speaker, "replace": replace_slots}
+        read = {"dialogues": writer.counts.dialogues, "utterances": writer.counts.utterances}
+        manifest = derived_manifest(opened, "detect", options, read, asdict(result))
+        writer.commit(manifest | {"detector": detector.to_json()})
+    return Store(out), result
+
+
+# ---- evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class SlotAgreement:
+    """How far detected and annotated slots agree.
+
+    Attributes:
+        found: detected slots.
+        annotated: annotated slots.
+        right: detected slots that match an annotated one.
+        recalled: annotated slots that match a detected one.
+    """
+
+    found: int
+    annotated: int
+    right: int
+    recalled: int
+
+    @property
+    def precision(self) -> float:
+        """The fraction of detected slots that are right; 0 if there are none."""
+        return self.right / self.found if self.found else 0.0
+
+    @property
+    def recall(self) -> float:
+        """The fraction of annotated slots that are detected; 0 if there are none."""
+        return self.recalled / self.annotated if self.annotated else 0.0
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall."""
+        total = self.precision + self.recall
+        return 2 * self.precision * self.recall / total if total else 0.0
+
+    def as_dict(self) -> dict[str, float]:
+        """Return precision, recall and F1."""
+        return {"precision": self.precision, "recall": self.recall, "f1": self.f1}
+
+
+@dataclass(frozen=True, slots=True)
+class SlotNameScore:
+    """How well the annotated slots of one name are detected.
+
+    Attributes:
+        annotated: slots of that name.
+        exact: how many of them are detected with the same span, under any name.
+        overlapping: how many are detected at least in part, under any name.
+        named: detected slots of that name with the same span.
+    """
+
+    annotated: int
+    exact: int
+    overlapping: int
+    named: SlotAgreement
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the score for JSON."""
+        return {
+            "annotated": self.annotated,
+            "exact_recall": self.exact / self.annotated,
+            "overlapping_recall": self.overlapping / self.annotated,
+            "named": self.named.as_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorScore:
+    """A detector compared with annotated slots.
+
+    Attributes:
+        utterances: number of turns.
+        exact: slots match if they have the same span.
+        overlapping: slots match if their spans share a character.
+        named: slots match if they have the same span and name.
+        by_name: by annotated name, most frequent first; ties in alphabetical order.
+    """
+
+    utterances: int
+    exact: SlotAgreement
+    overlapping: SlotAgreement
+    named: SlotAgreement
+    by_name: dict[str, SlotNameScore]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the score for JSON."""
+        return {
+            "utterances": self.utterances,
+            "found": self.exact.found,
+            "annotated": self.exact.annotated,
+            "exact": self.exact.as_dict(),
+            "overlapping": self.overlapping.as_dict(),
+            "named": self.named.as_dict(),
+            "by_name": {name: score.as_dict() for name, score in self.by_name.items()},
+        }
+
+
+def score_detector(corpus: Iterable[Dialogue], detector: Detector, speaker: str | None = USER) -> DetectorScore:
+    """Return precision and recall of a detector on the turns of a speaker (None: of all).
+
+    Raises:
+        DetectorError: if no turn has a slot.
+    """
+    turns = [(turn.text, non_overlapping_slots(turn)) for _, turn in iterate_turns(corpus, speaker)]
+    annotated, detected, exact, overlapping, named = (Counter[str]() for _ in range(5))
+    right_in_part = 0  # detected slots that share a character with an annotated one
+    for (_, expected), slots in zip(turns, detector.find_all([text for text, _ in turns]), strict=True):
+        detected.update(slot.name for slot in slots)
+        right_in_part += sum(_overlaps(slot, expected) for slot in slots)
+        names = {(slot.start, slot.end): slot.name for slot in slots}
+        for slot in expected:
+            name = names.get((slot.start, slot.end))
+            annotated[slot.name] += 1
+            exact[slot.name] += name is not None
+            named[slot.name] += name == slot.name
+            overlapping[slot.name] += _overlaps(slot, slots)
+    if not annotated:
+        raise DetectorError(f"no turn of {speaker or 'any speaker'} has a slot to compare a detector with")
+
+    def agreement(right: int, recalled: int) -> SlotAgreement:
+        return SlotAgreement(detected.total(), annotated.total(), right, recalled)
+
+    by_name = {}
+    for name, count in sorted(annotated.items(), key=lambda item: (-item[1], item[0])):
+        same_name = SlotAgreement(detected[name], count, named[name], named[name])
+        by_name[name] = SlotNameScore(count, exact[name], overlapping[name], same_name)
+    return DetectorScore(
+        len(turns),
+        agreement(exact.total(), exact.total()),
+        agreement(right_in_part, overlapping.total()),
+        agreement(named.total(), named.total()),
+        by_name,
+    )
+
+
+def _overlaps(slot: Slot, others: Sequence[Slot]) -> bool:
+    return any(slot.start < other.end and other.start < slot.end for other in others)
+
+
+def open_test_split(store: Path | str, learnt_from: Sequence[Path | str] = ()) -> Corpus:
+    """Open the part of a store that a detector is evaluated on: 'test', else 'valid', else everything without splits.
+
+    Args:
+        store: a store with annotated slots.
+        learnt_from: the stores whose training split the detector has learnt from.
+
+    Raises:
+        DetectorError: if the store has splits but neither of these, or no splits and the detector has learnt from it.
+    """
+    opened = Store(store)
+    splits = list_splits(opened)
+    for split in ("test", "valid"):
+        if split in splits:
+            return Corpus([opened], [split])
+    if splits:
+        raise DetectorError(f"{store} has no test or valid split to evaluate on, only {', '.join(sorted(splits))}")
+    if any(Path(store).samefile(other) for other in learnt_from):
+        raise DetectorError(f"{store} has no splits: a detector that has learnt from it cannot be evaluated on it")
+    return Corpus([opened])
