@@ -1,4 +1,4 @@
-"""Coherence tools against plain restatements: windows, means, the best path; and heads that know the truth find it."""
+"""Coherence scores against plain restatements: windows, means, orders; perfect heads find the truth."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -56,7 +56,7 @@ _COMPOSER = Composer(
 )
 
 
-class Knowing:
+class FakeReranker:
     """A re-ranker whose tokens are whole texts: what it is given is read back, and handed to a head that knows."""
 
     def __init__(self, head: Head, window: int = 5):
@@ -102,18 +102,18 @@ def steady(said: list[str], target: str | None, marks: int) -> list[float]:
 # ---- windows and means
 
 
-def windows_by_hand(count: int, width: int) -> list[range]:
+def expected_windows(count: int, width: int) -> list[range]:
     return [range(count)] if count <= width else [range(start, start + width) for start in range(count - width + 1)]
 
 
 @settings(deadline=None)
 @given(st.integers(2, 14), st.integers(2, 6))
-def test_misfits_are_means_over_windows_of_one_turn_more_than_the_window(count: int, window: int) -> None:
+def test_out_of_place_scores_average_windows_of_k_plus_1_turns(count: int, window: int) -> None:
     turns = [f"t{number}" for number in range(count)]
     head: Head = lambda said, target: steady(said, target, len(said))  # noqa: E731
-    (found,) = out_of_place_scores(Knowing(head, window), [turns])
+    (found,) = out_of_place_scores(FakeReranker(head, window), [turns])
     seen: list[list[float]] = [[] for _ in turns]
-    for each in windows_by_hand(count, window + 1):
+    for each in expected_windows(count, window + 1):
         shown = [turns[place] for place in each]
         for place, value in zip(each, steady(shown, None, len(shown)), strict=True):
             seen[place].append(sigmoid(value))
@@ -123,26 +123,26 @@ def test_misfits_are_means_over_windows_of_one_turn_more_than_the_window(count: 
 
 @settings(deadline=None)
 @given(st.integers(1, 14), st.integers(2, 6))
-def test_placements_are_means_over_windows_of_one_turn_less_than_the_window(count: int, window: int) -> None:
+def test_placement_scores_average_windows_of_k_minus_1_turns(count: int, window: int) -> None:
     turns = [f"t{number}" for number in range(count)]
     head: Head = lambda said, target: steady(said, target, len(said) + 1)  # noqa: E731
-    (found,) = placement_scores(Knowing(head, window), [(turns, "new")])
+    (found,) = placement_scores(FakeReranker(head, window), [(turns, "new")])
     seen: list[list[float]] = [[] for _ in range(count + 1)]
-    for each in windows_by_hand(count, window - 1):
+    for each in expected_windows(count, window - 1):
         shown = [turns[place] for place in each]
         for gap, value in enumerate(steady(shown, "new", len(shown) + 1)):
             seen[each[0] + gap].append(sigmoid(value))
     assert found.scores == pytest.approx([sum(values) / len(values) for values in seen])
 
 
-def test_windows_of_many_dialogues_go_through_the_model_together() -> None:
+def test_windows_of_many_dialogues_are_one_model_call() -> None:
     head: Head = lambda said, target: steady(said, target, len(said))  # noqa: E731
     dialogues = [[f"{name}{number}" for number in range(count)] for name, count in (("a", 2), ("b", 9), ("c", 6))]
-    together = Knowing(head)
+    together = FakeReranker(head)
     found = out_of_place_scores(together, dialogues)
     assert together.calls == 1
-    assert found == [out_of_place_scores(Knowing(head), [dialogue])[0] for dialogue in dialogues]
-    assert out_of_place_scores(Knowing(head), []) == []
+    assert found == [out_of_place_scores(FakeReranker(head), [dialogue])[0] for dialogue in dialogues]
+    assert out_of_place_scores(FakeReranker(head), []) == []
 
 
 # ---- heads that know
@@ -150,17 +150,17 @@ def test_windows_of_many_dialogues_go_through_the_model_together() -> None:
 
 @settings(deadline=None)
 @given(st.integers(2, 12), st.data())
-def test_a_head_that_knows_the_foreign_turn_finds_it_wherever_it_is(count: int, data: st.DataObject) -> None:
+def test_perfect_deletion_head_finds_the_foreign_turn_at_any_position(count: int, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, count))
     turns = [f"t{number}" for number in range(count)]
     turns.insert(place, "foreign")
     head: Head = lambda said, target: [5 if text == "foreign" else -5 for text in said]  # noqa: E731
-    assert out_of_place_scores(Knowing(head), [turns])[0].index == place
+    assert out_of_place_scores(FakeReranker(head), [turns])[0].index == place
 
 
 @settings(deadline=None)
 @given(st.integers(1, 12), st.data())
-def test_a_head_that_knows_the_gap_finds_it(count: int, data: st.DataObject) -> None:
+def test_perfect_insertion_head_finds_the_gap(count: int, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, count))
     rest = [f"t{number}" for number in range(count)]
 
@@ -168,10 +168,10 @@ def test_a_head_that_knows_the_gap_finds_it(count: int, data: st.DataObject) -> 
         numbers = [int(text[1:]) for text in said]
         return [5.0 if numbers[0] + gap == place else -5.0 for gap in range(len(said) + 1)]
 
-    assert placement_scores(Knowing(head), [(rest, "new")])[0].index == place
+    assert placement_scores(FakeReranker(head), [(rest, "new")])[0].index == place
 
 
-def knows_order(said: list[str], target: str | None) -> list[float]:
+def order_head(said: list[str], target: str | None) -> list[float]:
     """Turns are named by when they were said, padded so that their texts sort otherwise."""
     assert target is not None
     return [4.0 if int(text.split()[-1]) + 1 == int(target.split()[-1]) else -4.0 for text in said]
@@ -181,7 +181,7 @@ def named(number: int) -> str:
     return f"{(number * 7919) % 101} turn {number}"
 
 
-def knows_gaps(said: list[str], target: str | None) -> list[float]:
+def gap_head(said: list[str], target: str | None) -> list[float]:
     """Where the turn belongs among others that are in order; where they are not, wherever its neighbours in number say so."""
     assert target is not None
     numbers, number = [int(text.split()[-1]) for text in said], int(target.split()[-1])
@@ -193,8 +193,8 @@ def knows_gaps(said: list[str], target: str | None) -> list[float]:
 
 @settings(deadline=None)
 @given(st.integers(2, 9).flatmap(lambda count: st.permutations(range(count))), st.integers(3, 6))
-def test_a_head_that_knows_the_gaps_recovers_any_permutation(given_as: list[int], window: int) -> None:
-    reranker = Knowing(knows_gaps, window)
+def test_perfect_insertion_head_recovers_any_permutation(given_as: list[int], window: int) -> None:
+    reranker = FakeReranker(gap_head, window)
     (found,) = predict_orders(reranker, [[named(number) for number in given_as]])
     assert [given_as[index] for index in found.indices] == list(range(len(given_as)))
     assert found.score >= found.given
@@ -203,14 +203,14 @@ def test_a_head_that_knows_the_gaps_recovers_any_permutation(given_as: list[int]
 
 @settings(deadline=None)
 @given(st.permutations(range(4)))
-def test_the_score_of_an_order_is_the_mean_log_share_of_its_gaps(given_as: list[int]) -> None:
+def test_order_score_is_the_mean_log_probability_of_its_gaps(given_as: list[int]) -> None:
     turns = [named(number) for number in given_as]
-    (found,) = predict_orders(Knowing(knows_gaps, 5), [turns])
+    (found,) = predict_orders(FakeReranker(gap_head, 5), [turns])
 
     def by_hand(order: list[str]) -> float:
         logs = []
         for place, turn in enumerate(order):
-            scores = [sigmoid(value) for value in knows_gaps(order[:place] + order[place + 1 :], turn)]
+            scores = [sigmoid(value) for value in gap_head(order[:place] + order[place + 1 :], turn)]
             logs.append(np.log(scores[place] / sum(scores)))
         return float(np.mean(logs))
 
@@ -220,38 +220,38 @@ def test_the_score_of_an_order_is_the_mean_log_share_of_its_gaps(given_as: list[
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.sampled_from("abcdefgh"), min_size=2, max_size=8), st.data())
-def test_the_order_in_which_turns_are_given_makes_no_difference(turns: list[str], data: st.DataObject) -> None:
+def test_predicted_order_does_not_depend_on_input_order(turns: list[str], data: st.DataObject) -> None:
     """Neither for the order nor for its score, even where texts repeat: a head that depends on all it is shown sees the same."""
     head: Head = lambda said, target: steady(said, target, len(said) + 1)  # noqa: E731
     shuffled = data.draw(st.permutations(turns))
-    first, second = predict_orders(Knowing(head), [turns, shuffled])
+    first, second = predict_orders(FakeReranker(head), [turns, shuffled])
     assert [turns[index] for index in first.indices] == [shuffled[index] for index in second.indices]
     assert first.score == pytest.approx(second.score)
     assert sorted(first.indices) == list(range(len(turns)))
     assert first.score >= first.given - 1e-9 or first.indices != tuple(range(len(turns)))
 
 
-def test_precedences_are_what_the_head_says() -> None:
-    assert predecessor_scores(Knowing(knows_order), [(["x 3", "y 1"], "z 2")])[0].tolist() == [-4, 4]
+def test_predecessor_scores_are_the_heads_logits() -> None:
+    assert predecessor_scores(FakeReranker(order_head), [(["x 3", "y 1"], "z 2")])[0].tolist() == [-4, 4]
 
 
 # ---- what cannot be asked
 
 
 @pytest.mark.parametrize("ask", [out_of_place_scores, predict_orders])
-def test_a_single_turn_is_refused(ask: Callable[..., object]) -> None:
+def test_single_turn_is_rejected(ask: Callable[..., object]) -> None:
     for alone in (["hello"], [Turn("user", "hello")], Dialogue("d1", (Turn("user", "hello"),))):
         with pytest.raises(CoherenceError, match="has 1 turn: 2 or more are needed"):
-            ask(Knowing(knows_order), [alone])
+            ask(FakeReranker(order_head), [alone])
     with pytest.raises(CoherenceError, match="dialogue 'd1'"):
-        ask(Knowing(knows_order), [Dialogue("d1", (Turn("user", "hello"),))])
+        ask(FakeReranker(order_head), [Dialogue("d1", (Turn("user", "hello"),))])
     with pytest.raises(CoherenceError, match="not a string"):
-        ask(Knowing(knows_order), ["hello there"])
+        ask(FakeReranker(order_head), ["hello there"])
 
 
-def test_a_place_takes_a_turn_or_more() -> None:
+def test_placement_needs_a_turn() -> None:
     with pytest.raises(CoherenceError, match="needs at least one turn"):
-        placement_scores(Knowing(knows_order), [([], "hello")])
+        placement_scores(FakeReranker(order_head), [([], "hello")])
 
 
 # ---- a model
@@ -280,7 +280,7 @@ def reranker(tiny_folder: Callable[[str], Path]) -> Reranker:
     )
 
 
-def test_the_methods_of_a_re_ranker(reranker: Reranker) -> None:
+def test_reranker_methods_equal_the_functions(reranker: Reranker) -> None:
     dialogue = Dialogue("d1", tuple(Turn("user", text) for text in TEXTS))
     for turns in (dialogue, dialogue.turns):
         assert reranker.out_of_place(turns) == reranker.out_of_place(TEXTS) == out_of_place_scores(reranker, [TEXTS])[0]
@@ -298,7 +298,7 @@ def test_the_methods_of_a_re_ranker(reranker: Reranker) -> None:
     ]
 
 
-def test_a_short_dialogue_is_read_in_one_piece(reranker: Reranker) -> None:
+def test_short_dialogue_is_one_window(reranker: Reranker) -> None:
     texts = TEXTS[:4]
     known = reranker.tokenise([*texts, "thanks"])
     tokens = [known[text] for text in texts]
@@ -312,7 +312,7 @@ def test_a_short_dialogue_is_read_in_one_piece(reranker: Reranker) -> None:
     )
 
 
-def test_a_re_ranker_without_the_head_says_so(reranker: Reranker) -> None:
+def test_missing_head_is_reported(reranker: Reranker) -> None:
     without = Reranker(reranker.backbone, {"selection": reranker.heads["selection"]})  # type: ignore[dict-item]
     with pytest.raises(BackboneError, match="trained without deletion"):
         without.out_of_place(["a", "b"])
@@ -328,11 +328,11 @@ def lengths(said: list[str], target: str | None) -> list[float]:
     return [len(text) / 10 for text in said]
 
 
-def surveyed(top: int = 5, threshold: float = 0.0) -> CoherenceReport:
-    return check_corpus(Knowing(lengths), SAMPLE, top=top, threshold=threshold)
+def check_sample(top: int = 5, threshold: float = 0.0) -> CoherenceReport:
+    return check_corpus(FakeReranker(lengths), SAMPLE, top=top, threshold=threshold)
 
 
-def test_a_survey_lists_the_first_of_all_scores_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_corpus_check_does_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     dialogues = [Dialogue("alone", (Turn("user", "nothing before and nothing behind"),)), *SAMPLE]
     told: list[int] = []
 
@@ -340,7 +340,7 @@ def test_a_survey_lists_the_first_of_all_scores_whatever_the_chunks(monkeypatch:
         monkeypatch.setattr("turnwise.models.coherence.CHUNK", chunk)
         told.clear()
         return check_corpus(
-            Knowing(lengths), iter(dialogues), top=7, progress=lambda what, done, total=None: told.append(done)
+            FakeReranker(lengths), iter(dialogues), top=7, progress=lambda what, done, total=None: told.append(done)
         )
 
     found = looked(10**6)
@@ -352,7 +352,7 @@ def test_a_survey_lists_the_first_of_all_scores_whatever_the_chunks(monkeypatch:
     every = [
         (-score, order, dialogue.id, number)
         for order, dialogue in enumerate(SAMPLE)
-        for number, score in enumerate(out_of_place_scores(Knowing(lengths), [dialogue])[0].scores, start=1)
+        for number, score in enumerate(out_of_place_scores(FakeReranker(lengths), [dialogue])[0].scores, start=1)
     ]
     assert [(suspect.dialogue, suspect.turn) for suspect in found.suspects] == [each[2:] for each in sorted(every)[:7]]
     by_id = {dialogue.id: dialogue for dialogue in SAMPLE}
@@ -362,16 +362,16 @@ def test_a_survey_lists_the_first_of_all_scores_whatever_the_chunks(monkeypatch:
         assert suspect.before == (turns[suspect.turn - 2].text if suspect.turn > 1 else None)
 
 
-def test_a_threshold_leaves_out_what_scores_less() -> None:
-    scores = [suspect.score for suspect in surveyed(top=10**6).suspects]
+def test_threshold_drops_lower_scores() -> None:
+    scores = [suspect.score for suspect in check_sample(top=10**6).suspects]
     middle = sorted(scores)[len(scores) // 2]
-    assert [suspect.score for suspect in surveyed(10**6, middle).suspects] == [
+    assert [suspect.score for suspect in check_sample(10**6, middle).suspects] == [
         score for score in scores if score >= middle
     ]
-    assert surveyed(threshold=1.0).suspects == ()
+    assert check_sample(threshold=1.0).suspects == ()
 
 
-def test_saved_and_loaded_it_says_the_same(reranker: Reranker, tmp_path: Path) -> None:
+def test_saved_reranker_gives_the_same_scores(reranker: Reranker, tmp_path: Path) -> None:
     reranker.save(tmp_path / "model")
     again = Reranker.load(tmp_path / "model", device="cpu")
     assert again.out_of_place(TEXTS).scores == pytest.approx(reranker.out_of_place(TEXTS).scores, abs=1e-6)

@@ -1,4 +1,4 @@
-"""Semantic compression against Eq. 5 in plain NumPy: on every source of templates, on disk and off."""
+"""Semantic compression against Eq. 5 in plain NumPy, for every source of templates, in memory and on disk."""
 
 from pathlib import Path
 
@@ -27,18 +27,18 @@ def unit(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def encoder_with(layer: bool, **settings: object) -> tuple[Encoder, npt.NDArray[np.float32]]:
+def make_encoder(layer: bool, **settings: object) -> tuple[Encoder, npt.NDArray[np.float32]]:
     """An encoder that compresses, and its templates' vectors, restated."""
     encoder = Encoder.load(backbone())
     encoder.backbone.add_tokens(("{SLOT}",))
     torch.manual_seed(3)
     made = PoolerLayer(encoder.hidden) if layer else None
-    vectors = restated_side(encoder, list(TEMPLATES), made)
+    vectors = expected_templates(encoder, list(TEMPLATES), made)
     encoder.compression = Compression(SlotMarks(), TEMPLATES, torch.from_numpy(vectors), made, **settings)  # type: ignore[arg-type]
     return encoder, vectors
 
 
-def restated_side(encoder: Encoder, texts: list[str], layer: PoolerLayer | None) -> npt.NDArray[np.float32]:
+def expected_templates(encoder: Encoder, texts: list[str], layer: PoolerLayer | None) -> npt.NDArray[np.float32]:
     """t′ = tanh(Wt + b) of length 1, or t itself of length 1."""
     held, encoder.compression = encoder.compression, None
     vectors = encoder.encode(texts, normalise=False)
@@ -52,15 +52,15 @@ def restated_side(encoder: Encoder, texts: list[str], layer: PoolerLayer | None)
 @pytest.mark.parametrize("layer", [False, True])
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
 @pytest.mark.parametrize("source", ["given", "detected", "retrieved"])
-def test_vectors_are_those_of_the_equation(layer: bool, share: float, source: str) -> None:
+def test_vectors_follow_the_equation(layer: bool, share: float, source: str) -> None:
     detector = BuiltInDetector()
-    encoder, pool = encoder_with(layer, template_weight=share, source=source, detector=detector)
+    encoder, pool = make_encoder(layer, template_weight=share, source=source, detector=detector)
     assert encoder.compression is not None
-    own = restated_side(encoder, [SEVEN.text, "what can you do"], None)
+    own = expected_templates(encoder, [SEVEN.text, "what can you do"], None)
     if source == "retrieved":
         templates = pool[(own @ pool.T).argmax(1)]
     else:
-        templates = restated_side(encoder, ["wake me at {SLOT}", "what can you do"], encoder.compression.layer)
+        templates = expected_templates(encoder, ["wake me at {SLOT}", "what can you do"], encoder.compression.layer)
     if source == "detected":
         assert [slot.value for slot in detector.find(SEVEN.text)] == ["7 pm"]
     expected = share * templates + (1 - share) * own
@@ -69,8 +69,8 @@ def test_vectors_are_those_of_the_equation(layer: bool, share: float, source: st
     np.testing.assert_allclose(encoder.encode([[SEVEN], "what can you do"], normalise=True), unit(expected), atol=2e-6)
 
 
-def test_every_turn_of_a_conversation_gives_its_template() -> None:
-    encoder, _ = encoder_with(False, template_weight=1.0, source="given")
+def test_every_turn_of_a_conversation_becomes_its_template() -> None:
+    encoder, _ = make_encoder(False, template_weight=1.0, source="given")
     asked = [Turn(SYSTEM, "when shall i"), SEVEN]
     told = [Turn(SYSTEM, "when shall i"), Turn(USER, "wake me at {SLOT}")]
     found = encoder.encode([asked], normalise=False)
@@ -80,7 +80,7 @@ def test_every_turn_of_a_conversation_gives_its_template() -> None:
 
 @settings(deadline=None)
 @given(st.floats(0, 1), st.integers(1, 6), st.integers(0, 2**31))
-def test_a_mixture_lies_between_its_two(share: float, rows: int, seed: int) -> None:
+def test_mixture_lies_between_its_parts(share: float, rows: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     one, other = (unit(random.normal(size=(rows, 5)).astype(np.float32)) for _ in range(2))
     found = mix_vectors(one, other, share)
@@ -91,8 +91,8 @@ def test_a_mixture_lies_between_its_two(share: float, rows: int, seed: int) -> N
 
 
 @pytest.mark.parametrize("layer", [False, True])
-def test_it_is_saved_with_the_model_and_off_unless_asked_for(tmp_path: Path, layer: bool) -> None:
-    encoder, _ = encoder_with(layer, template_weight=0.35, source="detected", detector=BuiltInDetector())
+def test_compression_is_saved_with_the_model_and_off_by_default(tmp_path: Path, layer: bool) -> None:
+    encoder, _ = make_encoder(layer, template_weight=0.35, source="detected", detector=BuiltInDetector())
     inputs = [[SEVEN], "play some jazz"]
     compressed = encoder.encode(inputs)
     encoder.save(tmp_path / "model")
@@ -113,8 +113,8 @@ def test_it_is_saved_with_the_model_and_off_unless_asked_for(tmp_path: Path, lay
     assert encoder_fingerprint(again) != whole.fingerprint
 
 
-def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
-    encoder, _ = encoder_with(False)
+def test_invalid_settings_are_rejected(tmp_path: Path) -> None:
+    encoder, _ = make_encoder(False)
     compression = encoder.compression
     assert compression is not None
     for share in (-0.1, 1.1, float("nan")):
@@ -134,7 +134,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 12), st.integers(0, 9), st.integers(1, 5), st.integers(0, 2**31))
-def test_the_nearest_template_is_found_in_blocks(templates: int, utterances: int, block: int, seed: int) -> None:
+def test_nearest_template_across_blocks(templates: int, utterances: int, block: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     pool, asked = (unit(random.normal(size=(count, 4)).astype(np.float32)) for count in (templates, utterances))
     compression = Compression(SlotMarks(), [str(number) for number in range(templates)], torch.from_numpy(pool))
@@ -144,9 +144,9 @@ def test_the_nearest_template_is_found_in_blocks(templates: int, utterances: int
     np.testing.assert_array_equal(found, pool[(asked @ pool.T).argmax(1)] if utterances else np.empty((0, 4)))
 
 
-def test_a_detector_is_made_when_it_is_needed(tmp_path: Path) -> None:
+def test_detector_is_created_on_first_use(tmp_path: Path) -> None:
     """A spaCy model that is not installed is in nobody's way who does not want it, and is not lost."""
-    encoder, _ = encoder_with(False, detector={"kind": "spacy", "model": "no_such_model"})
+    encoder, _ = make_encoder(False, detector={"kind": "spacy", "model": "no_such_model"})
     encoder.save(tmp_path / "model")
     again = Encoder.load(tmp_path / "model", device="cpu", compressed=True)
     assert again.encode(["play some jazz"]).shape == (1, again.hidden)
@@ -156,8 +156,8 @@ def test_a_detector_is_made_when_it_is_needed(tmp_path: Path) -> None:
         again.encode(["play some jazz"])
 
 
-def test_saving_a_model_without_compression_leaves_none_behind(tmp_path: Path) -> None:
-    encoder, _ = encoder_with(False)
+def test_saving_without_compression_removes_an_older_one(tmp_path: Path) -> None:
+    encoder, _ = make_encoder(False)
     encoder.save(tmp_path / "model")
     Encoder.load(tmp_path / "model", device="cpu").save(tmp_path / "model")
     with pytest.raises(CompressionError, match="does not exist"):

@@ -1,4 +1,4 @@
-"""The encoder a user holds: equal to sentence-transformers, saved and loaded both ways, and the promises of `encode`."""
+"""The encoder: equality with sentence-transformers, saving and loading both ways, and the contract of `encode`."""
 
 import importlib.util
 import json
@@ -87,7 +87,7 @@ def test_minilm_equals_sentence_transformers(minilm: Encoder) -> None:
 
 
 @needs_minilm
-def test_saved_minilm_is_read_by_both(minilm: Encoder, tmp_path: Path) -> None:
+def test_saved_minilm_loads_in_both_libraries(minilm: Encoder, tmp_path: Path) -> None:
     expected = minilm.encode(TEXTS)
     minilm.save(tmp_path / "saved", card="# A card\n")
     reference = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
@@ -98,7 +98,7 @@ def test_saved_minilm_is_read_by_both(minilm: Encoder, tmp_path: Path) -> None:
 
 
 @needs_minilm
-def test_minilm_understands(minilm: Encoder) -> None:
+def test_minilm_ranks_paraphrases_first(minilm: Encoder) -> None:
     """Not equal to something else that is wrong in the same way."""
     close, asked, far = minilm.encode(
         ["i need a cab", "please call me a taxi", "the cake was too sweet"], normalise=True
@@ -111,7 +111,9 @@ def test_minilm_understands(minilm: Encoder) -> None:
 
 @pytest.mark.parametrize("normalise", [False, True])
 @pytest.mark.parametrize("pooling", SAVED)
-def test_what_is_saved_is_read_by_both(pooling: Pooling, normalise: bool, tiny_folder: Folder, tmp_path: Path) -> None:
+def test_saved_encoder_loads_in_both_libraries(
+    pooling: Pooling, normalise: bool, tiny_folder: Folder, tmp_path: Path
+) -> None:
     torch.manual_seed(0)
     encoder = Encoder(Backbone.load(tiny_folder("bert")), pooling, max_length=20, normalise=normalise).eval()
     texts = [*random_texts(12, longest=40), "a"]
@@ -127,7 +129,7 @@ def test_what_is_saved_is_read_by_both(pooling: Pooling, normalise: bool, tiny_f
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_is_saved_and_loaded(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
+def test_every_family_survives_saving(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
     encoder = Encoder.load(tiny_folder(family))
     expected = encoder.encode(random_texts(5))
     encoder.save(tmp_path)
@@ -136,14 +138,14 @@ def test_every_family_is_saved_and_loaded(family: str, tiny_folder: Folder, tmp_
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "gpt2"])  # it has no padding token
-def test_every_family_is_read_by_sentence_transformers(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
+def test_sentence_transformers_loads_every_family(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
     encoder = Encoder.load(tiny_folder(family))
     encoder.save(tmp_path)
     texts = random_texts(6, longest=80)
     same(SentenceTransformer(str(tmp_path), device="cpu").encode(texts), encoder.encode(texts))
 
 
-def made_by_sentence_transformers(
+def save_with_sentence_transformers(
     backbone: Path, folder: Path, pooling: str, *more: torch.nn.Module
 ) -> SentenceTransformer:
     modules = [Transformer(str(backbone), max_seq_length=20), PoolingModule(32, pooling_mode=pooling), *more]
@@ -153,11 +155,11 @@ def made_by_sentence_transformers(
 
 
 @pytest.mark.parametrize("pooling", SAVED)
-def test_a_folder_of_sentence_transformers_own(pooling: Pooling, tiny_folder: Folder, tmp_path: Path) -> None:
+def test_folder_written_by_sentence_transformers_loads(pooling: Pooling, tiny_folder: Folder, tmp_path: Path) -> None:
     torch.manual_seed(0)
     more = [Dense(32, 32, activation_function=torch.nn.Tanh())] if pooling == "cls-mlp" else []
     kind = "cls" if pooling == "cls-mlp" else pooling
-    reference = made_by_sentence_transformers(tiny_folder("bert"), tmp_path, kind, *more, Normalize())
+    reference = save_with_sentence_transformers(tiny_folder("bert"), tmp_path, kind, *more, Normalize())
     encoder = Encoder.load(tmp_path)
     texts = random_texts(12, longest=40)
     assert encoder.max_length == reference.max_seq_length == 20
@@ -165,7 +167,7 @@ def test_a_folder_of_sentence_transformers_own(pooling: Pooling, tiny_folder: Fo
     same(encoder.encode(texts), reference.encode(texts))
 
 
-def test_what_sentence_transformers_cannot_pool_is_not_saved(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_first_last_pooling_cannot_be_saved(tiny_folder: Folder, tmp_path: Path) -> None:
     """Rather than as something else; nothing is written."""
     encoder = Encoder.load(tiny_folder("bert"), pooling="first-last")
     with pytest.raises(BackboneError, match="'first-last' pooling cannot be saved"):
@@ -173,7 +175,7 @@ def test_what_sentence_transformers_cannot_pool_is_not_saved(tiny_folder: Folder
     assert not (tmp_path / "saved").exists()
 
 
-def test_a_folder_whose_transformer_has_a_folder_of_its_own(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_transformer_in_a_subfolder_loads(tiny_folder: Folder, tmp_path: Path) -> None:
     """As sentence-transformers wrote them for years."""
     Encoder(Backbone.load(tiny_folder("bert")), "cls", max_length=20).save(tmp_path)
     inner = tmp_path / "0_Transformer"
@@ -200,15 +202,15 @@ def test_a_folder_whose_transformer_has_a_folder_of_its_own(tiny_folder: Folder,
     ],
     ids=["no tanh", "not square", "no bias", "not on cls"],
 )
-def test_an_unknown_dense_layer_is_refused(pooling: str, module: Dense, tiny_folder: Folder, tmp_path: Path) -> None:
+def test_unsupported_dense_layer_is_rejected(pooling: str, module: Dense, tiny_folder: Folder, tmp_path: Path) -> None:
     """Rather than left out, which would give other vectors without a word."""
-    made_by_sentence_transformers(tiny_folder("bert"), tmp_path, pooling, module)
+    save_with_sentence_transformers(tiny_folder("bert"), tmp_path, pooling, module)
     with pytest.raises(BackboneError, match=r"module that turnwise does not support: .*Dense"):
         Encoder.load(tmp_path)
 
 
-def test_an_unknown_pooling_is_refused(tiny_folder: Folder, tmp_path: Path) -> None:
-    made_by_sentence_transformers(tiny_folder("bert"), tmp_path, "weightedmean")
+def test_unsupported_pooling_is_rejected(tiny_folder: Folder, tmp_path: Path) -> None:
+    save_with_sentence_transformers(tiny_folder("bert"), tmp_path, "weightedmean")
     with pytest.raises(BackboneError, match="has a pooling that turnwise does not support"):
         Encoder.load(tmp_path)
 
@@ -216,7 +218,7 @@ def test_an_unknown_pooling_is_refused(tiny_folder: Folder, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "also", ["pooling_mode_max_tokens", "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"]
 )
-def test_several_poolings_at_once_are_refused(also: str, tiny: Encoder, tmp_path: Path) -> None:
+def test_combined_poolings_are_rejected(also: str, tiny: Encoder, tmp_path: Path) -> None:
     tiny.save(tmp_path)
     place = tmp_path / "1_Pooling" / "config.json"
     place.write_text(json.dumps({**json.loads(place.read_text()), also: True}))
@@ -224,18 +226,18 @@ def test_several_poolings_at_once_are_refused(also: str, tiny: Encoder, tmp_path
         Encoder.load(tmp_path)
 
 
-def test_a_plain_backbone_is_pooled_by_the_mean_or_as_asked(tiny_folder: Folder) -> None:
+def test_plain_backbone_defaults_to_mean_pooling(tiny_folder: Folder) -> None:
     assert Encoder.load(tiny_folder("bert")).pooling == "mean"
     assert Encoder.load(tiny_folder("bert"), pooling="max").pooling == "max"
     assert Encoder.load(tiny_folder("bert")).max_length == LONGEST
 
 
-def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+def test_missing_folder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match="does not exist"):
         Encoder.load(tmp_path / "missing")
 
 
-def test_what_is_saved_over_another_model_leaves_nothing_of_it(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_saving_replaces_another_model_completely(tiny_folder: Folder, tmp_path: Path) -> None:
     """A pooler layer of the model that was there before is not read."""
     Encoder(Backbone.load(tiny_folder("bert")), "cls-mlp", normalise=True).save(tmp_path)
     plain = Encoder.load(tiny_folder("bert"))
@@ -246,7 +248,7 @@ def test_what_is_saved_over_another_model_leaves_nothing_of_it(tiny_folder: Fold
     same(SentenceTransformer(str(tmp_path), device="cpu").encode(["hello"]), plain.encode(["hello"]))
 
 
-def test_a_saved_folder_can_be_moved(tiny: Encoder, tmp_path: Path) -> None:
+def test_saved_folder_can_be_moved(tiny: Encoder, tmp_path: Path) -> None:
     tiny.save(tmp_path / "here")
     shutil.move(tmp_path / "here", tmp_path / "there")
     same(Encoder.load(tmp_path / "there").encode(["hello"]), tiny.encode(["hello"]))
@@ -255,13 +257,13 @@ def test_a_saved_folder_can_be_moved(tiny: Encoder, tmp_path: Path) -> None:
 # ---- what encode promises
 
 
-def test_one_text_is_a_list_of_one(tiny: Encoder) -> None:
+def test_single_text_counts_as_a_list(tiny: Encoder) -> None:
     vectors = tiny.encode("hello")
     assert vectors.shape == (1, 32)
     same(vectors, tiny.encode(["hello"]))
 
 
-def test_nothing_gives_no_vectors(tiny: Encoder) -> None:
+def test_no_inputs_give_no_vectors(tiny: Encoder) -> None:
     vectors = tiny.encode([])
     assert vectors.shape == (0, 32)
     assert vectors.dtype == np.float32
@@ -276,9 +278,7 @@ def test_vectors_are_float32_whatever_the_weights(dtype: torch.dtype, tiny_folde
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("batch_tokens", [1, 50, 100_000])
-def test_vectors_come_in_the_order_given_whatever_shares_the_batch(
-    family: str, batch_tokens: int, tiny_folder: Folder
-) -> None:
+def test_vectors_are_in_input_order_whatever_the_batches(family: str, batch_tokens: int, tiny_folder: Folder) -> None:
     encoder = Encoder.load(tiny_folder(family))
     texts = random_texts(25, longest=60)
     alone = np.concatenate([encoder.encode(text) for text in texts])
@@ -286,14 +286,14 @@ def test_vectors_come_in_the_order_given_whatever_shares_the_batch(
     same(encoder.encode(texts, batch_tokens=batch_tokens), alone)
 
 
-def test_texts_tokenised_in_several_goes_keep_their_order(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokenising_in_batches_keeps_the_order(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = random_texts(23)
     expected = tiny.encode(texts)
     monkeypatch.setattr("turnwise.models.encoder.TOKENISE_BATCH", 5)
     same(tiny.encode(texts), expected)
 
 
-def test_encoding_twice_gives_the_same_and_leaves_training_as_it_was(tiny: Encoder) -> None:
+def test_encoding_is_deterministic_and_restores_training_mode(tiny: Encoder) -> None:
     tiny.backbone.set_dropout(0.5, 0.5)
     texts = random_texts(8)
     expected = tiny.encode(texts)
@@ -307,7 +307,7 @@ def test_encoding_twice_gives_the_same_and_leaves_training_as_it_was(tiny: Encod
     assert not tiny.training
 
 
-def test_training_is_restored_after_an_error(tiny: Encoder) -> None:
+def test_training_mode_is_restored_after_an_error(tiny: Encoder) -> None:
     tiny.train()
     with pytest.raises(ValueError, match="without turns"):
         tiny.encode([[]])
@@ -336,7 +336,7 @@ def test_progress_reaches_the_total(tiny: Encoder, monkeypatch: pytest.MonkeyPat
     assert calls[-1] == ("encoding", 20, 20)
 
 
-def test_a_long_text_loses_its_end(tiny: Encoder) -> None:
+def test_long_text_is_truncated_at_the_end(tiny: Encoder) -> None:
     kept = "hello " * (LONGEST - 2)
     same(tiny.encode([kept + "taxi taxi"]), tiny.encode([kept]))
     assert not np.allclose(tiny.encode(["taxi " + kept]), tiny.encode([kept]), atol=1e-3)
@@ -345,7 +345,7 @@ def test_a_long_text_loses_its_end(tiny: Encoder) -> None:
 # ---- conversations
 
 
-def test_a_conversation_is_its_turns_between_separators(tiny: Encoder) -> None:
+def test_turns_are_joined_by_separators(tiny: Encoder) -> None:
     turns = ["hello", "where is it", "north"]
     vector = tiny.encode([turns])
     assert vector.shape == (1, 32)
@@ -361,7 +361,7 @@ def test_texts_and_conversations_may_be_mixed(tiny: Encoder) -> None:
     same(tiny.encode(inputs), np.concatenate([tiny.encode([item]) for item in inputs]))
 
 
-def test_a_long_conversation_keeps_its_newest_turns(tiny: Encoder) -> None:
+def test_long_conversation_is_truncated_at_the_head(tiny: Encoder) -> None:
     turns = [*random_texts(1, seed=5), *["hello where is it"] * 20]
     expected = tiny.encode([turns])
     same(tiny.encode([["taxi", *turns[1:]]]), expected)
@@ -380,7 +380,7 @@ def test_conversations_of_every_family(family: str, tiny_folder: Folder) -> None
     same(vectors[2], vectors[3])
 
 
-def test_roles_tell_speakers_apart(speakers: Encoder) -> None:
+def test_roles_distinguish_speakers(speakers: Encoder) -> None:
     said = ["hello", "where is it"]
     one = speakers.encode([[Turn("user", said[0]), Turn("system", said[1])]])
     other = speakers.encode([[Turn("system", said[0]), Turn("user", said[1])]])
@@ -393,7 +393,7 @@ def test_roles_need_turns(speakers: Encoder) -> None:
         speakers.encode([["hello", "yes"]])
 
 
-def test_a_single_text_is_the_users(speakers: Encoder) -> None:
+def test_single_text_is_a_user_turn(speakers: Encoder) -> None:
     same(speakers.encode(["hello"]), speakers.encode([[Turn("user", "hello")]]))
     same(speakers.encode([["hello"]]), speakers.encode([[Turn("user", "hello")]]))
 
@@ -410,6 +410,6 @@ def test_roles_survive_saving(speakers: Encoder, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[1], [None], [b"hello"], [("user", "hello")]])
-def test_what_is_no_turn_is_refused(wrong: list[object], tiny: Encoder) -> None:
+def test_invalid_turn_is_rejected(wrong: list[object], tiny: Encoder) -> None:
     with pytest.raises(TypeError, match="a turn is a string or a Turn"):
         tiny.encode([wrong])  # type: ignore[list-item]

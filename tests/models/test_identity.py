@@ -18,7 +18,7 @@ TEXTS = [
 ]
 
 
-class Turned:
+class RotatedEncoder:
     """Gives the vectors of an encoder, turned by an angle of a certain cosine, and counts what it encodes."""
 
     def __init__(self, encoder: SupportsEncode, cosine: float):
@@ -41,8 +41,8 @@ def test_small_differences_are_tolerated_and_large_ones_are_not() -> None:
         EncoderIdentity.from_stored(TEXTS, encoder.encode(TEXTS, normalise=True), 64),
     ):
         assert identity.matches(encoder)
-        assert identity.matches(Turned(encoder, MIN_COSINE + 1e-3))
-        assert not identity.matches(Turned(encoder, MIN_COSINE - 1e-3))
+        assert identity.matches(RotatedEncoder(encoder, MIN_COSINE + 1e-3))
+        assert not identity.matches(RotatedEncoder(encoder, MIN_COSINE - 1e-3))
         identity.check(encoder, "the map")
         with pytest.raises(EncoderMismatchError, match=r"the map was made with another encoder.* build it again"):
             identity.check(BagOfWords(seed=1), "the map")
@@ -50,7 +50,7 @@ def test_small_differences_are_tolerated_and_large_ones_are_not() -> None:
 
 def test_a_few_evenly_spaced_stored_texts_are_compared() -> None:
     encoder = BagOfWords()
-    probe = Turned(encoder, 1.0)
+    probe = RotatedEncoder(encoder, 1.0)
     assert EncoderIdentity.from_stored(TEXTS, encoder.encode(TEXTS, normalise=True)).matches(probe)
     assert len(probe.texts) == 8 and probe.texts[0] == TEXTS[0] and probe.texts[-1] == TEXTS[-1]
     # one text of another encoder is enough
@@ -59,14 +59,14 @@ def test_a_few_evenly_spaced_stored_texts_are_compared() -> None:
     assert not EncoderIdentity.from_stored(TEXTS, vectors).matches(encoder)
 
 
-def test_an_identity_survives_json(tiny_folder: Callable[[str], Path]) -> None:
+def test_identity_survives_json(tiny_folder: Callable[[str], Path]) -> None:
     first, other = (Encoder.load(tiny_folder(family), device="cpu") for family in ("bert", "roberta"))
     read = EncoderIdentity.from_json(json.loads(json.dumps(EncoderIdentity.of(first).to_json())))
     assert read.matches(first) and read.matches(EncoderIdentity.of(first))
     assert not read.matches(other) and not read.matches(BagOfWords())
 
 
-def test_texts_without_tokens_say_nothing() -> None:
+def test_zero_vectors_match_zero_vectors() -> None:
     zeros = np.zeros((2, 4), np.float32)
     identity = EncoderIdentity(("a", "b"), zeros)
     assert identity.matches(EncoderIdentity(("a", "b"), zeros.copy()))

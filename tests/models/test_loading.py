@@ -1,4 +1,4 @@
-"""Whatever gives vectors or scores can be judged; the same model has the same fingerprint, another one another."""
+"""Loading and wrapping models; fingerprints distinguish models."""
 
 import shutil
 from collections.abc import Callable
@@ -21,9 +21,7 @@ from turnwise.papers import baselines  # noqa: F401  registers models and post-p
 HISTORY = ["how can I help?", "where is my parcel, please?"]
 
 
-def test_a_sentence_transformers_model_gives_the_vectors_of_our_own_encoder(
-    tiny_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_sentence_transformers_adapter_equals_our_encoder(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
     Encoder.load(tiny_folder("bert"), device="cpu").save(tmp_path / "model")
     ours, theirs = load_model(str(tmp_path / "model")), load_model(f"sentence-transformers:{tmp_path / 'model'}")
     assert ours.encoder is not None and theirs.encoder is not None
@@ -34,7 +32,7 @@ def test_a_sentence_transformers_model_gives_the_vectors_of_our_own_encoder(
             np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_a_function_is_given_texts_and_its_answer_is_checked() -> None:
+def test_function_gets_texts_and_its_result_is_checked() -> None:
     seen: list[list[str]] = []
 
     def function(texts: list[str]) -> np.ndarray:
@@ -50,7 +48,7 @@ def test_a_function_is_given_texts_and_its_answer_is_checked() -> None:
             wrap_model(lambda texts, wrong=wrong: wrong).encoder.encode(["a", "b"])  # type: ignore[union-attr, misc]
 
 
-def test_a_function_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_function_is_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "some_encoder.py").write_text(
         "import numpy as np\ndef encode(texts):\n    return np.ones((len(texts), 2))\n"
     )
@@ -67,7 +65,7 @@ def test_a_function_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.Mon
         load_model("sentence-transformers:no-such-model")
 
 
-def test_fingerprints_tell_models_apart(tiny_folder: Callable[[str], Path]) -> None:
+def test_fingerprints_distinguish_models(tiny_folder: Callable[[str], Path]) -> None:
     folder = str(tiny_folder("bert"))
     same, again, pooled = load_model(folder), load_model(folder), load_model(folder, "cls")
     assert same.fingerprint == again.fingerprint != pooled.fingerprint
@@ -83,7 +81,7 @@ def test_fingerprints_tell_models_apart(tiny_folder: Callable[[str], Path]) -> N
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "mpnet"])
-def test_a_model_without_a_pooler_has_one_fingerprint(
+def test_model_without_pooler_has_a_stable_fingerprint(
     family: str, tiny_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Random numbers in place of what is missing, and not used, would make another model of it at every load."""
@@ -103,7 +101,7 @@ def test_a_model_without_a_pooler_has_one_fingerprint(
     assert wrap_model(pooled).fingerprint != before
 
 
-def test_use_does_not_change_a_fingerprint(tiny_folder: Callable[[str], Path]) -> None:
+def test_encoding_does_not_change_a_fingerprint(tiny_folder: Callable[[str], Path]) -> None:
     """Tokenizers keep where they cut and how they pad, and are told anew when they are used."""
     encoder = Encoder.load(tiny_folder("bert"), device="cpu")
     encoder.backbone.tokenizer.backend_tokenizer.enable_truncation(7)
@@ -113,7 +111,7 @@ def test_use_does_not_change_a_fingerprint(tiny_folder: Callable[[str], Path]) -
     assert wrap_model(encoder).fingerprint == before
 
 
-def test_a_sentence_transformers_model_of_static_vectors_is_judged(tiny_folder: Callable[[str], Path]) -> None:
+def test_static_sentence_transformers_model_is_wrapped(tiny_folder: Callable[[str], Path]) -> None:
     """It has no tokenizer of transformers', and no length."""
     tokenizer = Encoder.load(tiny_folder("bert"), device="cpu").backbone.tokenizer
     weights = np.random.default_rng(0).normal(size=(len(tokenizer), 4)).astype(np.float32)
@@ -127,6 +125,6 @@ def test_a_sentence_transformers_model_of_static_vectors_is_judged(tiny_folder: 
     np.testing.assert_allclose(found[1], model.encode(["good morning"], normalize_embeddings=True)[0], atol=1e-6)
 
 
-def test_only_the_papers_backbone_goes_without_a_remark(tiny_folder: Callable[[str], Path]) -> None:
+def test_other_backbones_get_a_remark(tiny_folder: Callable[[str], Path]) -> None:
     assert "another backbone" in load_model(str(tiny_folder("bert"))).remark
     assert wrap_model(Drawn()).remark

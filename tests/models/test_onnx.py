@@ -1,4 +1,4 @@
-"""ExportResult models: equal to torch, whatever the family, the pooling and the batch; close in eight bits; copied, never trained."""
+"""ONNX export: equal to torch for every family, pooling and batch; int8 close; copying works, training does not."""
 
 import copy
 import json
@@ -73,7 +73,7 @@ def same(graph: Encoder, encoder: Encoder, longest: int = LONGEST) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_padded_rows_give_the_encoder_s_vectors(family: str, pooling: Pooling, tiny_folder: Folder) -> None:
+def test_padded_rows_equal_the_encoder(family: str, pooling: Pooling, tiny_folder: Folder) -> None:
     encoder = made(tiny_folder(family), pooling, normalise=True)
     rows = sequences([3, 7, 1, 12, 12, 30])
     ids = torch.full((len(rows), 33), encoder.backbone.tokenizer.pad_token_id or 0)
@@ -108,20 +108,20 @@ def test_every_pooling_is_exported(pooling: Pooling, normalise: bool, tiny_folde
 
 @pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_is_exported_with_eight_bits(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
+def test_every_family_is_exported_as_int8(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
     pair = Pair(tmp_path / "out", made(tiny_folder(family)), "onnx-int8")
     operators = operators_of(pair.folder)
     assert "MatMulNBits" in operators
     assert pair.told.cosine > 0.95  # weights are large on purpose, which eight bits feel
 
 
-def test_an_exported_model_gives_the_same_vectors(exported: Pair) -> None:
+def test_exported_model_equals_the_encoder(exported: Pair) -> None:
     same(exported.graph, exported.encoder, longest=40)
     assert exported.told.difference < 1e-4
     assert exported.told.cosine > 0.9999
 
 
-def test_it_takes_what_the_model_takes(exported: Pair) -> None:
+def test_exported_model_accepts_the_same_inputs(exported: Pair) -> None:
     graph, encoder = exported.graph, exported.encoder
     texts = ["", "a", "no such words", "hotel " * 200, *random_texts(8)]
     conversations = [
@@ -144,14 +144,14 @@ def test_it_takes_what_the_model_takes(exported: Pair) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(1, 60))
-def test_a_vector_is_the_same_whatever_else_is_encoded(exported: Pair, lengths: list[int], budget: int) -> None:
+def test_vector_does_not_depend_on_the_batch(exported: Pair, lengths: list[int], budget: int) -> None:
     rows = sequences(lengths, seed=len(lengths))
     together = exported.graph.encode_sequences(rows, batch_tokens=budget)
     alone = np.concatenate([exported.graph.encode_sequences([row]) for row in rows])
     np.testing.assert_allclose(together, alone, atol=1e-6, rtol=0)
 
 
-def test_other_programs_can_pad(exported: Pair) -> None:
+def test_graph_accepts_padded_rows(exported: Pair) -> None:
     """The graph by itself: batch and length of any size, a mask, and vectors scaled as the model scales them."""
     import onnxruntime
 
@@ -174,7 +174,7 @@ def operators_of(folder: Path) -> set[str]:
     return {node.op_type for node in onnx.load(folder / ONNX_FILE).graph.node}
 
 
-def test_eight_bits_are_close_and_do_not_depend_on_the_batch(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_int8_is_close_and_independent_of_the_batch(tiny_folder: Folder, tmp_path: Path) -> None:
     # GPT-2's layers are written in another way than all others', and were left alone at first
     pair = Pair(tmp_path / "out", made(tiny_folder("gpt2")), "onnx-int8")
     rows = sequences([4, 9, 9, 2, 20])
@@ -187,7 +187,7 @@ def test_eight_bits_are_close_and_do_not_depend_on_the_batch(tiny_folder: Folder
 
 
 @pytest.mark.full
-def test_the_order_of_turns_and_speakers_is_kept(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_turn_style_survives_export(tiny_folder: Folder, tmp_path: Path) -> None:
     backbone = Backbone.load(tiny_folder("bert"))
     backbone.add_tokens(tuple(ROLE_TOKENS.values()))
     torch.manual_seed(0)
@@ -202,7 +202,7 @@ def test_the_order_of_turns_and_speakers_is_kept(tiny_folder: Folder, tmp_path: 
 # ---- what can be done with it, and what not
 
 
-def test_it_is_saved_again_copied_and_sent_elsewhere(exported: Pair, tmp_path: Path) -> None:
+def test_exported_model_can_be_saved_copied_and_pickled(exported: Pair, tmp_path: Path) -> None:
     expected = exported.graph.encode(random_texts(5))
     exported.graph.save(tmp_path / "again", card="# A card\n")
     again = Encoder.load(tmp_path / "again")
@@ -215,7 +215,7 @@ def test_it_is_saved_again_copied_and_sent_elsewhere(exported: Pair, tmp_path: P
     assert encoder_fingerprint(exported.graph) != encoder_fingerprint(exported.encoder)
 
 
-def test_it_cannot_be_trained(exported: Pair, tmp_path: Path) -> None:
+def test_exported_model_cannot_be_trained(exported: Pair, tmp_path: Path) -> None:
     encoder = copy.deepcopy(exported.graph)
     with pytest.raises(BackboneError, match="cannot be trained or changed: use the model that it was exported from"):
         fine_tune(
@@ -239,7 +239,7 @@ def test_it_cannot_be_trained(exported: Pair, tmp_path: Path) -> None:
         export(encoder, tmp_path / "twice")
 
 
-def test_it_is_measured_but_training_it_is_refused(
+def test_exported_model_is_evaluated_but_not_trained(
     exported: Pair, sample_world: Callable[[int], Path], tmp_path: Path
 ) -> None:
     results = evaluate(str(exported.folder), sample_world(40), tasks=["intents"], fine_tuning=True)
@@ -250,7 +250,7 @@ def test_it_is_measured_but_training_it_is_refused(
         train(recipe, read_corpus(sample_world(40)), tmp_path / "model")
 
 
-def test_pooling_and_device_are_settled(exported: Pair) -> None:
+def test_pooling_and_device_are_fixed(exported: Pair) -> None:
     assert Encoder.load(exported.folder, pooling="mean", device="cpu").pooling == "mean"
     with pytest.raises(BackboneError, match=r"exported with the pooling 'mean'.*--pooling max"):
         Encoder.load(exported.folder, pooling="max")
@@ -258,7 +258,7 @@ def test_pooling_and_device_are_settled(exported: Pair) -> None:
         Encoder.load(exported.folder, device="cuda")
 
 
-def test_damage_is_told(exported: Pair, tmp_path: Path) -> None:
+def test_damaged_folder_is_reported(exported: Pair, tmp_path: Path) -> None:
     exported.graph.save(tmp_path)
     whole = (tmp_path / ONNX_FILE).read_bytes()
     (tmp_path / ONNX_FILE).write_bytes(whole[: len(whole) // 2])
@@ -269,7 +269,7 @@ def test_damage_is_told(exported: Pair, tmp_path: Path) -> None:
         Encoder.load(tmp_path)
 
 
-def test_other_folders_are_left_alone(exported: Pair, tiny_folder: Folder, tmp_path: Path) -> None:
+def test_folders_with_other_contents_are_not_overwritten(exported: Pair, tiny_folder: Folder, tmp_path: Path) -> None:
     encoder = exported.encoder
     (tmp_path / "mine.txt").write_text("mine")
     for taken in (tmp_path, tmp_path / "mine.txt", tiny_folder("bert")):
@@ -289,7 +289,7 @@ def test_without_onnxruntime_the_message_names_the_extra(
     assert not (tmp_path / "new").exists()
 
 
-def test_the_model_is_left_as_it_is(tiny_folder: Folder, exported: Pair) -> None:
+def test_export_does_not_change_the_model(tiny_folder: Folder, exported: Pair) -> None:
     fresh = made(tiny_folder("bert"), normalise=True, max_length=40)
     assert encoder_fingerprint(exported.encoder) == encoder_fingerprint(fresh)
     assert (
@@ -297,7 +297,7 @@ def test_the_model_is_left_as_it_is(tiny_folder: Folder, exported: Pair) -> None
     )
 
 
-def test_encoders_are_laid_out_for_the_cpu_with_equal_vectors(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_column_major_weights_give_equal_vectors(tiny_folder: Folder, tmp_path: Path) -> None:
     encoder = Encoder.load(tiny_folder("bert"), device="cpu")
     layer = next(module for module in encoder.backbone.model.modules() if isinstance(module, torch.nn.Linear))
     assert layer.weight.t().is_contiguous()

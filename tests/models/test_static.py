@@ -1,4 +1,4 @@
-"""The static tier: model2vec's own vectors, everything that an encoder does, and no training."""
+"""The static model: equality with model2vec, the contract of an encoder, no training."""
 
 import copy
 import json
@@ -63,7 +63,7 @@ def token_vectors(encoder: Encoder, table: Encoder) -> np.ndarray:
 # ---- what it computes
 
 
-def test_it_is_what_model2vec_distils(tiny_folder: Folder) -> None:
+def test_table_equals_model2vec(tiny_folder: Folder) -> None:
     """Its own function takes the mean over token states alone, and gives the same vectors up to rounding."""
     from model2vec.distill import distill_from_model
     from transformers import AutoModel, AutoTokenizer
@@ -79,7 +79,7 @@ def test_it_is_what_model2vec_distils(tiny_folder: Folder) -> None:
     np.testing.assert_allclose(ours.encode(texts), theirs.encode(texts), atol=1e-4)
 
 
-def test_a_text_is_the_mean_of_its_tokens(static: Path) -> None:
+def test_vector_is_the_mean_of_token_vectors(static: Path) -> None:
     encoder = Encoder.load(static)
     table = load_file(static / STATIC_FILE)["embeddings"]
     tokenizer = encoder.backbone.tokenizer
@@ -90,7 +90,7 @@ def test_a_text_is_the_mean_of_its_tokens(static: Path) -> None:
         np.testing.assert_allclose(encoder.encode([text], normalise=False)[0], table[ids].mean(0), atol=1e-6)
 
 
-def test_other_libraries_read_the_folder(static: Path) -> None:
+def test_other_libraries_load_the_folder(static: Path) -> None:
     from model2vec import StaticModel
     from sentence_transformers import SentenceTransformer
 
@@ -101,7 +101,7 @@ def test_other_libraries_read_the_folder(static: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["model2vec", "sentence-transformers"])
-def test_folders_of_other_libraries_are_read(static: Path, kind: str, tmp_path: Path) -> None:
+def test_folders_of_other_libraries_load(static: Path, kind: str, tmp_path: Path) -> None:
     """Rows shared and weighed, as model2vec may have them; another name of the table, as sentence-transformers has it."""
     from model2vec import StaticModel
     from sentence_transformers import SentenceTransformer
@@ -156,7 +156,7 @@ def test_every_pooling_is_distilled(pooling: Pooling, tiny_folder: Folder) -> No
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(st.sampled_from([*WORDS, "☃"]), max_size=12), min_size=1, max_size=9), st.integers(1, 60))
-def test_a_vector_is_the_same_whatever_else_is_encoded(static: Path, said: list[list[str]], budget: int) -> None:
+def test_vector_does_not_depend_on_the_batch(static: Path, said: list[list[str]], budget: int) -> None:
     encoder = Encoder.load(static)
     texts = [" ".join(words) for words in said]
     together = encoder.encode(texts, batch_tokens=budget)
@@ -165,7 +165,7 @@ def test_a_vector_is_the_same_whatever_else_is_encoded(static: Path, said: list[
     assert all(length == pytest.approx(1, abs=1e-5) or length == 0 for length in lengths)
 
 
-def test_nothing_said_is_zeros(static: Path) -> None:
+def test_text_without_tokens_is_zeros(static: Path) -> None:
     encoder = Encoder.load(static)
     told: list[tuple[int, int | None]] = []
     found = encoder.encode(["", "☃", "hotel", "  "], progress=lambda _, done, total=None: told.append((done, total)))
@@ -174,7 +174,7 @@ def test_nothing_said_is_zeros(static: Path) -> None:
     assert encoder.encode([]).shape == (0, 16)
 
 
-def test_conversations_are_cut_from_the_head_and_speakers_make_no_difference(static: Path) -> None:
+def test_conversations_are_truncated_at_the_head_and_ignore_speakers(static: Path) -> None:
     encoder = Encoder.load(static)
     assert (encoder.max_length, encoder.normalise) == (40, True)
     one, other = [Turn("user", "hello"), Turn("system", "where to")], ["hello", "where to"]
@@ -197,7 +197,7 @@ def test_a_model_with_roles_and_marks_is_distilled(tiny_folder: Folder, tmp_path
     assert np.abs(table.encode([[Turn("user", "hello"), Turn("system", "where to")]])).sum() > 0
 
 
-def test_it_is_saved_again_and_copied(static: Path, tmp_path: Path) -> None:
+def test_static_model_can_be_saved_and_copied(static: Path, tmp_path: Path) -> None:
     encoder = Encoder.load(static)
     expected = encoder.encode(TEXTS)
     encoder.save(tmp_path / "again")
@@ -212,7 +212,7 @@ def test_it_is_saved_again_and_copied(static: Path, tmp_path: Path) -> None:
     assert encoder_fingerprint(Encoder.load(tmp_path / "again")) != encoder_fingerprint(encoder)
 
 
-def test_it_is_measured_but_training_it_is_refused(
+def test_exported_model_is_evaluated_but_not_trained(
     static: Path, sample_world: Callable[[int], Path], tmp_path: Path
 ) -> None:
     results = evaluate(str(static), sample_world(40), tasks=["intents"], fine_tuning=True)
@@ -233,7 +233,7 @@ def test_it_is_measured_but_training_it_is_refused(
 # ---- words of a corpus
 
 
-def test_a_corpus_is_surveyed() -> None:
+def test_corpus_sample() -> None:
     turns = tuple(Turn("user", text) for text in ["Refund, refund! 12 12 12 12 12 12", "refund or tariff"])
     dialogues = [Dialogue(str(number), turns) for number in range(4)]
     assert sample_corpus(dialogues, 9, 9) == (["refund"], [turn.text for turn in turns])
@@ -246,9 +246,7 @@ def test_a_corpus_is_surveyed() -> None:
     assert {number // 100 for number in drawn} == set(range(10))
 
 
-def test_a_fit_brings_texts_nearer_to_what_the_encoder_makes_of_them(
-    tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fit_moves_texts_towards_the_encoders_vectors(tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = made(tiny_folder("bert"))
     chance = random.Random(1)
     texts = [" ".join(chance.choices(WORDS, k=chance.randint(1, 4))) for _ in range(300)]
@@ -264,7 +262,7 @@ def test_a_fit_brings_texts_nearer_to_what_the_encoder_makes_of_them(
     assert errors[1] < 0.8 * errors[0]
 
 
-def test_a_fit_finds_the_table_that_made_the_vectors_and_leaves_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_recovers_a_table_and_keeps_unused_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Near where it starts: means of a table of made-up vectors, 12 tokens of it in no text."""
     chance = np.random.default_rng(0)
     hidden = chance.normal(size=(40, 6)).astype(np.float32)
@@ -288,12 +286,12 @@ def test_a_fit_finds_the_table_that_made_the_vectors_and_leaves_other_rows(monke
     assert told[-1][0] == told[-1][1] == len(told) == 10 * -(-sum(len(each) > 0 for each in tokens) // 16)
 
 
-def test_texts_without_tokens_do_no_harm(tiny_folder: Folder) -> None:
+def test_fit_ignores_texts_without_tokens(tiny_folder: Folder) -> None:
     table = distil(made(tiny_folder("bert")), dimensions=8, texts=["", "  ", "hotel now", "a taxi"])
     assert np.isfinite(table.encode(TEXTS)).all()
 
 
-def test_words_become_tokens_with_the_vectors_of_their_texts(tiny_folder: Folder) -> None:
+def test_added_words_become_tokens(tiny_folder: Folder) -> None:
     encoder = made(tiny_folder("bert"))
     plain, table = (distil(encoder, dimensions=None, words=words) for words in ((), ("hotelbook", "hotel")))
     assert len(table.backbone.tokenizer) == len(plain.backbone.tokenizer) + 1  # one was a token before
@@ -309,7 +307,7 @@ def test_words_become_tokens_with_the_vectors_of_their_texts(tiny_folder: Folder
 # ---- damage, and what cannot be done
 
 
-def test_damage_is_told(static: Path, tmp_path: Path) -> None:
+def test_damaged_folder_is_reported(static: Path, tmp_path: Path) -> None:
     for part, message in ((STATIC_FILE, "is missing"), ("tokenizer.json", "is missing")):
         Encoder.load(static).save(tmp_path)
         (tmp_path / part).unlink()
@@ -330,7 +328,7 @@ def test_damage_is_told(static: Path, tmp_path: Path) -> None:
         Encoder.load(tmp_path)
 
 
-def test_what_cannot_be_exported_is_said(
+def test_unsupported_exports_are_rejected(
     static: Path, tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(BackboneError, match="whose pooling is 'mean'"):
@@ -350,7 +348,7 @@ def test_what_cannot_be_exported_is_said(
     assert not (tmp_path / "new").exists()
 
 
-def test_it_is_read_without_model2vec(static: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_static_model_loads_without_model2vec(static: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "model2vec", None)
     monkeypatch.setitem(sys.modules, "skeletoken", None)
     assert Encoder.load(static).encode(["hotel"]).shape == (1, 16)

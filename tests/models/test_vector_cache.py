@@ -24,7 +24,7 @@ def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vector_cache, "PORTION", 3)
 
 
-class Dying(Drawn):
+class InterruptedEncoder(Drawn):
     """Is interrupted after a number of inputs."""
 
     def encode(self, inputs, *, normalise=None, max_length=None):  # type: ignore[no-untyped-def]
@@ -88,7 +88,7 @@ def test_a_folder_keeps_vectors_for_the_next_run(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small_portions")
 def test_an_interruption_costs_one_portion(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        VectorCache(Dying(), tmp_path).encode(TEXTS)
+        VectorCache(InterruptedEncoder(), tmp_path).encode(TEXTS)
     later = Drawn()
     VectorCache(later, tmp_path).encode(TEXTS)
     assert len(later.encoded) == 2
@@ -127,7 +127,7 @@ def test_chunks_are_encoded_once_and_memory_mapped(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_chunk_is_encoded_again(tmp_path: Path) -> None:
-    cache = VectorCache(Dying(), tmp_path)
+    cache = VectorCache(InterruptedEncoder(), tmp_path)
     for first in (0, 3):
         cache.encode_chunk(TEXTS[first : first + 3])
     with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""First-last pooling against transformers' own hidden states on a padded batch: vectors and gradients, for every family."""
+"""First-last pooling against the hidden states of transformers on a padded batch, for every family."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_gradients_equal_the_padded_forward(family: str, tiny_folder: Folder) ->
     assert reached > 20
 
 
-def test_it_is_another_vector_than_the_mean(tiny_folder: Folder) -> None:
+def test_first_last_differs_from_mean(tiny_folder: Folder) -> None:
     texts = ["hello where is it", "yes"]
     by_mean, by_both = (
         Encoder.load(tiny_folder("bert"), device="cpu", pooling=pooling) for pooling in ("mean", "first-last")
@@ -66,7 +66,7 @@ def test_it_is_another_vector_than_the_mean(tiny_folder: Folder) -> None:
     assert not np.allclose(by_mean.encode(texts), by_both.encode(texts), atol=1e-2)
 
 
-def test_a_model_keeps_giving_last_states_by_default(tiny_folder: Folder) -> None:
+def test_default_is_the_last_layer(tiny_folder: Folder) -> None:
     """What is asked of one pass leaves nothing behind for the next."""
     encoder = Encoder.load(tiny_folder("bert"), device="cpu")
     stream = TokenStream.of(sequences(LENGTHS))

@@ -1,4 +1,4 @@
-"""The states of a few tokens are those of the whole pass, in every family, with its gradients."""
+"""The states of a few tokens equal those of the full pass, for every family, with gradients."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ PLACES = np.array([0, 1, 3, 8, 9, 10, 14, 23, 30, 34, 37, 60])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_states_at_places_are_those_of_the_whole_pass(family: str, tiny_folder: Folder) -> None:
+def test_states_at_positions_equal_the_full_pass(family: str, tiny_folder: Folder) -> None:
     backbone = Backbone.load(tiny_folder(family)).eval()
     parts = sequences(LENGTHS)
     stream = TokenStream.of(parts, [(part % 2).astype("int32") for part in parts])
@@ -34,7 +34,9 @@ def test_states_at_places_are_those_of_the_whole_pass(family: str, tiny_folder: 
         assert_close(backbone.states_at(stream, PLACES), backbone(stream)[PLACES], atol=1e-5, rtol=1e-5)
 
 
-def test_the_last_layer_is_cut_short_where_it_is_berts(tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_last_layer_is_used_for_bert_like_families(
+    tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     called: list[str] = []
     whole = module._last_layer_at
     for family in FAMILIES:
@@ -49,7 +51,7 @@ def test_the_last_layer_is_cut_short_where_it_is_berts(tiny_folder: Folder, monk
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), lengths=st.lists(st.integers(1, 12), min_size=1, max_size=8))
-def test_any_places(tiny_folder: Folder, data: st.DataObject, lengths: list[int]) -> None:
+def test_any_positions(tiny_folder: Folder, data: st.DataObject, lengths: list[int]) -> None:
     backbone = loaded(tiny_folder("bert"))
     stream = TokenStream.of(sequences(lengths))
     chosen = data.draw(st.sets(st.integers(0, sum(lengths) - 1), min_size=1))
@@ -69,7 +71,7 @@ def loaded(folder: Path) -> Backbone:
 
 
 @pytest.mark.parametrize("family", ["bert", "electra"])
-def test_gradients_are_those_of_the_whole_pass(family: str, tiny_folder: Folder) -> None:
+def test_gradients_equal_the_full_pass(family: str, tiny_folder: Folder) -> None:
     short, whole = Backbone.load(tiny_folder(family)).train(), Backbone.load(tiny_folder(family)).train()
     stream = TokenStream.of(sequences(LENGTHS))
     short.states_at(stream, PLACES).square().sum().backward()
@@ -94,7 +96,7 @@ def test_dropout_on_attention_weights_of_the_last_layer(tiny_folder: Folder) -> 
     assert (first - second).abs().max() > 1e-2
 
 
-def test_a_decoder_sees_what_came_before_only(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_decoder_attends_to_earlier_tokens_only(tiny_folder: Folder, tmp_path: Path) -> None:
     """Its attention is not of both sides, so that all of its last layer is run."""
     folder = tmp_path / "bert"
     shutil.copytree(tiny_folder("bert"), folder)
@@ -109,7 +111,7 @@ def test_a_decoder_sees_what_came_before_only(tiny_folder: Folder, tmp_path: Pat
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: the varlen kernel runs on CUDA only")
-def test_the_varlen_kernel_gives_the_same() -> None:
+def test_varlen_kernel_gives_the_same() -> None:
     """Sequences without a query among them, within what bf16 can tell."""
     stream, device = TokenStream.of(sequences(LENGTHS)), torch.device("cuda")
     counts = np.array([0, 2, 1, 1, 0, 5, 1])
@@ -124,7 +126,7 @@ def test_the_varlen_kernel_gives_the_same() -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
-def test_weights_laid_out_for_the_cpu_are_the_same(family: str, tiny_folder: Folder) -> None:
+def test_column_major_weights_are_equal(family: str, tiny_folder: Folder) -> None:
     usual, other = Backbone.load(tiny_folder(family)).eval(), Backbone.load(tiny_folder(family)).eval()
     assert choose_device(other, "cpu").type == "cpu"
     for mine, own in zip(other.parameters(), usual.parameters(), strict=True):

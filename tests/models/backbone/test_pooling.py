@@ -27,7 +27,7 @@ def test_every_pooling_is_tested() -> None:
 
 @pytest.mark.parametrize("pooling", PLAIN)
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12), seed=st.integers(0, 100))
-def test_pooling_equals_a_loop_over_the_sequences_as_given(pooling: Pooling, lengths: list[int], seed: int) -> None:
+def test_pooling_equals_a_loop_over_sequences(pooling: Pooling, lengths: list[int], seed: int) -> None:
     torch.manual_seed(seed)
     given_states = [torch.randn(length, 4) for length in lengths]
     stream = TokenStream.of(sequences(lengths))

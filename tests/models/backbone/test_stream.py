@@ -1,4 +1,4 @@
-"""Properties of the token stream: order, groups, positions, buckets and chunks."""
+"""Ragged tokens and the token stream: order, groups, positions, buckets and batches."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.families import sequences
-from turnwise.models.backbone.stream import TokenStream, token_batches
+from turnwise.models.backbone.stream import RaggedTokens, TokenStream, span_indices, token_batches
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=40)
+LISTS = st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=6)
 
 
 @given(LENGTHS)
@@ -28,7 +29,7 @@ def test_equal_lengths_keep_their_order(lengths: list[int]) -> None:
 
 
 @given(LENGTHS)
-def test_every_sequence_is_found_at_its_start(lengths: list[int]) -> None:
+def test_sequences_begin_at_their_starts(lengths: list[int]) -> None:
     parts = sequences(lengths)
     marks = [np.full(len(part), index, np.int32) for index, part in enumerate(parts)]
     stream = TokenStream.of(parts, marks)
@@ -71,14 +72,14 @@ def test_buckets_stay_within_the_budget_and_cover_everything(lengths: list[int],
 
 
 @given(LENGTHS, st.integers(1, 200))
-def test_no_bucket_could_take_the_next_sequence(lengths: list[int], budget: int) -> None:
+def test_buckets_are_maximal(lengths: list[int], budget: int) -> None:
     stream = TokenStream.of(sequences(lengths))
     for first, last in list(stream.buckets(budget))[:-1]:
         assert (last + 1 - first) * stream.lengths[last] > budget
 
 
 @given(st.lists(st.integers(1, 30), max_size=40), st.integers(1, 200))
-def test_chunks_stay_within_the_budget_and_cover_everything(lengths: list[int], budget: int) -> None:
+def test_token_batches_stay_within_the_budget_and_cover_everything(lengths: list[int], budget: int) -> None:
     ranges = list(token_batches(lengths, budget))
     assert [index for first, last in ranges for index in range(first, last)] == list(range(len(lengths)))
     for first, last in ranges:
@@ -87,18 +88,59 @@ def test_chunks_stay_within_the_budget_and_cover_everything(lengths: list[int], 
         assert sum(lengths[first : last + 1]) > budget
 
 
-def test_no_chunks_of_nothing() -> None:
+def test_no_batches_without_sequences() -> None:
     assert list(token_batches([], 10)) == []
 
 
 @pytest.mark.parametrize("lengths", [[], [0], [3, 0, 2]])
-def test_empty_input_is_refused(lengths: list[int]) -> None:
+def test_empty_sequences_are_rejected(lengths: list[int]) -> None:
     with pytest.raises(ValueError, match="every sequence at least one token"):
         TokenStream.of(sequences(lengths))
 
 
-def test_ids_are_what_an_embedding_takes_and_segments_are_optional() -> None:
+def test_ids_are_int64_and_segments_optional() -> None:
     stream = TokenStream.of(sequences([2, 1]))
     assert stream.ids.dtype == torch.int64
     assert stream.segments is None
     assert stream.to(torch.device("cpu")).segments is None
+
+
+# ---- ragged tokens
+
+
+def ragged(lists: list[list[int]]) -> RaggedTokens:
+    return RaggedTokens.of([np.array(each, np.int32) for each in lists])
+
+
+def plain(found: RaggedTokens) -> list[list[int]]:
+    return [each.tolist() for each in found]
+
+
+@given(LISTS, LISTS)
+def test_ragged_tokens_are_a_sequence(lists: list[list[int]], others: list[list[int]]) -> None:
+    found = ragged(lists)
+    assert len(found) == len(lists)
+    assert plain(found) == lists
+    assert [found[index].tolist() for index in range(-len(lists), len(lists))] == lists * 2
+    assert found.tokens.tolist() == [token for each in lists for token in each]
+    assert found.lengths.tolist() == [len(each) for each in lists]
+    assert plain(RaggedTokens.concatenate([found, ragged(others)])) == lists + others
+    assert RaggedTokens.of(found) is found
+    with pytest.raises(IndexError):
+        found[len(lists)]
+
+
+@given(LISTS, st.data())
+def test_take(lists: list[list[int]], data: st.DataObject) -> None:
+    members = data.draw(st.lists(st.integers(0, len(lists) - 1), max_size=8) if lists else st.just([]))
+    assert plain(ragged(lists).take(np.array(members, np.int64))) == [lists[member] for member in members]
+    part = data.draw(st.slices(len(lists)))
+    assert plain(ragged(lists)[part]) == lists[part]
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5))))
+def test_span_indices_are_concatenated_ranges(pairs: list[tuple[int, int]]) -> None:
+    starts, lengths = (np.array([pair[side] for pair in pairs], np.int64) for side in (0, 1))
+    assert span_indices(starts, lengths).tolist() == [
+        start + place for start, length in pairs for place in range(length)
+    ]

@@ -1,4 +1,4 @@
-"""Attention in tiles equals attention by length, forward and backward; on a machine without a GPU Triton interprets the kernel."""
+"""Tiled attention equals attention by length, forward and backward; without a GPU, Triton interprets the kernel."""
 
 import os
 import subprocess
@@ -61,7 +61,7 @@ def test_tiles_equal_groups(lengths: tuple[int, ...], settings: dict[str, object
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: half precision is what the kernel is for there")
 @pytest.mark.parametrize("size", [32, 64])
-def test_half_precision_is_as_near_to_full_as_that_of_groups(size: int) -> None:
+def test_half_precision_is_as_accurate_as_groups(size: int) -> None:
     stream = stream_of(*LENGTHS * 40)
     exact = attended(states(stream, 12, size), StreamShape.of(stream, DEVICE))
     half = states(stream, 12, size, torch.bfloat16)
@@ -86,7 +86,7 @@ def test_every_token_is_in_one_tile_with_its_whole_sequence(lengths: list[int]) 
         assert set(range(start, end + 1, size)) <= begun
 
 
-def test_sequences_that_fit_no_tile_go_by_length() -> None:
+def test_long_sequences_use_length_groups() -> None:
     assert smallest_tile(TILE_SIZES[-1] + 1) is None
     assert StreamShape.of(stream_of(3, TILE_SIZES[-1] + 1), DEVICE, tiled=True).tiles is None
 
@@ -101,7 +101,7 @@ def dropped(stream: TokenStream, seed: int, rate: float = 0.3) -> torch.Tensor:
     return kernels.tile_attention(query, key, value, shape.tiles, shape.tile_size, 1.0, rate)[:, 0]
 
 
-def test_dropout_drops_its_share_and_scales_the_rest() -> None:
+def test_dropout_rate_and_scale() -> None:
     stream = stream_of(*[16] * 64)
     weights = dropped(stream, 1)
     assert np.unique(weights.cpu().numpy().round(5)) == pytest.approx([0.0, 1 / 16 / 0.7], abs=1e-5)
@@ -113,7 +113,7 @@ def test_dropout_drops_its_share_and_scales_the_rest() -> None:
     assert len(torch.unique(rows, dim=0)) == len(rows)
 
 
-def test_the_gradient_is_that_of_what_dropout_left() -> None:
+def test_gradient_respects_dropout() -> None:
     stream = stream_of(3, 5, 5, 9)
     shape = StreamShape.of(stream, DEVICE, tiled=True)
     assert shape.tiles is not None
@@ -151,7 +151,7 @@ print(len(re.findall(r"[.]f64", found.asm["ptx"])))
 
 
 @pytest.mark.parametrize("kernel", ["_forward_kernel", pytest.param("_backward_kernel", marks=pytest.mark.full)])
-def test_double_precision_that_is_handed_in_does_not_spread(kernel: str) -> None:
+def test_double_precision_scalars_do_not_spread(kernel: str) -> None:
     """What torch compiles hands numbers in as doubles; a GPU would be four times slower if the tile were computed in them."""
     plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
 
@@ -181,7 +181,7 @@ def bert(tiled: bool) -> Backbone:
     return backbone.to(DEVICE).train()
 
 
-def test_a_model_gives_the_same_states_and_gradients_either_way() -> None:
+def test_tiled_model_gives_the_same_states_and_gradients() -> None:
     stream, found = stream_of(*LENGTHS), []
     for tiled in (True, False):
         backbone = bert(tiled)
@@ -192,7 +192,7 @@ def test_a_model_gives_the_same_states_and_gradients_either_way() -> None:
         assert torch.allclose(one, other, atol=1e-5)
 
 
-def test_a_compiled_model_is_one_graph_for_any_number_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_model_is_one_graph_for_any_number_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     counters, times = torch._dynamo.utils.counters, torch._dynamo.utils.compilation_time_metrics
     torch._dynamo.reset()
     counters.clear()
@@ -214,7 +214,7 @@ def test_a_compiled_model_is_one_graph_for_any_number_of_tokens(monkeypatch: pyt
     assert counters["stats"]["unique_graphs"] == 1
 
 
-def test_a_family_that_runs_in_buckets_is_not_compiled() -> None:
+def test_bucketed_family_cannot_be_compiled() -> None:
     from transformers import MPNetConfig, MPNetModel
 
     from turnwise.models.backbone.source import BackboneError

@@ -1,4 +1,4 @@
-"""The flat stream computes what the model's own padded forward computes: states and gradients, for every family."""
+"""The flat stream equals the model's own padded forward pass: states and gradients, for every family."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -165,13 +165,13 @@ def test_small_buckets_equal_a_large_one(family: str, tiny_folder: Folder, monke
 
 
 @pytest.mark.parametrize("family", BUCKETED)
-def test_a_family_that_needs_rows_refuses_to_run_unpadded(family: str, tiny_folder: Folder) -> None:
+def test_family_without_unpadded_support_is_rejected(family: str, tiny_folder: Folder) -> None:
     with pytest.raises(BackboneError, match=f"{family} cannot run unpadded.*use 'buckets'"):
         Backbone.load(tiny_folder(family), execution="unpadded")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_dropout_on_attention_weights_alone(family: str, tiny_folder: Folder) -> None:
+def test_dropout_on_attention_weights_only(family: str, tiny_folder: Folder) -> None:
     """In training it makes two calls differ, the seed brings the same back, and evaluation knows nothing of it."""
     backbone = Backbone.load(tiny_folder(family))
     stream = TokenStream.of(sequences((6, 6, 20)))
@@ -188,7 +188,7 @@ def test_dropout_on_attention_weights_alone(family: str, tiny_folder: Folder) ->
     assert torch.equal(first, again)
 
 
-def test_attention_dropout_of_one_sequence_leaves_a_single_token_alone_or_silences_it(tiny_folder: Folder) -> None:
+def test_attention_dropout_of_a_single_token_keeps_or_drops_it(tiny_folder: Folder) -> None:
     """A token that sees only itself has attention weight 1, dropped or scaled per head: never mixed with its neighbours."""
     backbone = Backbone.load(tiny_folder("bert"))
     backbone.set_dropout(0.0, 0.5)

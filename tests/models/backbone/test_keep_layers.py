@@ -1,4 +1,4 @@
-"""A backbone with its upper layers left out, against the states that transformers' own whole model has below them."""
+"""A backbone without its upper layers against the hidden states of the full model."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +51,7 @@ def below(model: PreTrainedModel, count: int, parts: list[Tokens]) -> torch.Tens
 
 
 @pytest.mark.parametrize(("family", "count"), CUTS)
-def test_vectors_are_those_below_the_cut(
+def test_vectors_equal_the_states_of_the_last_kept_layer(
     family: str, count: int, tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backbone_module, "BUCKET_TOKENS", 40)
@@ -65,7 +65,7 @@ def test_vectors_are_those_below_the_cut(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_cut_is_kept_when_saved(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
+def test_kept_layers_survive_saving(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
     """For us and for transformers itself, whose model of that folder has as many layers and gives the same."""
     count = DEPTH.get(family, 2) - 1
     encoder = Encoder.load(tiny_folder(family), device="cpu", pooling="mean")
@@ -93,7 +93,7 @@ def test_the_cut_is_kept_when_saved(family: str, tiny_folder: Folder, tmp_path: 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("more", [-5, 0, 1])
-def test_layers_that_are_not_there_are_refused(family: str, more: int, tiny_folder: Folder) -> None:
+def test_more_layers_than_present_are_rejected(family: str, more: int, tiny_folder: Folder) -> None:
     depth = DEPTH.get(family, 2)
     count = depth + 1 if more == 1 else more
     backbone = Backbone.load(tiny_folder(family))
@@ -103,7 +103,7 @@ def test_layers_that_are_not_there_are_refused(family: str, more: int, tiny_fold
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_only_layer_is_the_first_and_the_last(family: str, tiny_folder: Folder) -> None:
+def test_single_layer_is_first_and_last(family: str, tiny_folder: Folder) -> None:
     backbone = Backbone.load(tiny_folder(family)).eval()
     backbone.keep_layers(1)
     stream = TokenStream.of(sequences(LENGTHS))
@@ -130,7 +130,7 @@ def wanted(start: Path, *changes: str) -> Recipe:
     return load_recipe("wmdc", [*small, *changes])
 
 
-def test_a_recipe_trains_what_is_kept_and_not_frozen(talks: Corpus, tiny_folder: Folder, tmp_path: Path) -> None:
+def test_recipe_trains_kept_unfrozen_layers(talks: Corpus, tiny_folder: Folder, tmp_path: Path) -> None:
     """Of three layers two are kept, of which the lower is not trained: frozen layers count from the bottom, as kept ones do."""
     start = tiny_folder("modernbert")
     train(wanted(start, "layers=2", "frozen_layers=1", "frozen_embeddings=true"), talks, tmp_path / "run")
@@ -142,9 +142,7 @@ def test_a_recipe_trains_what_is_kept_and_not_frozen(talks: Corpus, tiny_folder:
     assert Encoder.load(tmp_path / "run", device="cpu").backbone.layers == 2
 
 
-def test_a_run_over_fewer_layers_starts_from_their_vectors_and_goes_on(
-    talks: Corpus, tiny_folder: Folder, tmp_path: Path
-) -> None:
+def test_run_with_fewer_layers_starts_and_resumes(talks: Corpus, tiny_folder: Folder, tmp_path: Path) -> None:
     start = tiny_folder("bert")
     cut = Encoder.load(start, device="cpu", pooling="mean")
     cut.backbone.keep_layers(1)
@@ -166,7 +164,7 @@ def test_a_run_over_fewer_layers_starts_from_their_vectors_and_goes_on(
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
-def test_too_many_layers_in_a_recipe_are_refused(talks: Corpus, tiny_folder: Folder, tmp_path: Path) -> None:
+def test_too_many_layers_in_a_recipe_are_rejected(talks: Corpus, tiny_folder: Folder, tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match="layers=3: bert has 2 here, keep 1 to 2"):
         train(wanted(tiny_folder("bert"), "layers=3"), talks, tmp_path / "run")
     with pytest.raises(RecipeError, match="layers must be 1 or more, got 0"):

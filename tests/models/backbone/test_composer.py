@@ -1,4 +1,4 @@
-"""Putting token sequences together: the tokenizer's own special tokens, and what is cut where it is too long."""
+"""Composing token sequences: the tokenizer's own special tokens, and truncation."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +43,7 @@ def roles(tiny_folder: Folder) -> Composer:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_text_gets_the_tokenizers_own_special_tokens(family: str) -> None:
+def test_text_has_the_tokenizers_special_tokens(family: str) -> None:
     words = tokenizer(family)
     for text in ("a", FIRST, "a a a", "😀"):
         (part,) = tokenise(words, [text])
@@ -51,7 +51,7 @@ def test_a_text_gets_the_tokenizers_own_special_tokens(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_pair_gets_the_tokenizers_own_special_tokens(family: str) -> None:
+def test_pair_has_the_tokenizers_special_tokens(family: str) -> None:
     words = tokenizer(family)
     for first, second in ((FIRST, SECOND), ("a", "a"), ("a a", "a a a")):
         composed, _ = Composer.of(words).pair(*tokenise(words, [first, second]), 64)
@@ -59,13 +59,13 @@ def test_a_pair_gets_the_tokenizers_own_special_tokens(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "electra", "distilbert"])
-def test_segments_are_the_tokenizers_own(family: str) -> None:
+def test_segments_equal_the_tokenizers(family: str) -> None:
     words = tokenizer(family)
     _, segments = Composer.of(words).pair(*tokenise(words, [FIRST, SECOND]), 64)
     assert segments.tolist() == words(FIRST, SECOND, return_token_type_ids=True)["token_type_ids"]
 
 
-def test_what_the_composers_know_of_their_tokenizers() -> None:
+def test_composer_attributes() -> None:
     bert, gpt2 = tokenizer("bert"), Composer.of(tokenizer("gpt2"))
     assert (bert.mask_token_id, len(bert)) == (BERT.mask, BERT.vocabulary)
     assert gpt2.mask == -1
@@ -74,7 +74,7 @@ def test_what_the_composers_know_of_their_tokenizers() -> None:
     assert len(ROBERTA.middle) == 2
 
 
-def test_a_tokenizer_that_changes_texts_is_refused() -> None:
+def test_tokenizer_that_changes_texts_is_rejected() -> None:
     """Not simply a wrong composition."""
     words = tokenizer("bert")
 
@@ -86,7 +86,7 @@ def test_a_tokenizer_that_changes_texts_is_refused() -> None:
         Composer.of(Changing())  # type: ignore[arg-type]
 
 
-def test_tokenise_adds_nothing_and_cuts_nothing() -> None:
+def test_tokenise_neither_adds_nor_truncates() -> None:
     words = tokenizer("bert")
     long, short = tokenise(words, ["yes " * 500, "no"])
     assert len(long) == 500
@@ -95,7 +95,7 @@ def test_tokenise_adds_nothing_and_cuts_nothing() -> None:
     assert not len(tokenise(words, []))
 
 
-def test_a_tokenizer_without_the_fast_library_gives_the_same() -> None:
+def test_slow_tokenizer_gives_the_same_tokens() -> None:
     words = tokenizer("bert")
 
     class Slow:
@@ -109,11 +109,11 @@ def test_a_tokenizer_without_the_fast_library_gives_the_same() -> None:
     assert not len(tokenise(Slow(), []))  # type: ignore[arg-type]
 
 
-def test_a_long_text_loses_its_end() -> None:
+def test_long_text_is_truncated_at_the_end() -> None:
     assert inside(BERT, BERT.text(tokens(100, 50), 20)) == list(range(100, 118))
 
 
-def test_a_long_history_loses_its_beginning() -> None:
+def test_long_history_is_truncated_at_the_head() -> None:
     turns = [tokens(100, 10), tokens(200, 5), tokens(300, 5)]
     separator = BERT.separator.tolist()
     whole = [*range(100, 110), *separator, *range(200, 205), *separator, *range(300, 305)]
@@ -121,12 +121,12 @@ def test_a_long_history_loses_its_beginning() -> None:
     assert inside(BERT, BERT.history(turns, ["user"] * 3, 16)) == whole[-14:]
 
 
-def test_a_history_of_one_turn_is_a_text() -> None:
+def test_history_of_one_turn_is_a_text() -> None:
     turn = tokens(100, 50)
     assert BERT.history([turn], ["user"], 20).tolist() == BERT.text(turn, 20).tolist()
 
 
-def test_a_roles_history_names_every_speaker(roles: Composer, tiny_folder: Folder) -> None:
+def test_roles_history_names_every_speaker(roles: Composer, tiny_folder: Folder) -> None:
     turns = [tokens(100, 2), tokens(200, 2), tokens(300, 2)]
     system, user = roles.roles["system"], roles.roles["user"]
     assert system != user
@@ -137,7 +137,7 @@ def test_a_roles_history_names_every_speaker(roles: Composer, tiny_folder: Folde
     assert roles.vocabulary == len(tokenizer("bert")) + 2
 
 
-def test_role_tokens_are_read_in_a_text_as_one(tiny_folder: Folder) -> None:
+def test_role_token_in_a_text_is_one_token(tiny_folder: Folder) -> None:
     backbone = Backbone.load(tiny_folder("bert"))
     backbone.add_tokens(tuple(ROLE_TOKENS.values()))
     (found,) = tokenise(backbone.tokenizer, ["[SYS] hello [USR] yes"])
@@ -153,7 +153,7 @@ def test_roles_need_their_tokens() -> None:
 @pytest.mark.parametrize(
     ("speaker", "role"), [("system", "system"), ("user", "user"), ("speaker_1", "user"), ("speaker_2", "user")]
 )
-def test_everyone_but_the_system_is_a_user(speaker: str, role: str) -> None:
+def test_everyone_except_the_system_is_a_user(speaker: str, role: str) -> None:
     assert role_of(speaker) == role
 
 
@@ -183,7 +183,7 @@ def test_a_long_pair(composer: Composer, first: int, second: int, kept_first: in
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(lengths=st.lists(LENGTHS, min_size=1, max_size=6), longest=st.integers(4, 40), seed=st.integers(0, 100))
-def test_never_too_long_and_never_cut_without_need(family: str, lengths: list[int], longest: int, seed: int) -> None:
+def test_sequences_are_truncated_only_if_too_long(family: str, lengths: list[int], longest: int, seed: int) -> None:
     composer = COMPOSERS[family]
     parts = sequences(lengths, seed)
     ends = len(composer.prefix) + len(composer.suffix)
