@@ -1,6 +1,7 @@
 """Tiny random models of every family, as folders that `Backbone.load` and `Encoder.load` read.
 
-Weights are large on purpose: with the usual initialisation attention hardly matters, and a test could not see it go wrong.
+Weights are large on purpose: with the usual initialisation attention hardly matters, and a test could not see it go
+wrong.
 """
 
 from collections.abc import Sequence
@@ -39,8 +40,8 @@ LONGEST = 64
 LOCAL = 8
 
 _WORDS = (
-    "a i you we it is to the want need book find cancel change table taxi train hotel room flight cheap good now please thanks"
-    " yes no hello where when what which tomorrow tonight city centre north south east west one two three"
+    "a i you we it is to the want need book find cancel change table taxi train hotel room flight cheap good now "
+    "please thanks yes no hello where when what which tomorrow tonight city centre north south east west one two three"
 )
 WORDS = tuple(_WORDS.split())
 

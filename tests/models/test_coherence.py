@@ -182,7 +182,7 @@ def named(number: int) -> str:
 
 
 def gap_head(said: list[str], target: str | None) -> list[float]:
-    """Where the turn belongs among others that are in order; where they are not, wherever its neighbours in number say so."""
+    """Where the turn belongs among ordered turns; among others, next to its neighbours in number."""
     assert target is not None
     numbers, number = [int(text.split()[-1]) for text in said], int(target.split()[-1])
     return [
@@ -221,7 +221,7 @@ def test_order_score_is_the_mean_log_probability_of_its_gaps(given_as: list[int]
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.sampled_from("abcdefgh"), min_size=2, max_size=8), st.data())
 def test_predicted_order_does_not_depend_on_input_order(turns: list[str], data: st.DataObject) -> None:
-    """Neither for the order nor for its score, even where texts repeat: a head that depends on all it is shown sees the same."""
+    """Neither the order nor its score depends on it, even if texts repeat."""
     head: Head = lambda said, target: steady(said, target, len(said) + 1)  # noqa: E731
     shuffled = data.draw(st.permutations(turns))
     first, second = predict_orders(FakeReranker(head), [turns, shuffled])

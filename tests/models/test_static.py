@@ -102,7 +102,7 @@ def test_other_libraries_load_the_folder(static: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["model2vec", "sentence-transformers"])
 def test_folders_of_other_libraries_load(static: Path, kind: str, tmp_path: Path) -> None:
-    """Rows shared and weighed, as model2vec may have them; another name of the table, as sentence-transformers has it."""
+    """Shared and weighted rows, as in model2vec; another name of the table, as in sentence-transformers."""
     from model2vec import StaticModel
     from sentence_transformers import SentenceTransformer
 

@@ -55,7 +55,7 @@ def test_cached_vectors_equal_the_encoders_bit_by_bit(tiny_folder: Callable[[str
 
 
 def test_keys_distinguish_inputs() -> None:
-    """A text, a conversation of that text, another speaker, other borders of turns, another length: all are different inputs."""
+    """A text, a conversation of it, another speaker, other turn borders, another length: all are different inputs."""
     inputs = ["a b", ["a b"], ["a", "b"], [Turn("user", "a b")], [Turn("system", "a b")], ["a\0b"]]
     assert len({vector_cache._key(item, length) for item in inputs for length in (None, 32, 64)}) == 18
 

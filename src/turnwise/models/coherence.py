@@ -1,7 +1,8 @@
-"""Coherence of conversations by a re-ranker's heads: which turn is out of place, where a turn belongs, the order of turns.
+"""Coherence of conversations by a re-ranker's heads: turns out of place, where a turn belongs, the order of turns.
 
-The heads see a few turns together (UMS's window, k), so a conversation is read in windows as in training: k + 1 turns of which one
-may be out of place, k − 1 turns into which one is inserted. Windows of many conversations go through the model together.
+The heads see a few turns together (UMS's window, k), so a conversation is read in windows as in training: k + 1 turns
+of which one may be out of place, k − 1 turns into which one is inserted. Windows of many conversations go through the
+model together.
 """
 
 import heapq
@@ -74,8 +75,8 @@ def out_of_place_scores(
 ) -> list[PositionScores]:
     """Return, for each turn of each conversation, the probability that it is out of place.
 
-    The head was trained on windows with exactly one foreign turn: scores rank the turns of a conversation better than they say
-    whether any turn is foreign.
+    The head was trained on windows with exactly one foreign turn: scores rank the turns of a conversation better than
+    they say whether any turn is foreign.
 
     Args:
         reranker: with a head for deletion.
@@ -117,7 +118,7 @@ def placement_scores(
 def predecessor_scores(
     reranker: SupportsCoherence, queries: Sequence[tuple[Sequence[str], str]], *, progress: Progress = silent
 ) -> list[_Probabilities]:
-    """Return, for each candidate turn, the log-odds that it directly precedes a target, which comes after all candidates.
+    """Return, for each candidate turn, the log-odds that it directly precedes a target.
 
     `queries` are candidates, which are read together, and the target that one of them precedes.
     """
@@ -153,8 +154,9 @@ def predict_orders(
 ) -> list[TurnOrder]:
     """Return the most likely order of the turns of each conversation, whatever the order in which they are given.
 
-    A greedy search inserts the turn with the most probable gap first. Then turns are moved to their best gap, the one that gains
-    most first, until none gains; the best-scoring order on the way is returned, which need not be the best of all orders.
+    A greedy search inserts the turn with the most probable gap first. Then turns are moved to their best gap, the one
+    that gains most first, until none gains; the best-scoring order on the way is returned, which need not be the best
+    of all orders.
 
     Args:
         reranker: with a head for insertion.
@@ -210,7 +212,7 @@ def _improve_orders(
 def _own_gaps(
     reranker: SupportsCoherence, texts: Sequence[Sequence[str]], orders: Sequence[_Order]
 ) -> list[list[_Probabilities]]:
-    """Return, for each turn of each order, the probabilities of the gaps among the other turns; it stands in gap n itself."""
+    """Return, for turn n of each order, the probabilities of the gaps among the other turns; its own gap is n."""
     queries = [
         (number, [*order[:place], *order[place + 1 :]], order[place])
         for number, order in enumerate(orders)
@@ -340,7 +342,7 @@ def _windows(texts: Sequence[Sequence[str]], width: int) -> Iterator[_Window]:
 def _mean_scores(
     windows: Sequence[_Window], logits: Sequence[npt.NDArray[np.float32]], sizes: Sequence[int]
 ) -> list[PositionScores]:
-    """Average the probabilities of every position over the windows that contain it; `sizes` are positions per conversation."""
+    """Average the probabilities of every position over its windows; `sizes` are positions per conversation."""
     firsts = np.cumsum([0, *sizes])
     positions = [
         firsts[number] + start + np.arange(len(each)) for (number, start, _), each in zip(windows, logits, strict=True)

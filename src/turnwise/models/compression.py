@@ -2,9 +2,10 @@
 
     repr = λ·t′ + (1 − λ)·u
 
-u and t′ have length 1: the paper does not say so and its code has it as an option, but without it the meaning of λ would depend on
-how a layer on templates changes their length. A template has one of three sources: the slots given with a turn, slots found by a
-detector, or the nearest template of the training corpus. A text without slots is its own template.
+u and t′ have length 1: the paper does not say so and its code has it as an option, but without it the meaning of λ
+would depend on how a layer on templates changes their length. A template has one of three sources: the slots given with
+a turn, slots found by a detector, or the nearest template of the training corpus. A text without slots is its own
+template.
 """
 
 import json
@@ -96,7 +97,7 @@ class Compression(nn.Module):
 
     @property
     def detector(self) -> Detector | None:
-        """Finds slots for the source 'detected'; created from its description on first use: spaCy may not be installed."""
+        """Finds slots for the source 'detected'; created on first use, because spaCy may not be installed."""
         if isinstance(self._detector, Mapping):
             self._detector = detector_from_json(dict(self._detector))
         return self._detector
@@ -122,9 +123,9 @@ class Compression(nn.Module):
         if source not in TEMPLATE_SOURCES:
             raise CompressionError(f"templates cannot be {source!r}: choose from {', '.join(TEMPLATE_SOURCES)}")
         if source not in self.sources:
+            missing = "detector" if source == "detected" else "templates"
             raise CompressionError(
-                f"templates cannot be {source}: the model has no {'detector' if source == 'detected' else 'templates'}; "
-                f"choose from {', '.join(self.sources)}"
+                f"templates cannot be {source}: the model has no {missing}; choose from {', '.join(self.sources)}"
             )
         self.template_weight, self.source = weight, source
 

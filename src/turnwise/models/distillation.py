@@ -1,9 +1,9 @@
 """Distillation of an encoder into a table of token vectors, by model2vec's method: the static model.
 
-Each token of the vocabulary is encoded by itself, the vectors are reduced by PCA and weighted by the token's rarity, estimated from
-its rank in the vocabulary (Zipf's law, SIF weights). A text's vector is the mean of its tokens'. Words of a corpus that the
-vocabulary lacks can be added as tokens. With texts of a corpus, the table is fitted to them: the means approximate the encoder's
-vectors of the texts.
+Each token of the vocabulary is encoded by itself, the vectors are reduced by PCA and weighted by the token's rarity,
+estimated from its rank in the vocabulary (Zipf's law, SIF weights). A text's vector is the mean of its tokens'. Words
+of a corpus that the vocabulary lacks can be added as tokens. With texts of a corpus, the table is fitted to them: the
+means approximate the encoder's vectors of the texts.
 """
 
 import logging
@@ -157,7 +157,7 @@ def _fit_to_texts(
 def _optimise(
     initial: torch.Tensor, tokens: Sequence[Tokens], targets: torch.Tensor, progress: Progress
 ) -> npt.NDArray[np.float32]:
-    """Maximise the cosine of means over tokens with their targets by gradient descent; rows of other tokens do not change."""
+    """Maximise the cosine of token means with their targets; rows of tokens that no text has do not change."""
     table = nn.Parameter(initial)
     optimiser = torch.optim.SparseAdam([table], lr=_LEARNING_RATE)
     non_empty = np.array([row for row, each in enumerate(tokens) if len(each)])

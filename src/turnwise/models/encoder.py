@@ -56,7 +56,7 @@ class EncoderConfig:
 
     @classmethod
     def read(cls, folder: Path) -> "EncoderConfig":
-        """Read a folder that `Encoder.save`, `turnwise export`, model2vec, sentence-transformers or transformers wrote."""
+        """Read a folder of turnwise, model2vec, sentence-transformers or transformers."""
         config = cls()
         if (folder / DESCRIPTION_FILE).is_file():
             settings = read_json(folder / DESCRIPTION_FILE)
@@ -173,9 +173,9 @@ class Encoder(nn.Module):
     ) -> npt.NDArray[np.float32]:
         """Return vectors (inputs, hidden), float32, in input order.
 
-        An input is a text, or a conversation so far: a list of turns, newest last, as strings or `Turn`s. Too long a text loses
-        its end, too long a conversation its beginning; an input without any token is a row of zeros. The same input gives the
-        same vector whatever else is encoded with it, up to rounding.
+        An input is a text, or a conversation so far: a list of turns, newest last, as strings or `Turn`s. Too long a
+        text loses its end, too long a conversation its beginning; an input without any token is a row of zeros. The
+        same input gives the same vector whatever else is encoded with it, up to rounding.
 
         Args:
             inputs: what to encode; a single text counts as a list of one.
@@ -298,8 +298,9 @@ class Encoder(nn.Module):
     ) -> "Encoder":
         """Load an encoder: 'minilm', a folder, or a Hugging Face id.
 
-        A sentence-transformers folder keeps its pooling; a plain backbone gets mean pooling. An ONNX folder of `turnwise export`
-        is run by onnxruntime on the CPU, with as many threads as torch uses. Static folders may also be model2vec's.
+        A sentence-transformers folder keeps its pooling; a plain backbone gets mean pooling. An ONNX folder of
+        `turnwise export` is run by onnxruntime on the CPU, with as many threads as torch uses. Static folders may also
+        be model2vec's.
 
         Args:
             name: of the model.
@@ -327,13 +328,13 @@ class Encoder(nn.Module):
     def save(self, folder: Path | str, card: str | None = None) -> None:
         """Write a sentence-transformers folder, which `SentenceTransformer(folder)` and `Encoder.load` both read.
 
-        An ONNX model is readable by `Encoder.load` alone. Semantic compression is written if it is on; an older one in the folder
-        is removed. `card` is the model card, as Markdown.
+        An ONNX model is readable by `Encoder.load` alone. Semantic compression is written if it is on; an older one in
+        the folder is removed. `card` is the model card, as Markdown.
         """
         if self.pooling == "first-last" and not isinstance(self.backbone, ExportedBackbone):
             raise BackboneError(
-                "an encoder with 'first-last' pooling cannot be saved: sentence-transformers has no such pooling; save it with "
-                "another one, and choose 'first-last' when you load it"
+                "an encoder with 'first-last' pooling cannot be saved: sentence-transformers has no such pooling; "
+                "save it with another one, and choose 'first-last' when you load it"
             )
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -394,10 +395,10 @@ def _check_exported(
         if config.exported == "static":
             raise BackboneError(f"{folder} is a table of token vectors, whose pooling is 'mean': leave {pooling!r} out")
         raise BackboneError(
-            f"{folder} was exported with the pooling {config.pooling!r}, which is part of its graph: export the model again with"
-            f" --pooling {pooling}"
+            f"{folder} was exported with the pooling {config.pooling!r}, which is part of its graph: export the "
+            f"model again with --pooling {pooling}"
         )
     if config.exported == "onnx" and device is not None and torch.device(device).type != "cpu":
         raise BackboneError(
-            f"{folder} is an ONNX model, which runs on the CPU only: on {device} use the model that it was exported from"
+            f"{folder} is an ONNX model, which runs on the CPU only: on {device} use the model that it was made of"
         )

@@ -2,9 +2,9 @@
 
 The graph contains the pooling; onnxruntime runs it without torch's model code.
 
-In 'onnx-int8' weights are quantised in blocks of 64 inputs, each with its own scale, and activations in the same blocks at run
-time, row by row. So a vector does not depend on what else is in the batch, as it would with the usual dynamic quantisation, whose
-scale is that of the whole batch.
+In 'onnx-int8' weights are quantised in blocks of 64 inputs, each with its own scale, and activations in the same blocks
+at run time, row by row. So a vector does not depend on what else is in the batch, as it would with the usual dynamic
+quantisation, whose scale is that of the whole batch.
 """
 
 import copy
@@ -69,8 +69,8 @@ class ExportError(TurnwiseError):
 class ExportResult:
     """The result of an export.
 
-    A graph is compared with the model on a few texts: the largest difference of a number of a vector of length 1, and the least
-    cosine of two vectors. The vectors of a table are in another space.
+    A graph is compared with the model on a few texts: the largest difference of a number of a vector of length 1, and
+    the least cosine of two vectors. The vectors of a table are in another space.
     """
 
     folder: Path
@@ -118,7 +118,7 @@ def export(
 
 
 def _holds(folder: Path, kind: ExportFormat) -> bool:
-    """Return whether a folder holds an exported model of this kind: files of another kind would be taken for this one's."""
+    """Return whether a folder holds an exported model of this kind."""
     path = folder / DESCRIPTION_FILE
     return path.is_file() and read_json(path).get("kind") == kind.partition("-")[0]
 
@@ -140,8 +140,8 @@ def _export_graph(encoder: Encoder, folder: Path, kind: ExportFormat, progress: 
         difference, cosine = _compare(encoder, graph)
         if kind == "onnx" and not difference <= _TOLERANCE:  # also if it is NaN
             raise ExportError(
-                f"the graph's vectors differ by up to {difference:.2g} from the model's, more than {_TOLERANCE:g}: this model"
-                f" ({encoder.backbone.config.model_type}) cannot be exported"
+                f"the graph's vectors differ by up to {difference:.2g} from the model's, more than {_TOLERANCE:g}: "
+                f"this model ({encoder.backbone.config.model_type}) cannot be exported"
             )
         graph.compression = encoder.compression
         graph.save(folder)

@@ -1,8 +1,9 @@
 """The one definition of "the same encoder": an exact fingerprint, and a tolerant comparison of vectors.
 
-- A **fingerprint** hashes everything that determines a model's output (weights, vocabulary, settings). Caches and results use it.
-- An **`EncoderIdentity`** holds some texts with their vectors. Tables, classifiers and maps use it: an encoder is the same if it
-  gives those texts almost the same vectors, whatever its format (ONNX, int8) and the machine it runs on.
+- A **fingerprint** hashes everything that determines a model's output (weights, vocabulary, settings). Caches and
+  results use it.
+- An **`EncoderIdentity`** holds some texts with their vectors. Tables, classifiers and maps use it: an encoder is the
+  same if it gives those texts almost the same vectors, whatever its format (ONNX, int8) and the machine it runs on.
 """
 
 import hashlib
@@ -22,7 +23,8 @@ if TYPE_CHECKING:  # a search table compares encoders before anything heavy is i
     from turnwise.models.encoder import Encoder
     from turnwise.models.reranker import Reranker
 
-#: The least cosine between the vectors that one encoder gives a text. An int8 export stays above it, another model does not.
+#: The least cosine between the vectors that one encoder gives a text. An int8 export stays above it, another model does
+#: not.
 MIN_COSINE = 0.97
 
 #: The text that an encoder is recognised by where no text is stored with its vector.
@@ -79,16 +81,16 @@ class EncoderIdentity:
         return bool((((vectors * self.vectors).sum(1) >= MIN_COSINE) | both_zero).all())
 
     def check(self, other: "SupportsEncode | EncoderIdentity", what: str) -> None:
-        """Raise `EncoderMismatchError` unless an encoder is the one that computed the vectors of `what`, such as 'the map'."""
+        """Raise `EncoderMismatchError` unless an encoder computed the vectors of `what`, such as 'the map'."""
         if not self.matches(other):
             raise EncoderMismatchError(
-                f"{what} was made with another encoder, whose vectors cannot be compared with this one's: load the encoder that "
-                "it was made with, or build it again"
+                f"{what} was made with another encoder, whose vectors cannot be compared with this one's: load "
+                "the encoder that it was made with, or build it again"
             )
 
 
 def encoder_fingerprint(encoder: "Encoder") -> str:
-    """Return a hash of all that determines an encoder's vectors: weights, vocabulary, pooling, joining of turns, lengths."""
+    """Return a hash of all that determines an encoder's vectors: weights, vocabulary and settings."""
     settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
     compression = encoder.compression.description() if encoder.compression is not None else ""
     return digest_model(encoder, repr(settings), *_describe(encoder.backbone), compression)
@@ -105,7 +107,7 @@ def _describe(backbone: "Backbone") -> tuple[str, str]:
 
 
 def tokenizer_definition(tokenizer: Any) -> dict[str, Any]:
-    """Return all that determines a text's tokens, except truncation and padding, which change whenever a tokenizer is used."""
+    """Return all that determines a text's tokens, except truncation and padding, which change with every use."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return {"kind": type(tokenizer).__name__, "model": tokenizer.get_vocab()}

@@ -94,8 +94,8 @@ def load_model(name: str, pooling: Pooling | None = None, compressed: bool = Fal
 
     Args:
         name: 'minilm', a model folder or a Hugging Face id; 'sentence-transformers:NAME' to encode with that library;
-            'SCHEME:REST' for a registered loader, such as 'glove:FILE'; 'module:function' for a Python function from a list of
-            texts to an array.
+            'SCHEME:REST' for a registered loader, such as 'glove:FILE'; 'module:function' for a Python function from a
+            list of texts to an array.
         pooling: replaces the model's own.
         compressed: apply semantic compression, as configured in the model's folder.
 
@@ -141,7 +141,8 @@ def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
     """Wrap anything that gives vectors or scores.
 
     Args:
-        model: an `Encoder`, a sentence-transformers model, anything with `encode` or `score`, or a function from texts to an array.
+        model: an `Encoder`, a sentence-transformers model, anything with `encode` or `score`, or a function from texts
+            to an array.
         name: for reports.
 
     Raises:
@@ -227,8 +228,8 @@ class TemplateEncoder:
 class SentenceTransformerEncoder:
     """Adapts a sentence-transformers model: turns are joined by its separator, and too long a history loses its head.
 
-    A text, or a history of one turn, is truncated on the model's own side. A model without a transformers tokenizer (static
-    embeddings) truncates everything in its own way.
+    A text, or a history of one turn, is truncated on the model's own side. A model without a transformers tokenizer
+    (static embeddings) truncates everything in its own way.
     """
 
     def __init__(self, model: Any):
@@ -272,7 +273,7 @@ class SentenceTransformerEncoder:
 
 
 class FunctionEncoder:
-    """Adapts a function from a list of texts to an array; a history reaches it as one text, one turn per line, newest last."""
+    """Adapts a function from a list of texts to an array; a history becomes one text, one turn per line."""
 
     def __init__(self, function: Callable[[list[str]], Any]):
         self._function = function
@@ -284,7 +285,7 @@ class FunctionEncoder:
         vectors = np.asarray(self._function([_join_turns(item, "\n") for item in inputs]), np.float32)
         if vectors.ndim != 2 or len(vectors) != len(inputs) or not np.isfinite(vectors).all():
             raise ModelError(
-                f"the function returned shape {vectors.shape} for {len(inputs)} texts: expected finite numbers (texts, size)"
+                f"the function returned {vectors.shape} for {len(inputs)} texts: expected finite numbers (texts, size)"
             )
         if normalise:
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

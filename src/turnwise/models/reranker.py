@@ -1,7 +1,8 @@
 """The re-ranker: a cross-encoder that scores candidates for the next turn of a conversation.
 
-Trained with UMS (Whang et al., 2021), it also has heads for coherence: which turn is out of place, where a turn belongs, which turn
-precedes another. It is saved as a folder that sentence-transformers' `CrossEncoder` reads, with the other heads beside.
+Trained with UMS (Whang et al., 2021), it also has heads for coherence: which turn is out of place, where a turn
+belongs, which turn precedes another. It is saved as a folder that sentence-transformers' `CrossEncoder` reads, with the
+other heads beside.
 """
 
 import shutil
@@ -95,8 +96,8 @@ class Reranker(nn.Module):
     ) -> list[npt.NDArray[np.float64]]:
         """Return what `score` returns for many conversations, each with its own candidates.
 
-        `batch_tokens` are the tokens of one forward pass (None: a default for the device); `progress` reports the number of scored
-        candidates.
+        `batch_tokens` are the tokens of one forward pass (None: a default for the device); `progress` reports the
+        number of scored candidates.
         """
         logits = self.logits("selection", self.build_inputs(queries), batch_tokens=batch_tokens, progress=progress)
         # double precision distinguishes scores near 1
@@ -104,7 +105,7 @@ class Reranker(nn.Module):
         return [np.fromiter(scores, np.float64, len(candidates)) for _, candidates in queries]
 
     def rank(self, context: Conversation, candidates: Sequence[str], top: int | None = None) -> list[RankedCandidate]:
-        """Return the `top` candidates (None: all) by their score, best first; of equal ones the first given comes first."""
+        """Return the `top` candidates (None: all), best first; of equal scores the first given comes first."""
         scores = self.score(context, candidates)
         order = np.argsort(-scores, kind="stable")[:top]
         return [RankedCandidate(int(index), candidates[index], float(scores[index])) for index in order]
@@ -140,8 +141,8 @@ class Reranker(nn.Module):
         """Return a head's output at the marked positions of each sequence; see `score_all`."""
         if task not in self.heads:
             raise BackboneError(
-                f"this re-ranker was trained without {task}, and has {', '.join(self.heads)}: train one whose recipe has that"
-                " objective, such as `turnwise train ums`"
+                f"this re-ranker was trained without {task}, and has {', '.join(self.heads)}: train one whose recipe "
+                "has that objective, such as `turnwise train ums`"
             )
         head = self.heads[task]
         return self._run(marked, lambda states: head(states)[:, 0], batch_tokens, progress)
@@ -190,7 +191,7 @@ class Reranker(nn.Module):
         return out_of_place_scores(self, [dialogue])[0]
 
     def place(self, dialogue: Conversation, utterance: str) -> PositionScores:
-        """Return the probability that an utterance belongs in the gap before each turn, and in the one after the last."""
+        """Return the probability that an utterance belongs before each turn, and after the last."""
         return placement_scores(self, [(dialogue, utterance)])[0]
 
     def order(self, dialogue: Conversation) -> TurnOrder:
@@ -247,7 +248,7 @@ class Reranker(nn.Module):
             (folder / "README.md").write_text(card, encoding="utf-8")
 
     def _save_modules(self, folder: Path) -> None:
-        """Write the modules of a CrossEncoder after its transformer: the first token's state, and the head for selection."""
+        """Write the modules of a CrossEncoder: transformer, the first token's state, the head for selection."""
         pooling, dense = "sentence_transformer.modules.pooling.Pooling", "base.modules.dense.Dense"
         write_modules(folder, ["base.modules.transformer.Transformer", pooling, dense])
         kind = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.activation.Sigmoid", "prompts": {}}

@@ -28,9 +28,9 @@ Vectors = npt.NDArray[np.float32]
 class VectorCache:
     """An encoder that never encodes an input twice.
 
-    `encode` looks every input up in an index in memory. `encode_chunk` is for corpora that are too large for that: it recognises
-    a list of inputs as a whole. In the folder lie pairs of files `NAME.vectors.npy` and `NAME.keys.npy`, of which the keys are
-    written last, and `HASH.chunk.npy`. An interrupted write leaves nothing that is read.
+    `encode` looks every input up in an index in memory. `encode_chunk` is for corpora that are too large for that: it
+    recognises a list of inputs as a whole. In the folder lie pairs of files `NAME.vectors.npy` and `NAME.keys.npy`, of
+    which the keys are written last, and `HASH.chunk.npy`. An interrupted write leaves nothing that is read.
     """
 
     def __init__(self, encoder: SupportsEncode, folder: Path | None = None, progress: Progress = silent):
@@ -68,7 +68,7 @@ class VectorCache:
     def encode_chunk(
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
     ) -> Vectors:
-        """Return vectors (inputs, size) as the encoder returns them, memory-mapped if the same list was encoded before."""
+        """Return vectors (inputs, size), memory-mapped; a list that was encoded before is read from the folder."""
         if self._folder is None:
             raise ValueError("encode_chunk needs a folder")
         path = self._chunk_path(inputs, normalise, max_length)

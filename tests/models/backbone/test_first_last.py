@@ -20,7 +20,7 @@ LENGTHS = (7, 40, 1, 12, 7, 3, 25, 1)
 
 
 def padded(model: PreTrainedModel, parts: list[Tokens]) -> torch.Tensor:
-    """The mean, over a sequence's tokens, of the average of the first layer's states and the last's (sequences, hidden)."""
+    """The mean over tokens of the average of the first layer's states and the last's (sequences, hidden)."""
     ids = torch.full((len(parts), max(LENGTHS)), model.config.pad_token_id or 0)
     mask = torch.zeros_like(ids)
     for row, part in enumerate(parts):

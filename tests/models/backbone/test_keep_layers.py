@@ -131,7 +131,7 @@ def wanted(start: Path, *changes: str) -> Recipe:
 
 
 def test_recipe_trains_kept_unfrozen_layers(talks: Corpus, tiny_folder: Folder, tmp_path: Path) -> None:
-    """Of three layers two are kept, of which the lower is not trained: frozen layers count from the bottom, as kept ones do."""
+    """Of three layers two are kept, of which the lower is frozen: both are counted from the bottom."""
     start = tiny_folder("modernbert")
     train(wanted(start, "layers=2", "frozen_layers=1", "frozen_embeddings=true"), talks, tmp_path / "run")
     before, after = load_file(start / "model.safetensors"), load_file(tmp_path / "run" / "model.safetensors")

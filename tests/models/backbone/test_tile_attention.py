@@ -92,7 +92,7 @@ def test_long_sequences_use_length_groups() -> None:
 
 
 def dropped(stream: TokenStream, seed: int, rate: float = 0.3) -> torch.Tensor:
-    """The attention weights of one head behind dropout: of sequences of sixteen tokens, whose values tell the keys apart."""
+    """The attention weights of one head after dropout, for sequences of sixteen tokens with one-hot values."""
     shape = StreamShape.of(stream, DEVICE, tiled=True)
     assert shape.tiles is not None
     query, key = torch.zeros(2, stream.tokens, 1, 16, device=DEVICE)  # every key gets a sixteenth
@@ -132,7 +132,8 @@ def test_gradient_respects_dropout() -> None:
     assert along == pytest.approx(float((value(5e-3) - value(-5e-3)).detach()) / 1e-2, rel=2e-2)
 
 
-#: Compiles a kernel for a GPU that need not be there, its numbers of some precision, and tells how often the code names doubles.
+#: Compiles a kernel for a GPU that need not be there, its numbers of some precision, and tells how often the code names
+#: doubles.
 COMPILE = """
 import re, sys, triton
 from triton.backends.compiler import GPUTarget
@@ -152,7 +153,7 @@ print(len(re.findall(r"[.]f64", found.asm["ptx"])))
 
 @pytest.mark.parametrize("kernel", ["_forward_kernel", pytest.param("_backward_kernel", marks=pytest.mark.full)])
 def test_double_precision_scalars_do_not_spread(kernel: str) -> None:
-    """What torch compiles hands numbers in as doubles; a GPU would be four times slower if the tile were computed in them."""
+    """Compiled code passes numbers as doubles; a GPU would be four times slower if the tile were computed in them."""
     plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
 
     def doubles(kind: str) -> int:

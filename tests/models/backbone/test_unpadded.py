@@ -189,7 +189,7 @@ def test_dropout_on_attention_weights_only(family: str, tiny_folder: Folder) -> 
 
 
 def test_attention_dropout_of_a_single_token_keeps_or_drops_it(tiny_folder: Folder) -> None:
-    """A token that sees only itself has attention weight 1, dropped or scaled per head: never mixed with its neighbours."""
+    """A token that sees only itself has attention weight 1, dropped or scaled per head, never mixed with others."""
     backbone = Backbone.load(tiny_folder("bert"))
     backbone.set_dropout(0.0, 0.5)
     backbone.train()

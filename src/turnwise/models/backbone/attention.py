@@ -1,10 +1,10 @@
 """Attention over a flat stream of tokens, registered with transformers so that its own model code runs unpadded.
 
-The models of transformers call an attention function by name and pass keyword arguments through to it. This one receives the
-stream's shape and attends within each sequence. Three implementations compute the same:
+The models of transformers call an attention function by name and pass keyword arguments through to it. This one
+receives the stream's shape and attends within each sequence. Three implementations compute the same:
 
-- **by length**: sequences of equal length are neighbours in the stream, so each group is a rectangle without padding; one call
-  of PyTorch's attention per group. Works everywhere, and with dropout on the attention weights.
+- **by length**: sequences of equal length are neighbours in the stream, so each group is a rectangle without padding;
+  one call of PyTorch's attention per group. Works everywhere, and with dropout on the attention weights.
 - **varlen**: one kernel for the whole stream, on CUDA in half precision; it has no dropout on the attention weights.
 - **tiled**: one kernel for the whole stream, on CUDA, for sequences as short as dialogue turns (`tile_attention`).
 """

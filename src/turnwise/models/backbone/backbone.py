@@ -1,9 +1,9 @@
 """The backbone: a Hugging Face encoder that runs over a stream of tokens, and the pooling of its token states.
 
-Where the model's own code lets attention be replaced and accepts positions (BERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, GPT-2
-and their variants), the whole stream is one row of tokens and nothing is padded. Where it computes with the row's length (the
-relative positions of T5 and MPNet), sequences run in buckets of similar length under a budget of tokens. Either way token states
-are returned as one flat tensor in stream order.
+Where the model's own code lets attention be replaced and accepts positions (BERT, RoBERTa, DistilBERT, ELECTRA,
+ModernBERT, GPT-2 and their variants), the whole stream is one row of tokens and nothing is padded. Where it computes
+with the row's length (the relative positions of T5 and MPNet), sequences run in buckets of similar length under a
+budget of tokens. Either way token states are returned as one flat tensor in stream order.
 """
 
 from collections.abc import Iterator
@@ -101,8 +101,8 @@ class Backbone(nn.Module):
         unexpected = sorted(key for key in random if not key.startswith("pooler."))
         if unexpected:
             raise BackboneError(
-                f"cannot load the model {str(name)!r}: its weights do not fit its configuration ({len(unexpected)} are missing "
-                f"or of another size, {unexpected[0]} among them)"
+                f"cannot load the model {str(name)!r}: its weights do not fit its configuration "
+                f"({len(unexpected)} are missing or of another size, {unexpected[0]} among them)"
             )
         # the pooler is unused and often missing; with zeros instead of random numbers a model is the same at every load
         for key in random:
@@ -205,10 +205,10 @@ class Backbone(nn.Module):
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
 
     def compile(self, **settings: Any) -> None:
-        """Compile the model for training with torch, at the first step; on a GPU, for streams that the tile kernel accepts.
+        """Compile the model for training, at the first step; on a GPU, for streams that the tile kernel accepts.
 
-        It is compiled as one graph, for any number of tokens. Other streams, and everything outside training, run uncompiled.
-        `settings` are passed to `torch.compile`.
+        It is compiled as one graph, for any number of tokens. Other streams, and everything outside training, run
+        uncompiled. `settings` are passed to `torch.compile`.
         """
         if self.execution != "unpadded":
             raise BackboneError(
@@ -223,7 +223,7 @@ class Backbone(nn.Module):
         return self._unpadded(stream, layers) if self.execution == "unpadded" else self._buckets(stream, layers)
 
     def states_at(self, stream: TokenStream, positions: npt.NDArray[np.int64]) -> torch.Tensor:
-        """Return the states (positions, hidden) at ascending positions of a stream, cheaper than `forward` for BERT-like layers."""
+        """Return the states (positions, hidden) at ascending positions, cheaper than `forward` for BERT-like layers."""
         config = self.model.config
         rows = torch.from_numpy(positions).to(self.device)
         if self.execution == "buckets" or config.model_type not in BERT_LIKE or config.is_decoder:
@@ -326,9 +326,9 @@ def _last_layer_at(
 ) -> torch.Tensor:
     """Return the output (positions, hidden) of a BERT-like last layer at a few positions.
 
-    Keys and values are computed for every token. Queries, attention output and the feed-forward part, five sixths of the layer's
-    work, are computed for these positions only. `states` is the output of the layer below (tokens, hidden), `counts` the number
-    of positions in each sequence (sequences,).
+    Keys and values are computed for every token. Queries, attention output and the feed-forward part, five sixths of
+    the layer's work, are computed for these positions only. `states` is the output of the layer below (tokens, hidden),
+    `counts` the number of positions in each sequence (sequences,).
     """
     attention = layer.attention.self
 
@@ -373,8 +373,8 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
 def pool(states: torch.Tensor, stream: TokenStream, pooling: Pooling) -> torch.Tensor:
     """Pool token states (tokens, hidden) into vectors (sequences, hidden), in input order.
 
-    'cls-mlp' is pooled like 'cls': its layer belongs to the model. 'first-last' is pooled like 'mean': the backbone averages the
-    first layer's and the last layer's states.
+    'cls-mlp' is pooled like 'cls': its layer belongs to the model. 'first-last' is pooled like 'mean': the backbone
+    averages the first layer's and the last layer's states.
     """
     if pooling in ("cls", "cls-mlp"):
         rows = states[to_device(stream.starts()[:-1], states.device)]

@@ -1,9 +1,10 @@
-"""Backbones that `turnwise export` writes, which return one vector per text and cannot be trained: ONNX graphs and static tables.
+"""Exported backbones, which return one vector per text and cannot be trained: ONNX graphs and static tables.
 
-- **ONNX**: a graph with the pooling inside, run by onnxruntime on the CPU. It accepts padded rows, for other programs; here it is
-  given rows of one length from a stream, so nothing is padded and no vector depends on what else is in the batch.
-- **Static**: a table with one vector per token; a text's vector is the mean of its tokens'. The folder is model2vec's, and also
-  readable by sentence-transformers. Loading and running it needs only safetensors and tokenizers.
+- **ONNX**: a graph with the pooling inside, run by onnxruntime on the CPU. It accepts padded rows, for other programs;
+  here it is given rows of one length from a stream, so nothing is padded and no vector depends on what else is in the
+  batch.
+- **Static**: a table with one vector per token; a text's vector is the mean of its tokens'. The folder is model2vec's,
+  and also readable by sentence-transformers. Loading and running it needs only safetensors and tokenizers.
 """
 
 import hashlib
@@ -83,15 +84,15 @@ class ExportedBackbone(Backbone):
     def model(self) -> Any:  # type: ignore[override]
         """Raise an error: there is no model that could be trained or changed."""
         raise BackboneError(
-            f"{self.folder} is {self.description}, which runs but cannot be trained or changed: use the model that it was "
-            "exported from"
+            f"{self.folder} is {self.description}, which runs but cannot be trained or changed: use the model "
+            "that it was exported from"
         )
 
     def forward(self, stream: TokenStream, layers: Layers = "last") -> torch.Tensor:
         """Raise an error: there are no token states."""
         raise BackboneError(
-            f"{self.folder} is {self.description}, which gives one vector per text and no token states: use the model that it "
-            "was exported from"
+            f"{self.folder} is {self.description}, which gives one vector per text and no token states: use "
+            "the model that it was exported from"
         )
 
 

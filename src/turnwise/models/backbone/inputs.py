@@ -1,15 +1,16 @@
-"""From texts to token sequences: special tokens, histories truncated at the head, pairs, and dialogues with marked positions.
+"""From texts to token sequences: special tokens, truncated histories, pairs, and dialogues with marked positions.
 
-The marked inputs are those of UMS (Whang et al., 2021), which a re-ranker reads. Every utterance ends in [EOT]. Response selection
-uses the state of the first token; the other tasks put a mark before utterances and use the states of the marks:
+The marked inputs are those of UMS (Whang et al., 2021), which a re-ranker reads. Every utterance ends in [EOT].
+Response selection uses the state of the first token; the other tasks put a mark before utterances and use the states of
+the marks:
 
     selection   [CLS] u₁ [EOT] … uₙ [EOT] [SEP] r [EOT] [SEP]
     insertion   [CLS] [INS] u₁ [EOT] [INS] … uₙ [EOT] [INS] [SEP] target [EOT] [SEP]
     deletion    [CLS] [DEL] u₁ [EOT] [DEL] … uₙ [EOT] [SEP]
     search      [CLS] [SRCH] u₁ [EOT] [SRCH] … uₙ [EOT] [SEP] target [EOT] [SEP]
 
-Too long a selection context loses its head. Too long a marked input loses the ends of its longest utterances, so that no mark is
-lost and the n-th mark stays that of the n-th utterance.
+Too long a selection context loses its head. Too long a marked input loses the ends of its longest utterances, so that
+no mark is lost and the n-th mark stays that of the n-th utterance.
 """
 
 from collections.abc import Sequence
@@ -151,7 +152,7 @@ class Composer:
         return np.concatenate([self.prefix, joined[max(0, len(joined) - room) :], self.suffix])
 
     def pair(self, first: Tokens, second: Tokens, longest: int) -> tuple[Tokens, Tokens]:
-        """Return two texts and their segment ids; the first loses its head while it is longer, then the second its end."""
+        """Return two texts and segment ids; the first loses its head while it is longer, then the second its end."""
         room = longest - len(self.prefix) - len(self.middle) - len(self.suffix)
         surplus = max(0, len(first) + len(second) - room)
         from_first = min(surplus, max(0, len(first) - min(len(second), room // 2)))
@@ -254,7 +255,7 @@ def _special_token(composer: Composer, token: str) -> Tokens:
     if token not in composer.special:
         task = {INSERT: "insertion", DELETE: "deletion", SEARCH: "search"}.get(token, "response-selection")
         raise BackboneError(
-            f"this model was trained without {task} and does not know {token}: train one whose recipe has that objective, such "
-            "as `turnwise train ums`"
+            f"this model was trained without {task} and does not know {token}: train one whose recipe has that "
+            "objective, such as `turnwise train ums`"
         )
     return np.array([composer.special[token]], np.int32)

@@ -1,4 +1,4 @@
-"""Model folders: finding one by name, checking it before it is loaded, and listing its sentence-transformers modules."""
+"""Model folders: finding one by name, checking it before loading, and writing sentence-transformers modules."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -60,8 +60,8 @@ def check_model_folder(folder: Path) -> None:
         raise BackboneError(f"{folder} is not a model folder: it has no config.json")
     if _model_type(folder) == STATIC:
         raise BackboneError(
-            f"{folder} holds a static model (a table of token vectors), which runs but cannot be trained: use the model that it "
-            "was exported from"
+            f"{folder} holds a static model (a table of token vectors), which runs but cannot be trained: use the "
+            "model that it was exported from"
         )
     if any(folder.glob("*.safetensors")):
         if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
@@ -70,8 +70,8 @@ def check_model_folder(folder: Path) -> None:
     pickles = [path.name for path in (*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth"))]
     if pickles:
         raise BackboneError(
-            f"{folder} holds its weights as a pickle ({pickles[0]}), which can run code when it is opened. If you trust it, "
-            "convert it once: python -c \"from transformers import AutoModel; m = AutoModel.from_pretrained('"
+            f"{folder} holds its weights as a pickle ({pickles[0]}), which can run code when it is opened. If you "
+            "trust it, convert it once: python -c \"from transformers import AutoModel; m = AutoModel.from_pretrained('"
             f"{folder}'); m.save_pretrained('{folder}')\""
         )
     if any(folder.glob("*.onnx")):
@@ -98,7 +98,7 @@ def write_dense(folder: Path, linear: nn.Linear, activation: str, **settings: st
 
 
 def write_modules(folder: Path, classes: Sequence[str]) -> None:
-    """Write the list of sentence-transformers modules (such as 'models.Pooling'), and create a folder for each but the first."""
+    """Write the list of sentence-transformers modules and create a folder for each but the first."""
     modules = []
     for index, name in enumerate(classes):
         path = f"{index}_{name.rpartition('.')[2]}" if index else ""

@@ -1,4 +1,4 @@
-"""Token sequences of different lengths without padding: in one numpy array, and as the flat stream that a backbone runs over."""
+"""Token sequences without padding: in one numpy array, and as the flat stream that a backbone runs over."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ def span_indices(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) 
 
 
 def token_batches(lengths: npt.ArrayLike, budget: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges (first, end) of consecutive sequences with at most `budget` tokens; a longer sequence is a range of its own."""
+    """Yield ranges (first, end) of sequences with at most `budget` tokens; a longer sequence is its own range."""
     ends = np.cumsum(lengths)
     first = before = 0
     while first < len(ends):
@@ -101,8 +101,8 @@ class LengthGroup:
 class TokenStream:
     """The tokens of several sequences, shortest first.
 
-    Sequences of equal length are neighbours, so each group of them can be viewed as a rectangle (count, length) without a copy:
-    attention and pooling run on rectangles that hold no padding.
+    Sequences of equal length are neighbours, so each group of them can be viewed as a rectangle (count, length) without
+    a copy: attention and pooling run on rectangles that hold no padding.
 
     Attributes:
         ids: token ids (tokens,).

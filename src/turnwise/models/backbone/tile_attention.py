@@ -1,8 +1,9 @@
 """Attention over very short sequences: several of them share one tile of a Triton kernel.
 
-A dialogue turn has about sixteen tokens. Kernels for long sequences give each sequence a tile of 64 to 128 positions, most of
-which are empty. Here a tile holds as many sequences of one length as fit: one small matrix product, one mask, one softmax, all in
-registers. The backward pass recomputes a tile from its inputs, and dropout on the attention weights costs a few random numbers.
+A dialogue turn has about sixteen tokens. Kernels for long sequences give each sequence a tile of 64 to 128 positions,
+most of which are empty. Here a tile holds as many sequences of one length as fit: one small matrix product, one mask,
+one softmax, all in registers. The backward pass recomputes a tile from its inputs, and dropout on the attention weights
+costs a few random numbers.
 """
 
 from typing import Any
@@ -26,8 +27,8 @@ def tile_attention(
 ) -> torch.Tensor:
     """Attend within each sequence of a stream; (tokens, heads, size) in and out, contiguous along the last axis.
 
-    `tiles` is the result of `attention.plan_tiles`. Dropout on the attention weights is drawn from torch's generator. `window` is
-    how far a token sees, itself included; None: its whole sequence.
+    `tiles` is the result of `attention.plan_tiles`. Dropout on the attention weights is drawn from torch's generator.
+    `window` is how far a token sees, itself included; None: its whole sequence.
     """
     # the seed stays on the device: reading it here would wait for the GPU; without dropout it is not used
     seed = torch.randint(1 << 31, (1,), device=query.device) if dropout else tiles
@@ -37,8 +38,8 @@ def tile_attention(
 
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
-# Triton compiles these for the GPU; names in capitals are compile-time constants. Scalars are cast to single precision: code that
-# torch compiles passes them in double precision, which would spread to everything computed with them.
+# Triton compiles these for the GPU; names in capitals are compile-time constants. Scalars are cast to single precision:
+# code that torch compiles passes them in double precision, which would spread to everything computed with them.
 # ruff: noqa: N803
 
 
@@ -60,7 +61,7 @@ def _store(states, values, rows, valid, SIZE: tl.constexpr):
 
 @triton.jit
 def _weights(q, k, length, scale, TILE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr):
-    """Return the attention weights of a tile (TILE, TILE); positions after its end attend to each other and are not stored."""
+    """Return the attention weights of a tile (TILE, TILE); those after its end are meaningless and not stored."""
     positions = tl.arange(0, TILE)
     visible = (positions // length)[:, None] == (positions // length)[None, :]
     distance = positions[:, None] - positions[None, :]
