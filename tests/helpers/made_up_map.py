@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from turnwise.assist.map.clustering import describe_clusters
-from turnwise.assist.map.utterance_map import Utterance, UtteranceMap
+from turnwise.assist.map.utterance_map import MapUtterance, UtteranceMap
 
 TOPICS = ("boat", "garden", "clock", "bread")
 
@@ -26,7 +26,7 @@ def made_up_map(rows: int = 24, seed: int = 0) -> UtteranceMap:
     counts = 1 + np.arange(rows) % 3
     return UtteranceMap(
         [
-            Utterance(text, f"dialogue {row}", row, "user", int(count))
+            MapUtterance(text, f"dialogue {row}", row, "user", int(count))
             for row, (text, count) in enumerate(zip(texts, counts, strict=True))
         ],
         vectors,

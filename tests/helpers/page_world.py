@@ -9,7 +9,7 @@ from torch import nn
 from turnwise.assist.conversations.conversations import Conversations
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.map.clustering import describe_clusters
-from turnwise.assist.map.utterance_map import MapComparison, Utterance, UtteranceMap
+from turnwise.assist.map.utterance_map import MapComparison, MapUtterance, UtteranceMap
 from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.models.backbone.backbone import Backbone
@@ -94,7 +94,7 @@ def _map(encoder: Encoder, folder: Path) -> None:
     vectors = encoder.encode(texts, normalise=True)
     corners = np.array([[0, 0], [8, 0], [0, 8], [8, 8]])[topics]
     points = (corners + np.random.default_rng(0).normal(size=(len(texts), 2))).astype(np.float32)
-    utterances = [Utterance(text, f"d{row}", 0, "user", 1 + row % 3) for row, text in enumerate(texts)]
+    utterances = [MapUtterance(text, f"d{row}", 0, "user", 1 + row % 3) for row, text in enumerate(texts)]
     counts = [each.count for each in utterances]
     clusters = describe_clusters(texts, labels, vectors, counts)
     comparison = MapComparison(10, 20, 0.8, (5, 0, 5, 5))

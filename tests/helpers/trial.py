@@ -20,7 +20,7 @@ from turnwise import Encoder
 from turnwise.assist.conversations.conversations import Conversations
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.map.clustering import describe_clusters
-from turnwise.assist.map.utterance_map import Utterance, UtteranceMap
+from turnwise.assist.map.utterance_map import MapUtterance, UtteranceMap
 from turnwise.assist.responses.responder import Responder
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.backbone import Backbone
@@ -54,7 +54,7 @@ def build(place: Path, model: Path, limits: Limits | None = None) -> ServeSettin
     vectors = encoder.encode(MAPPED, normalise=True)
     labels = np.repeat([0, 1, -1], len(_ENDS)).astype(np.int32)
     points = np.random.default_rng(1).normal(size=(len(MAPPED), 2)).astype(np.float32)
-    utterances = [Utterance(text, count=1) for text in MAPPED]
+    utterances = [MapUtterance(text, count=1) for text in MAPPED]
     UtteranceMap(utterances, vectors, points, labels, describe_clusters(MAPPED, labels, vectors), str(model)).save(
         place / "map"
     )

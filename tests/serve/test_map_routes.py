@@ -10,7 +10,7 @@ from tests.helpers.served import is_error, served
 from turnwise import Encoder
 from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.map.clustering import describe_clusters
-from turnwise.assist.map.utterance_map import Utterance, UtteranceMap
+from turnwise.assist.map.utterance_map import MapUtterance, UtteranceMap
 from turnwise.serve.models import latest_intents, next_intents
 from turnwise.serve.settings import ServeSettings
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path, tiny_folder) -> Path:
     vectors = encoder.encode(TEXTS, normalise=True)
     labels = np.repeat([0, 1, -1], 6).astype(np.int32)
     points = np.random.default_rng(1).normal(size=(len(TEXTS), 2)).astype(np.float32)
-    utterances = [Utterance(text, count=number + 1) for number, text in enumerate(TEXTS)]
+    utterances = [MapUtterance(text, count=number + 1) for number, text in enumerate(TEXTS)]
     clusters = describe_clusters(TEXTS, labels, vectors)
     UtteranceMap(utterances, vectors, points, labels, clusters, str(tiny_folder("bert"))).save(tmp_path / "map")
     return tmp_path / "map"

@@ -135,8 +135,8 @@ def test_temperature_is_recovered_from_samples():
     random = np.random.default_rng(0)
     ranking = random.normal(size=(4_000, 5)) * 2
     for temperature in (0.3, 1.0, 3.0):
-        drawn = (ranking / temperature + random.gumbel(size=ranking.shape)).argmax(1)
-        assert fit_temperature(ranking, drawn) == pytest.approx(temperature, rel=0.1)
+        labels = (ranking / temperature + random.gumbel(size=ranking.shape)).argmax(1)
+        assert fit_temperature(ranking, labels) == pytest.approx(temperature, rel=0.1)
     # always being correct does not imply full certainty
     certain = np.eye(3)[np.repeat(np.arange(3), 3)]
     few = fit_temperature(certain, np.repeat(np.arange(3), 3))

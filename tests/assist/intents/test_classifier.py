@@ -160,7 +160,7 @@ def test_added_intents_are_equivalent_to_fitted_ones(head):
             pytest.approx(theirs.threshold),
         )
     assert classifier.add("hours", [new[0].upper(), f" {new[1]} "]) == 0
-    assert classifier.remove("hours", [new[0], "never said"]) == 1
+    assert classifier.remove("hours", [new[0], "not an example"]) == 1
     assert classifier.remove("hours") == 2
     assert classifier.remove("hours") == 0
     after = classifier.decide(queries)
@@ -202,16 +202,16 @@ def test_held_out_calibration_is_kept():
     classifier = _fit(per_intent=True)
     texts = ["where is the parcel", "when will it arrive", "cancel it", "cancel that order now", "money", "paid back"]
     intents = ["track_order"] * 2 + ["cancel_order"] * 2 + ["refund"] * 2
-    found = classifier.calibrate(texts, intents, out_of_scope=OUTSIDE, false_rejection=0.3)
-    assert (found.held_out, found.texts, found.false_rejection) == (True, 6, 0.3)
+    calibration = classifier.calibrate(texts, intents, out_of_scope=OUTSIDE, false_rejection=0.3)
+    assert (calibration.held_out, calibration.texts, calibration.false_rejection) == (True, 6, 0.3)
     assert classifier.false_rejection == 0.3
     rejected = np.mean([decision.abstained for decision in classifier.decide(texts)])
     assert rejected == pytest.approx(0.3, abs=0.17)
     classifier.add("hours", ["when do you open", "opening times"])
-    assert classifier.calibration_ == replace(found, offsets=classifier.calibration_.offsets)
+    assert classifier.calibration_ == replace(calibration, offsets=classifier.calibration_.offsets)
     offsets = dict(zip(classifier.classes_, classifier.calibration_.offsets, strict=True))
     assert offsets.pop("hours") == 0
-    assert tuple(offsets.values()) == found.offsets
+    assert tuple(offsets.values()) == calibration.offsets
     with pytest.raises(IntentError, match="'flying'"):
         classifier.calibrate(["fly me"], ["flying"])
     for seen in ([], pairs()[0]):
@@ -310,10 +310,10 @@ def test_one_example_per_intent_is_enough_without_abstention():
         ["my parcel", "my money"], ["track_order", "refund"]
     )
     assert classifier.predict(["parcel", "money"]).tolist() == ["track_order", "refund"]
-    found = classifier.calibrate(
+    calibration = classifier.calibrate(
         ["the parcel", "money here", "parcel"], ["track_order", "refund", "track_order"], false_rejection=0.05
     )
-    assert found.threshold is not None
+    assert calibration.threshold is not None
 
 
 def test_single_strings_are_rejected():

@@ -20,8 +20,8 @@ from turnwise.assist.intents.report import (
 
 def make_examples(labels: list[int], vectors: np.ndarray | None = None, seed: int = 0) -> IntentExamples:
     """IntentReturn examples of intents 'a', 'b', … with distinct texts."""
-    drawn = np.random.default_rng(seed).normal(size=(len(labels), 3)) if vectors is None else vectors
-    unit = (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
+    values = np.random.default_rng(seed).normal(size=(len(labels), 3)) if vectors is None else vectors
+    unit = (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
     return IntentExamples.from_pairs([(f"text {row}", "abcdefgh"[label]) for row, label in enumerate(labels)], unit)
 
 
@@ -77,12 +77,12 @@ def test_confusions_contain_every_mistake_once(case: tuple[IntentExamples, Cross
     examples, result = case
     predictions = [examples.classes[place] for place in result.probabilities.argmax(1)]
     wrong = [(intent, guess) for (_, intent), guess in zip(examples.pairs, predictions, strict=True) if intent != guess]
-    found = find_confusions(examples, result)
-    assert sum(each.first_as_second + each.second_as_first for each in found) == len(wrong)
-    sizes = [each.first_as_second + each.second_as_first for each in found]
+    confusions = find_confusions(examples, result)
+    assert sum(each.first_as_second + each.second_as_first for each in confusions) == len(wrong)
+    sizes = [each.first_as_second + each.second_as_first for each in confusions]
     assert sizes == sorted(sizes, reverse=True)
     intent_of = dict(examples.pairs)
-    for each in found:
+    for each in confusions:
         assert each.first < each.second
         assert each.first_as_second == wrong.count((each.first, each.second))
         assert each.second_as_first == wrong.count((each.second, each.first))
@@ -95,8 +95,8 @@ def test_long_lists_are_truncated() -> None:
     examples = IntentExamples.from_pairs([(f"{row}", f"{row // 2}") for row in range(classes * 2)], vectors)
     # everything is predicted as one of the next two intents
     predictions = [(row // 2 + 1 + row % 2) % classes for row in range(classes * 2)]
-    found = find_confusions(examples, make_result(np.eye(classes)[predictions]))
-    assert len(found) == 18 < MAX_ENTRIES
+    confusions = find_confusions(examples, make_result(np.eye(classes)[predictions]))
+    assert len(confusions) == 18 < MAX_ENTRIES
     many = IntentExamples.from_pairs([(f"{row}", f"{row // 2:02}") for row in range(80)], np.tile(vectors[:1], (80, 1)))
     assert (
         len(find_confusions(many, make_result(np.eye(40)[[(row // 2 + 1) % 40 for row in range(80)]]))) == MAX_ENTRIES
@@ -108,7 +108,7 @@ def test_long_lists_are_truncated() -> None:
 
 def restated_mistakes(probabilities: np.ndarray, labels: list[int]) -> dict[int, int]:
     """Return the mistakes found by confident learning, example by example."""
-    found = {}
+    mistakes = {}
     for row, label in enumerate(labels):
         likely = []
         for other in set(labels):
@@ -116,15 +116,15 @@ def restated_mistakes(probabilities: np.ndarray, labels: list[int]) -> dict[int,
             if probabilities[row, other] >= sum(probabilities[place, other] for place in members) / len(members):
                 likely.append(other)
         if likely and (best := max(likely, key=lambda other: (probabilities[row, other], -other))) != label:
-            found[row] = best
-    return found
+            mistakes[row] = best
+    return mistakes
 
 
 @given(LABELS, st.integers(0, 10_000))
 def test_mistakes_match_confident_learning(labels: list[int], seed: int) -> None:
     # multiples of 1/8 make means exact; one class has no labels
     probabilities = np.random.default_rng(seed).multinomial(8, np.full(5, 0.2), len(labels)) / 8
-    found = find_confident_mistakes(probabilities, np.array(labels))
+    mistakes = find_confident_mistakes(probabilities, np.array(labels))
     expected = restated_mistakes(probabilities, labels)
     close = {
         row
@@ -136,10 +136,10 @@ def test_mistakes_match_confident_learning(labels: list[int], seed: int) -> None
         )
         < 1e-9
     }
-    assert {row: best for row, best in found if row not in close} == {
+    assert {row: best for row, best in mistakes if row not in close} == {
         row: best for row, best in expected.items() if row not in close
     }
-    margins = [probabilities[row, best] - probabilities[row, labels[row]] for row, best in found]
+    margins = [probabilities[row, best] - probabilities[row, labels[row]] for row, best in mistakes]
     assert margins == sorted(margins, reverse=True)
 
 
@@ -151,26 +151,26 @@ def test_planted_mistakes_are_found() -> None:
     labels[planted] = (labels[planted] + 1) % 4
     logits = random.normal(size=(200, 4)) + 4 * np.eye(4)[truth]
     probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    found = dict(find_confident_mistakes(probabilities, labels))
-    right = {row for row in planted.tolist() if found.get(row) == truth[row]}
+    mistakes = dict(find_confident_mistakes(probabilities, labels))
+    right = {row for row in planted.tolist() if mistakes.get(row) == truth[row]}
     assert len(right) >= 8
-    assert len(found) - len(right) <= 1
+    assert len(mistakes) - len(right) <= 1
 
 
 def test_label_issues_have_their_input_row_and_report_duplicates() -> None:
     pairs = [("Stop it", "cancel"), ("drop the order", "cancel"), (" stop it ", "pause"), ("wait a bit", "pause")]
     examples = IntentExamples.from_pairs(pairs, np.eye(4, dtype=np.float32))
     probabilities = np.array([[0.2, 0.8], [0.9, 0.1], [0.3, 0.7], [0.2, 0.8]])
-    (found,) = find_label_issues(examples, make_result(probabilities), [40, 30, 20, 10])
-    assert (found.row, found.text, found.intent, found.proposed) == (40, "Stop it", "cancel", "pause")
-    assert (found.probability, found.own_probability, found.same_text) == (0.8, 0.2, True)
+    (issue,) = find_label_issues(examples, make_result(probabilities), [40, 30, 20, 10])
+    assert (issue.row, issue.text, issue.intent, issue.proposed) == (40, "Stop it", "cancel", "pause")
+    assert (issue.probability, issue.own_probability, issue.same_text) == (0.8, 0.2, True)
 
 
 def test_rejected_examples_are_sorted_by_score() -> None:
     examples = make_examples([0, 0, 1, 1])
     probabilities = np.array([[0.6, 0.4], [0.9, 0.1], [0.3, 0.7], [0.45, 0.55]])
-    found = find_rejected(examples, make_result(probabilities, [True, False, True, True]), [0, 1, 2, 3])
-    assert [(each.row, each.intent, each.score) for each in found] == [(3, "b", 0.55), (0, "a", 0.6), (2, "b", 0.7)]
+    rejected = find_rejected(examples, make_result(probabilities, [True, False, True, True]), [0, 1, 2, 3])
+    assert [(each.row, each.intent, each.score) for each in rejected] == [(3, "b", 0.55), (0, "a", 0.6), (2, "b", 0.7)]
 
 
 # ---- overlaps
@@ -204,10 +204,10 @@ def test_overlaps_match_a_restatement(labels: list[int], seed: int) -> None:
                     min(1.0, sum(shares) / sum(chances)),
                     len(ways),
                 )
-    found = {(each.first, each.second): (each.overlap, each.crossing) for each in find_overlaps(examples)}
-    assert found.keys() == expected.keys()
+    overlaps = {(each.first, each.second): (each.overlap, each.crossing) for each in find_overlaps(examples)}
+    assert overlaps.keys() == expected.keys()
     for pair, (overlap, crossing) in expected.items():
-        assert found[pair] == (pytest.approx(overlap), crossing)
+        assert overlaps[pair] == (pytest.approx(overlap), crossing)
 
 
 def test_identical_intents_overlap_and_others_do_not() -> None:
@@ -215,10 +215,10 @@ def test_identical_intents_overlap_and_others_do_not() -> None:
     centres = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0]])
     labels = np.repeat([0, 1, 2], 40)
     vectors = centres[labels] + 0.05 * random.normal(size=(120, 3))
-    (found,) = find_overlaps(make_examples(labels.tolist(), vectors))
-    assert (found.first, found.second) == ("a", "b")
-    assert found.overlap > 0.8
-    assert found.similarity > 0.99
+    (overlap,) = find_overlaps(make_examples(labels.tolist(), vectors))
+    assert (overlap.first, overlap.second) == ("a", "b")
+    assert overlap.overlap > 0.8
+    assert overlap.similarity > 0.99
 
 
 def test_a_single_wrong_label_is_no_overlap() -> None:

@@ -98,14 +98,14 @@ def test_every_example_is_classified_once_by_a_classifier_not_fitted_on_it() -> 
     encoder = Bag()
     examples_ = IntentExamples.from_pairs(pairs, encoder.encode([text for text, _ in pairs]))
     Spy.classified.clear()
-    found = cross_validate(Spy(encoder), encoder, examples_, folds=3)
+    result = cross_validate(Spy(encoder), encoder, examples_, folds=3)
     assert sorted(Spy.classified) == sorted([*texts, *OUTSIDE])
-    assert [examples_.pairs[row][0] for row in found.rows] == [
+    assert [examples_.pairs[row][0] for row in result.rows] == [
         text for text, intent in examples_.pairs if intent in WORDS
     ]
-    assert found.probabilities.shape == (25, 6)
-    assert found.probabilities.sum(1) == pytest.approx(np.ones(25))
-    assert len(found.outside_rejected) == len(OUTSIDE)
+    assert result.probabilities.shape == (25, 6)
+    assert result.probabilities.sum(1) == pytest.approx(np.ones(25))
+    assert len(result.outside_rejected) == len(OUTSIDE)
 
 
 def test_cross_validation_matches_a_restatement() -> None:
@@ -114,15 +114,15 @@ def test_cross_validation_matches_a_restatement() -> None:
     encoder = Bag()
     vectors = encoder.encode(texts)
     examples_ = IntentExamples.from_pairs(list(zip(texts, intents, strict=True)), vectors)
-    found = cross_validate(IntentClassifier(encoder), encoder, examples_, folds=4, seed=5)
+    result = cross_validate(IntentClassifier(encoder), encoder, examples_, folds=4, seed=5)
     folds = assign_folds(examples_.labels, 4, 5)
     for fold in range(4):
-        known = [pair for pair, own in zip(examples_.pairs, folds, strict=True) if own != fold]
-        asked = [pair[0] for pair, own in zip(examples_.pairs, folds, strict=True) if own == fold]
-        own = IntentClassifier(encoder).fit([text for text, _ in known], [intent for _, intent in known])
-        assert found.probabilities[folds == fold] == pytest.approx(own.predict_proba(asked))
-        assert [bool(each) for each in found.rejected[folds == fold]] == [
-            decision.abstained for decision in own.decide(asked)
+        seen = [pair for pair, own in zip(examples_.pairs, folds, strict=True) if own != fold]
+        left_out = [pair[0] for pair, own in zip(examples_.pairs, folds, strict=True) if own == fold]
+        classifier = IntentClassifier(encoder).fit([text for text, _ in seen], [intent for _, intent in seen])
+        assert result.probabilities[folds == fold] == pytest.approx(classifier.predict_proba(left_out))
+        assert [bool(each) for each in result.rejected[folds == fold]] == [
+            decision.abstained for decision in classifier.decide(left_out)
         ]
 
 
@@ -176,9 +176,9 @@ def test_encoder_is_tuned_in_every_fold(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("turnwise.assist.intents.report.cross_validate", record)
     encoder = Bag()
-    found = make_report(*examples(4), IntentClassifier(encoder, tuning=TuningSettings(epochs=3)), folds=4)
+    report = make_report(*examples(4), IntentClassifier(encoder, tuning=TuningSettings(epochs=3)), folds=4)
     assert seen == [encoder]
-    assert found.settings["tuning"]["epochs"] == 3 and found.settings["encoder"] == "Bag"
+    assert report.settings["tuning"]["epochs"] == 3 and report.settings["encoder"] == "Bag"
 
 
 def test_report_is_json(made: IntentReport) -> None:
@@ -284,8 +284,8 @@ def test_examples_are_escaped() -> None:
 def test_page_of_a_perfect_classifier_that_never_abstains() -> None:
     texts = [f"{words[0]} {words[1]} {number}" for words in list(WORDS.values())[:3] for number in range(4)]
     intents = [name for name in list(WORDS)[:3] for _ in range(4)]
-    found = make_report(texts, intents, IntentClassifier(Bag(), false_rejection=None), folds=2)
-    assert found.accuracy == 1.0 and found.confusions == () and found.overlaps == () and found.rejected == ()
-    text = render_report(found)
+    report = make_report(texts, intents, IntentClassifier(Bag(), false_rejection=None), folds=2)
+    assert report.accuracy == 1.0 and report.confusions == () and report.overlaps == () and report.rejected == ()
+    text = render_report(report)
     Outline(text)
     assert "this classifier never abstains" in text and "every evaluated example" in text and "None found" in text

@@ -34,7 +34,7 @@ def test_changes_are_durable_before_they_are_acknowledged(folder):
     opened = IntentFolder.open(folder)
     assert opened.add(NEW) == 3
     assert opened.add([(NEW[0][0].upper(), "hours")]) == 0
-    assert opened.remove([NEW[2], ("never said", "hours")]) == 1
+    assert opened.remove([NEW[2], ("not an example", "hours")]) == 1
     assert opened.remove(intent="refund") == len(EXAMPLES["refund"])
     assert opened.remove(intent="never") == 0
     expected = set(opened.classifier.model_.examples.pairs)
@@ -58,8 +58,8 @@ def test_last_change_of_an_example_wins(folder):
     opened.remove([(text.upper(), intent), NEW[1]])
     opened.add([(f" {text.upper()}", intent)])
     opened.close()
-    found = {pair for pair in _pairs(folder) if pair[1] == intent}
-    assert {(added.strip().lower(), own) for added, own in found} == {NEW[0]}
+    pairs_ = {pair for pair in _pairs(folder) if pair[1] == intent}
+    assert {(added.strip().lower(), own) for added, own in pairs_} == {NEW[0]}
 
 
 def test_replaying_applied_changes_is_harmless(folder):
@@ -168,6 +168,6 @@ def test_acknowledged_changes_survive_a_kill(folder):
         rest = process.stdout.read().split()
         process.wait()
         last = max([last, *map(int, rest)])
-        found = [text for text, intent in _pairs(folder) if intent == "things" and text.startswith(f"thing {turn} ")]
-        assert {f"thing {turn} {number}" for number in range(last + 1)} <= set(found)
-        assert len(found) == len(set(found)) <= last + 2
+        stored = [text for text, intent in _pairs(folder) if intent == "things" and text.startswith(f"thing {turn} ")]
+        assert {f"thing {turn} {number}" for number in range(last + 1)} <= set(stored)
+        assert len(stored) == len(set(stored)) <= last + 2

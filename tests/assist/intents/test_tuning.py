@@ -74,8 +74,8 @@ def restated_loss(vectors: np.ndarray, labels: list[int], temperature: float) ->
 )
 def test_loss_matches_the_equation(labels: list[int], seed: int, temperature: float) -> None:
     vectors = np.random.default_rng(seed).normal(size=(len(labels), 4))
-    found = supervised_contrastive(torch.from_numpy(vectors), torch.tensor(labels), temperature)
-    assert float(found) == pytest.approx(restated_loss(vectors, labels, temperature), rel=1e-9, abs=1e-12)
+    loss = supervised_contrastive(torch.from_numpy(vectors), torch.tensor(labels), temperature)
+    assert float(loss) == pytest.approx(restated_loss(vectors, labels, temperature), rel=1e-9, abs=1e-12)
 
 
 def test_loss_of_pairs_is_a_cross_entropy() -> None:
@@ -84,8 +84,8 @@ def test_loss_of_pairs_is_a_cross_entropy() -> None:
     unit = torch.nn.functional.normalize(vectors, dim=1)
     logits = (unit @ unit.T / 0.2).fill_diagonal_(-torch.inf)
     expected = torch.nn.functional.cross_entropy(logits, torch.tensor([1, 0, 3, 2, 5, 4]))
-    found = supervised_contrastive(vectors, torch.tensor([7, 7, 2, 2, 9, 9]), 0.2)
-    assert float(found) == pytest.approx(float(expected))
+    loss = supervised_contrastive(vectors, torch.tensor([7, 7, 2, 2, 9, 9]), 0.2)
+    assert float(loss) == pytest.approx(float(expected))
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2], [0, 0, 1], [0, 0, 0]])

@@ -12,7 +12,7 @@ from tests.helpers.made_up_dialogues import TOPICS, Words
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.labelling.labelling import Labelling, LabellingError
 from turnwise.assist.map.clustering import describe_clusters
-from turnwise.assist.map.utterance_map import Utterance, UtteranceMap
+from turnwise.assist.map.utterance_map import MapUtterance, UtteranceMap
 from turnwise.cli import app
 from turnwise.core.errors import TurnwiseError
 
@@ -31,7 +31,7 @@ def save_map(folder: Path, model: str = "") -> Path:
     vectors = Words().encode(texts)
     labels = np.repeat([0, 1, 2, -1], 12).astype(np.int32)
     UtteranceMap(
-        [Utterance(text, count=1) for text in texts],
+        [MapUtterance(text, count=1) for text in texts],
         vectors,
         vectors[:, :2].copy(),
         labels,

@@ -99,14 +99,14 @@ class Machine(RuleBasedStateMachine):
                 self.labelling.split(group, parts)
             return
         numbers = self.labelling.split(group, parts)
-        found = self.labelling.row_groups.tolist()
+        groups = self.labelling.row_groups.tolist()
         assert numbers[0] == group and len(set(numbers)) == parts
         assert not set(numbers[1:]) & set(self.groups)
-        assert {found[row] for row in rows} == set(numbers)
-        sizes = [found.count(number) for number in numbers]
+        assert {groups[row] for row in rows} == set(numbers)
+        sizes = [groups.count(number) for number in numbers]
         assert sizes == sorted(sizes, reverse=True) and sum(sizes) == len(rows)
         for row in rows:
-            self.groups[row] = found[row]
+            self.groups[row] = groups[row]
         self._remember(before)
 
     @rule(rows=st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=5), name=st.none() | NAMES)
@@ -172,10 +172,10 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def describe_clusters(self) -> None:
         """Descriptions of groups match their members."""
-        found = {group.number: group for group in self.labelling.groups}
+        groups = {group.number: group for group in self.labelling.groups}
         counts = made_up_map(ROWS).counts
-        assert set(found) == set(self.groups) - {-1}
-        for number, group in found.items():
+        assert set(groups) == set(self.groups) - {-1}
+        for number, group in groups.items():
             rows = [row for row, each in enumerate(self.groups) if each == number]
             assert (group.size, group.utterances) == (len(rows), counts[rows].sum())
             assert group.representatives and set(group.representatives) <= set(rows)
@@ -419,6 +419,6 @@ def test_threads_are_synchronised(folder: Path) -> None:
         labels = labelling.labels()
         assert labels == [f"name {row % 5}" for row in range(24)]
         numbers = {name: {labelling.group_of(row) for row in range(24) if labels[row] == name} for name in set(labels)}
-        assert all(len(found) == 1 for found in numbers.values())
+        assert all(len(members) == 1 for members in numbers.values())
     with Labelling.open(folder) as labelling:
         assert labelling.labels() == labels

@@ -70,9 +70,9 @@ def test_default_cluster_size_grows_with_the_number_of_texts(count: int) -> None
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.integers(-1, 3), min_size=1, max_size=12))
 def test_centroids_are_normalised_means(labels: list[int]) -> None:
-    found = compute_centroids(VECTORS[: len(labels)], np.array(labels, np.int32))
-    assert len(found) == max(labels) + 1
-    for number, centroid in enumerate(found):
+    result = compute_centroids(VECTORS[: len(labels)], np.array(labels, np.int32))
+    assert len(result) == max(labels) + 1
+    for number, centroid in enumerate(result):
         members = VECTORS[: len(labels)][np.array(labels) == number]
         if len(members):
             mean = members.mean(0)

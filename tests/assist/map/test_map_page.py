@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.helpers.made_up_topics import TOPICS, Topical, texts_about
 from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.page import map_page, map_svg, page_data, summarise_map
-from turnwise.assist.map.utterance_map import MapComparison, Utterance, UtteranceMap
+from turnwise.assist.map.utterance_map import MapComparison, MapUtterance, UtteranceMap
 
 TITLE = 'logs of <May> & "June"'
 HOSTILE = "</script><script>document.title = 'broken'</script> & <b>parcel</b>"
@@ -36,7 +36,7 @@ def make_example_map() -> UtteranceMap:
     vectors = Topical().encode(texts)
     counts = 1 + np.arange(len(texts)) % 4
     utterances = [
-        Utterance(text, f"dialogue-{row}", row % 7, "user", int(count))
+        MapUtterance(text, f"dialogue-{row}", row % 7, "user", int(count))
         for row, (text, count) in enumerate(zip(texts, counts, strict=True))
     ]
     clusters = describe_clusters(texts, labels, vectors, counts)

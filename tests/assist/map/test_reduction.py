@@ -59,12 +59,12 @@ def test_few_texts_are_laid_out(count: int) -> None:
 
 def test_neighbours_are_the_nearest_of_all() -> None:
     reported: list[tuple[int, int | None]] = []
-    found = nearest_neighbours(
+    result = nearest_neighbours(
         VECTORS[:7], VECTORS, 3, progress=lambda what, done, total=None: reported.append((done, total))
     )
     cosines = VECTORS[:7].astype(np.float64) @ VECTORS.T
-    assert np.allclose(found.similarities, -np.sort(-cosines, 1)[:, :3])
-    assert (found.rows[:, 0] == np.arange(7)).all()
+    assert np.allclose(result.similarities, -np.sort(-cosines, 1)[:, :3])
+    assert (result.rows[:, 0] == np.arange(7)).all()
     assert reported == [(7, 7)]
     assert nearest_neighbours(VECTORS[:2], VECTORS[:2], 5).rows.shape == (2, 2)
 

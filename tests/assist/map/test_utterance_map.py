@@ -11,7 +11,7 @@ from tests.helpers.made_up_topics import TOPICS, Topical, texts_about
 from turnwise.assist.map.utterance_map import (
     JOURNAL,
     MapError,
-    Utterance,
+    MapUtterance,
     UtteranceMap,
     collect_utterances,
     detect_novelty,
@@ -29,7 +29,7 @@ OLD = [text for topic in ("parcel", "hotel", "card") for text in texts_about(top
 def earlier() -> UtteranceMap:
     return make_map(
         Topical(),
-        [Utterance(text, "d", 0, "user", 2) for text in OLD],
+        [MapUtterance(text, "d", 0, "user", 2) for text in OLD],
         model="topical",
         method="tsne",
         min_cluster_size=12,
@@ -64,17 +64,20 @@ def test_corpus_texts_are_collected_with_counts() -> None:
         Dialogue("b", (Turn("system", "hi"), Turn("user", "hello"), Turn("user", "HELLO"))),
     ]
     reported: list[tuple[int, int | None]] = []
-    found = collect_utterances(
+    utterances = collect_utterances(
         corpus, ["user"], total=2, progress=lambda what, done, total=None: reported.append((done, total))
     )
-    assert found == [Utterance("Hello", "a", 0, "user", 3), Utterance("a room, please", "a", 2, "user", 1)]
+    assert utterances == [MapUtterance("Hello", "a", 0, "user", 3), MapUtterance("a room, please", "a", 2, "user", 1)]
     assert [utterance.count for utterance in collect_utterances(corpus)] == [4, 1, 1]
     assert reported[-1] == (2, 2)
     assert collect_utterances([]) == []
 
 
 def test_duplicates_are_merged() -> None:
-    assert merge_duplicates(["a", Utterance("A ", "d", 1, "user", 4), "b"]) == [Utterance("a", count=5), Utterance("b")]
+    assert merge_duplicates(["a", MapUtterance("A ", "d", 1, "user", 4), "b"]) == [
+        MapUtterance("a", count=5),
+        MapUtterance("b"),
+    ]
     with pytest.raises(MapError, match=r"pass \[text\]"):
         merge_duplicates("a")
     with pytest.raises(MapError, match="text 1 is empty"):
@@ -116,11 +119,11 @@ def test_texts_unlike_all_earlier_ones_are_new(earlier: UtteranceMap, later: Utt
 
 def test_novelty_threshold_comes_from_the_earlier_texts() -> None:
     vectors, old = Topical().encode(texts_about("parcel", 20, 500) + texts_about("doctor", 5)), Topical().encode(OLD)
-    found = detect_novelty(vectors, old)
+    novelty = detect_novelty(vectors, old)
     among = np.sort(old.astype(np.float64) @ old.T, 1)[:, -2]
-    assert found.threshold == pytest.approx(np.quantile(among, 0.01), abs=1e-6)
-    assert np.allclose(found.similarity, (vectors.astype(np.float64) @ old.T).max(1))
-    assert (found.new == (found.similarity < found.threshold)).all() and found.new[20:].all()
+    assert novelty.threshold == pytest.approx(np.quantile(among, 0.01), abs=1e-6)
+    assert np.allclose(novelty.similarity, (vectors.astype(np.float64) @ old.T).max(1))
+    assert (novelty.new == (novelty.similarity < novelty.threshold)).all() and novelty.new[20:].all()
 
 
 def test_saved_map_is_restored(earlier: UtteranceMap, later: UtteranceMap, tmp_path: Path) -> None:
@@ -186,8 +189,8 @@ def test_known_vectors_are_not_encoded_again(earlier: UtteranceMap) -> None:
 
 
 def test_samples_depend_on_the_seed() -> None:
-    utterances = [Utterance(str(number)) for number in range(50)]
-    drawn = sample_utterances(utterances, 20, seed=4)
-    assert len(set(drawn)) == 20 and drawn == sorted(drawn, key=lambda utterance: int(utterance.text))
-    assert drawn == sample_utterances(utterances, 20, seed=4) != sample_utterances(utterances, 20, seed=5)
+    utterances = [MapUtterance(str(number)) for number in range(50)]
+    sample = sample_utterances(utterances, 20, seed=4)
+    assert len(set(sample)) == 20 and sample == sorted(sample, key=lambda utterance: int(utterance.text))
+    assert sample == sample_utterances(utterances, 20, seed=4) != sample_utterances(utterances, 20, seed=5)
     assert sample_utterances(utterances, 50) == sample_utterances(utterances, 99) == utterances

@@ -45,7 +45,7 @@ class MapError(TurnwiseError):
 
 
 @dataclass(frozen=True, slots=True)
-class Utterance:
+class MapUtterance:
     """A distinct text of a corpus, with dialogue, turn index and speaker of its first occurrence, and its count."""
 
     text: str
@@ -86,7 +86,7 @@ class UtteranceMap:
         comparison: with the earlier map; None without one.
     """
 
-    utterances: Sequence[Utterance]
+    utterances: Sequence[MapUtterance]
     vectors: Vectors
     points: Vectors
     labels: Labels
@@ -150,7 +150,7 @@ class UtteranceMap:
         columns = (table[name].to_pylist() for name in ("text", "dialogue", "turn", "speaker", "count"))
         comparison = description["since"]
         return cls(
-            [Utterance(*row) for row in zip(*columns, strict=True)],
+            [MapUtterance(*row) for row in zip(*columns, strict=True)],
             load_file(folder / VECTORS)["vectors"],
             np.stack([table["x"].to_numpy(), table["y"].to_numpy()], 1),
             table["cluster"].to_numpy(),
@@ -198,7 +198,7 @@ def collect_utterances(
     *,
     total: int | None = None,
     progress: Progress = silent,
-) -> list[Utterance]:
+) -> list[MapUtterance]:
     """Return the distinct texts of a corpus with their counts, in the order of their first occurrences.
 
     `speakers` selects whose turns to include; `total` is the number of dialogues, if known, for `progress`.
@@ -215,16 +215,16 @@ def collect_utterances(
         if done % _PORTION == 0:
             progress("reading", done, total)
     progress("reading", done, total)
-    return [Utterance(*occurrence, counts[key]) for key, occurrence in first.items()]
+    return [MapUtterance(*occurrence, counts[key]) for key, occurrence in first.items()]
 
 
-def merge_duplicates(texts: Sequence[Utterance | str]) -> list[Utterance]:
+def merge_duplicates(texts: Sequence[MapUtterance | str]) -> list[MapUtterance]:
     """Merge texts that differ only in case and surrounding space; raise MapError if a text is empty."""
     if isinstance(texts, str):
         raise MapError("texts must be a list, got a single string: pass [text]")
-    merged: dict[str, Utterance] = {}
+    merged: dict[str, MapUtterance] = {}
     for number, text in enumerate(texts):
-        utterance = Utterance(text) if isinstance(text, str) else text
+        utterance = MapUtterance(text) if isinstance(text, str) else text
         key = normalise_text(utterance.text)
         if not key:
             raise MapError(f"text {number} is empty: leave it out")
@@ -233,7 +233,7 @@ def merge_duplicates(texts: Sequence[Utterance | str]) -> list[Utterance]:
     return list(merged.values())
 
 
-def sample_utterances(utterances: Sequence[Utterance], count: int, seed: int = 0) -> list[Utterance]:
+def sample_utterances(utterances: Sequence[MapUtterance], count: int, seed: int = 0) -> list[MapUtterance]:
     """Return a random sample of at most `count` utterances, in their order."""
     if count >= len(utterances):
         return list(utterances)
@@ -246,7 +246,7 @@ def sample_utterances(utterances: Sequence[Utterance], count: int, seed: int = 0
 
 def make_map(
     encoder: SupportsEncode,
-    texts: Sequence[Utterance | str],
+    texts: Sequence[MapUtterance | str],
     *,
     model: str = "",
     method: Method = "umap",
