@@ -1,13 +1,13 @@
-// An interactive map of utterances on a canvas: points coloured by cluster, cluster names, zoom and pan, hover and selection.
+// An interactive map of utterances on a canvas: points coloured by cluster, cluster names, zoom, pan, hover, selection.
 //
 //   import { UtteranceMap } from "./map.js";
 //   const map = new UtteranceMap(canvas, data, { onhover, onselect });
 //
-// canvas   an element whose size is set by CSS; gets `tabindex` and a role. Colours are its custom properties --paper, --ink
-//          and --muted (any CSS colour); --paper determines whether clusters get light or dark colours.
+// canvas   an element whose size is set by CSS; gets `tabindex` and a role. Colours are its custom properties --paper,
+//          --ink and --muted (any CSS colour); --paper determines whether clusters get light or dark colours.
 // data     the response of GET /map: { points: [[x, y], …], groups: [cluster number per point, -1: none], counts:
-//          [occurrences], clusters: [{ number, name, size, … }], new: [bool per point] | null, … }. Points have any scale,
-//          y grows upwards.
+//          [occurrences], clusters: [{ number, name, size, … }], new: [bool per point] | null, … }. Points have any
+//          scale, y grows upwards.
 // onhover(row | null, x, y)    the point under the pointer changed; x, y: position in the canvas in CSS pixels.
 // onselect(row | null, event)  a point was selected by click or keyboard; null: the selection was cleared.
 //
@@ -18,11 +18,11 @@
 // map.zoom(factor)                   zooms about the centre.
 // map.near(row, count)               returns the rows nearest to a point, nearest first.
 // map.colour(group)                  returns the CSS colour of a cluster by its number; -1: of no cluster.
-// map.refresh()                      call after the page's colours changed (a change of the system's colour scheme is noticed).
+// map.refresh()                      call after the page's colours changed, except by the system's colour scheme.
 // map.destroy()                      removes every listener.
 //
-// Pointer: drag moves, wheel or pinch zooms, click selects. Keys, with the canvas focused: arrow keys move from point to
-// point, with Shift they move the map; + and - zoom, 0 shows all, Escape clears the selection.
+// Pointer: drag moves, wheel or pinch zooms, click selects. Keys, with the canvas focused: arrow keys move from point
+// to point, with Shift they move the map; + and - zoom, 0 shows all, Escape clears the selection.
 
 const NONE = -1;
 const HIT_RADIUS = 14;         // distance at which the pointer hits a point, in CSS pixels
@@ -39,12 +39,15 @@ function clusterColour(number, dark) {
 }
 
 export class UtteranceMap {
-  #canvas; #context; #handlers; #points; #counts; #groups; #new; #names = new Map(); #rows = new Map(); #anchors = new Map();
-  #cells; #cellSize; #columns; #origin; #bounds; #view = null; #target = null; #animationStart = 0; #animationFrom = null;
+  #canvas; #context; #handlers; #points; #counts; #groups; #new;
+  #names = new Map(); #rows = new Map(); #anchors = new Map();
+  #cells; #cellSize; #columns; #origin; #bounds; #view = null;
+  #target = null; #animationStart = 0; #animationFrom = null;
   #emphasised = null; #selected = null; #hovered = null; #pointers = new Map(); #hasMoved = false;
   #discCache = new Map(); #colourCache = new Map(); #image;
   #palette = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-  #paper = "#fff"; #ink = "#000"; #muted = "#777"; #dark = false; #frame = 0; #listeners = new AbortController(); #canvasSize; #resizeObserver;
+  #paper = "#fff"; #ink = "#000"; #muted = "#777"; #dark = false; #frame = 0;
+  #listeners = new AbortController(); #canvasSize; #resizeObserver;
   #reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
 
   constructor(canvas, data, handlers = {}) {
@@ -101,10 +104,12 @@ export class UtteranceMap {
   near(row, count) {
     const [x, y] = this.#points[row];
     let found = [];
-    for (let reach = this.#cellSize * 1.5; found.length <= count && reach < this.#cellSize * this.#columns * 4; reach *= 2) {
+    const farthest = this.#cellSize * this.#columns * 4;
+    for (let reach = this.#cellSize * 1.5; found.length <= count && reach < farthest; reach *= 2) {
       found = this.#within(x, y, reach);
     }
-    return found.filter(([other]) => other !== row).sort((a, b) => a[1] - b[1] || a[0] - b[0]).slice(0, count).map(([other]) => other);
+    found.sort((a, b) => a[1] - b[1] || a[0] - b[0]);
+    return found.map(([other]) => other).filter((other) => other !== row).slice(0, count);
   }
 
   colour(group) {
@@ -169,9 +174,10 @@ export class UtteranceMap {
     return found;
   }
 
-  /** Return the position of a cluster's name: that of the member nearest to the median, so that the name is on its points. */
+  /** Return the position of a cluster's name: that of the member nearest to the median. */
   #namePosition(rows) {
-    const median = [0, 1].map((axis) => rows.map((row) => this.#points[row][axis]).sort((a, b) => a - b)[rows.length >> 1]);
+    const sorted = (axis) => rows.map((row) => this.#points[row][axis]).sort((a, b) => a - b);
+    const median = [0, 1].map((axis) => sorted(axis)[rows.length >> 1]);
     let best = rows[0], least = Infinity;
     for (const row of rows) {
       const distance = (this.#points[row][0] - median[0]) ** 2 + (this.#points[row][1] - median[1]) ** 2;
@@ -189,7 +195,8 @@ export class UtteranceMap {
   #fit([left, low, right, high], margin, most = Infinity) {
     const { width, height } = this.#size();
     const space = Math.min(margin, width / 6, height / 6);
-    const scale = Math.min((width - 2 * space) / (right - left || 1e-9), (height - 2 * space) / (high - low || 1e-9), most);
+    const [across, down] = [(width - 2 * space) / (right - left || 1e-9), (height - 2 * space) / (high - low || 1e-9)];
+    const scale = Math.min(across, down, most);
     return { scale, left: (left + right) / 2 - width / 2 / scale, top: (low + high) / 2 + height / 2 / scale };
   }
 
@@ -254,8 +261,8 @@ export class UtteranceMap {
   #resize() {
     const { width, height } = this.#size();
     const ratio = devicePixelRatio || 1;
-    if (this.#canvasSize?.width === width && this.#canvasSize?.height === height && this.#canvasSize?.ratio === ratio) return;
     const before = this.#canvasSize;
+    if (before?.width === width && before?.height === height && before?.ratio === ratio) return;
     this.#canvasSize = { width, height, ratio };
     this.#canvas.width = Math.round(width * ratio);
     this.#canvas.height = Math.round(height * ratio);
@@ -287,7 +294,8 @@ export class UtteranceMap {
     const radius = this.#radius();
     const groups = [...this.#rows.keys()].sort((a, b) => (b === NONE) - (a === NONE) || a - b);
     // points are blended into the pixels directly: tens of thousands of drawing calls would take much longer
-    new Uint32Array(this.#image.data.buffer).fill(new Uint32Array(Uint8Array.of(...this.#pixel(this.#paper), 255).buffer)[0]);
+    const paper = new Uint32Array(Uint8Array.of(...this.#pixel(this.#paper), 255).buffer)[0];
+    new Uint32Array(this.#image.data.buffer).fill(paper);
     for (const lit of this.#emphasised === null ? [true] : [false, true]) {
       // emphasised points are larger
       const size = radius * ratio * (this.#emphasised !== null && lit ? 1.25 : 1);
@@ -304,7 +312,8 @@ export class UtteranceMap {
   #radius() {
     const { width, height } = this.#size();
     const room = Math.sqrt((width * height) / Math.max(1, this.#points.length));
-    return Math.min(4.5, Math.max(1.3, room * 0.11)) * Math.min(2.2, (this.#view.scale / this.#viewAll().scale) ** 0.35);
+    const zoom = this.#view.scale / this.#viewAll().scale;
+    return Math.min(4.5, Math.max(1.3, room * 0.11)) * Math.min(2.2, zoom ** 0.35);
   }
 
   #drawGroup(group, radius, lit) {
@@ -341,7 +350,8 @@ export class UtteranceMap {
     const key = Math.round(radius * 8) * 8 + sizeClass * 2 + (isNew ? 1 : 0);
     let disc = this.#discCache.get(key);
     if (disc !== undefined) return disc;
-    const size = radius * (1 + 0.45 * sizeClass), edge = isNew ? Math.max(1.2, radius * 0.4) : Math.max(0.6, radius * 0.2);
+    const size = radius * (1 + 0.45 * sizeClass);
+    const edge = isNew ? Math.max(1.2, radius * 0.4) : Math.max(0.6, radius * 0.2);
     const reach = Math.ceil(size + edge);
     const pixels = [];
     const covered = (wide, distance) => Math.min(1, Math.max(0, wide - distance + 0.5));
@@ -393,7 +403,8 @@ export class UtteranceMap {
     const context = this.#context;
     const taken = [];
     const family = getComputedStyle(this.#canvas).fontFamily;
-    const sized = [...this.#anchors.keys()].sort((a, b) => this.#rows.get(b).length - this.#rows.get(a).length || a - b);
+    const sizeOf = (group) => this.#rows.get(group).length;
+    const sized = [...this.#anchors.keys()].sort((a, b) => sizeOf(b) - sizeOf(a) || a - b);
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.lineJoin = "round";
@@ -408,7 +419,8 @@ export class UtteranceMap {
       const half = context.measureText(name).width / 2 + 6;
       const middle = Math.min(Math.max(across, half), width - half), row = Math.min(Math.max(down, 12), height - 12);
       const box = [middle - half, row - size, middle + half, row + size];
-      if (taken.some((other) => box[0] < other[2] && other[0] < box[2] && box[1] < other[3] && other[1] < box[3])) continue;
+      const overlaps = (other) => box[0] < other[2] && other[0] < box[2] && box[1] < other[3] && other[1] < box[3];
+      if (taken.some(overlaps)) continue;
       taken.push(box);
       context.strokeStyle = this.#paper;
       context.lineWidth = 4;
@@ -427,7 +439,8 @@ export class UtteranceMap {
     canvas.tabIndex = 0;
     canvas.setAttribute("role", "application");
     canvas.style.touchAction = "none";
-    const on = (target, kind, handler, more = {}) => target.addEventListener(kind, handler, { signal: this.#listeners.signal, ...more });
+    const signal = this.#listeners.signal;
+    const on = (target, kind, handler, more = {}) => target.addEventListener(kind, handler, { signal, ...more });
     on(canvas, "pointerdown", (event) => this.#onPointerDown(event));
     on(canvas, "pointermove", (event) => this.#onPointerMove(event));
     for (const kind of ["pointerup", "pointercancel"]) on(canvas, kind, (event) => this.#onPointerUp(event));
@@ -463,7 +476,8 @@ export class UtteranceMap {
     const others = [...this.#pointers].filter(([id]) => id !== event.pointerId).map(([, other]) => other);
     if (others.length === 1) {
       const spread = (from) => Math.hypot(from[0] - others[0][0], from[1] - others[0][1]) || 1;
-      this.#view = this.#zoomedView(this.#view, spread(place) / spread(before), (place[0] + others[0][0]) / 2, (place[1] + others[0][1]) / 2);
+      const middle = [0, 1].map((axis) => (place[axis] + others[0][axis]) / 2);
+      this.#view = this.#zoomedView(this.#view, spread(place) / spread(before), ...middle);
     } else {
       this.#view.left -= (place[0] - before[0]) / this.#view.scale;
       this.#view.top += (place[1] - before[1]) / this.#view.scale;
@@ -482,7 +496,8 @@ export class UtteranceMap {
     event.preventDefault();
     const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 18 : 1;
     this.#target = null;
-    this.#view = this.#zoomedView(this.#view, Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0016)), ...this.#pointerPosition(event));
+    const factor = Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0016));
+    this.#view = this.#zoomedView(this.#view, factor, ...this.#pointerPosition(event));
     this.#requestDraw();
   }
 
@@ -507,7 +522,8 @@ export class UtteranceMap {
     const direction = directions[event.key];
     if (direction !== undefined && event.shiftKey) {
       const view = this.#target ?? this.#view;
-      this.#moveTo({ ...view, left: view.left + direction[0] * PAN_STEP / view.scale, top: view.top - direction[1] * PAN_STEP / view.scale });
+      const step = PAN_STEP / view.scale;
+      this.#moveTo({ ...view, left: view.left + direction[0] * step, top: view.top - direction[1] * step });
     } else if (direction !== undefined) this.#selectNext(direction, event);
     else if (event.key === "+" || event.key === "=") this.zoom(1.5);
     else if (event.key === "-" || event.key === "_") this.zoom(1 / 1.5);
@@ -527,7 +543,8 @@ export class UtteranceMap {
       const [x, y] = this.#toCanvas(row);
       const [dx, dy] = [x - from[0], y - from[1]];
       const ahead = dx * across + dy * down, aside = Math.abs(dx * down + dy * across);
-      const cost = this.#selected === null ? Math.hypot(dx, dy) : ahead > 0.5 && aside <= 2 * ahead ? ahead + 2 * aside : Infinity;
+      const isAhead = ahead > 0.5 && aside <= 2 * ahead;
+      const cost = this.#selected === null ? Math.hypot(dx, dy) : isAhead ? ahead + 2 * aside : Infinity;
       if (cost < least) [best, least] = [row, cost];
     }
     if (best === null) return;
@@ -535,7 +552,9 @@ export class UtteranceMap {
     const [x, y] = this.#toCanvas(best);
     if (x < MARGIN || y < MARGIN || x > width - MARGIN || y > height - MARGIN) {
       this.#moveTo({
-        ...this.#view, left: this.#points[best][0] - width / 2 / this.#view.scale, top: this.#points[best][1] + height / 2 / this.#view.scale,
+        ...this.#view,
+        left: this.#points[best][0] - width / 2 / this.#view.scale,
+        top: this.#points[best][1] + height / 2 / this.#view.scale,
       });
     }
   }

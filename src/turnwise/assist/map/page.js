@@ -15,7 +15,8 @@ const total = data.counts.reduce((sum, count) => sum + count, 0);
 const format = new Intl.NumberFormat("en-GB");
 let query = [], onlyNew = false, order = "size";
 
-const map = new UtteranceMap(canvas, data, { onhover: showTip, onselect: (row) => (row === null ? showLegend() : showUtterance(row)) });
+const onselect = (row) => (row === null ? showLegend() : showUtterance(row));
+const map = new UtteranceMap(canvas, data, { onhover: showTip, onselect });
 
 // ---- elements
 
@@ -82,7 +83,8 @@ const badge = (text) => make("span", { class: "badge" }, text);
 function markTerms(text) {
   if (!query.length) return [text];
   const words = query.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-  return text.split(new RegExp(`(${words.join("|")})`, "gi")).map((part, place) => (place % 2 ? make("mark", {}, part) : part));
+  const parts = text.split(new RegExp(`(${words.join("|")})`, "gi"));
+  return parts.map((part, index) => (index % 2 ? make("mark", {}, part) : part));
 }
 
 // ---- tooltip
@@ -91,9 +93,10 @@ function showTip(row, x, y) {
   tip.hidden = row === null;
   if (row === null) return;
   const count = data.counts[row];
+  const occurrences = count > 1 ? ` · ${format.format(count)} occurrences` : "";
   tip.replaceChildren(
     make("p", {}, data.texts[row]),
-    make("small", {}, swatch(data.groups[row]), `${nameOf(data.groups[row])}${count > 1 ? ` · ${format.format(count)} occurrences` : ""}`),
+    make("small", {}, swatch(data.groups[row]), nameOf(data.groups[row]) + occurrences),
   );
   const { clientWidth: width, clientHeight: height } = canvas;
   tip.style.left = `${Math.max(8, Math.min(x + 16, width - tip.offsetWidth - 8))}px`;
@@ -108,15 +111,26 @@ function showLegend() {
   map.emphasise(null);
   const sorted = [...clusters.values()];
   const growth = (cluster) => cluster.utterances / total - (cluster.before ?? 0) / Math.max(1, data.before);
-  const orders = { size: (a, b) => b.utterances - a.utterances, name: (a, b) => a.name.localeCompare(b.name), new: (a, b) => b.new / b.size - a.new / a.size,
-    grown: (a, b) => growth(b) - growth(a) };
+  const orders = {
+    size: (a, b) => b.utterances - a.utterances,
+    name: (a, b) => a.name.localeCompare(b.name),
+    new: (a, b) => b.new / b.size - a.new / a.size,
+    grown: (a, b) => growth(b) - growth(a),
+  };
   sorted.sort((a, b) => orders[order](a, b) || a.number - b.number);
-  const choices = Object.entries({ size: "largest first", name: "by name", ...(data.new ? { new: "most new texts first", grown: "largest growth first" } : {}) });
-  const select = make("select", { class: "order", "aria-label": "Order of clusters" }, ...choices.map(([value, label]) =>
-    make("option", { value, ...(value === order ? { selected: "" } : {}) }, label)));
-  select.addEventListener("change", () => { order = select.value; showLegend(); panel.querySelector("select").focus(); });
+  const newChoices = { new: "most new texts first", grown: "largest growth first" };
+  const choices = Object.entries({ size: "largest first", name: "by name", ...(data.new ? newChoices : {}) });
+  const options = choices.map(([value, label]) =>
+    make("option", { value, ...(value === order ? { selected: "" } : {}) }, label));
+  const select = make("select", { class: "order", "aria-label": "Order of clusters" }, ...options);
+  select.addEventListener("change", () => {
+    order = select.value;
+    showLegend();
+    panel.querySelector("select").focus();
+  });
   const most = Math.max(1, ...sorted.map((cluster) => cluster.utterances));
-  const [list, more] = entries(sorted, (cluster) => legendEntry(cluster.number, cluster.utterances, most, newBadge(cluster)));
+  const [list, more] = entries(sorted, (cluster) =>
+    legendEntry(cluster.number, cluster.utterances, most, newBadge(cluster)));
   const none = members.get(-1) ?? [];
   const outside = none.reduce((sum, row) => sum + data.counts[row], 0);
   if (none.length) list.append(make("li", {}, legendEntry(-1, outside, most, "")));
@@ -153,30 +167,41 @@ function showCluster(group, zoom) {
   const utterances = rows.reduce((sum, row) => sum + data.counts[row], 0);
   const share = ((100 * utterances) / total).toFixed(1);
   const facts = [plural(rows.length, "text"), plural(utterances, "occurrence"), `${share}%`];
-  if (cluster && data.new) facts.push(`${format.format(cluster.new)} new`, `${((100 * cluster.before) / Math.max(1, data.before)).toFixed(1)}% earlier`);
+  if (cluster && data.new) {
+    const earlier = ((100 * cluster.before) / Math.max(1, data.before)).toFixed(1);
+    facts.push(`${format.format(cluster.new)} new`, `${earlier}% earlier`);
+  }
   const representatives = cluster?.representatives ?? [];
+  const words = (cluster?.words ?? []).map((word) => make("li", {}, word));
+  const restHeading = representatives.length ? "Other texts" : "Texts";
   const chosen = new Set(representatives);
   const rest = rows.filter((row) => !chosen.has(row)).sort((a, b) => data.counts[b] - data.counts[a] || a - b);
   show(
     back("All clusters", () => { showLegend(); map.zoomTo(null); }),
     heading(nameOf(group)),
     make("p", { class: "facts" }, facts.join(" · ")),
-    ...(cluster?.words.length ? [make("ul", { class: "words", "aria-label": "Characteristic words" }, ...cluster.words.map((word) => make("li", {}, word)))] : []),
+    ...(words.length ? [make("ul", { class: "words", "aria-label": "Characteristic words" }, ...words)] : []),
     ...(representatives.length ? [make("h3", {}, "Representatives"), ...entries(representatives, utteranceEntry)] : []),
-    ...(rest.length ? [make("h3", {}, representatives.length ? "Other texts" : "Texts"), ...entries(rest, utteranceEntry)] : []),
+    ...(rest.length ? [make("h3", {}, restHeading), ...entries(rest, utteranceEntry)] : []),
   );
 }
 
 function showUtterance(row) {
   const group = data.groups[row];
   const place = data.dialogues[row] === null ? "" : `${data.dialogues[row]}, turn ${data.turns[row] + 1}`;
-  const where = make("button", { type: "button", onclick: () => showCluster(group, true) }, swatch(group), make("span", {}, nameOf(group)),
-    make("span", { class: "number" }, format.format((members.get(group) ?? []).length)));
+  const where = make(
+    "button", { type: "button", onclick: () => showCluster(group, true) },
+    swatch(group),
+    make("span", {}, nameOf(group)),
+    make("span", { class: "number" }, format.format((members.get(group) ?? []).length)),
+  );
+  const first = place ? `first in ${place}` : "", isNew = data.new?.[row] ? "new" : "";
+  const facts = [plural(data.counts[row], "occurrence"), data.speakers[row], first, isNew].filter(Boolean);
   show(
     back(query.length || onlyNew ? "Search results" : "All clusters", () => { showLegend(); }),
     heading("Utterance"),
     make("blockquote", {}, data.texts[row]),
-    make("p", { class: "facts" }, [plural(data.counts[row], "occurrence"), data.speakers[row], place ? `first in ${place}` : "", data.new?.[row] ? "new" : ""].filter(Boolean).join(" · ")),
+    make("p", { class: "facts" }, facts.join(" · ")),
     make("h3", {}, "Cluster"),
     make("ul", { class: "entries" }, make("li", {}, where)),
     make("h3", {}, "Nearby on the map"),
@@ -193,7 +218,8 @@ function showMatches() {
   rows.sort((a, b) => data.counts[b] - data.counts[a] || a - b);
   map.emphasise(rows);
   status.textContent = `${plural(rows.length, "text")} found`;
-  show(heading(`${plural(rows.length, "text")} found`), ...(rows.length ? entries(rows, utteranceEntry) : [make("p", { class: "facts" }, "No text contains all of these words.")]));
+  const none = make("p", { class: "facts" }, "No text contains all of these words.");
+  show(heading(status.textContent), ...(rows.length ? entries(rows, utteranceEntry) : [none]));
 }
 
 // ---- controls
@@ -222,11 +248,19 @@ document.addEventListener("keydown", (event) => {
   }
 });
 for (const button of document.querySelectorAll("table button[data-group]")) {
-  button.addEventListener("click", () => { showCluster(Number(button.dataset.group), true); scrollTo({ top: 0 }); panel.querySelector("h2").focus(); });
+  button.addEventListener("click", () => {
+    showCluster(Number(button.dataset.group), true);
+    scrollTo({ top: 0 });
+    panel.querySelector("h2").focus();
+  });
 }
 function updateColours() {
-  for (const element of document.querySelectorAll(".swatch[data-group]")) element.style.background = map.colour(Number(element.dataset.group));
-  for (const bar of document.querySelectorAll(".bar i")) bar.style.color = bar.closest("button").querySelector(".swatch").style.background;
+  for (const element of document.querySelectorAll(".swatch[data-group]")) {
+    element.style.background = map.colour(Number(element.dataset.group));
+  }
+  for (const bar of document.querySelectorAll(".bar i")) {
+    bar.style.color = bar.closest("button").querySelector(".swatch").style.background;
+  }
 }
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => requestAnimationFrame(updateColours));
 showLegend();
