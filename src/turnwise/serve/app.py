@@ -13,16 +13,8 @@ from starlette.responses import FileResponse
 from starlette.staticfiles import StaticFiles
 
 from turnwise.assist import map as assist_map
+from turnwise.serve import middleware
 from turnwise.serve.errors import install_handlers
-from turnwise.serve.middleware import (
-    BodyLimit,
-    HostCheck,
-    KeyAuthentication,
-    ResponseCompression,
-    SecurityHeaders,
-    TimeLimit,
-    is_open,
-)
 from turnwise.serve.observability import RequestLogging, log_failure
 from turnwise.serve.routes import conversations, embedding, intents, map, operations
 from turnwise.serve.schemas import fill_limits
@@ -74,11 +66,11 @@ def create_app(settings: ServeSettings, on_failure: Callable[[], None] = lambda:
     _add_page(app)
     _add_openapi(app, service)
     # The last one added is the first to handle a request.
-    app.add_middleware(TimeLimit, seconds=settings.limits.seconds)
-    app.add_middleware(BodyLimit, limits=settings.limits)
-    app.add_middleware(KeyAuthentication, keys=lambda: service.keys)
-    app.add_middleware(ResponseCompression)
-    app.add_middleware(SecurityHeaders)
+    app.add_middleware(middleware.TimeLimit, seconds=settings.limits.seconds)
+    app.add_middleware(middleware.BodyLimit, limits=settings.limits)
+    app.add_middleware(middleware.KeyAuthentication, keys=lambda: service.keys)
+    app.add_middleware(middleware.ResponseCompression)
+    app.add_middleware(middleware.SecurityHeaders)
     if settings.cors:
         app.add_middleware(
             CORSMiddleware,
@@ -87,7 +79,7 @@ def create_app(settings: ServeSettings, on_failure: Callable[[], None] = lambda:
             allow_headers=("authorization", "content-type", "x-api-key", "x-request-id"),
             expose_headers=("retry-after", "x-request-id"),
         )
-    app.add_middleware(HostCheck, hosts=settings.hosts)
+    app.add_middleware(middleware.HostCheck, hosts=settings.hosts)
     app.add_middleware(RequestLogging, metrics=service.metrics, log_texts=settings.log_texts)
     return app
 
@@ -141,7 +133,7 @@ def _add_openapi(app: FastAPI, service: Service) -> None:
                 }
                 for path, methods in schema["paths"].items():
                     for operation in methods.values():
-                        operation["security"] = [] if is_open(path) else [{"bearer": []}, {"header": []}]
+                        operation["security"] = [] if middleware.is_open(path) else [{"bearer": []}, {"header": []}]
             cache[sizes] = fill_limits(schema, service.settings.limits, *sizes)
         return cache[sizes]
 

@@ -86,14 +86,7 @@ class Batcher:
         batch_tokens: int | None = None,
         observe: Callable[[ForwardPass], None] = lambda _: None,
     ):
-        """Start the thread.
-
-        Args:
-            encoder: computes the vectors.
-            queue_texts: texts that may wait; an empty queue accepts any request.
-            batch_tokens: tokens per forward pass.
-            observe: called after each pass, in the batcher's thread.
-        """
+        """Start the thread, which calls `observe` after each pass; an empty queue accepts any request."""
         self.encoder = encoder
         self.waiting = 0
         self._queue_texts = queue_texts

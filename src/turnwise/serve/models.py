@@ -10,24 +10,24 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.assist.conversations.conversations import Conversations
+from turnwise.assist.intents.classifier import IntentClassifier
+from turnwise.assist.intents.storage import IntentFolder, bundled_encoder, is_classifier
+from turnwise.assist.labelling.labelling import Labelling
+from turnwise.assist.responses.responder import Responder
+from turnwise.core.dialogue import Conversation
 from turnwise.core.files import sync_to_disk
+from turnwise.models.coherence import PositionScores
+from turnwise.models.encoder import Encoder
+from turnwise.models.identity import EncoderMismatchError
+from turnwise.models.reranker import Reranker
 from turnwise.serve.batching import BatchedEncoder, Batcher, ForwardPass
 from turnwise.serve.settings import ServeError, ServeSettings
-
-if TYPE_CHECKING:
-    from turnwise.assist.conversations.conversations import Conversations
-    from turnwise.assist.intents.classifier import IntentClassifier
-    from turnwise.assist.intents.storage import IntentFolder
-    from turnwise.assist.labelling.labelling import Labelling
-    from turnwise.assist.responses.responder import Responder
-    from turnwise.core.dialogue import Conversation
-    from turnwise.models.coherence import PositionScores
-    from turnwise.models.reranker import Reranker
 
 Observe = Callable[[ForwardPass], None]
 
@@ -41,7 +41,7 @@ _INTENTS_FOLDER = re.compile(rf"{_INTENTS}(-(?P<number>[1-9][0-9]*))?")
 class LockedReranker:
     """A re-ranker for several threads: a tokenizer must not be used by two at a time."""
 
-    def __init__(self, reranker: "Reranker"):
+    def __init__(self, reranker: Reranker):
         self._reranker = reranker
         self._lock = threading.Lock()
 
@@ -60,7 +60,7 @@ class LockedReranker:
         with self._lock:
             return self._reranker.score_all(pairs)
 
-    def out_of_place(self, dialogue: "Conversation") -> "PositionScores":
+    def out_of_place(self, dialogue: Conversation) -> PositionScores:
         """Return how out of place each turn of a conversation is."""
         with self._lock:
             return self._reranker.out_of_place(dialogue)
@@ -70,7 +70,7 @@ class LockedReranker:
 class ServedIntents:
     """An intent classifier with its examples on disk, and its encoder's batcher."""
 
-    folder: "IntentFolder"
+    folder: IntentFolder
     batcher: Batcher
 
 
@@ -82,10 +82,10 @@ class LoadedModels:
     batcher: Batcher  # the encoder's
     own_batchers: list[Batcher] = field(default_factory=list)  # of encoders that classifiers brought with them
     reranker: LockedReranker | None = None
-    responder: "Responder | None" = None
-    conversations: "Conversations | None" = None
+    responder: Responder | None = None
+    conversations: Conversations | None = None
     intents: ServedIntents | None = None
-    labelling: "Labelling | None" = None
+    labelling: Labelling | None = None
     users: int = 0  # requests that are using these models
     is_retired: bool = False  # replaced by a reload
 
@@ -118,22 +118,14 @@ def check_settings(settings: ServeSettings) -> None:
 
 def load_models(settings: ServeSettings, observe: Observe) -> LoadedModels:
     """Load everything except journals, which only one process may open at a time."""
-    from turnwise.models.encoder import Encoder
-
     check_settings(settings)
     models = LoadedModels(settings.model, _start_batcher(Encoder.load(settings.model), settings, observe))
     try:
         if settings.reranker is not None:
-            from turnwise.models.reranker import Reranker
-
             models.reranker = LockedReranker(Reranker.load(settings.reranker))
         if settings.responses is not None:
-            from turnwise.assist.responses.responder import Responder
-
             models.responder = Responder.open(settings.responses, models.encoder, models.reranker)
         if settings.conversations is not None:
-            from turnwise.assist.conversations.conversations import Conversations
-
             models.conversations = Conversations.open(settings.conversations, models.encoder)
     except BaseException:
         models.stop()
@@ -145,8 +137,6 @@ def open_journals(models: LoadedModels, settings: ServeSettings, observe: Observ
     """Open what can be changed: intent examples and map labels."""
     with ExitStack() as stack:
         if settings.map is not None:
-            from turnwise.assist.labelling.labelling import Labelling
-
             models.labelling = Labelling.open(settings.map)
             stack.callback(models.labelling.close)
         folder = settings.intents or (None if settings.map is None else latest_intents(settings.map))
@@ -165,9 +155,6 @@ def close_journals(models: LoadedModels) -> None:
 
 def _open_intents(folder: Path, models: LoadedModels, settings: ServeSettings, observe: Observe) -> ServedIntents:
     """Open a classifier with the service's encoder, or with its own if it was fitted with another one."""
-    from turnwise.assist.intents.storage import IntentFolder, bundled_encoder, is_classifier
-    from turnwise.models.identity import EncoderMismatchError
-
     if is_classifier(folder) and bundled_encoder(folder) is None:
         with suppress(EncoderMismatchError):
             return ServedIntents(IntentFolder.open(folder, encoder=models.encoder), models.batcher)
@@ -183,7 +170,7 @@ def _start_batcher(encoder: Any, settings: ServeSettings, observe: Observe) -> B
     return Batcher(encoder, queue_texts=limits.queue, batch_tokens=limits.batch_tokens, observe=observe)
 
 
-def fit_intents(labelling: "Labelling", models: LoadedModels) -> Path:
+def fit_intents(labelling: Labelling, models: LoadedModels) -> Path:
     """Fit a classifier on a map's labels and write it, synced to disk, to a new folder in the map's.
 
     Earlier classifiers stay: examples may have been added to them.
@@ -199,9 +186,7 @@ def fit_intents(labelling: "Labelling", models: LoadedModels) -> Path:
     return folder
 
 
-def replace_intents(
-    folder: Path, models: LoadedModels, settings: ServeSettings, observe: Observe
-) -> "IntentClassifier":
+def replace_intents(folder: Path, models: LoadedModels, settings: ServeSettings, observe: Observe) -> IntentClassifier:
     """Use another classifier from now on; the caller holds the service's `changing` lock."""
     previous, models.intents = models.intents, _open_intents(folder, models, settings, observe)
     if previous is not None:

@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,25 +44,20 @@ class ServiceMetrics:
 
     def __init__(self, waiting: Callable[[], float], is_ready: Callable[[], float]):
         """Take functions that return how many texts are waiting, and whether the service is ready."""
-        self._registry = registry = CollectorRegistry()
-        self._requests = Counter(
-            "turnwise_requests", "Requests that were answered.", ("method", "path", "status"), registry=registry
-        )
-        self._seconds = Histogram(
-            "turnwise_request_seconds", "Duration of requests.", ("path",), buckets=_SECONDS, registry=registry
-        )
-        self._texts = Counter("turnwise_texts", "Texts in requests.", registry=registry)
-        self._tokens = Counter("turnwise_tokens", "Tokens that were encoded.", registry=registry)
-        self._passes = Histogram(
-            "turnwise_pass_seconds", "Duration of forward passes.", buckets=_SECONDS, registry=registry
-        )
-        self._pass_texts = Histogram(
-            "turnwise_pass_texts", "Texts per forward pass.", buckets=_POWERS, registry=registry
-        )
-        self.refused = Counter("turnwise_refused", "Requests rejected because of overload.", registry=registry)
-        self.reloads = Counter("turnwise_reloads", "Reloads.", ("outcome",), registry=registry)
-        Gauge("turnwise_waiting_texts", "Texts waiting to be encoded.", registry=registry).set_function(waiting)
-        Gauge("turnwise_ready", "1 if the service is ready.", registry=registry).set_function(is_ready)
+        self._registry = CollectorRegistry()
+        counter = partial(Counter, registry=self._registry)
+        histogram = partial(Histogram, registry=self._registry)
+        gauge = partial(Gauge, registry=self._registry)
+        self._requests = counter("turnwise_requests", "Requests that were answered.", ("method", "path", "status"))
+        self._seconds = histogram("turnwise_request_seconds", "Duration of requests.", ("path",), buckets=_SECONDS)
+        self._texts = counter("turnwise_texts", "Texts in requests.")
+        self._tokens = counter("turnwise_tokens", "Tokens that were encoded.")
+        self._passes = histogram("turnwise_pass_seconds", "Duration of forward passes.", buckets=_SECONDS)
+        self._pass_texts = histogram("turnwise_pass_texts", "Texts per forward pass.", buckets=_POWERS)
+        self.refused = counter("turnwise_refused", "Requests rejected because of overload.")
+        self.reloads = counter("turnwise_reloads", "Reloads.", ("outcome",))
+        gauge("turnwise_waiting_texts", "Texts waiting to be encoded.").set_function(waiting)
+        gauge("turnwise_ready", "1 if the service is ready.").set_function(is_ready)
 
     def count_request(self, method: str, path: str, status: int, seconds: float, record: "RequestRecord") -> None:
         """Count a request."""

@@ -193,11 +193,8 @@ class CoherenceRequest(
     conversation: Annotated[Turns, Field(min_length=2)]
 
 
-class CoherenceResponse(StrictModel):
-    """How out of place each turn is."""
-
-    scores: list[float] = Field(description="For each turn the probability that it is out of place.")
-    index: int = Field(description="The turn that is most out of place, from 0.")
+#: For each turn the probability that it is out of place, and the index of the highest.
+CoherenceResponse = response_schema("CoherenceResponse", scores=list[float], index=int)
 
 
 @router.post("/coherence", response_model=CoherenceResponse, responses=error_responses(404, 409))

@@ -26,22 +26,11 @@ from turnwise.serve.schemas import (
 router = make_router("intents")
 
 
-class IntentCount(StrictModel):
-    """An intent and the number of its examples."""
-
-    intent: str
-    examples: int
-
-
-class IntentList(StrictModel):
-    """The intents of the classifier."""
-
-    intents: list[IntentCount]
-    out_of_scope: int = Field(description="Number of out-of-scope examples.")
-    head: str
-    false_rejection: float | None = Field(
-        description="The fraction of in-scope utterances that may be rejected; null: it never abstains."
-    )
+#: The numbers of examples per intent, and the target false rejection rate; null: the classifier never abstains.
+_IntentCount: Any = response_schema("IntentCount", intent=str, examples=int)
+IntentList = response_schema(
+    "IntentList", intents=list[_IntentCount], out_of_scope=int, head=str, false_rejection=float | None
+)
 
 
 @router.get("/intents", response_model=IntentList, responses=error_responses(404))

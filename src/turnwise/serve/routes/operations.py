@@ -5,14 +5,13 @@ import time
 from typing import Literal
 
 from fastapi import Response
-from pydantic import Field
 from starlette.responses import HTMLResponse
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.serve.errors import ServiceError, configured, error_responses, text_response, unavailable
 from turnwise.serve.models import REPORT
 from turnwise.serve.observability import log
-from turnwise.serve.schemas import Context, EmptyBody, StrictModel, json_response, make_router, response_schema
+from turnwise.serve.schemas import Context, EmptyBody, json_response, make_router, response_schema
 from turnwise.version import __version__
 
 router = make_router("operations")
@@ -24,27 +23,23 @@ _REPORT_POLICY = (
 )
 
 
-class ServiceInfo(StrictModel):
-    """The features of this service."""
+#: Features that depend on a setting alone.
+_FEATURES = ("responses", "conversations", "reranker", "map", "report")
 
-    version: str
-    model: str
-    size: int | None = Field(description="Dimensions of a vector; null while the model is loading.")
-    intents: bool
-    responses: bool
-    conversations: bool
-    reranker: bool
-    map: bool
-    labelling: bool
-    report: bool
-    needs_key: bool
+#: The size of a vector is null while the model is loading.
+ServiceInfo = response_schema(
+    "ServiceInfo",
+    version=str,
+    model=str,
+    size=int | None,
+    **dict.fromkeys((*_FEATURES, "intents", "labelling", "needs_key"), bool),
+)
 
 
 @router.get("/about", response_model=ServiceInfo)
 async def about(context: Context) -> Response:
     """Return what is served; needs no key, as the page has to know."""
     settings, models = context.service.settings, context.service.models
-    configured = ("responses", "conversations", "reranker", "map", "report")
     return json_response(
         {
             "version": __version__,
@@ -52,7 +47,7 @@ async def about(context: Context) -> Response:
             "size": None if models is None else models.batcher.encoder.hidden,
             "intents": (settings.intents if models is None else models.intents) is not None,
             "labelling": settings.map is not None,
-            **{name: getattr(settings, name) is not None for name in configured},
+            **{name: getattr(settings, name) is not None for name in _FEATURES},
             "needs_key": context.service.keys is not None,
         }
     )
