@@ -49,7 +49,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 @pytest.fixture(scope="session")
 def sample_world(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     """The folder of a sample world, by its number of dialogues; made once, to be read only."""
-    from turnwise.corpus.synthetic.sample_folder import write_sample
+    from turnwise.corpus.synthetic.sample_sets import write_sample
 
     place = tmp_path_factory.mktemp("worlds")
 

@@ -17,7 +17,7 @@ from turnwise.cli.benchmarks.encoding import encode_benchmark
 from turnwise.cli.benchmarks.evaluating import evaluate_benchmark
 from turnwise.cli.benchmarks.reranking import rerank_benchmark
 from turnwise.core.errors import TurnwiseError
-from turnwise.corpus.synthetic.sample_folder import write_sample
+from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.models.encoder import Encoder
 from turnwise.models.reranker import Reranker, pair_text
 

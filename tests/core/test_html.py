@@ -18,7 +18,10 @@ TEMPLATE = """{% extends "core/html/base.html" %}
 {% call html.section(0, title, title) %}
 {% call html.table(title, [(title, title), ("b", none)], title) %}<tr><td>{{ title }}</td></tr>{% endcall %}
 {% endcall %}
-{% call html.section(1, "Second") %}{{ html.facts({title: title, "list": [title]}) }}{{ html.figure(svg | default("<svg/>"), title, title) }}{% endcall %}
+{% call html.section(1, "Second") %}
+{{ html.facts({title: title, "list": [title]}) }}
+{{ html.figure(svg | default("<svg/>"), title, title) }}
+{% endcall %}
 {% endblock %}"""
 
 HOSTILE = "\"'></style></script><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise import evaluate
-from turnwise.corpus.synthetic.sample_folder import write_sample
+from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.metrics import Outcome, lower_is_better
 from turnwise.evaluation.results import Results, ResultsError

@@ -12,7 +12,7 @@ import pytest
 from turnwise import Dialogue, Encoder, Turn, load_recipe, read_corpus, train
 from turnwise.core.dialogue import USER
 from turnwise.corpus.store import StoreWriter
-from turnwise.corpus.synthetic.sample_folder import write_sample
+from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
 from turnwise.evaluation.datasets.construction import build_retrieval, labelled_turns
 from turnwise.evaluation.datasets.intents import load_intents

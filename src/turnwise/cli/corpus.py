@@ -236,7 +236,7 @@ def sample_command(
 
     Beside the store's dialogues it writes labelled sets: `intents/`, `responses/`, `inference/`, `pairs/` and `triplets/`.
     """
-    from turnwise.corpus.synthetic.sample_folder import write_sample
+    from turnwise.corpus.synthetic.sample_sets import write_sample
 
     with progress_bar() as progress:
         store = write_sample(out, dialogues, seed, progress)

@@ -1,4 +1,4 @@
-"""The spaCy detector with a pipeline that is made here, since no model can be downloaded; and what is said where one is missing."""
+"""A spaCy model as a detector, restored from its description, and the messages if it is missing."""
 
 import sys
 from pathlib import Path

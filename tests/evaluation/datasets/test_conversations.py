@@ -9,7 +9,7 @@ import pytest
 
 from turnwise import Dialogue, Turn
 from turnwise.corpus.store import StoreWriter
-from turnwise.corpus.synthetic.sample_folder import write_sample
+from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation.datasets.conversations import DIALOGUES, conversation_datasets, drawn_dialogues
 from turnwise.evaluation.datasets.dataset import DatasetError
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from turnwise.core.dialogue import USER, Slot, Turn
 from turnwise.corpus.slots.template import Template
-from turnwise.corpus.synthetic.sample_folder import write_sample
+from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import (
     OUT_OF_SCOPE,

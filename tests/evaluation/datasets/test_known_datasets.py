@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turnwise.corpus.synthetic.sample_folder import write_sample
+from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation.datasets.actions import ACTION_DATASETS
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
 from turnwise.evaluation.datasets.constructed import retrieval_datasets

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from turnwise.core.dialogue import SYSTEM, USER, Turn
 from turnwise.corpus.store import read_corpus
-from turnwise.corpus.synthetic.sample_folder import write_sample
-from turnwise.corpus.synthetic.sample_sets import text_triplets
+from turnwise.corpus.synthetic.sample_sets import text_triplets, write_sample
 from turnwise.evaluation.datasets.actions import ACTION_DATASETS, ActionExample
 from turnwise.evaluation.datasets.inference import INFERENCE_DATASETS, InferenceExample
 from turnwise.evaluation.datasets.questions import QUESTION_DATASETS

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.helpers.drawn import Constant, Drawn
 from turnwise import Turn, evaluate
 from turnwise.core.text import normalise_text
-from turnwise.corpus.synthetic.sample_folder import write_sample
+from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation.datasets.conversations import ConversationData, conversation_datasets
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import Outcome, lower_is_better

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from turnwise.cli.experiments import soup_command
-from turnwise.corpus.synthetic.sample_folder import write_sample
+from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation import runner as evaluating
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.runner import EvaluationError

@@ -10,7 +10,7 @@ from turnwise.cli.benchmarks.common import PEER_MISSING, best_times
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
-from turnwise.corpus.synthetic.sample_folder import RESPONSE_DIALOGUES
+from turnwise.corpus.synthetic.sample_sets import RESPONSE_DIALOGUES
 from turnwise.version import describe_environment
 
 if TYPE_CHECKING:

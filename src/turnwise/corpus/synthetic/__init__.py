@@ -1,1 +1,4 @@
-"""The content of the sample world: one file a domain, and what all of them share."""
+"""The sample world: synthetic conversations in ten domains, one YAML file each, and labelled data sets.
+
+Imports `corpus` and `core`.
+"""

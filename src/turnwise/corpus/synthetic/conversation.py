@@ -1,137 +1,94 @@
-"""One conversation of the sample world: requests, questions for what is missing, confirmations, outcomes and farewells.
+"""A conversation of the sample world: requests, questions for missing slots, confirmations, outcomes and farewells.
 
-A conversation is made from a source of chances alone. It can be told to make a statement that may be contradicted, and to
-contradict it, which is how examples for judging consistency come about.
+A conversation depends only on its random generator. It can be made to contain a statement, and to contradict it, which
+gives examples for consistency tasks.
 """
 
 from collections.abc import Iterable
 from random import Random
 
 from turnwise.core.dialogue import SYSTEM, USER, Turn
-from turnwise.corpus.synthetic.content import Intent, Template, World, pick
-from turnwise.corpus.synthetic.line import Filling, Fillings, Line, own_words, words
+from turnwise.corpus.synthetic.world import (
+    Filling,
+    Fillings,
+    Intent,
+    LineBuilder,
+    Phrasing,
+    World,
+    own_words,
+    pick,
+    words,
+)
 
 OUT_OF_SCOPE = "out_of_scope"
 
-#: What may be wrong with a statement of the system: it misses what was just asked, or conflicts with what was said before.
+#: Contradictions: a statement of the system misses the question, or conflicts with an earlier turn.
 CONTRADICTIONS = ("query", "history")
 
-#: The types of dialogue acts; most carry a slot, as in 'request(city)'.
-SYSTEM_ACTS = (
-    "acknowledge",
-    "answer",
-    "ask_more",
-    "bye",
-    "cancel",
-    "clarify",
-    "confirm",
-    "correct",
-    "decline",
-    "explain",
-    "failure",
-    "greet",
-    "help",
-    "hold",
-    "inform",
-    "offer",
-    "recap",
-    "rephrase",
-    "request",
-    "small_talk",
-    "switch",
-    "unavailable",
-    "verify",
-    "wait",
-    "welcome",
-)
-USER_ACTS = (
-    "accept",
-    "acknowledge",
-    "affirm",
-    "ask_repeat",
-    "ask_why",
-    "bye",
-    "cancel",
-    "correct",
-    "deny",
-    "greet",
-    "inform",
-    "nothing_more",
-    "question",
-    "reject",
-    "request",
-    "select",
-    "small_talk",
-    "thank",
-    "wait",
-)
-
-#: How often a short turn ('yes', 'thanks') comes back to the matter; keeps repetition at the level of real corpora.
-_ELABORATE_SHARE = 0.65
-#: No new request is made in conversations that are this long already.
-_LONG = 11
+#: How often a short turn ('yes', 'thanks') refers to the request; keeps repetition at the level of real corpora.
+_ELABORATE_PROBABILITY = 0.65
+#: No new request is made after this many turns.
+_MAX_TURNS = 11
 
 
 class _Goal:
-    """What the user wants at the moment: an intent and its values, some of which the system does not know yet."""
+    """The current request of the user: an intent and its values, some of which the system does not know yet."""
 
     def __init__(self, intent: Intent, values: dict[str, str]) -> None:
         self.intent = intent
         self.values = values
         self.known: list[str] = []
         self.reached = False
-        self.stated: Template | None = None
+        self.stated: Phrasing | None = None
 
     def missing(self) -> list[str]:
         return [slot for slot in self.intent.slots if slot not in self.known]
 
 
-class Conversation:
-    """One conversation, made from beginning to end when it is constructed.
+class SampleConversation:
+    """A conversation, generated completely on construction.
+
+    Args:
+        world: the content.
+        rng: source of all randomness.
+        split: which phrasings the user uses.
+        probe: one of `CONTRADICTIONS`: the first request leads to a statement that can be contradicted in this way.
+        contradict: whether it is.
 
     Attributes:
-        turns: what was said.
-        split: whose phrasings the user has.
-        contradiction: the kind of contradiction that the system committed, if any.
-        statement: index of the turn that `probe` asked for: the statement that is or is not consistent with the rest.
+        turns: the turns.
+        split: which phrasings the user uses.
+        contradiction: the kind of contradiction that the system commits, if any.
+        statement: index of the statement requested by `probe`.
     """
 
     def __init__(
         self, world: World, rng: Random, split: str, probe: str | None = None, contradict: bool = False
     ) -> None:
-        """Makes the conversation.
-
-        Args:
-            world: the content.
-            rng: where all chances come from.
-            split: whose phrasings the user has.
-            probe: one of `CONTRADICTIONS`: the first request leads to a statement that may be contradicted in this way.
-            contradict: whether it is.
-        """
         self.turns: list[Turn] = []
         self.split = split
         self.statement: int | None = None
         self.contradiction = probe if contradict else None
         self._world = world
         self._rng = rng
-        # Where the probed statement is made: in the result itself, or after it (an answer in passing, a recapitulation).
+        # the probed statement is the result itself, or follows it (an answer to a side question, a recapitulation)
         self._probe_result = probe if rng.random() < 0.5 else None
         self._probe_after = probe if self._probe_result is None else None
         self._domain = world.domains[pick(rng, tuple(world.domains))]
         self._goal: _Goal | None = None
         self._run()
 
-    def _chance(self, share: float) -> bool:
-        return self._rng.random() < share
+    def _chance(self, probability: float) -> bool:
+        return self._rng.random() < probability
 
-    # What is said.
+    # ---- utterances
 
     def _say(
-        self, speaker: str, acts: Iterable[str], parts: Iterable[tuple[Template, Fillings]], intent: str | None = None
+        self, speaker: str, acts: Iterable[str], parts: Iterable[tuple[Phrasing, Fillings]], intent: str | None = None
     ) -> None:
-        line = Line(self._rng, noisy=speaker == USER and self._rng.random() < 0.3)
-        for template, fillings in parts:
-            line.add(template, fillings)
+        line = LineBuilder(self._rng, noisy=speaker == USER and self._rng.random() < 0.3)
+        for phrasing, fillings in parts:
+            line.add(phrasing, fillings)
         self.turns.append(Turn(speaker, line.text(), intent, tuple(acts), tuple(line.slots)))
 
     def _user(self, name: str, act: str, fillings: Fillings | None = None) -> None:
@@ -140,7 +97,7 @@ class Conversation:
     def _system(self, name: str, act: str, fillings: Fillings | None = None) -> None:
         self._say(SYSTEM, (act,), [self._phrase(name, fillings or {})])
 
-    def _phrase(self, name: str, fillings: Fillings) -> tuple[Template, Fillings]:
+    def _phrase(self, name: str, fillings: Fillings) -> tuple[Phrasing, Fillings]:
         return pick(self._rng, self._world.system[name]), fillings
 
     def _topic(self) -> Fillings:
@@ -148,18 +105,18 @@ class Conversation:
         return {"noun": noun, "do": words(self._goal.intent.do)} if self._goal else {"noun": noun}
 
     def _react(self, name: str) -> None:
-        """The user affirms, thanks or wants nothing more, in a few short words or by coming back to the matter."""
+        """Let the user affirm, thank or end, in a few words or with reference to the request."""
         goal = self._goal
-        if goal is not None and self._chance(_ELABORATE_SHARE) and (goal.reached or name == "affirm"):
+        if goal is not None and self._chance(_ELABORATE_PROBABILITY) and (goal.reached or name == "affirm"):
             self._user(f"{name}_do", name, {"noun": own_words(self._domain.noun), "do": own_words(goal.intent.do)})
         else:
             self._user(name, name)
 
     def _say_bye(self) -> None:
         reached = self._goal is not None and self._goal.reached
-        self._system("bye_do" if reached and self._chance(_ELABORATE_SHARE) else "bye", "bye", self._topic())
+        self._system("bye_do" if reached and self._chance(_ELABORATE_PROBABILITY) else "bye", "bye", self._topic())
 
-    # The course of a conversation.
+    # ---- course of a conversation
 
     def _run(self) -> None:
         greeted = self._open()
@@ -170,7 +127,7 @@ class Conversation:
         number = self._rng.random()
         goals = 1 if number < 0.5 else 2 if number < 0.9 else 3
         for position in range(goals):
-            if position == 0 or len(self.turns) < _LONG:
+            if position == 0 or len(self.turns) < _MAX_TURNS:
                 self._pursue(first=position == 0, greeted=greeted, last=position == goals - 1)
         self._close()
 
@@ -189,16 +146,16 @@ class Conversation:
 
     def _ask_out_of_scope(self) -> None:
         request = pick(self._rng, self._world.out_of_scope[self.split])
-        fillings = self._draw(request.template.places)
-        acts = ("request", *[f"inform({slot})" for slot in request.template.places])
-        self._say(USER, acts, [(request.template, fillings)], OUT_OF_SCOPE)
+        fillings = self._draw(request.phrasing.placeholders)
+        acts = ("request", *[f"inform({slot})" for slot in request.phrasing.placeholders])
+        self._say(USER, acts, [(request.phrasing, fillings)], OUT_OF_SCOPE)
         self._system("cannot_help", "decline", {**self._topic(), "topic": words(request.topic)})
 
     def _draw(self, slots: Iterable[str]) -> dict[str, Filling]:
         return {slot: (slot, "", self._world.slot_types[slot].draw(self._rng)) for slot in slots}
 
     def _pursue(self, first: bool, greeted: bool, last: bool) -> None:
-        """One request from asking to outcome."""
+        """Play one request from the question to the outcome."""
         rng = self._rng
         before = self._goal
         moved = False
@@ -220,7 +177,7 @@ class Conversation:
             self._conclude(goal, last)
 
     def _values(self, intent: Intent, before: _Goal | None) -> dict[str, str]:
-        """What the user wants; what was said of the last goal mostly still holds, and no two slots share a value."""
+        """Return the values of a request; those of the last request are mostly kept, and no two slots share a value."""
         values: dict[str, str] = {}
         for slot in intent.slots:
             if before is not None and slot in before.values and self._chance(0.6):
@@ -233,27 +190,27 @@ class Conversation:
         return values
 
     def _request(self, goal: _Goal, lead: str) -> bool:
-        """The user asks; whether it was in vague words."""
-        template = pick(self._rng, goal.intent.phrasings[self.split])
-        fillings = self._draw([place for place in template.places if place not in goal.values])
+        """Let the user make the request; return whether it names no values."""
+        phrasing = pick(self._rng, goal.intent.phrasings[self.split])
+        fillings = self._draw([placeholder for placeholder in phrasing.placeholders if placeholder not in goal.values])
         fillings.update((slot, (slot, "", value)) for slot, value in goal.values.items())
-        parts: list[tuple[Template, Fillings]] = [(template, fillings)]
-        # Who says little about the matter begins with some words around it.
-        if lead and self._chance(0.35 if template.places else 0.7):
+        parts: list[tuple[Phrasing, Fillings]] = [(phrasing, fillings)]
+        # vague requests mostly begin with an opener
+        if lead and self._chance(0.35 if phrasing.placeholders else 0.7):
             parts.insert(0, (pick(self._rng, self._world.user[lead]), {}))
-        acts = ("request", *[f"inform({place})" for place in template.places])
+        acts = ("request", *[f"inform({placeholder})" for placeholder in phrasing.placeholders])
         self._say(USER, acts, parts, goal.intent.name)
-        goal.known = [slot for slot in goal.intent.slots if slot in template.places or slot in goal.known]
-        return not template.places
+        goal.known = [slot for slot in goal.intent.slots if slot in phrasing.placeholders or slot in goal.known]
+        return not phrasing.placeholders
 
     def _clarify(self, goal: _Goal, vague: bool) -> None:
-        """The system is not sure what the user wants."""
+        """Let the system ask which request is meant."""
         number = self._rng.random()
         if not vague or number < 0.35:
             self._system("unsure", "verify", self._topic())
             self._react("affirm")
             return
-        # Intents that are close to each other stand side by side in the data files.
+        # similar intents are adjacent in the data files
         intents = self._domain.intents
         other = intents[(intents.index(goal.intent) + pick(self._rng, (-1, 1))) % len(intents)]
         goal_is_first = self._chance(0.5)
@@ -264,42 +221,42 @@ class Conversation:
         else:
             self._request(goal, "")
 
-    def _fill_slots(self, goal: _Goal, opening: list[tuple[Template, Fillings]], acts: list[str]) -> None:
-        """The system asks for what is missing, one slot after the other."""
+    def _fill_slots(self, goal: _Goal, opening: list[tuple[Phrasing, Fillings]], acts: list[str]) -> None:
+        """Let the system ask for the missing slots one by one."""
         slot_before: str | None = None
         while missing := goal.missing():
             slot = missing[0]
             kind = self._world.slot_types[slot]
-            parts, said = list(opening), list(acts)
+            parts, part_acts = list(opening), list(acts)
             opening, acts = [], []
             if slot_before is None:
                 if not parts and self._chance(0.9):
-                    parts, said = [self._phrase("help", self._topic())], ["help"]
+                    parts, part_acts = [self._phrase("help", self._topic())], ["help"]
             elif self._chance(0.85) and not self._world.slot_types[slot_before].clause:
                 parts = [self._phrase("echo", self._about(slot_before, goal.values[slot_before]))]
-                said = [f"acknowledge({slot_before})"]
-            self._say(SYSTEM, (*said, f"request({slot})"), [*parts, (pick(self._rng, kind.ask), {})])
+                part_acts = [f"acknowledge({slot_before})"]
+            self._say(SYSTEM, (*part_acts, f"request({slot})"), [*parts, (pick(self._rng, kind.ask), {})])
             if slot_before is not None and self._chance(0.07):
                 self._correct(goal, slot_before, "correct", slot)
             self._interrupt(slot)
             self._answer(goal, slot, missing)
             slot_before = slot
 
-    def _about(self, slot: str, value: str, place: str = "value") -> dict[str, Filling]:
+    def _about(self, slot: str, value: str, placeholder: str = "value") -> dict[str, Filling]:
         kind = self._world.slot_types[slot]
-        return {place: (slot, kind.article, value), "label": words(kind.label)}
+        return {placeholder: (slot, kind.article, value), "label": words(kind.label)}
 
     def _interrupt(self, slot: str) -> None:
-        """Before answering, users ask back or need a moment."""
+        """Let the user ask back or need a moment before answering."""
         number = self._rng.random()
         label = words(self._world.slot_types[slot].label)
         mine = own_words(self._world.slot_types[slot].label)
-        for share, user, system, act in (
+        for threshold, user, system, act in (
             (0.03, "ask_why", "explain", f"explain({slot})"),
             (0.055, "ask_repeat", "rephrase", f"rephrase({slot})"),
             (0.085, "wait", "patience", "wait"),
         ):
-            if number < share:
+            if number < threshold:
                 self._user(user, user, {"label": mine})
                 self._system(system, act, {**self._topic(), "label": label})
                 return
@@ -317,8 +274,8 @@ class Conversation:
                 "label_two": own_words(kinds[second].label),
             }
             goal.known.append(second)
-            template = pick(self._rng, self._world.user["answer_two"])
-            self._say(USER, (f"inform({slot})", f"inform({second})"), [(template, fillings)])
+            phrasing = pick(self._rng, self._world.user["answer_two"])
+            self._say(USER, (f"inform({slot})", f"inform({second})"), [(phrasing, fillings)])
         elif kind.clause or self._chance(0.45):
             self._say(USER, (f"inform({slot})",), [(pick(self._rng, kind.say), {"value": value})])
         else:
@@ -332,7 +289,7 @@ class Conversation:
         return other
 
     def _correct(self, goal: _Goal, slot: str, phrase: str, pending: str | None = None) -> None:
-        """The user takes back a value, the system follows and repeats the question at hand."""
+        """Let the user correct a value; the system repeats the pending question."""
         kind = self._world.slot_types[slot]
         if kind.clause:
             return
@@ -352,14 +309,14 @@ class Conversation:
         self._say(SYSTEM, acts, parts)
 
     def _confirm(self, goal: _Goal, always: bool) -> bool:
-        """The system repeats what it will do; whether the user agrees in the end."""
+        """Let the system repeat what it will do; return whether the user agrees in the end."""
         if not goal.intent.confirm or not (always or self._chance(0.8)):
             return True
-        template = pick(self._rng, goal.intent.confirm)
-        parts = [(template, self._filled(goal, template)), self._phrase("confirm_closing", {})]
+        phrasing = pick(self._rng, goal.intent.confirm)
+        parts = [(phrasing, self._filled(goal, phrasing)), self._phrase("confirm_closing", {})]
         if self._chance(0.6):
             parts.insert(0, self._phrase("confirm_opening", {}))
-        acts = [f"confirm({slot})" for slot in template.places]
+        acts = [f"confirm({slot})" for slot in phrasing.placeholders]
         self._say(SYSTEM, acts, parts)
         number = self._rng.random()
         if number < 0.06 and self._probe_result is None and self._probe_after is None:
@@ -379,7 +336,7 @@ class Conversation:
             )
             goal.values[slot] = self._other_value(slot, goal.values[slot])
             self._answer(goal, slot, [slot])
-            self._say(SYSTEM, acts, [(template, self._filled(goal, template)), self._phrase("confirm_closing", {})])
+            self._say(SYSTEM, acts, [(phrasing, self._filled(goal, phrasing)), self._phrase("confirm_closing", {})])
         elif number < 0.2:
             self._correct(goal, pick(self._rng, goal.intent.slots), "correct_after_no")
         self._affirm(goal)
@@ -393,22 +350,26 @@ class Conversation:
             about = {**self._about(slot, goal.values[slot]), "label": own_words(self._world.slot_types[slot].label)}
             self._user("affirm_value", "affirm", about)
 
-    def _filled(self, goal: _Goal, template: Template) -> dict[str, Filling]:
-        """The values of the goal for a template; what only the system knows is made up once and then remembered."""
+    def _filled(self, goal: _Goal, phrasing: Phrasing) -> dict[str, Filling]:
+        """Return the values for a phrasing; those that only the system knows are drawn once and remembered."""
         values = goal.values
-        for place in template.places:
-            if place not in values:
-                values[place] = self._world.slot_types[place].draw(self._rng)
-        return {place: (place, "", values[place]) for place in template.places}
+        for placeholder in phrasing.placeholders:
+            if placeholder not in values:
+                values[placeholder] = self._world.slot_types[placeholder].draw(self._rng)
+        return {placeholder: (placeholder, "", values[placeholder]) for placeholder in phrasing.placeholders}
 
     def _negotiate(self, goal: _Goal) -> bool:
-        """What was wanted may not be available, and looking takes a while; whether there will be an outcome."""
+        """Let a requested value be unavailable, or the search take a while; return whether there will be an outcome."""
         slot = goal.intent.flexible
         probed = self._probe_result is not None or self._probe_after is not None
         if slot is not None and self._chance(0.2):
-            wanted = goal.values[slot]
-            alternative = self._other_value(slot, wanted)
-            fillings = {**self._topic(), **self._about(slot, wanted), **self._about(slot, alternative, "alternative")}
+            requested = goal.values[slot]
+            alternative = self._other_value(slot, requested)
+            fillings = {
+                **self._topic(),
+                **self._about(slot, requested),
+                **self._about(slot, alternative, "alternative"),
+            }
             self._say(
                 SYSTEM,
                 (f"unavailable({slot})", f"offer({slot})"),
@@ -431,7 +392,7 @@ class Conversation:
         return True
 
     def _conclude(self, goal: _Goal, last: bool) -> None:
-        """The outcome, and what the user says to it."""
+        """State the outcome and let the user react."""
         kind, self._probe_result = self._probe_result, None
         goal.reached = True
         parts, slots = self._outcome(goal, kind)
@@ -453,7 +414,7 @@ class Conversation:
             return
         self._react("thank")
         number = self._rng.random()
-        welcome = self._phrase("welcome_done" if self._chance(_ELABORATE_SHARE) else "welcome", self._topic())
+        welcome = self._phrase("welcome_done" if self._chance(_ELABORATE_PROBABILITY) else "welcome", self._topic())
         if number < 0.55:
             self._say(SYSTEM, ("welcome", "ask_more"), [welcome, self._phrase("more", self._topic())])
         elif number < 0.7:
@@ -461,20 +422,20 @@ class Conversation:
         else:
             self._say(SYSTEM, ("welcome",), [welcome])
 
-    def _outcome(self, goal: _Goal, kind: str | None) -> tuple[list[tuple[Template, Fillings]], tuple[str, ...]]:
-        """The statement of the outcome; with a kind and a contradiction planned, a wrong one."""
-        template = goal.stated = pick(self._rng, goal.intent.result)
-        fillings = self._filled(goal, template)
+    def _outcome(self, goal: _Goal, kind: str | None) -> tuple[list[tuple[Phrasing, Fillings]], tuple[str, ...]]:
+        """Return the statement of the outcome; a wrong one if a contradiction of this kind is planned."""
+        phrasing = goal.stated = pick(self._rng, goal.intent.result)
+        fillings = self._filled(goal, phrasing)
         if kind == "query" and self.contradiction:
-            # The answer belongs to another request; what both have in common stays, so that values alone give nothing away.
+            # the answer to another request; shared values stay, so that values alone do not reveal the contradiction
             other = pick(self._rng, self._domain.intents)
             while other is goal.intent:
                 other = pick(self._rng, self._domain.intents)
-            template = pick(self._rng, other.result)
-            fillings = self._filled(_Goal(other, dict(goal.values)), template)
+            phrasing = pick(self._rng, other.result)
+            fillings = self._filled(_Goal(other, dict(goal.values)), phrasing)
         elif kind == "history" and self.contradiction:
-            self._falsify(fillings, [slot for slot in template.places if slot in goal.intent.slots])
-        return [(template, fillings)], template.places
+            self._falsify(fillings, [slot for slot in phrasing.placeholders if slot in goal.intent.slots])
+        return [(phrasing, fillings)], phrasing.placeholders
 
     def _falsify(self, fillings: dict[str, Filling], slots: list[str]) -> None:
         slot = pick(self._rng, slots)
@@ -495,20 +456,20 @@ class Conversation:
 
     def _recapitulate(self, goal: _Goal, probed: bool) -> None:
         self._react("thank")
-        said = [slot.name for turn in self.turns if turn.speaker == SYSTEM for slot in turn.slots]
-        # In other words than before; but where the system looked something up, other words would be another finding.
+        mentioned = [slot.name for turn in self.turns if turn.speaker == SYSTEM for slot in turn.slots]
+        # in other words than before, unless the system looked something up: other words would be another result
         others = [result for result in goal.intent.result if result is not goal.stated]
-        template = pick(self._rng, others) if goal.intent.confirm or goal.stated is None else goal.stated
-        fillings = self._filled(goal, template)
+        phrasing = pick(self._rng, others) if goal.intent.confirm or goal.stated is None else goal.stated
+        fillings = self._filled(goal, phrasing)
         if probed:
             self.statement = len(self.turns)
             if self.contradiction:
-                known = [slot for slot in template.places if slot in goal.intent.slots or slot in said]
+                known = [slot for slot in phrasing.placeholders if slot in goal.intent.slots or slot in mentioned]
                 self._falsify(fillings, known)
         self._say(
             SYSTEM,
-            ("recap", *[f"inform({slot})" for slot in template.places]),
-            [self._phrase("recap", {}), (template, fillings)],
+            ("recap", *[f"inform({slot})" for slot in phrasing.placeholders]),
+            [self._phrase("recap", {}), (phrasing, fillings)],
         )
 
     def _close(self) -> None:

@@ -1,51 +1,37 @@
-"""The sample world: conversations made from a seed, for trying everything out without downloading anything.
+"""The dialogues of the sample world, generated from a seed: data to try everything without a download.
 
-Users ask for what the ten domains of `turnwise.corpus.synthetic` offer; the system asks for what it has to know, confirms, acts
-or fails, and now and then contradicts itself. Dialogue `i` depends on nothing but the seed and `i`, so a longer sample
-begins with a shorter one. Requests of a held-out dialogue are phrased in ways that the training split never uses.
+Users make requests in ten domains; the system asks for what it needs, confirms, acts or fails, and occasionally
+contradicts itself. Dialogue `i` depends only on the seed and `i`, so a longer sample begins with a shorter one.
+Requests in held-out dialogues use phrasings that the training split never uses.
 """
 
 from collections.abc import Iterator
 from random import Random
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.synthetic.content import load_world, pick
-from turnwise.corpus.synthetic.conversation import CONTRADICTIONS, Conversation
+from turnwise.corpus.synthetic.conversation import CONTRADICTIONS, SampleConversation
+from turnwise.corpus.synthetic.world import load_world, pick
 
 SOURCE = "sample"
+_CONTRADICTION_PROBABILITY = 0.02
 
-_CONTRADICTION_SHARE = 0.02
 
-
-def draw_split(rng: Random) -> str:
-    """A split, eight in ten times 'train'."""
+def sample_split(rng: Random) -> str:
+    """Return a random split: 'train' with probability 0.8, 'valid' or 'test' with 0.1 each."""
     number = rng.random()
     return "train" if number < 0.8 else "valid" if number < 0.9 else "test"
 
 
-def sample_dialogues(count: int, seed: int) -> Iterator[Dialogue]:
-    """The first `count` dialogues of the sample world for a seed, one at a time.
-
-    Args:
-        count: how many.
-        seed: another seed gives other dialogues.
-
-    Yields:
-        Dialogues with the ids 'sample-000000', 'sample-000001', …, eight in ten in the split 'train', one each in 'valid'
-        and 'test'.
-    """
-    for index in range(count):
-        conversation = _conversation(seed, index)
-        yield Dialogue(f"sample-{index:06d}", tuple(conversation.turns), source=SOURCE, split=conversation.split)
-
-
-def contradiction_of(seed: int, index: int) -> str | None:
-    """Which of `CONTRADICTIONS` the dialogue `index` holds; most hold none."""
-    return _conversation(seed, index).contradiction
-
-
-def _conversation(seed: int, index: int) -> Conversation:
+def sample_conversation(seed: int, index: int) -> SampleConversation:
+    """Return the conversation of dialogue `index`."""
     rng = Random(f"turnwise:{seed}:{index}")
-    split = draw_split(rng)
-    kind = pick(rng, CONTRADICTIONS) if rng.random() < _CONTRADICTION_SHARE else None
-    return Conversation(load_world(), rng, split, kind, contradict=kind is not None)
+    split = sample_split(rng)
+    kind = pick(rng, CONTRADICTIONS) if rng.random() < _CONTRADICTION_PROBABILITY else None
+    return SampleConversation(load_world(), rng, split, kind, contradict=kind is not None)
+
+
+def sample_dialogues(count: int, seed: int) -> Iterator[Dialogue]:
+    """Yield the first `count` dialogues for a seed, with the ids 'sample-000000', 'sample-000001', …."""
+    for index in range(count):
+        conversation = sample_conversation(seed, index)
+        yield Dialogue(f"sample-{index:06d}", tuple(conversation.turns), source=SOURCE, split=conversation.split)

@@ -1,35 +1,56 @@
-"""Labelled sets from the sample world: intents, response selection, consistency and similarity of texts.
+"""The labelled data sets of the sample world, and the folder that holds them beside the store of its dialogues.
 
-Each is split as the dialogues are: phrasings of the one split never occur in another.
+Each set is split as the dialogues are: phrasings of one split never occur in another.
+
+STORE/                                     the store
+STORE/intents/{train,valid,test}.jsonl     text, intent, domain, slots, template; including the intent 'out_of_scope'
+STORE/responses/{train,valid,test}.txt     label<TAB>turn…<TAB>response, as in response-selection files
+STORE/inference/{train,valid,test}.jsonl   dialogues that contradict themselves or do not
+STORE/pairs/{train,valid,test}.jsonl       two texts, their similarity (0 to 5), and the relation between them
+STORE/triplets/{train,valid,test}.jsonl    a text, a paraphrase, and a contradiction
 """
 
+import json
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
 from random import Random
+from typing import Any, TypeVar
 
-from turnwise.core.dialogue import SYSTEM, Dialogue, Slot, Turn
-from turnwise.corpus.synthetic.content import SPLITS, Intent, Template, World, load_world, pick
-from turnwise.corpus.synthetic.conversation import CONTRADICTIONS, OUT_OF_SCOPE, Conversation
-from turnwise.corpus.synthetic.line import Filling, Line
-from turnwise.corpus.synthetic.sample import draw_split
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Slot, Turn
+from turnwise.core.progress import Progress, silent
+from turnwise.corpus.slots.template import Template
+from turnwise.corpus.store import Store, StoreWriter
+from turnwise.corpus.synthetic.conversation import CONTRADICTIONS, OUT_OF_SCOPE, SampleConversation
+from turnwise.corpus.synthetic.sample import sample_dialogues, sample_split
+from turnwise.corpus.synthetic.world import SPLITS, Filling, Intent, LineBuilder, Phrasing, World, load_world, pick
+from turnwise.version import __version__
 
 UTTERANCES = {"train": 20, "valid": 5, "test": 10}
 OUT_OF_SCOPE_UTTERANCES = {"train": 50, "valid": 50, "test": 250}
-RELATIONS = ("entailment", "neutral", "contradiction")
 
-#: Pairs of texts that each kind of `text_pairs` gets for an intent.
-_PAIRS = {"train": 9, "valid": 2, "test": 3}
-#: After so many drawings that gave nothing new, the phrasings are taken to be exhausted.
-_PATIENCE = 200
-#: System turns from which negatives are drawn, and how many have to be there before the first drawing.
-_POOL = 4096
-_POOL_START = 512
+#: The minimum number of dialogues for the response set, so that there are enough negatives.
+RESPONSE_DIALOGUES = 200
+
+#: Inference examples of all splits together.
+INFERENCE_EXAMPLES = 2_000
+
+#: Pairs of each kind, and triplets, per intent.
+_PAIRS_PER_INTENT = {"train": 9, "valid": 2, "test": 3}
+#: Attempts without a new text after which the phrasings are considered exhausted.
+_MAX_ATTEMPTS = 200
+#: System turns that negatives are sampled from: their maximum number, and how many the first sample needs.
+_POOL_SIZE = 4096
+_MIN_POOL_SIZE = 512
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledUtterance:
-    """A request with its intent; `template` is its text with each slot value replaced by the slot's name in braces."""
+    """A request with its intent; in `template`, slot values are replaced by the names of their slots in braces."""
 
     text: str
     intent: str
@@ -41,7 +62,7 @@ class LabelledUtterance:
 
 @dataclass(frozen=True, slots=True)
 class ResponseExample:
-    """A context and possible next turns; `candidates[positive]` is what was really said."""
+    """A context and candidates of the next turn; `candidates[positive]` is the true one."""
 
     context: tuple[str, ...]
     candidates: tuple[str, ...]
@@ -50,13 +71,13 @@ class ResponseExample:
 
 
 @dataclass(frozen=True, slots=True)
-class InferenceExample:
+class ConsistencyExample:
     """A conversation up to a statement of the system, and whether that statement is consistent with the rest.
 
     Attributes:
-        turns: the last one is the statement in question.
-        consistent: whether it fits.
-        kind: why not: 'query' misses what the user asked, 'history' conflicts with what was said before.
+        turns: the last one is the statement.
+        consistent: whether it is consistent.
+        kind: of contradiction: 'query' misses the question, 'history' conflicts with an earlier turn.
         split: 'train', 'valid' or 'test'.
     """
 
@@ -67,8 +88,8 @@ class InferenceExample:
 
 
 @dataclass(frozen=True, slots=True)
-class TextPair:
-    """Two requests, how similar they are (0 to 5), and how the second relates to the first."""
+class RequestPair:
+    """Two requests, their similarity (0 to 5), and the relation of the second to the first."""
 
     first: str
     second: str
@@ -78,8 +99,8 @@ class TextPair:
 
 
 @dataclass(frozen=True, slots=True)
-class TextTriplet:
-    """A request, the same request in other words, and that one with another value."""
+class RequestTriplet:
+    """A request, a paraphrase, and a paraphrase with another value."""
 
     anchor: str
     entailment: str
@@ -88,14 +109,7 @@ class TextTriplet:
 
 
 def labelled_utterances(seed: int) -> Iterator[LabelledUtterance]:
-    """Requests for every intent and some out of scope, each text once.
-
-    Args:
-        seed: another seed gives other values and wordings of the same phrasings.
-
-    Yields:
-        About 20, 5 and 10 an intent in the splits 'train', 'valid' and 'test'; 50, 50 and 250 out of scope.
-    """
+    """Yield distinct requests for every intent and out of scope; `UTTERANCES` has their numbers by split."""
     world = load_world()
     seen: set[str] = set()
     for split in SPLITS:
@@ -105,94 +119,92 @@ def labelled_utterances(seed: int) -> Iterator[LabelledUtterance]:
                 world, rng, intent.phrasings[split], UTTERANCES[split], intent.name, intent.domain, split, seen
             )
         rng = Random(f"turnwise:utterances:{seed}:{split}:{OUT_OF_SCOPE}")
-        templates = tuple(request.template for request in world.out_of_scope[split])
+        phrasings = tuple(request.phrasing for request in world.out_of_scope[split])
         count = OUT_OF_SCOPE_UTTERANCES[split]
-        yield from _utterances(world, rng, templates, count, OUT_OF_SCOPE, OUT_OF_SCOPE, split, seen)
+        yield from _utterances(world, rng, phrasings, count, OUT_OF_SCOPE, OUT_OF_SCOPE, split, seen)
 
 
 def _utterances(
     world: World,
     rng: Random,
-    templates: tuple[Template, ...],
+    phrasings: tuple[Phrasing, ...],
     count: int,
     intent: str,
     domain: str,
     split: str,
     seen: set[str],
 ) -> Iterator[LabelledUtterance]:
-    found = 0
-    for attempt in range(count + _PATIENCE):
-        template = templates[attempt % len(templates)]
-        line = Line(rng, noisy=rng.random() < 0.15)
-        # A phrasing without a place has few wordings, so when drawings begin to repeat, more are introduced by an opener.
+    attempts = iter(range(count + _MAX_ATTEMPTS))
+
+    def make() -> LabelledUtterance:
+        attempt = next(attempts)
+        phrasing = phrasings[attempt % len(phrasings)]
+        line = LineBuilder(rng, noisy=rng.random() < 0.15)
+        # a phrasing without placeholders has few wordings, so when texts begin to repeat, more of them get an opener
         if rng.random() < (0.15 if attempt < count else 0.6):
             line.add(pick(rng, world.user["opener"]), {})
-        line.add(template, _draw(world, rng, template.places))
-        text = line.text()
-        key = text.strip().casefold()
-        if key in seen:
-            continue
-        seen.add(key)
-        slots = tuple(line.slots)
-        yield LabelledUtterance(text, intent, split, domain, slots, _as_template(text, slots))
-        found += 1
-        if found == count:
-            return
+        line.add(phrasing, _draw_values(world, rng, phrasing.placeholders))
+        text, slots = line.text(), tuple(line.slots)
+        template = Template.from_turn(Turn(USER, text, slots=slots)).text(names=True)
+        return LabelledUtterance(text, intent, split, domain, slots, template)
+
+    yield from _distinct(make, lambda item: item.text.strip().casefold(), seen, count, count + _MAX_ATTEMPTS)
 
 
-def _draw(world: World, rng: Random, places: Iterable[str]) -> dict[str, Filling]:
-    return {place: (place, "", world.slot_types[place].draw(rng)) for place in places}
+def _distinct(
+    make: Callable[[], Item | None], key: Callable[[Item], Hashable], seen: set[Any], count: int, attempts: int
+) -> Iterator[Item]:
+    """Yield up to `count` items whose keys are new, from a limited number of attempts."""
+    for _ in range(attempts):
+        item = make()
+        if item is not None and key(item) not in seen:
+            seen.add(key(item))
+            yield item
+            count -= 1
+            if not count:
+                return
 
 
-def _as_template(text: str, slots: tuple[Slot, ...]) -> str:
-    parts: list[str] = []
-    position = 0
-    for slot in slots:
-        parts.append(f"{text[position : slot.start]}{{{slot.name}}}")
-        position = slot.end
-    return "".join(parts) + text[position:]
+def _draw_values(world: World, rng: Random, slots: Iterable[str]) -> dict[str, Filling]:
+    return {slot: (slot, "", world.slot_types[slot].draw(rng)) for slot in slots}
 
 
 @dataclass(slots=True)
-class _Pool:
+class _ResponsePool:
     """System turns of one split, and the dialogues that wait until there are enough of them."""
 
-    texts: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=_POOL))
+    texts: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=_POOL_SIZE))
     waiting: deque[tuple[int, Dialogue]] = field(default_factory=deque)
 
 
 def response_examples(dialogues: Iterable[Dialogue], seed: int, candidates: int = 10) -> Iterator[ResponseExample]:
-    """Which of some texts is the next turn of the system?
+    """Yield response-selection examples: which candidate is the next turn of the system?
 
-    Each dialogue gives one example, at a system turn of more than three words. The others are system turns of other dialogues
-    of the same split, drawn from the last few thousand, so that memory stays bounded however long the stream is.
+    Each dialogue gives one example, at a system turn of more than three words. Negatives are sampled from the last few
+    thousand system turns of other dialogues of the same split, so that memory is bounded.
 
     Args:
-        dialogues: read once, in their order.
-        seed: for the drawings.
-        candidates: texts to choose from in held-out splits; in 'train' there are two, as in public files of this task.
-
-    Yields:
-        Examples, split by split as far as each has been read.
+        dialogues: read once, in order.
+        seed: of the samples.
+        candidates: number of candidates in held-out splits; in 'train' there are two, as in public data sets.
 
     Raises:
-        ValueError: where there are too few different system turns to choose from.
+        ValueError: if there are too few distinct system turns.
     """
     if candidates < 2:
-        raise ValueError(f"a choice needs two candidates or more, not {candidates}")
+        raise ValueError(f"candidates must be at least 2, got {candidates}")
     rng = Random(f"turnwise:responses:{seed}")
-    pools: dict[str | None, _Pool] = {}
+    pools: dict[str | None, _ResponsePool] = {}
     for number, dialogue in enumerate(dialogues):
-        pool = pools.setdefault(dialogue.split, _Pool())
+        pool = pools.setdefault(dialogue.split, _ResponsePool())
         pool.waiting.append((number, dialogue))
         pool.texts.extend((number, turn.text) for turn in dialogue.turns if _is_response(turn))
-        while pool.waiting and len(pool.texts) >= _POOL_START:
+        while pool.waiting and len(pool.texts) >= _MIN_POOL_SIZE:
             yield from _responses(rng, *pool.waiting.popleft(), pool.texts, candidates)
     for pool in pools.values():
-        # A split that ended before its pool was full may need the turns of the others.
-        texts = (
-            pool.texts if len(pool.texts) >= _POOL_START else [text for other in pools.values() for text in other.texts]
-        )
+        # a split that ended before its pool was large enough uses the turns of all splits
+        enough = len(pool.texts) >= _MIN_POOL_SIZE
+        texts = pool.texts if enough else [text for other in pools.values() for text in other.texts]
         while pool.waiting:
             yield from _responses(rng, *pool.waiting.popleft(), texts, candidates)
 
@@ -209,179 +221,223 @@ def _responses(
         return
     position = pick(rng, positions)
     truth = dialogue.turns[position].text
-    wanted = 1 if dialogue.split == "train" else candidates - 1
-    chosen: list[str] = []
-    taken = {truth.strip().casefold()}
-    for _ in range(wanted * _PATIENCE):
+    count = 1 if dialogue.split == "train" else candidates - 1
+
+    def make() -> str | None:
         origin, text = pick(rng, texts)
-        key = text.strip().casefold()
-        if origin != number and key not in taken:
-            taken.add(key)
-            chosen.append(text)
-            if len(chosen) == wanted:
-                break
-    else:
+        return text if origin != number else None
+
+    seen = {truth.strip().casefold()}
+    responses = list(_distinct(make, lambda text: text.strip().casefold(), seen, count, count * _MAX_ATTEMPTS))
+    if len(responses) < count:
         raise ValueError(
-            f"dialogue {dialogue.id!r}: the other dialogues hold too few different system turns for {wanted} negatives"
+            f"dialogue {dialogue.id!r}: the other dialogues have too few different system turns for {count} negatives"
         )
-    positive = int(rng.random() * (wanted + 1))
-    chosen.insert(positive, truth)
+    positive = int(rng.random() * (count + 1))
+    responses.insert(positive, truth)
     context = tuple(earlier.text for earlier in dialogue.turns[:position])
-    yield ResponseExample(context, tuple(chosen), positive, dialogue.split)
+    yield ResponseExample(context, tuple(responses), positive, dialogue.split)
 
 
-def inference_examples(count: int, seed: int) -> Iterator[InferenceExample]:
-    """Conversations that end in a statement which fits or contradicts; every other one contradicts.
+def inference_examples(count: int, seed: int) -> Iterator[ConsistencyExample]:
+    """Yield conversations that end in a consistent or, every second time, a contradictory statement.
 
-    Both kinds of contradiction are equally frequent, and consistent examples end in the same places of a conversation, so
-    that neither length nor position gives the label away.
-
-    Args:
-        count: how many.
-        seed: another seed gives other conversations.
+    Both kinds of contradiction are equally frequent, and consistent examples end at the same kinds of turns, so that
+    neither length nor position reveals the label.
     """
     world = load_world()
     for index in range(count):
         rng = Random(f"turnwise:inference:{seed}:{index}")
         consistent = index % 2 == 0
-        conversation = Conversation(
-            world, rng, draw_split(rng), CONTRADICTIONS[index // 2 % 2], contradict=not consistent
+        conversation = SampleConversation(
+            world, rng, sample_split(rng), CONTRADICTIONS[index // 2 % 2], contradict=not consistent
         )
         assert conversation.statement is not None
         turns = tuple(conversation.turns[: conversation.statement + 1])
-        yield InferenceExample(turns, consistent, conversation.contradiction, conversation.split)
+        yield ConsistencyExample(turns, consistent, conversation.contradiction, conversation.split)
 
 
-def text_pairs(seed: int) -> Iterator[TextPair]:
-    """Pairs of requests with a graded similarity and the relation between them; each pair once.
+def text_pairs(seed: int) -> Iterator[RequestPair]:
+    """Yield distinct pairs of requests with a graded similarity and the relation between them.
 
-    Same request, same values: 5 (entailment), or 4 where one says less; same request, other values: 3 (contradiction);
-    another request of the same domain: 1.5 (neutral); another domain: 0 (neutral).
-
-    Args:
-        seed: another seed gives other values and partners.
+    Same intent and values: 5 (entailment), or 4 if one says less; same intent, other values: 3 (contradiction); another
+    intent of the same domain: 1.5 (neutral); another domain: 0 (neutral).
     """
     world = load_world()
     seen: set[tuple[str, str]] = set()
     for split in SPLITS:
         for intent in world.intents.values():
             rng = Random(f"turnwise:pairs:{seed}:{split}:{intent.name}")
-            for make in (_equivalent, _paraphrase, _conflict, _neighbour, _stranger):
-                found = 0
-                for _ in range(_PATIENCE):
-                    pair = make(world, rng, intent, split)
-                    if pair is None or pair.first == pair.second or (pair.first, pair.second) in seen:
-                        continue
-                    seen.add((pair.first, pair.second))
-                    yield pair
-                    found += 1
-                    if found == _PAIRS[split]:
-                        break
+            for kind in (_equivalent, _paraphrase, _conflict, _same_domain, _other_domain):
+                make = partial(_different_pair, kind, world, rng, intent, split)
+                yield from _distinct(
+                    make, lambda pair: (pair.first, pair.second), seen, _PAIRS_PER_INTENT[split], _MAX_ATTEMPTS
+                )
 
 
-def text_triplets(seed: int) -> Iterator[TextTriplet]:
-    """Requests with a paraphrase that keeps every value and one that changes a value; each request once.
+def _different_pair(kind: Callable[..., RequestPair | None], *arguments: Any) -> RequestPair | None:
+    pair = kind(*arguments)
+    return None if pair is None or pair.first == pair.second else pair
 
-    Both are made in the same way, of another phrasing or, where a phrasing has no counterpart, by an opener, so that nothing but
-    the value tells them apart.
 
-    Args:
-        seed: another seed gives other values and wordings.
+def text_triplets(seed: int) -> Iterator[RequestTriplet]:
+    """Yield distinct requests with a paraphrase that keeps every value and one that changes a value.
+
+    Both paraphrases are made in the same way, from another phrasing or, if there is none, with an opener, so that only
+    the value distinguishes them.
     """
     world = load_world()
     seen: set[str] = set()
     for split in SPLITS:
         for intent in world.intents.values():
             rng = Random(f"turnwise:triplets:{seed}:{split}:{intent.name}")
-            found = 0
-            for _ in range(_PATIENCE):
-                triplet = _triplet(world, rng, intent, split)
-                if triplet is None or triplet.anchor in seen:
-                    continue
-                seen.add(triplet.anchor)
-                yield triplet
-                found += 1
-                if found == _PAIRS[split]:
-                    break
+            make = partial(_triplet, world, rng, intent, split)
+            yield from _distinct(make, lambda triplet: triplet.anchor, seen, _PAIRS_PER_INTENT[split], _MAX_ATTEMPTS)
 
 
-def _triplet(world: World, rng: Random, intent: Intent, split: str) -> TextTriplet | None:
+def _triplet(world: World, rng: Random, intent: Intent, split: str) -> RequestTriplet | None:
     first = pick(rng, intent.phrasings[split])
-    if not first.places:
+    if not first.placeholders:
         return None
-    values = _draw(world, rng, first.places)
-    changed = pick(rng, first.places)
-    contrary = {**values, **_draw(world, rng, [changed])}
+    values = _draw_values(world, rng, first.placeholders)
+    changed = pick(rng, first.placeholders)
+    contrary = {**values, **_draw_values(world, rng, [changed])}
     if contrary[changed] == values[changed]:
         return None
     others = [
-        other for other in intent.phrasings[split] if other is not first and set(other.places) == set(first.places)
+        other
+        for other in intent.phrasings[split]
+        if other is not first and set(other.placeholders) == set(first.placeholders)
     ]
 
     def again(values: dict[str, Filling]) -> str:
-        line = Line(rng)
+        line = LineBuilder(rng)
         if not others:
             line.add(pick(rng, world.user["opener"]), {})
         line.add(pick(rng, others or [first]), values)
         return line.text()
 
-    return TextTriplet(_text(rng, first, values), again(values), again(contrary), split)
+    return RequestTriplet(_text(rng, first, values), again(values), again(contrary), split)
 
 
-def _text(rng: Random, template: Template, values: dict[str, Filling]) -> str:
-    line = Line(rng)
-    line.add(template, values)
+def _text(rng: Random, phrasing: Phrasing, values: dict[str, Filling]) -> str:
+    line = LineBuilder(rng)
+    line.add(phrasing, values)
     return line.text()
 
 
-def _paraphrase(world: World, rng: Random, intent: Intent, split: str) -> TextPair | None:
-    """The same values in other words; where one text names values that the other leaves out, it says more."""
+def _paraphrase(world: World, rng: Random, intent: Intent, split: str) -> RequestPair | None:
+    """Return the same values in other words, one text naming values that the other leaves out."""
     first, second = rng.sample(intent.phrasings[split], 2)
-    places, others = set(first.places), set(second.places)
-    if places == others:
+    placeholders, others = set(first.placeholders), set(second.placeholders)
+    if placeholders == others:
         return None
-    values = _draw(world, rng, (*first.places, *second.places))
-    relation = "entailment" if others and others < places else "neutral"
-    return TextPair(_text(rng, first, values), _text(rng, second, values), 4.0, relation, split)
+    values = _draw_values(world, rng, (*first.placeholders, *second.placeholders))
+    relation = "entailment" if others and others < placeholders else "neutral"
+    return RequestPair(_text(rng, first, values), _text(rng, second, values), 4.0, relation, split)
 
 
-def _equivalent(world: World, rng: Random, intent: Intent, split: str) -> TextPair | None:
-    """The same values in other words; a phrasing without a counterpart is worded and introduced in another way."""
+def _equivalent(world: World, rng: Random, intent: Intent, split: str) -> RequestPair | None:
+    """Return the same values in other words; a phrasing without a counterpart gets an opener."""
     first = pick(rng, intent.phrasings[split])
-    others = [other for other in intent.phrasings[split] if set(other.places) == set(first.places)]
+    others = [other for other in intent.phrasings[split] if set(other.placeholders) == set(first.placeholders)]
     second = pick(rng, others)
-    values = _draw(world, rng, first.places)
-    line = Line(rng)
+    values = _draw_values(world, rng, first.placeholders)
+    line = LineBuilder(rng)
     if second is first:
         line.add(pick(rng, world.user["opener"]), {})
     line.add(second, values)
-    return TextPair(_text(rng, first, values), line.text(), 5.0, "entailment", split)
+    return RequestPair(_text(rng, first, values), line.text(), 5.0, "entailment", split)
 
 
-def _conflict(world: World, rng: Random, intent: Intent, split: str) -> TextPair | None:
+def _conflict(world: World, rng: Random, intent: Intent, split: str) -> RequestPair | None:
     first, second = pick(rng, intent.phrasings[split]), pick(rng, intent.phrasings[split])
-    shared = [place for place in first.places if place in second.places]
+    shared = [slot for slot in first.placeholders if slot in second.placeholders]
     if not shared:
         return None
-    values = _draw(world, rng, (*first.places, *second.places))
+    values = _draw_values(world, rng, (*first.placeholders, *second.placeholders))
     changed = pick(rng, shared)
-    other = {**values, **_draw(world, rng, [changed])}
+    other = {**values, **_draw_values(world, rng, [changed])}
     if other[changed] == values[changed]:
         return None
-    return TextPair(_text(rng, first, values), _text(rng, second, other), 3.0, "contradiction", split)
+    return RequestPair(_text(rng, first, values), _text(rng, second, other), 3.0, "contradiction", split)
 
 
-def _neighbour(world: World, rng: Random, intent: Intent, split: str) -> TextPair | None:
+def _same_domain(world: World, rng: Random, intent: Intent, split: str) -> RequestPair | None:
     other = pick(rng, world.domains[intent.domain].intents)
     return _unrelated(world, rng, intent, other, split, 1.5) if other is not intent else None
 
 
-def _stranger(world: World, rng: Random, intent: Intent, split: str) -> TextPair | None:
+def _other_domain(world: World, rng: Random, intent: Intent, split: str) -> RequestPair | None:
     other = pick(rng, tuple(world.intents.values()))
     return _unrelated(world, rng, intent, other, split, 0.0) if other.domain != intent.domain else None
 
 
-def _unrelated(world: World, rng: Random, intent: Intent, other: Intent, split: str, score: float) -> TextPair:
+def _unrelated(world: World, rng: Random, intent: Intent, other: Intent, split: str, score: float) -> RequestPair:
     first, second = pick(rng, intent.phrasings[split]), pick(rng, other.phrasings[split])
-    values = _draw(world, rng, (*first.places, *second.places))
-    return TextPair(_text(rng, first, values), _text(rng, second, values), score, "neutral", split)
+    values = _draw_values(world, rng, (*first.placeholders, *second.placeholders))
+    return RequestPair(_text(rng, first, values), _text(rng, second, values), score, "neutral", split)
+
+
+# ---- the folder
+
+
+def write_sample(out: Path, dialogues: int, seed: int, progress: Progress = silent) -> Store:
+    """Write the sample world of that size and seed; the same seed gives the same bytes."""
+    with StoreWriter(out) as writer:
+        for number, dialogue in enumerate(sample_dialogues(dialogues, seed), 1):
+            writer.write(dialogue)
+            if number % 100 == 0:
+                progress("dialogues", number, dialogues)
+        writer.commit(
+            {
+                "turnwise": __version__,
+                "reader": "sample",
+                "options": {"dialogues": dialogues, "seed": seed},
+                "licence": "Apache-2.0",
+                "home": "",
+                "read": asdict(writer.counts),
+                "left_out": {},
+                "reasons": {},
+                "facts": {},
+                "steps": [],
+                "inputs": [],
+            }
+        )
+    store = Store(out)
+    source = store if dialogues >= RESPONSE_DIALOGUES else sample_dialogues(RESPONSE_DIALOGUES, seed)
+    responses = (
+        (str(example.split), "\t".join((str(int(position == example.positive)), *example.context, candidate)))
+        for example in response_examples(source, seed)
+        for position, candidate in enumerate(example.candidates)
+    )
+    data_sets = (
+        ("intents", "jsonl", _json_lines(labelled_utterances(seed))),
+        ("responses", "txt", responses),
+        ("inference", "jsonl", _json_lines(inference_examples(INFERENCE_EXAMPLES, seed))),
+        ("pairs", "jsonl", _json_lines(text_pairs(seed))),
+        ("triplets", "jsonl", _json_lines(text_triplets(seed))),
+    )
+    for number, (name, suffix, lines) in enumerate(data_sets):
+        progress("labelled sets", number, len(data_sets))
+        _write_splits(out / name, suffix, lines)
+    return store
+
+
+def _json_lines(examples: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """Yield the split of each example, and the rest of it as JSON."""
+    for example in examples:
+        record = asdict(example)
+        yield record.pop("split"), json.dumps(record, ensure_ascii=False)
+
+
+def _write_splits(folder: Path, suffix: str, rows: Iterable[tuple[str, str]]) -> None:
+    """Write rows to one file per split; a file is renamed once it is complete."""
+    folder.mkdir(exist_ok=True)
+    names = {split: folder / f"{split}.{suffix}" for split in SPLITS}
+    files = {split: name.with_suffix(".part").open("w", encoding="utf-8") for split, name in names.items()}
+    for split, row in rows:
+        files[split].write(row + "\n")
+    for split, name in names.items():
+        files[split].close()
+        name.with_suffix(".part").replace(name)
