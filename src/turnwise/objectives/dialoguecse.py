@@ -37,6 +37,8 @@ from turnwise.objectives.objective import (
     equal_texts,
 )
 
+Turns = npt.NDArray[np.int64]
+
 #: Units of the layer with which the authors' code weights turns.
 _RELEASED_UNITS = 256
 
@@ -125,7 +127,7 @@ class DialogueCSE(StatesObjective):
         }
         return PreparedBatch(batch.singles(turns), len(responses), inputs)
 
-    def _responses(self, batch: Batch) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64]]:
+    def _responses(self, batch: Batch) -> tuple[list[Turns], Turns]:
         """Return the context turns of each response, and the responses that have a context."""
         contexts, responses = [], []
         for (first, last), (begin, end) in batch.windows.tolist():
@@ -136,9 +138,7 @@ class DialogueCSE(StatesObjective):
                     responses.append(response)
         return contexts, np.array(responses, np.int64)
 
-    def _draw(
-        self, random: np.random.Generator, starts: npt.NDArray[np.int64], dialogues: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
+    def _draw(self, random: np.random.Generator, starts: Turns, dialogues: Turns) -> Turns:
         """Draw negatives (responses, negatives): first another dialogue, each equally likely, then one of its turns."""
         number = len(starts) - 1
         if number < 2 and self.negatives:
@@ -151,12 +151,7 @@ class DialogueCSE(StatesObjective):
         return np.asarray(starts[drawn] + (chance * (starts[drawn + 1] - starts[drawn])).astype(np.int64))
 
     def _candidates(
-        self,
-        batch: Batch,
-        responses: npt.NDArray[np.int64],
-        dialogues: npt.NDArray[np.int64],
-        drawn: npt.NDArray[np.int64],
-        pool: npt.NDArray[np.int64],
+        self, batch: Batch, responses: Turns, dialogues: Turns, drawn: Turns, pool: Turns
     ) -> npt.NDArray[np.bool_]:
         """Return (responses, pool), true for the true response and its negatives."""
         rows = np.arange(len(responses))[:, None]

@@ -43,15 +43,9 @@ _LOOP_OPTIONS: dict[str, tuple[Any, float]] = {
 
 #: Keys with a minimum; None is allowed where the key allows it.
 _MINIMUM = {
-    "steps": 1,
-    "batch_size": 2,
-    "log_every": 1,
-    "checkpoint_every": 1,
-    "keep": 1,
-    "workers": 1,
-    "max_length": 1,
-    "layers": 1,
+    **dict.fromkeys(("steps", "log_every", "checkpoint_every", "keep", "workers", "max_length", "layers"), 1),
     "least_turns": 1,
+    "batch_size": 2,
     "shuffle_buffer": SMALLEST_BUFFER,
 }
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -21,6 +20,7 @@ from turnwise.models.backbone.stream import RaggedTokens, TokenStream, span_indi
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.objective import (
     BatchStates,
+    Members,
     Metrics,
     PooledObjective,
     PreparedBatch,
@@ -225,14 +225,14 @@ def _group_objectives(parts: Sequence["TrainedObjective"]) -> list[list[int]]:
 # ---- forward and backward passes
 
 
-def sorted_chunks(batch: PreparedBatch, members: npt.NDArray[np.int64], budget: int) -> list[npt.NDArray[np.int64]]:
+def sorted_chunks(batch: PreparedBatch, members: Members, budget: int) -> list[Members]:
     """Sort sequences by length and cut them into chunks of at most `budget` tokens."""
     lengths = batch.sequences.lengths[members]
     order = members[np.argsort(lengths, kind="stable")]
     return [order[first:last] for first, last in token_batches(np.sort(lengths), budget)]
 
 
-def _make_stream(batch: PreparedBatch, members: npt.NDArray[np.int64]) -> TokenStream:
+def _make_stream(batch: PreparedBatch, members: Members) -> TokenStream:
     segments = None if batch.segments is None else batch.segments.take(members)
     return TokenStream.of(batch.sequences.take(members), segments)
 
@@ -266,7 +266,7 @@ class BatchPass(_Pass):
             compute_loss(self._gather(self._encode(batch, rows, members), layout)).backward()
             return False
         with torch.no_grad():
-            own = self._encode_chunks(batch, rows, parts, members, layout, seed_chunk)
+            own = self._encode_chunks(batch, rows, parts, layout, seed_chunk)
         # every process computes the whole loss from a leaf, so the gradient of its own rows is not yet a sum: × world
         leaf = self._gather(own, layout).detach().requires_grad_()
         compute_loss(leaf).backward()
@@ -278,7 +278,7 @@ class BatchPass(_Pass):
             encoded.backward(gradient.to(encoded.dtype))
         return True
 
-    def _encode(self, batch: PreparedBatch, rows: Rows, members: npt.NDArray[np.int64]) -> Tensor:
+    def _encode(self, batch: PreparedBatch, rows: Rows, members: Members) -> Tensor:
         """Return the rows of some sequences, which may be none if there are more processes than sequences."""
         if not len(members):
             # with a gradient: this process has to take part in gathering the gradients
@@ -290,15 +290,10 @@ class BatchPass(_Pass):
         return vectors
 
     def _encode_chunks(
-        self,
-        batch: PreparedBatch,
-        rows: Rows,
-        parts: list[npt.NDArray[np.int64]],
-        members: npt.NDArray[np.int64],
-        layout: "RowLayout",
-        seed_chunk: SeedChunk,
+        self, batch: PreparedBatch, rows: Rows, parts: list[Members], layout: "RowLayout", seed_chunk: SeedChunk
     ) -> Tensor:
         """Return the rows of this process's sequences, encoded chunk by chunk."""
+        members = layout.members[self._rank]
         if not parts:
             return self._encode(batch, rows, members)
         pieces = []
@@ -336,8 +331,8 @@ class RowLayout:
         members: the sequences of each process: an equal part of every column of a grid, since columns differ in length.
     """
 
-    starts: npt.NDArray[np.int64]
-    members: list[npt.NDArray[np.int64]]
+    starts: Members
+    members: list[Members]
 
     @classmethod
     def of(cls, batch: PreparedBatch, rows: Rows, world: int) -> "RowLayout":
@@ -348,7 +343,7 @@ class RowLayout:
         owners = sequences % batch.rows % world
         return cls(np.concatenate([[0], np.cumsum(counts)]), [sequences[owners == rank] for rank in range(world)])
 
-    def rows_of(self, members: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def rows_of(self, members: Members) -> Members:
         """Return the rows of some sequences, one sequence after the other."""
         return span_indices(self.starts[members], self.starts[members + 1] - self.starts[members])
 
@@ -418,8 +413,8 @@ class TokenPass(_Pass):
         parts: Sequence["TrainedObjective"],
         batches: Sequence[PreparedBatch],
         stream: TokenStream,
-        owners: npt.NDArray[np.int64],
-        numbers: npt.NDArray[np.int64],
+        owners: Members,
+        numbers: Members,
     ) -> dict[int, Tensor]:
         """Return the sum of the loss over a chunk's items, for each objective that has sequences in it."""
         backbone = self._encoder.backbone
