@@ -1,4 +1,4 @@
-"""Pins what a download survives: broken lines, servers that misbehave, kills, wrong checksums and hostile archives."""
+"""Tests downloads against broken connections, faulty servers, kills, wrong checksums and hostile archives."""
 
 import errno
 import hashlib
@@ -204,14 +204,14 @@ def test_fetches_checks_and_records(remote: Remote, tmp_path: Path) -> None:
     assert [done for _, done, _ in fetching] == sorted(done for _, done, _ in fetching)
 
 
-def test_several_files_are_recorded_in_the_form_of_sha256sum(remote: Remote, tmp_path: Path) -> None:
+def test_checksum_file_is_readable_by_sha256sum(remote: Remote, tmp_path: Path) -> None:
     fetch([Download(remote.url("view"), name="a.txt"), Download(remote.url("c%20d.txt?x=1"))], tmp_path, **TIMES)
     assert names(tmp_path) == ["SHA256SUMS", "a.txt", "c d.txt"]
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=tmp_path, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_finished_file_sends_no_request(remote: Remote, tmp_path: Path, known: bool) -> None:
+def test_finished_file_sends_no_request(remote: Remote, tmp_path: Path, known: bool) -> None:
     download = remote.download() if known else Download(remote.url())
     fetch([download], tmp_path)
     remote.requests.clear()
@@ -219,21 +219,21 @@ def test_a_finished_file_sends_no_request(remote: Remote, tmp_path: Path, known:
     assert remote.requests == []
 
 
-def test_a_file_put_there_by_hand_is_taken_and_recorded(remote: Remote, tmp_path: Path) -> None:
+def test_manually_copied_file_is_accepted_and_recorded(remote: Remote, tmp_path: Path) -> None:
     (tmp_path / "corpus.bin").write_bytes(b"by hand")
     fetch([Download(remote.url())], tmp_path)
     assert remote.requests == []
     assert sha256(b"by hand") in (tmp_path / "SHA256SUMS").read_text()
 
 
-def test_a_damaged_finished_file_is_fetched_again(remote: Remote, tmp_path: Path) -> None:
+def test_damaged_finished_file_is_fetched_again(remote: Remote, tmp_path: Path) -> None:
     fetch([Download(remote.url())], tmp_path)
     (tmp_path / "corpus.bin").write_bytes(CONTENT[:-1] + b"?")
     fetch([Download(remote.url())], tmp_path)
     assert (tmp_path / "corpus.bin").read_bytes() == CONTENT
 
 
-def test_an_empty_file(remote: Remote, tmp_path: Path) -> None:
+def test_empty_file(remote: Remote, tmp_path: Path) -> None:
     remote.content = b""
     fetch([remote.download()], tmp_path)
     assert (tmp_path / "corpus.bin").read_bytes() == b""
@@ -242,7 +242,7 @@ def test_an_empty_file(remote: Remote, tmp_path: Path) -> None:
 # --- Checksums ---
 
 
-def test_a_wrong_checksum_is_refused_and_put_aside(remote: Remote, tmp_path: Path) -> None:
+def test_wrong_checksum_is_rejected_and_file_moved(remote: Remote, tmp_path: Path) -> None:
     (tmp_path / "SHA256SUMS").write_text(f"{'0' * 64}  other.bin\na line of somebody else\n")
     expected = "a" * 64
     with pytest.raises(FetchError, match="checksum") as caught:
@@ -257,14 +257,14 @@ def test_a_wrong_checksum_is_refused_and_put_aside(remote: Remote, tmp_path: Pat
     assert (tmp_path / "SHA256SUMS").read_text().startswith(f"{'0' * 64}  other.bin\na line of somebody else\n")
 
 
-def test_a_wrong_checksum_leaves_the_older_file_alone(remote: Remote, tmp_path: Path) -> None:
+def test_wrong_checksum_keeps_the_previous_file(remote: Remote, tmp_path: Path) -> None:
     (tmp_path / "corpus.bin").write_bytes(b"older")
     with pytest.raises(FetchError, match="checksum"):
         fetch([Download(remote.url(), "a" * 64)], tmp_path, **TIMES)
     assert (tmp_path / "corpus.bin").read_bytes() == b"older"
 
 
-def test_the_recorded_checksum_is_held_against_changed_content(remote: Remote, tmp_path: Path) -> None:
+def test_changed_content_fails_the_recorded_checksum(remote: Remote, tmp_path: Path) -> None:
     fetch([Download(remote.url())], tmp_path)
     (tmp_path / "corpus.bin").unlink()
     remote.content, remote.etag = OTHER_CONTENT, '"two"'
@@ -278,7 +278,7 @@ def test_the_recorded_checksum_is_held_against_changed_content(remote: Remote, t
     assert (tmp_path / "corpus.bin").read_bytes() == OTHER_CONTENT
 
 
-def test_the_sum_of_the_publisher_outranks_the_recorded_one(remote: Remote, tmp_path: Path) -> None:
+def test_publisher_checksum_overrides_the_recorded_one(remote: Remote, tmp_path: Path) -> None:
     fetch([Download(remote.url())], tmp_path)
     remote.content, remote.etag = OTHER_CONTENT, '"two"'
     fetch([Download(remote.url(), sha256(OTHER_CONTENT).upper())], tmp_path)
@@ -289,7 +289,7 @@ def test_the_sum_of_the_publisher_outranks_the_recorded_one(remote: Remote, tmp_
 # --- Broken lines ---
 
 
-def test_continues_after_each_break(remote: Remote, tmp_path: Path) -> None:
+def test_resumes_after_each_interruption(remote: Remote, tmp_path: Path) -> None:
     # More breaks than attempts: each brings something, so none of them counts.
     remote.answers = [Answer(break_after=30_000) for _ in range(5)]
     fetch([remote.download()], tmp_path, attempts=2, **TIMES)
@@ -300,14 +300,14 @@ def test_continues_after_each_break(remote: Remote, tmp_path: Path) -> None:
     assert names(tmp_path) == ["SHA256SUMS", "corpus.bin"]
 
 
-def test_continues_after_a_reset(remote: Remote, tmp_path: Path) -> None:
+def test_resumes_after_a_connection_reset(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(break_after=60_000, reset=True)]
     fetch([remote.download()], tmp_path, **TIMES)
     assert (tmp_path / "corpus.bin").read_bytes() == CONTENT
     assert remote.ranges() == [None, "bytes=60000-"]
 
 
-def test_continues_after_a_broken_chunked_answer(remote: Remote, tmp_path: Path) -> None:
+def test_resumes_after_an_interrupted_chunked_response(remote: Remote, tmp_path: Path) -> None:
     # Without a Content-Length, only the missing last chunk tells.
     remote.answers = [Answer(break_after=60_000, chunked=True)]
     fetch([remote.download()], tmp_path, **TIMES)
@@ -315,14 +315,14 @@ def test_continues_after_a_broken_chunked_answer(remote: Remote, tmp_path: Path)
     assert remote.ranges() == [None, "bytes=60000-"]
 
 
-def test_a_whole_chunked_answer(remote: Remote, tmp_path: Path) -> None:
+def test_complete_chunked_response(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(chunked=True)]
     fetch([Download(remote.url())], tmp_path, **TIMES)
     assert (tmp_path / "corpus.bin").read_bytes() == CONTENT
     assert len(remote.requests) == 1
 
 
-def test_a_last_modified_date_guards_where_there_is_no_strong_etag(remote: Remote, tmp_path: Path) -> None:
+def test_last_modified_is_used_without_a_strong_etag(remote: Remote, tmp_path: Path) -> None:
     remote.etag, remote.last_modified = 'W/"weak"', formatdate(1_700_000_000, usegmt=True)
     remote.answers = [Answer(break_after=60_000)]
     fetch([remote.download()], tmp_path, **TIMES)
@@ -330,7 +330,7 @@ def test_a_last_modified_date_guards_where_there_is_no_strong_etag(remote: Remot
     assert remote.bytes_sent() == len(CONTENT)
 
 
-def test_continues_where_the_server_names_no_version(remote: Remote, tmp_path: Path) -> None:
+def test_resumes_without_etag_or_last_modified(remote: Remote, tmp_path: Path) -> None:
     remote.etag = None
     remote.answers = [Answer(break_after=60_000)]
     fetch([remote.download()], tmp_path, **TIMES)
@@ -338,14 +338,14 @@ def test_continues_where_the_server_names_no_version(remote: Remote, tmp_path: P
     assert "If-Range" not in remote.requests[1]
 
 
-def test_asks_again_where_the_server_gives_only_a_piece(remote: Remote, tmp_path: Path) -> None:
+def test_requests_the_rest_of_a_partial_response(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(break_after=50_000), Answer(at_most=50_000), Answer(at_most=50_000)]
     fetch([remote.download()], tmp_path, **TIMES)
     assert (tmp_path / "corpus.bin").read_bytes() == CONTENT
     assert remote.sent == [(0, 50_000), (50_000, 100_000), (100_000, 150_000), (150_000, 200_000)]
 
 
-def test_less_than_content_length_is_never_taken_for_the_whole(remote: Remote, tmp_path: Path) -> None:
+def test_less_than_content_length_is_incomplete(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(excess=1_000, ranges=False) for _ in range(20)]
     with pytest.raises(FetchError) as caught:
         fetch([Download(remote.url())], tmp_path, attempts=3, **TIMES)
@@ -357,7 +357,7 @@ def test_less_than_content_length_is_never_taken_for_the_whole(remote: Remote, t
     assert (tmp_path / "corpus.bin.part").read_bytes() == CONTENT
 
 
-def test_gives_up_after_tries_without_progress_and_keeps_the_part(
+def test_gives_up_after_attempts_without_progress_and_keeps_the_part(
     remote: Remote, tmp_path: Path, pauses: list[float]
 ) -> None:
     remote.answers = [Answer(break_after=70_000), *(Answer(break_after=0) for _ in range(4))]
@@ -371,13 +371,13 @@ def test_gives_up_after_tries_without_progress_and_keeps_the_part(
     assert (tmp_path / "corpus.bin").read_bytes() == CONTENT
 
 
-def test_the_pause_has_an_upper_limit(remote: Remote, tmp_path: Path, pauses: list[float]) -> None:
+def test_pause_has_an_upper_limit(remote: Remote, tmp_path: Path, pauses: list[float]) -> None:
     remote.answers = [Answer(break_after=0) for _ in range(12)]
     fetch([remote.download()], tmp_path, attempts=13, pause=1.0)
     assert pauses[-1] == max(pauses) == fetch_module.MAX_PAUSE
 
 
-def test_a_server_that_is_not_there(tmp_path: Path, pauses: list[float]) -> None:
+def test_connection_refused(tmp_path: Path, pauses: list[float]) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # Bound and not listening: whoever connects is refused.
         with pytest.raises(FetchError, match=r"refused.*0 of an unknown number of bytes"):
@@ -385,7 +385,7 @@ def test_a_server_that_is_not_there(tmp_path: Path, pauses: list[float]) -> None
     assert len(pauses) == 2
 
 
-def test_a_silence_longer_than_the_timeout_is_a_break(remote: Remote, tmp_path: Path) -> None:
+def test_silence_longer_than_the_timeout_is_an_interruption(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(break_after=60_000, silence=30.0)]
     began = time.monotonic()
     fetch([remote.download()], tmp_path, timeout=0.3, pause=0.01)
@@ -394,7 +394,7 @@ def test_a_silence_longer_than_the_timeout_is_a_break(remote: Remote, tmp_path: 
     assert remote.ranges() == [None, "bytes=60000-"]
 
 
-def test_slow_but_steady_succeeds_in_one_go(remote: Remote, tmp_path: Path) -> None:
+def test_slow_but_steady_download_needs_one_request(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(gap=0.08, block=10_000)]
     began = time.monotonic()
     fetch([remote.download()], tmp_path, timeout=1.0, pause=0.01)
@@ -405,7 +405,7 @@ def test_slow_but_steady_succeeds_in_one_go(remote: Remote, tmp_path: Path) -> N
 # --- Servers that do not continue ---
 
 
-def test_a_server_that_ignores_ranges_restarts_the_file(remote: Remote, tmp_path: Path) -> None:
+def test_server_that_ignores_ranges_restarts_the_file(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(break_after=150_000), Answer(ranges=False, break_after=40_000), Answer()]
     fetch([Download(remote.url())], tmp_path, **TIMES)
     assert (tmp_path / "corpus.bin").read_bytes() == CONTENT
@@ -413,7 +413,7 @@ def test_a_server_that_ignores_ranges_restarts_the_file(remote: Remote, tmp_path
     assert remote.sent == [(0, 150_000), (0, 40_000), (40_000, 200_000)]
 
 
-def test_a_server_that_never_continues_is_given_up(remote: Remote, tmp_path: Path, pauses: list[float]) -> None:
+def test_server_that_never_resumes_is_given_up(remote: Remote, tmp_path: Path, pauses: list[float]) -> None:
     # A little more each time: that is progress, and would go on for ever if restarts were not counted.
     remote.answers = [Answer(ranges=False, break_after=1_000 * number) for number in range(1, 100)]
     with pytest.raises(FetchError, match="same command"):
@@ -423,7 +423,7 @@ def test_a_server_that_never_continues_is_given_up(remote: Remote, tmp_path: Pat
 
 @pytest.mark.parametrize("conditions", [True, False], ids=["If-Range honoured", "If-Range ignored"])
 @pytest.mark.parametrize("etag", [True, False], ids=["ETag", "Last-Modified"])
-def test_a_file_that_changes_between_tries_is_not_mixed(
+def test_file_that_changes_between_attempts_is_not_mixed(
     remote: Remote, tmp_path: Path, conditions: bool, etag: bool
 ) -> None:
     def version(number: int) -> None:
@@ -443,7 +443,7 @@ def test_a_file_that_changes_between_tries_is_not_mixed(
     assert (tmp_path / "corpus.bin").read_bytes() == OTHER_CONTENT
 
 
-def test_a_file_that_changes_its_size_is_not_mixed(remote: Remote, tmp_path: Path) -> None:
+def test_file_that_changes_its_size_is_not_mixed(remote: Remote, tmp_path: Path) -> None:
     remote.etag = None
     remote.answers = [Answer(break_after=60_000), Answer(break_after=0)]
     with pytest.raises(FetchError):
@@ -453,7 +453,7 @@ def test_a_file_that_changes_its_size_is_not_mixed(remote: Remote, tmp_path: Pat
     assert (tmp_path / "corpus.bin").read_bytes() == remote.content
 
 
-def test_a_file_that_has_become_shorter_than_the_part(remote: Remote, tmp_path: Path) -> None:
+def test_file_that_has_become_shorter_than_the_part(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(break_after=60_000), Answer(break_after=0)]
     with pytest.raises(FetchError):
         fetch([Download(remote.url())], tmp_path, attempts=1, **TIMES)
@@ -463,7 +463,7 @@ def test_a_file_that_has_become_shorter_than_the_part(remote: Remote, tmp_path: 
     assert (tmp_path / "corpus.bin").read_bytes() == remote.content
 
 
-def test_416_for_a_part_that_is_whole_finishes_it(remote: Remote, tmp_path: Path) -> None:
+def test_416_for_a_complete_part_finishes_it(remote: Remote, tmp_path: Path) -> None:
     # As a kill leaves it after a chunked answer, where the size was never told.
     (tmp_path / "corpus.bin.part").write_bytes(CONTENT)
     state = {"url": remote.url(), "etag": remote.etag, "last_modified": None, "total": None}
@@ -484,7 +484,7 @@ def test_416_for_a_part_that_is_whole_finishes_it(remote: Remote, tmp_path: Path
         '{"url": "http://elsewhere/corpus.bin", "etag": "\\"one\\"", "last_modified": null, "total": 200000}',
     ],
 )
-def test_a_part_of_unknown_origin_is_not_continued(remote: Remote, tmp_path: Path, state: str | None) -> None:
+def test_part_of_unknown_origin_is_not_resumed(remote: Remote, tmp_path: Path, state: str | None) -> None:
     (tmp_path / "corpus.bin.part").write_bytes(OTHER_CONTENT[:1_000])
     if state is not None:
         (tmp_path / "corpus.bin.part.json").write_text(state)
@@ -497,7 +497,7 @@ def test_a_part_of_unknown_origin_is_not_continued(remote: Remote, tmp_path: Pat
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 416])
-def test_a_refusal_is_not_retried(remote: Remote, tmp_path: Path, status: int) -> None:
+def test_client_error_is_not_retried(remote: Remote, tmp_path: Path, status: int) -> None:
     remote.answers = [Answer(status=status)]
     with pytest.raises(FetchError, match=str(status)) as caught:
         fetch([remote.download()], tmp_path, **TIMES)
@@ -506,28 +506,28 @@ def test_a_refusal_is_not_retried(remote: Remote, tmp_path: Path, status: int) -
     assert names(tmp_path) == []
 
 
-def test_a_refusal_keeps_the_part(remote: Remote, tmp_path: Path) -> None:
+def test_client_error_keeps_the_part(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(break_after=60_000), Answer(status=404)]
     with pytest.raises(FetchError, match="404"):
         fetch([remote.download()], tmp_path, **TIMES)
     assert (tmp_path / "corpus.bin.part").read_bytes() == CONTENT[:60_000]
 
 
-def test_an_answer_without_a_file(remote: Remote, tmp_path: Path) -> None:
+def test_response_without_a_body(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(status=204)]
     with pytest.raises(FetchError, match="204"):
         fetch([remote.download()], tmp_path, **TIMES)
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
-def test_a_passing_trouble_is_retried(remote: Remote, tmp_path: Path, status: int) -> None:
+def test_temporary_error_is_retried(remote: Remote, tmp_path: Path, status: int) -> None:
     remote.answers = [Answer(status=status), Answer(status=status)]
     fetch([remote.download()], tmp_path, **TIMES)
     assert len(remote.requests) == 3
     assert (tmp_path / "corpus.bin").read_bytes() == CONTENT
 
 
-def test_a_lasting_trouble_is_given_up(remote: Remote, tmp_path: Path) -> None:
+def test_permanent_server_error_is_given_up(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(status=503) for _ in range(10)]
     with pytest.raises(FetchError, match="503"):
         fetch([remote.download()], tmp_path, attempts=3, **TIMES)
@@ -549,7 +549,7 @@ def test_retry_after_is_honoured(
     assert low <= pauses[0] <= high
 
 
-def test_a_long_retry_after_is_left_to_the_user(remote: Remote, tmp_path: Path, pauses: list[float]) -> None:
+def test_long_retry_after_is_an_error(remote: Remote, tmp_path: Path, pauses: list[float]) -> None:
     remote.answers = [Answer(break_after=60_000), Answer(status=503, headers={"Retry-After": "3600"})]
     with pytest.raises(FetchError, match="3600 seconds"):
         fetch([remote.download()], tmp_path, pause=0.5)
@@ -564,19 +564,19 @@ def test_a_long_retry_after_is_left_to_the_user(remote: Remote, tmp_path: Path, 
     "url",
     ["file:///etc/passwd", "ftp://host/x.zip", "data:text/plain,x", "x.zip", "http:///x.zip", "http://[::1/x.zip", ""],
 )
-def test_other_addresses_are_refused(url: str) -> None:
+def test_other_urls_are_rejected(url: str) -> None:
     with pytest.raises(CorpusError):
         Download(url)
 
 
 @pytest.mark.parametrize("url", ["http://host:port/x.zip", "http://host:99999/x.zip", "http://[::1/x.zip"])
-def test_malformed_addresses_are_refused(url: str) -> None:
+def test_malformed_urls_are_rejected(url: str) -> None:
     with pytest.raises(CorpusError, match="not a valid URL"):
         Download(url)
 
 
 @pytest.mark.parametrize("url", ["http://a..b/x.zip", "http://host/a\x01b.zip"])
-def test_addresses_that_the_client_refuses_are_not_retried(tmp_path: Path, pauses: list[float], url: str) -> None:
+def test_urls_that_httpx_rejects_are_not_retried(tmp_path: Path, pauses: list[float], url: str) -> None:
     with pytest.raises(FetchError, match="not a valid URL"):
         fetch([Download(url, name="x.zip")], tmp_path)
     assert pauses == []
@@ -590,12 +590,12 @@ def test_characters_outside_urls_are_escaped(remote: Remote, tmp_path: Path, nam
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/b", "a\\b", "a\nb", "/etc/passwd", "SHA256SUMS", "x.part", "x.corrupt", "x.unpacked"]
 )
-def test_names_that_cannot_be_are_refused(name: str) -> None:
+def test_invalid_file_names_are_rejected(name: str) -> None:
     with pytest.raises(CorpusError):
         Download("http://host/file.bin", name=name)
 
 
-def test_an_address_without_a_file_name_asks_for_one() -> None:
+def test_url_without_a_file_name_needs_a_name() -> None:
     with pytest.raises(CorpusError, match="name"):
         Download("http://host/")
     assert Download("http://host/?id=3", name="x.zip").file_name == "x.zip"
@@ -603,7 +603,7 @@ def test_an_address_without_a_file_name_asks_for_one() -> None:
 
 
 @pytest.mark.parametrize("checksum", ["", "abc", "g" * 64, "a" * 63])
-def test_what_is_no_checksum_is_refused(checksum: str) -> None:
+def test_invalid_checksums_are_rejected(checksum: str) -> None:
     with pytest.raises(CorpusError, match="SHA-256"):
         Download("http://host/x.zip", checksum)
 
@@ -614,7 +614,7 @@ def test_two_downloads_of_the_same_name_are_refused(remote: Remote, tmp_path: Pa
     assert remote.requests == []
 
 
-def test_a_redirect_is_followed_with_the_range(remote: Remote, tmp_path: Path) -> None:
+def test_redirect_is_followed_with_the_range(remote: Remote, tmp_path: Path) -> None:
     redirect = Answer(status=302, headers={"Location": "/elsewhere/other-name.bin"})
     remote.answers = [redirect, Answer(break_after=60_000), redirect, Answer()]
     fetch([remote.download()], tmp_path, **TIMES)
@@ -623,7 +623,7 @@ def test_a_redirect_is_followed_with_the_range(remote: Remote, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1:1/x", "data:text/plain,x"])
-def test_a_redirect_to_another_scheme_is_refused(remote: Remote, tmp_path: Path, location: str) -> None:
+def test_redirect_to_another_scheme_is_refused(remote: Remote, tmp_path: Path, location: str) -> None:
     remote.answers = [Answer(status=302, headers={"Location": location})]
     with pytest.raises(FetchError, match="302"):
         fetch([Download(remote.url())], tmp_path, **TIMES)
@@ -657,7 +657,7 @@ fetch([Download({remote.url(name)!r})], Path({str(destination)!r}), progress=pro
     assert process.returncode == -signal.SIGKILL, process.stderr.decode()
 
 
-def test_a_killed_download_is_continued(remote: Remote, tmp_path: Path) -> None:
+def test_killed_download_is_resumed(remote: Remote, tmp_path: Path) -> None:
     # Blocks smaller than any buffer: what was reported must be on the disk all the same.
     remote.answers = [Answer(gap=0.005, block=500)]
     run_and_kill(remote, "corpus.bin", tmp_path, "fetching", 20_000)
@@ -671,7 +671,7 @@ def test_a_killed_download_is_continued(remote: Remote, tmp_path: Path) -> None:
     assert names(tmp_path) == ["SHA256SUMS", "corpus.bin"]
 
 
-def test_a_kill_before_the_checksum_costs_no_request(remote: Remote, tmp_path: Path) -> None:
+def test_kill_before_the_checksum_needs_no_request(remote: Remote, tmp_path: Path) -> None:
     run_and_kill(remote, "corpus.bin", tmp_path, "checking", 1)
     assert names(tmp_path) == [".lock", "corpus.bin.part", "corpus.bin.part.json"]
     remote.requests.clear()
@@ -680,7 +680,7 @@ def test_a_kill_before_the_checksum_costs_no_request(remote: Remote, tmp_path: P
     assert names(tmp_path) == ["SHA256SUMS", "corpus.bin"]
 
 
-def test_a_kill_while_unpacking_is_noticed(remote: Remote, tmp_path: Path) -> None:
+def test_kill_while_unpacking_is_detected(remote: Remote, tmp_path: Path) -> None:
     remote.content = zipped({f"data/{number}.txt": b"text" for number in range(5)})
     run_and_kill(remote, "corpus.zip", tmp_path, "unpacking", 3)
     assert not (tmp_path / "data").exists()
@@ -692,7 +692,7 @@ def test_a_kill_while_unpacking_is_noticed(remote: Remote, tmp_path: Path) -> No
     assert not (tmp_path / "corpus.zip.unpacking").exists()
 
 
-def test_a_full_disk_keeps_the_part(remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_keeps_the_part(remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = fetch_module._write
     room = 100_000
 
@@ -715,19 +715,19 @@ def test_a_full_disk_keeps_the_part(remote: Remote, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_real_full_device_is_recognised(remote: Remote, tmp_path: Path) -> None:
+def test_real_full_device_is_recognised(remote: Remote, tmp_path: Path) -> None:
     (tmp_path / "corpus.bin.part").symlink_to("/dev/full")
     with pytest.raises(FetchError, match="no space left"):
         fetch([remote.download()], tmp_path, **TIMES)
 
 
-def test_a_destination_that_is_a_file(remote: Remote, tmp_path: Path) -> None:
+def test_destination_that_is_a_file(remote: Remote, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(FetchError, match="file"):
         fetch([remote.download()], tmp_path / "file")
 
 
-def test_only_one_fetches_into_a_folder(remote: Remote, tmp_path: Path) -> None:
+def test_second_process_is_locked_out(remote: Remote, tmp_path: Path) -> None:
     messages: list[str] = []
 
     def fetch_too(what: str, done: int, total: int | None = None) -> None:
@@ -741,7 +741,7 @@ def test_only_one_fetches_into_a_folder(remote: Remote, tmp_path: Path) -> None:
     assert (tmp_path / "corpus.bin").read_bytes() == CONTENT
 
 
-def test_no_attempts_at_all_are_refused(remote: Remote, tmp_path: Path) -> None:
+def test_zero_attempts_are_rejected(remote: Remote, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="attempts"):
         fetch([remote.download()], tmp_path, attempts=0)
 
@@ -804,7 +804,7 @@ def test_archives_are_unpacked_once(remote: Remote, tmp_path: Path, name: str) -
     assert len(remote.requests) == 1
 
 
-def test_a_new_release_is_unpacked_again(remote: Remote, tmp_path: Path) -> None:
+def test_new_release_is_unpacked_again(remote: Remote, tmp_path: Path) -> None:
     remote.content = zipped({"a.txt": b"one"})
     fetch([remote.download("corpus.zip")], tmp_path)
     remote.content, remote.etag = zipped({"a.txt": b"two"}), '"two"'
@@ -812,14 +812,14 @@ def test_a_new_release_is_unpacked_again(remote: Remote, tmp_path: Path) -> None
     assert (tmp_path / "a.txt").read_bytes() == b"two"
 
 
-def test_other_kinds_are_kept_as_they_are(remote: Remote, tmp_path: Path) -> None:
+def test_other_file_types_are_not_unpacked(remote: Remote, tmp_path: Path) -> None:
     fetch([remote.download("corpus.json.gz")], tmp_path)
     assert names(tmp_path) == ["SHA256SUMS", "corpus.json.gz"]
 
 
 @pytest.mark.parametrize("name", ["corpus.zip", "corpus.tar.gz"])
 @pytest.mark.parametrize("member", ["../escaped.txt", "data/../../escaped.txt", "/tmp/escaped.txt", "..\\escaped.txt"])
-def test_a_member_that_escapes_is_refused(remote: Remote, tmp_path: Path, name: str, member: str) -> None:
+def test_member_that_escapes_is_refused(remote: Remote, tmp_path: Path, name: str, member: str) -> None:
     destination = tmp_path / "destination"
     remote.content = PACKERS[name]({"good.txt": b"good", member: b"bad"})
     with pytest.raises(FetchError, match="outside"):
@@ -838,7 +838,7 @@ def test_a_member_that_escapes_is_refused(remote: Remote, tmp_path: Path, name: 
         ("link", "../outside.txt", tarfile.LNKTYPE),
     ],
 )
-def test_a_link_that_escapes_is_refused(remote: Remote, tmp_path: Path, link: str, target: str, kind: bytes) -> None:
+def test_link_that_escapes_is_refused(remote: Remote, tmp_path: Path, link: str, target: str, kind: bytes) -> None:
     (tmp_path / "outside.txt").write_text("secret")
     destination = tmp_path / "destination"
     remote.content = tarred({"good.txt": b"good"}, links={link: target}, kind=kind)
@@ -847,14 +847,14 @@ def test_a_link_that_escapes_is_refused(remote: Remote, tmp_path: Path, link: st
     assert names(destination) == ["SHA256SUMS", "corpus.tar"]
 
 
-def test_a_link_that_stays_inside_is_kept(remote: Remote, tmp_path: Path) -> None:
+def test_link_that_stays_inside_is_kept(remote: Remote, tmp_path: Path) -> None:
     remote.content = tarred({"data/train.txt": b"text"}, links={"links/train.txt": "../data/train.txt"})
     fetch([remote.download("corpus.tar")], tmp_path, **TIMES)
     assert (tmp_path / "links" / "train.txt").is_symlink()
     assert (tmp_path / "links" / "train.txt").read_bytes() == b"text"
 
 
-def test_a_device_in_an_archive_is_refused(remote: Remote, tmp_path: Path) -> None:
+def test_device_in_an_archive_is_refused(remote: Remote, tmp_path: Path) -> None:
     remote.content = tarred({}, links={"pipe": ""}, kind=tarfile.FIFOTYPE)
     with pytest.raises(FetchError, match="not unpacked"):
         fetch([remote.download("corpus.tar")], tmp_path, **TIMES)
@@ -862,7 +862,7 @@ def test_a_device_in_an_archive_is_refused(remote: Remote, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("member", ["SHA256SUMS", "corpus.zip", "corpus.zip.unpacked/x", "second.bin"])
-def test_a_member_must_not_take_the_place_of_the_books(remote: Remote, tmp_path: Path, member: str) -> None:
+def test_member_must_not_overwrite_own_files(remote: Remote, tmp_path: Path, member: str) -> None:
     remote.content = zipped({member: b"bad"})
     with pytest.raises(FetchError, match="overwrite"):
         fetch([remote.download("corpus.zip"), remote.download("second.bin")], tmp_path, **TIMES)
@@ -879,9 +879,7 @@ def test_a_member_must_not_take_the_place_of_the_books(remote: Remote, tmp_path:
         if (name, damage) != ("corpus.tar", "scrambled")
     ],
 )
-def test_a_damaged_archive_that_nobody_vouches_for_is_put_aside(
-    remote: Remote, tmp_path: Path, name: str, damage: str
-) -> None:
+def test_damaged_archive_without_a_checksum_is_moved(remote: Remote, tmp_path: Path, name: str, damage: str) -> None:
     good = PACKERS[name]({"noise.bin": CONTENT})
     middle = len(good) // 2
     remote.content = {
@@ -898,14 +896,14 @@ def test_a_damaged_archive_that_nobody_vouches_for_is_put_aside(
     assert (tmp_path / "noise.bin").read_bytes() == CONTENT
 
 
-def test_a_damaged_archive_with_the_right_sum_is_the_publishers_fault(remote: Remote, tmp_path: Path) -> None:
+def test_damaged_archive_with_the_right_checksum(remote: Remote, tmp_path: Path) -> None:
     remote.content = b"no archive"
     with pytest.raises(FetchError, match="publisher"):
         fetch([remote.download("corpus.zip")], tmp_path, **TIMES)
     assert names(tmp_path) == ["SHA256SUMS", "corpus.zip"]
 
 
-def test_a_folder_in_the_way_of_a_file(remote: Remote, tmp_path: Path) -> None:
+def test_folder_with_the_name_of_a_file(remote: Remote, tmp_path: Path) -> None:
     (tmp_path / "readme.txt").mkdir()
     remote.content = zipped(FILES)
     with pytest.raises(FetchError, match=r"readme\.txt"):

@@ -1,4 +1,4 @@
-"""Fingerprint sets against Python's own sets and dictionaries, buckets against a sort of everything, and the bytes that they take."""
+"""Tests fingerprint sets against Python's sets and dictionaries, buckets against sorting, and their memory."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ NUMBERS = st.one_of(st.integers(0, 40), st.integers(2**64 - 40, 2**64 - 1), st.i
 
 @settings(deadline=None)
 @given(st.lists(NUMBERS, max_size=60))
-def test_they_are_remembered_and_numbered_as_a_dictionary_would(numbers: list[int]) -> None:
+def test_set_and_index_equal_a_dictionary(numbers: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patched:
         for name, value in SMALL.items():
             patched.setattr(fingerprints_module, name, value)
@@ -33,7 +33,7 @@ def test_they_are_remembered_and_numbered_as_a_dictionary_would(numbers: list[in
             assert len(seen) == len(numbered) == len(known)
 
 
-def test_many_are_remembered_in_few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_per_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fingerprints_module, "_MOVE_SIZE", 1 << 14)
     numbers = np.random.default_rng(3).integers(1, 2**64 - 1, 150_000, np.uint64, endpoint=True).tolist()
     seen, numbered = FingerprintSet(), FingerprintIndex()
@@ -46,7 +46,7 @@ def test_many_are_remembered_in_few_bytes(monkeypatch: pytest.MonkeyPatch) -> No
         assert sum(column.nbytes - tail * column.itemsize for column in table._columns) <= most * len(table)
 
 
-def test_texts_are_told_apart() -> None:
+def test_different_texts_have_different_fingerprints() -> None:
     texts = [f"text {number}" for number in range(2_000)]
     assert len({text_fingerprint(text) for text in texts}) == len(texts)
     assert all(0 <= text_fingerprint(text) < 2**64 for text in texts)
@@ -54,7 +54,7 @@ def test_texts_are_told_apart() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 3)), max_size=30), max_size=4))
-def test_buckets_hold_everything_once_and_equal_numbers_together(parts: list[list[int]]) -> None:
+def test_buckets_contain_everything_once_and_group_equal_fingerprints(parts: list[list[int]]) -> None:
     everything = [number for part in parts for number in part]
     with FingerprintBuckets() as buckets:
         for part in parts:
@@ -71,7 +71,7 @@ def test_buckets_hold_everything_once_and_equal_numbers_together(parts: list[lis
             assert sorted(found) == list(enumerate(everything))
 
 
-def test_buckets_leave_nothing_behind(tmp_path: Path) -> None:
+def test_buckets_remove_their_files(tmp_path: Path) -> None:
     with FingerprintBuckets(tmp_path) as buckets:
         buckets.add(np.arange(-500, 500))
         assert not any(tmp_path.iterdir())  # nobody sees them, so nobody has to remove them

@@ -1,4 +1,4 @@
-"""Hygiene: each step does what it says, reports it, keeps slots right and never drops a turn from the middle."""
+"""Tests that each cleaning step works, reports its changes, keeps slots valid and drops no turn from the middle."""
 
 import unicodedata
 
@@ -28,8 +28,8 @@ def apply(step: str, dialogue: Dialogue) -> Dialogue:
 
 @settings(deadline=None)
 @given(st.sampled_from(EVERY_STEP), dialogues())
-def test_no_turn_is_lost_from_the_middle_and_slots_stay_exact(step: str, dialogue: Dialogue) -> None:
-    """Turn checks slots itself; here, too: turns stay in order, and only merging and cutting the end change their number."""
+def test_no_turn_is_dropped_from_the_middle_and_slots_stay_exact(step: str, dialogue: Dialogue) -> None:
+    """Turns stay in order, and only merging and truncating change their number; Turn validates the slots."""
     changed = make_step(step)(dialogue)
     if changed is None:
         return
@@ -46,7 +46,7 @@ def test_no_turn_is_lost_from_the_middle_and_slots_stay_exact(step: str, dialogu
 
 @settings(deadline=None)
 @given(st.sampled_from([s for s in EVERY_STEP if "duplicates" not in s]), dialogues())
-def test_steps_do_nothing_the_second_time(step: str, dialogue: Dialogue) -> None:
+def test_steps_are_idempotent(step: str, dialogue: Dialogue) -> None:
     changed = make_step(step)(dialogue)
     if changed is not None:
         assert make_step(step)(changed) == changed
@@ -78,7 +78,7 @@ def test_control_characters_go_and_line_ends_become_spaces() -> None:
     assert step.changes["turns changed"] == 1
 
 
-def test_a_turn_of_control_characters_alone_is_left_and_counted() -> None:
+def test_turn_of_control_characters_only_is_kept_and_counted() -> None:
     step = make_step("control-characters")
     dialogue = one("hello", "\u200b", "bye")
     assert step(dialogue) == dialogue
@@ -158,7 +158,7 @@ def test_masks_are_counted_by_kind_and_chosen_by_kind() -> None:
         Mask(["iban"])
 
 
-def test_a_slot_around_a_mask_takes_its_value() -> None:
+def test_slot_around_a_mask_takes_its_value() -> None:
     text = "mail bob@x.example please"
     dialogue = Dialogue(
         "d", (Turn("user", text, slots=(Slot.from_text(text, "contact", 5, 18), Slot.from_text(text, "cut", 10, 25))),)
@@ -188,7 +188,7 @@ def jaccard(a: str, b: str) -> float:
 
 
 def test_near_duplicates_follow_the_exact_similarity() -> None:
-    """Against a plain restatement of the Jaccard similarity: well above the threshold is dropped, well below it is kept."""
+    """Compared with the exact Jaccard similarity: well above the threshold is dropped, well below is kept."""
     base = " ".join(f"word{number}" for number in range(300))
     for changed, expected in ((2, None), (6, None), (60, "kept"), (150, "kept")):
         words = base.split()
@@ -218,6 +218,6 @@ def test_near_duplicates_follow_the_exact_similarity() -> None:
         ("mask=iban", "cannot mask"),
     ],
 )
-def test_wrong_steps_say_what_is_wrong(description: str, reason: str) -> None:
+def test_invalid_steps(description: str, reason: str) -> None:
     with pytest.raises(CorpusError, match=reason):
         make_step(description)

@@ -1,4 +1,4 @@
-"""The store gives back what was put in, and is the old one or the new one, never half of one."""
+"""Tests that a store returns what was written, and is always the old one or the new one."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def test_round_trip_over_many_row_groups_and_files(tmp_path: Path, monkeypatch: 
     assert sum(file["dialogues"] for file in store.manifest["files"]) == 100
 
 
-def test_a_long_text_closes_its_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_text_closes_its_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_module, "GROUP_CHARACTERS", 1000)
     dialogues = [Dialogue(str(number), (Turn("user", "x" * 600),)) for number in range(4)]
     store = write(tmp_path / "store", dialogues)
@@ -91,7 +91,7 @@ def test_replacing_leaves_no_trace_of_the_old_store(tmp_path: Path) -> None:
     }
 
 
-def test_without_a_commit_the_old_store_stays(tmp_path: Path) -> None:
+def test_no_commit_keeps_the_old_store(tmp_path: Path) -> None:
     write(tmp_path / "store", some(3))
     before = {path.name: path.read_bytes() for path in (tmp_path / "store").iterdir()}
     with pytest.raises(RuntimeError), StoreWriter(tmp_path / "store") as writer:
@@ -100,13 +100,15 @@ def test_without_a_commit_the_old_store_stays(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (tmp_path / "store").iterdir()} == before
 
 
-def test_without_a_commit_a_new_folder_goes(tmp_path: Path) -> None:
+def test_no_commit_removes_a_new_folder(tmp_path: Path) -> None:
     with StoreWriter(tmp_path / "store") as writer:
         writer.write(some(1)[0])
     assert not (tmp_path / "store").exists()
 
 
-def test_a_cut_between_the_commit_and_the_rejections_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interruption_between_commit_and_rejections_is_repaired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(store_module, "_finish_commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt), StoreWriter(tmp_path / "store") as writer:
@@ -122,7 +124,7 @@ IMPORT = "import sys; from turnwise import import_corpus; import_corpus('jsonl',
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_killed_at_any_moment_it_is_the_old_store_or_the_new_one(tmp_path: Path, seed: int) -> None:
+def test_kill_at_any_time_leaves_the_old_or_the_new_store(tmp_path: Path, seed: int) -> None:
     old, new = some(10, "old"), some(20_000, "new")
     write(tmp_path / "store", old)
     log = tmp_path / "log.jsonl"
@@ -147,12 +149,12 @@ def test_killed_at_any_moment_it_is_the_old_store_or_the_new_one(tmp_path: Path,
     assert not list((tmp_path / "store").glob(".writing-*"))
 
 
-def test_two_imports_into_one_folder_do_not_mix(tmp_path: Path) -> None:
+def test_second_import_into_a_folder_is_locked_out(tmp_path: Path) -> None:
     with StoreWriter(tmp_path / "store"), pytest.raises(CorpusError, match="another import is writing"):
         StoreWriter(tmp_path / "store")
 
 
-def test_other_peoples_files_are_not_written_over(tmp_path: Path) -> None:
+def test_other_files_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(CorpusError, match="holds other files"):
         StoreWriter(tmp_path)
@@ -161,7 +163,7 @@ def test_other_peoples_files_are_not_written_over(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
-def test_what_is_no_store_or_a_damaged_one_says_so(tmp_path: Path) -> None:
+def test_missing_or_damaged_store(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="is not a store"):
         Store(tmp_path)
     store = write(tmp_path / "store", some(3))
@@ -181,7 +183,7 @@ def test_what_is_no_store_or_a_damaged_one_says_so(tmp_path: Path) -> None:
         Store(store.folder)
 
 
-def test_the_manifest_says_what_the_store_is_made_of(tmp_path: Path) -> None:
+def test_manifest_contents(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text("\n".join(map(to_json, some(3))) + '\n{"id": "broken"}\n')
     manifest = import_corpus("jsonl", log, tmp_path / "store", steps=["unicode", "minimum-turns=2"]).manifest
@@ -217,7 +219,7 @@ def test_strict_stops_at_the_first_fault_and_keeps_the_old_store(tmp_path: Path)
     assert list(Store(tmp_path / "store")) == some(3)
 
 
-def test_nothing_to_keep_is_an_error_and_keeps_the_old_store(tmp_path: Path) -> None:
+def test_no_accepted_dialogue_is_an_error_and_keeps_the_old_store(tmp_path: Path) -> None:
     write(tmp_path / "store", some(3))
     (tmp_path / "log.jsonl").write_text("{}\n")
     with pytest.raises(CorpusError, match=r"no dialogue of .* was accepted .*'id' is missing"):
@@ -225,7 +227,7 @@ def test_nothing_to_keep_is_an_error_and_keeps_the_old_store(tmp_path: Path) -> 
     assert list(Store(tmp_path / "store")) == some(3)
 
 
-def test_a_full_disk_keeps_the_old_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_keeps_the_old_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "store", some(3))
 
     def full(*_: object, **__: object) -> None:
@@ -256,7 +258,7 @@ SHARES = st.floats(0, 1, exclude_min=True)
 
 @settings(deadline=None, max_examples=50)
 @given(corpora(40), SHARES, SHARES, st.sampled_from([None, ["train"], ["train", "test"]]))
-def test_a_smaller_share_is_part_of_a_larger_one(
+def test_smaller_sample_is_a_subset_of_a_larger_one(
     dialogues: list[Dialogue], one: float, other: float, splits: list[str] | None
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -278,7 +280,7 @@ def test_a_smaller_share_is_part_of_a_larger_one(
             assert sampled(corpus, one) == [identity for identity in expected if identity in everything]
 
 
-def test_the_whole_share_is_the_corpus_itself(tmp_path: Path) -> None:
+def test_sample_of_everything_is_the_corpus_itself(tmp_path: Path) -> None:
     corpus = Corpus([write(tmp_path / "store", some(20))])
     assert corpus.sample(1) is corpus
     assert corpus.sample(1.0) is corpus
@@ -286,13 +288,13 @@ def test_the_whole_share_is_the_corpus_itself(tmp_path: Path) -> None:
     assert half.sample(1.0) is half
 
 
-def test_a_share_of_a_share_multiplies(tmp_path: Path) -> None:
+def test_sample_of_a_sample_multiplies(tmp_path: Path) -> None:
     corpus = Corpus([write(tmp_path / "store", some(300))])
     assert identities(corpus.sample(0.5).sample(0.5)) == identities(corpus.sample(0.25))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_a_share_is_about_as_large_as_it_says(share: float, tmp_path: Path) -> None:
+def test_sample_size_matches_the_fraction(share: float, tmp_path: Path) -> None:
     """Ids are hashed, so that the size is binomial: within five deviations of its mean."""
     stores = [write(tmp_path / word, some(2000, word)) for word in ("first", "second")]
     for corpus in (Corpus(stores[:1]), Corpus(stores)):
@@ -303,7 +305,7 @@ def test_a_share_is_about_as_large_as_it_says(share: float, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("splits", [None, ["train"]])
-def test_a_share_that_leaves_nothing_is_refused_as_such(splits: list[str] | None, tmp_path: Path) -> None:
+def test_empty_sample_is_an_error(splits: list[str] | None, tmp_path: Path) -> None:
     dialogues = [Dialogue(f"d{number}", (Turn("user", "hello"),), None, "train") for number in range(5)]
     corpus = Corpus([write(tmp_path / "store", dialogues)], splits)
     with pytest.raises(CorpusError, match=r"a fraction of 1e-09 of 5 dialogues is none: use a larger one"):

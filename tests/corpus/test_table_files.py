@@ -1,4 +1,4 @@
-"""Files of rows: every kind gives the same rows, as they stand and one at a time; what cannot be read is told, with its place."""
+"""Tests that all table formats give the same rows, one at a time, and that errors name the place."""
 
 import csv
 import json
@@ -38,9 +38,7 @@ def texts(path: Path, column: str = "text", suffixes: Sequence[str] = TEXT_FILE_
 
 @settings(max_examples=40, deadline=None)
 @given(rows=st.lists(st.tuples(some_text, some_text), max_size=8))
-def test_every_kind_gives_back_what_was_written(
-    rows: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_every_format_round_trips(rows: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
     place = tmp_path_factory.mktemp("kinds")
     for kind in TABLE_SUFFIXES:
         read = list(read_rows(table(place / f"in{kind}", rows, ["text", "intent"]), ["text", "intent"]))
@@ -48,11 +46,11 @@ def test_every_kind_gives_back_what_was_written(
 
 
 @pytest.mark.parametrize("kind", [".csv", ".TSV", ".jsonl"])
-def test_a_byte_order_mark_and_capitals_of_an_ending_are_passed_over(kind: str, tmp_path: Path) -> None:
+def test_byte_order_mark_and_upper_case_suffix_are_ignored(kind: str, tmp_path: Path) -> None:
     assert texts(table(tmp_path / f"in{kind}", [["größe"], ["b"]], ["text"], "utf-8-sig")) == ["größe", "b"]
 
 
-def test_lines_end_where_editors_end_them(tmp_path: Path) -> None:
+def test_line_ends(tmp_path: Path) -> None:
     # not at U+2028 or a form feed, which str.splitlines takes for ends as well
     (tmp_path / "in.txt").write_bytes("\ufeffone\u2028still one\r\n\ntwo\f2\nthree".encode())
     rows = list(read_rows(tmp_path / "in.txt", ["text"], suffixes=TEXT_FILE_SUFFIXES))
@@ -64,7 +62,7 @@ def test_lines_end_where_editors_end_them(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_know_their_place(tmp_path: Path) -> None:
+def test_rows_have_line_numbers(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text('text\n"two\nlines"\n\none\n')
     (tmp_path / "in.jsonl").write_text('\n{"text": "a"}\n \n"b"\n')
     table(tmp_path / "in.parquet", [["a"], ["b"]], ["text"])
@@ -134,7 +132,7 @@ def test_fields_past_the_last_column_may_be_empty(tmp_path: Path) -> None:
         ("in", b"", "in has none of the suffixes .txt"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_its_place(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+def test_errors_name_the_place(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(TableFileError) as told:
         texts(tmp_path / name)
@@ -151,7 +149,7 @@ def test_what_cannot_be_read_is_told_with_its_place(name: str, content: bytes, m
         ({"text": pa.array([b"\xff"]).view(pa.string())}, "has a text that is not UTF-8, after row 0"),
     ],
 )
-def test_parquet_that_holds_no_texts(columns: dict[str, pa.Array], message: str, tmp_path: Path) -> None:
+def test_parquet_without_texts(columns: dict[str, pa.Array], message: str, tmp_path: Path) -> None:
     pq.write_table(pa.table(columns), tmp_path / "in.parquet")
     with pytest.raises(TableFileError) as told:
         texts(tmp_path / "in.parquet")
@@ -159,7 +157,7 @@ def test_parquet_that_holds_no_texts(columns: dict[str, pa.Array], message: str,
 
 
 @pytest.mark.parametrize("kind", TEXT_FILE_SUFFIXES)
-def test_files_that_are_not_there(kind: str, tmp_path: Path) -> None:
+def test_missing_files(kind: str, tmp_path: Path) -> None:
     with pytest.raises(TableFileError, match=r"cannot be read: .*No such file"):
         texts(tmp_path / f"missing{kind}")
     (tmp_path / f"folder{kind}").mkdir()
@@ -167,25 +165,25 @@ def test_files_that_are_not_there(kind: str, tmp_path: Path) -> None:
         texts(tmp_path / f"folder{kind}")
 
 
-def test_plain_lines_are_read_only_where_they_are_wanted(tmp_path: Path) -> None:
+def test_plain_lines_are_read_only_if_accepted(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a\n")
     with pytest.raises(TableFileError, match=r"none of the suffixes \.csv, \.tsv, \.jsonl, \.parquet"):
         texts(tmp_path / "in.txt", suffixes=TABLE_SUFFIXES)
     check_suffix(tmp_path / "in.txt", TEXT_FILE_SUFFIXES)
 
 
-def test_what_need_not_be_there_must_be_a_text_where_it_is(tmp_path: Path) -> None:
+def test_optional_column_must_contain_texts(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "a", "intent": ["x"]}\n')
     (row,) = read_rows(tmp_path / "in.jsonl", ["text", "intent"])
     with pytest.raises(TableFileError, match="'intent' must be a text, got"):
         row.optional_text("intent")
 
 
-def test_the_callers_advice_is_given(tmp_path: Path) -> None:
+def test_hint_of_the_caller_is_shown(tmp_path: Path) -> None:
     with pytest.raises(TableFileError, match=r"it has 'body'\. Name it by --column$"):
         list(read_rows(table(tmp_path / "in.csv", [], ["body"]), ["text"], hint="Name it by --column"))
 
 
-def test_a_text_may_be_long(tmp_path: Path) -> None:
+def test_text_may_be_long(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("text\n" + "a" * 200_000 + "\n", encoding="utf-8")
     assert [len(row.text("text")) for row in read_rows(tmp_path / "in.csv", ["text"])] == [200_000]

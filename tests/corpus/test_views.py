@@ -1,4 +1,4 @@
-"""What a run reads of a corpus: turns of one speaker combined, dialogues of few turns left out; nothing else is changed."""
+"""Tests corpus views: combined turns, minimum number of turns, samples."""
 
 import itertools
 import tempfile
@@ -34,7 +34,7 @@ def runs(dialogue: Dialogue) -> list[list[Turn]]:
 
 @settings(deadline=None, max_examples=40)
 @given(corpora(8), st.booleans(), st.integers(1, 5), st.sampled_from([1.0, 0.7]), st.sampled_from([None, ["train"]]))
-def test_a_view_is_what_it_says(
+def test_view_equals_a_plain_restatement(
     dialogues: list[Dialogue], combine: bool, least: int, share: float, splits: list[str] | None
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +69,7 @@ def test_a_view_is_what_it_says(
 
 @settings(deadline=None, max_examples=25)
 @given(corpora(8))
-def test_combining_is_done_once_and_for_all(dialogues: list[Dialogue]) -> None:
+def test_combining_is_idempotent(dialogues: list[Dialogue]) -> None:
     """No two neighbours are of one speaker, and a store of what was read has nothing left to combine."""
     with tempfile.TemporaryDirectory() as folder:
         combined = list(stored(Path(folder) / "store", dialogues).prepare(combine_turns=True))
@@ -81,7 +81,7 @@ def test_combining_is_done_once_and_for_all(dialogues: list[Dialogue]) -> None:
         assert [word for dialogue in combined for turn in dialogue.turns for word in turn.text.split()] == words
 
 
-def test_slots_point_at_their_values_in_whichever_place_they_lie(tmp_path: Path) -> None:
+def test_slots_move_with_combined_turns(tmp_path: Path) -> None:
     texts = ("to Rome", "from Oslo", "at nine")
     slots = [(Slot.from_text(text, "value", text.index(" ") + 1, len(text)),) for text in texts]
     acts = [("inform", "greet"), ("inform",), ("ask",)]
@@ -120,7 +120,7 @@ def test_counting_goes_over_row_groups(tmp_path: Path, monkeypatch: pytest.Monke
         assert sum(1 for _ in whole.prepare(True, least)) == expected
 
 
-def test_a_view_of_nothing_is_refused(tmp_path: Path) -> None:
+def test_empty_view_is_an_error(tmp_path: Path) -> None:
     whole = stored(tmp_path / "store", [said("uuss", f"d{number}", "train") for number in range(5)])
     with pytest.raises(CorpusError, match=r"none of 5 dialogues has 5 turns or more: require fewer"):
         whole.prepare(min_turns=5)

@@ -1,4 +1,4 @@
-"""One tiny input for every layout that turnwise reads, with exactly the dialogues it holds; all sentences are invented here.
+"""A tiny input for every layout that turnwise reads, with the dialogues it contains; all sentences are invented.
 
 The tests beside this file import it: `test_layouts` reads every layout as it is, `test_malformed` damages the first one
 of every reader. So the first layout of a reader has two dialogues or more, and its `main` file is the one worth
@@ -23,7 +23,7 @@ from turnwise.core.dialogue import Dialogue, Slot, Turn
 
 @dataclass(frozen=True)
 class Layout:
-    """Files of a corpus, and what a reader should make of them.
+    """Files of a corpus, and the dialogues that a reader should return.
 
     Attributes:
         name: what the test is called.
@@ -54,7 +54,7 @@ class Layout:
         return self.files[self.main_file]
 
     def write(self, folder: Path, content: bytes | None = None) -> Path:
-        """Lays the files out under `folder`, the main one with other content if there is one; gives the folder."""
+        """Write the files under `folder`, the main one with other content if given; return the folder."""
         files = dict(self.files)
         if content is not None:
             files[self.main_file] = content
@@ -62,7 +62,7 @@ class Layout:
 
 
 def lay_out(folder: Path, files: Mapping[str, bytes | str]) -> Path:
-    """Writes files by their paths under a folder, and gives the folder."""
+    """Write files by their paths under a folder; return the folder."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def turn(
     acts: Sequence[str] = (),
     slots: Sequence[tuple[str, str]] = (),
 ) -> Turn:
-    """A turn whose slots (name, value) stand where the text first holds the value."""
+    """Return a turn whose slots (name, value) are at the first occurrence of the value."""
     found = [Slot(name, value, text.index(value), text.index(value) + len(value)) for name, value in slots]
     return Turn(speaker, text, intent, tuple(acts), tuple(found))
 

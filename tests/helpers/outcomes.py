@@ -1,4 +1,4 @@
-"""What came of an import, read whole and checked."""
+"""The result of an import, read completely and checked."""
 
 import json
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from turnwise.corpus.store import Store
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an import: a store with its dialogues and rejections, or an error."""
+    """The result of an import: a store with its dialogues and rejections, or an error."""
 
     dialogues: tuple[Dialogue, ...] = ()
     rejected: tuple[dict[str, Any], ...] = ()
@@ -23,7 +23,7 @@ class Outcome:
 
 
 def outcome_of(store: Store) -> Outcome:
-    """Reads a store whole, and checks that it is one."""
+    """Read a store completely, and check that it is consistent."""
     lines = (store.folder / "rejected.jsonl").read_text(encoding="utf-8").split("\n")
     rejected = tuple(json.loads(line) for line in lines if line)
     dialogues = tuple(store)

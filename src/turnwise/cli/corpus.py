@@ -155,7 +155,7 @@ def stats_command(
     from turnwise.corpus.store import read_corpus
 
     if len(paths) == 1 and paths[0].is_file():
-        data = compute_response_stats(paths[0]).as_dict()
+        data = compute_response_stats(paths[0])
         rows = [
             (name.replace("_", " "), f"{value:,.2f}" if isinstance(value, float) else f"{value:,}")
             for name, value in data.items()

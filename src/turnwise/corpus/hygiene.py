@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -179,8 +179,7 @@ class Mask(_TextStep):
 class MergeSpeakers(CleaningStep):
     """Merges consecutive turns of one speaker, and their labels."""
 
-    def __call__(self, dialogue: Dialogue) -> Dialogue:
-        """Return the dialogue with merged turns."""
+    def __call__(self, dialogue: Dialogue) -> Dialogue:  # noqa: D102
         merged: list[Turn] = []
         for turn in dialogue.turns:
             if merged and merged[-1].speaker == turn.speaker:
@@ -208,8 +207,7 @@ class MinimumTurns(CleaningStep):
         super().__init__()
         self._turns = turns
 
-    def __call__(self, dialogue: Dialogue) -> Dialogue | None:
-        """Return the dialogue, or None if it is too short."""
+    def __call__(self, dialogue: Dialogue) -> Dialogue | None:  # noqa: D102
         return dialogue if len(dialogue.turns) >= self._turns else self._drop(dialogue)
 
 
@@ -220,8 +218,7 @@ class MaximumTurns(CleaningStep):
         super().__init__()
         self._turns = turns
 
-    def __call__(self, dialogue: Dialogue) -> Dialogue:
-        """Return the dialogue, truncated if it is too long."""
+    def __call__(self, dialogue: Dialogue) -> Dialogue:  # noqa: D102
         if len(dialogue.turns) <= self._turns:
             return dialogue
         self.changes["dialogues cut"] += 1
@@ -236,8 +233,7 @@ class ExactDuplicates(CleaningStep):
         super().__init__()
         self._seen = FingerprintSet()
 
-    def __call__(self, dialogue: Dialogue) -> Dialogue | None:
-        """Return the dialogue, or None if it is a duplicate."""
+    def __call__(self, dialogue: Dialogue) -> Dialogue | None:  # noqa: D102
         content = "\0".join(f"{turn.speaker}\0{turn.text}" for turn in dialogue.turns)
         return dialogue if self._seen.add(text_fingerprint(content)) else self._drop(dialogue)
 
@@ -267,8 +263,7 @@ class NearDuplicates(CleaningStep):
         self._database.execute("CREATE TABLE signature (number INTEGER PRIMARY KEY, hashes BLOB)")
         self._database.execute("CREATE TABLE band (key BLOB PRIMARY KEY, number INTEGER) WITHOUT ROWID")
 
-    def __call__(self, dialogue: Dialogue) -> Dialogue | None:
-        """Return the dialogue, or None if it is similar to an earlier one."""
+    def __call__(self, dialogue: Dialogue) -> Dialogue | None:  # noqa: D102
         signature = self._signature(dialogue)
         bands = signature.reshape(self._BANDS, -1)
         keys = [bytes([number]) + band.tobytes() for number, band in enumerate(bands)]
@@ -292,45 +287,38 @@ class NearDuplicates(CleaningStep):
         return signature
 
 
-def _parse_count(name: str, value: str | None) -> int:
-    if value is None or not value.isdigit() or int(value) < 1:
-        raise CorpusError(f"step {name} needs a number, as in {name}=4; got {value!r}")
+def _parse_count(value: str) -> int:
+    if not value.isdigit() or int(value) < 1:
+        raise ValueError
     return int(value)
 
 
-def _without_value(step: Callable[[], CleaningStep]) -> Callable[[str, str | None], CleaningStep]:
-    def make(name: str, value: str | None) -> CleaningStep:
-        if value is not None:
-            raise CorpusError(f"step {name} takes no value; got {value!r}")
-        return step()
-
-    return make
-
-
-def _make_near_duplicates(name: str, value: str | None) -> CleaningStep:
-    try:
-        return NearDuplicates() if value is None else NearDuplicates(float(value))
-    except ValueError:
-        raise CorpusError(f"step {name} needs a similarity, as in {name}=0.8; got {value!r}") from None
-
-
-#: The steps by their names in `--step` and manifests.
-STEPS: dict[str, Callable[[str, str | None], CleaningStep]] = {
-    "unicode": _without_value(UnicodeNormalisation),
-    "control-characters": _without_value(ControlCharacters),
-    "merge-speakers": _without_value(MergeSpeakers),
-    "minimum-turns": lambda name, value: MinimumTurns(_parse_count(name, value)),
-    "maximum-turns": lambda name, value: MaximumTurns(_parse_count(name, value)),
-    "maximum-words": lambda name, value: MaximumWords(_parse_count(name, value)),
-    "exact-duplicates": _without_value(ExactDuplicates),
-    "near-duplicates": _make_near_duplicates,
-    "mask": lambda name, value: Mask() if value is None else Mask(value.split(",")),
+#: The steps by their names in `--step` and manifests, with the conversion of the value and an example of one.
+_STEPS: dict[str, tuple[Callable[..., CleaningStep], Callable[[str], Any] | None, str]] = {
+    "unicode": (UnicodeNormalisation, None, ""),
+    "control-characters": (ControlCharacters, None, ""),
+    "merge-speakers": (MergeSpeakers, None, ""),
+    "minimum-turns": (MinimumTurns, _parse_count, "a number, as in minimum-turns=4"),
+    "maximum-turns": (MaximumTurns, _parse_count, "a number, as in maximum-turns=4"),
+    "maximum-words": (MaximumWords, _parse_count, "a number, as in maximum-words=4"),
+    "exact-duplicates": (ExactDuplicates, None, ""),
+    "near-duplicates": (NearDuplicates, float, "a similarity, as in near-duplicates=0.8"),
+    "mask": (Mask, lambda value: value.split(","), "kinds, as in mask=email,phone"),
 }
+STEPS = tuple(_STEPS)
 
 
 def make_step(description: str) -> CleaningStep:
     """Return a step by its name, with its value if it takes one: 'unicode', 'minimum-turns=4', 'mask=email,phone'."""
     name, equals, value = description.partition("=")
-    if name not in STEPS:
-        raise CorpusError(f"there is no step {name!r}: choose from {', '.join(STEPS)}")
-    return STEPS[name](name, value if equals else None)
+    if name not in _STEPS:
+        raise CorpusError(f"there is no step {name!r}: choose from {', '.join(_STEPS)}")
+    step, parse, example = _STEPS[name]
+    if parse is None and equals:
+        raise CorpusError(f"step {name} takes no value; got {value!r}")
+    if parse is None or (not equals and parse is not _parse_count):
+        return step()
+    try:
+        return step(parse(value))
+    except ValueError:
+        raise CorpusError(f"step {name} needs {example}; got {value or None!r}") from None

@@ -89,7 +89,7 @@ def import_corpus(
                 "reasons": dict(reasons.most_common()),
                 "facts": source.facts,
                 "steps": [{"step": description, "changes": dict(step.changes)} for description, step in cleaning],
-                "inputs": [asdict(file) for file in source.inputs],
+                "inputs": source.inputs,
             }
         )
     return Store(out)

@@ -64,15 +64,6 @@ class CorpusCounts:
     utterances: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class InputFile:
-    """A file that was read; its name is relative to the imported folder."""
-
-    name: str
-    bytes: int
-    sha256: str
-
-
 class _HashingFile(RawIOBase):
     """A binary file that is hashed while it is read."""
 
@@ -111,7 +102,7 @@ class CorpusSource:
         counts: dialogues and utterances in the files, whether accepted or not.
         skipped: what the reader leaves out by design (tool messages, negatives), by name.
         facts: values that the reader determines and the manifest records.
-        inputs: the files read so far.
+        inputs: name, size and checksum of the files read so far.
     """
 
     root: Path
@@ -123,7 +114,7 @@ class CorpusSource:
     counts: CorpusCounts = field(default_factory=CorpusCounts)
     skipped: Counter[str] = field(default_factory=Counter)
     facts: dict[str, Any] = field(default_factory=dict)
-    inputs: list[InputFile] = field(default_factory=list)
+    inputs: list[dict[str, Any]] = field(default_factory=list)
     _ids: set[str] = field(default_factory=set)
     _bytes: int = 0
 
@@ -160,7 +151,7 @@ class CorpusSource:
 
     def record_input(self, path: Path, size: int, sha256: str) -> None:
         """Record that a file was read."""
-        self.inputs.append(InputFile(self.relative_name(path), size, sha256))
+        self.inputs.append({"name": self.relative_name(path), "bytes": size, "sha256": sha256})
 
     def read_text(self, path: Path) -> str | None:
         """Return the text of a file; None, and a rejection, if it cannot be decoded."""

@@ -38,17 +38,10 @@ CURVE = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 8
 class CorpusStats:
     """The statistics of a corpus; `as_dict` is the output of `corpus stats --json`.
 
+    Speakers, intents and acts are counted by turn, splits ('none': without a split) and sources by dialogue, slots by
+    value, turn lengths by turn in bins of white-space words.
+
     Attributes:
-        dialogues: number of conversations.
-        utterances: number of turns.
-        words: white-space words of all turns.
-        speakers: turns by speaker.
-        splits: dialogues by split; those without one under 'none'.
-        sources: dialogues by source.
-        intents: turns by intent.
-        acts: turns by act.
-        slots: slot values by slot name.
-        turn_lengths: turns by number of words, in bins.
         distinct_utterances: distinct texts; here and below, case and surrounding space are ignored.
         top_1_percent_share: the fraction of all turns that the most frequent 1% of the texts make up (WMDC, Fig. 1).
         frequency_curve: (percent of the distinct texts, most frequent first; percent of all turns).
@@ -225,37 +218,8 @@ def frequency_curve_svg(stats: CorpusStats) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseStats:
-    """The statistics of a response-selection file, as in UMS's Table 1.
-
-    Attributes:
-        contexts: number of contexts.
-        pairs: context-response pairs.
-        candidates_per_context: candidate responses.
-        positives_per_context: right ones among them.
-        contexts_without_positive: contexts without a right response.
-        turns_per_context: turns before the response.
-        words_per_utterance: white-space words of turns and responses.
-        rejected: lines that could not be read.
-    """
-
-    contexts: int
-    pairs: int
-    candidates_per_context: float
-    positives_per_context: float
-    contexts_without_positive: int
-    turns_per_context: float
-    words_per_utterance: float
-    rejected: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the values by name."""
-        return asdict(self)
-
-
-def compute_response_stats(path: Path) -> ResponseStats:
-    """Compute the statistics of a response-selection file."""
+def compute_response_stats(path: Path) -> dict[str, float]:
+    """Compute the statistics of a response-selection file, as in UMS's Table 1; words are separated by white space."""
     rejections: list[Rejection] = []
     source = CorpusSource(path, path.stem, rejections.append)
     contexts = pairs = positives = without = turns = words = utterances = 0
@@ -271,13 +235,13 @@ def compute_response_stats(path: Path) -> ResponseStats:
     if not contexts:
         reason = f" (line {rejections[0].line}: {rejections[0].reason})" if rejections else ""
         raise CorpusError(f"{path} is neither a store nor a response-selection file{reason}")
-    return ResponseStats(
-        contexts,
-        pairs,
-        candidates_per_context=pairs / contexts,
-        positives_per_context=positives / contexts,
-        contexts_without_positive=without,
-        turns_per_context=turns / contexts,
-        words_per_utterance=words / utterances,
-        rejected=len(rejections),
-    )
+    return {
+        "contexts": contexts,
+        "pairs": pairs,
+        "candidates_per_context": pairs / contexts,
+        "positives_per_context": positives / contexts,
+        "contexts_without_positive": without,
+        "turns_per_context": turns / contexts,
+        "words_per_utterance": words / utterances,
+        "rejected": len(rejections),
+    }

@@ -27,7 +27,7 @@ from turnwise.core.dialogue import Dialogue
 from turnwise.core.files import sha256, sync_to_disk
 from turnwise.corpus.hygiene import MergeSpeakers
 from turnwise.corpus.rows import SCHEMA, RowGroupBuilder, dialogues_from_batch
-from turnwise.corpus.source import CorpusCounts, CorpusError, InputFile, Rejection
+from turnwise.corpus.source import CorpusCounts, CorpusError, Rejection
 from turnwise.version import __version__
 
 FORMAT = 1
@@ -335,7 +335,7 @@ def derived_manifest(
         "facts": {**facts, "made_of": name},
         "steps": [],
         "inputs": [
-            asdict(InputFile(file["name"], (store.folder / file["name"]).stat().st_size, file["sha256"]))
+            {"name": file["name"], "bytes": (store.folder / file["name"]).stat().st_size, "sha256": file["sha256"]}
             for file in original["files"]
         ],
     }

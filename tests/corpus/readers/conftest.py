@@ -1,4 +1,4 @@
-"""What the readers' tests share: an import that checks the promises that hold for every import, whatever comes of it."""
+"""The fixture of the readers' tests: an import that checks what holds for every import."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +13,9 @@ from turnwise.corpus.source import CorpusError
 
 @pytest.fixture
 def try_import(tmp_path: Path) -> Callable[..., Outcome]:
-    """Imports twice, once strictly: `try_import(reader, path, **options)`.
+    """Import twice, once strictly: `try_import(reader, path, **options)`.
 
-    Either way the out folder is a whole store or not there; strict stops exactly where the other would have rejected.
+    The out folder is a complete store or missing; a strict import stops exactly at the first rejection of the other.
     """
     count = 0
 

@@ -1,4 +1,4 @@
-"""Pins what every reader makes of its layout: ids, speakers, texts, intents, acts, slots and splits, to the letter."""
+"""Tests the exact output of every reader: ids, speakers, texts, intents, acts, slots and splits."""
 
 import inspect
 from collections.abc import Callable
@@ -16,16 +16,16 @@ def _name(layout: Layout) -> str:
     return layout.name
 
 
-def test_every_reader_of_the_registry_has_a_layout_here():
+def test_every_reader_has_a_layout():
     assert {layout.reader for layout in LAYOUTS} == set(READERS)
 
 
-def test_layouts_have_names_of_their_own():
+def test_layout_names_are_unique():
     assert len({layout.name for layout in LAYOUTS}) == len(LAYOUTS)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=_name)
-def test_a_folder_reads_as_exactly_these_dialogues(layout: Layout, tmp_path: Path, try_import: Callable):
+def test_folder_is_read_as_expected(layout: Layout, tmp_path: Path, try_import: Callable):
     """Nothing more, nothing less, in this order; and nothing is rejected."""
     outcome = try_import(layout.reader, layout.write(tmp_path / "in"), **layout.options)
     assert outcome.error == ""
@@ -36,7 +36,7 @@ def test_a_folder_reads_as_exactly_these_dialogues(layout: Layout, tmp_path: Pat
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=_name)
-def test_everything_read_is_kept_rejected_or_counted_as_left_out(layout: Layout, tmp_path: Path, try_import: Callable):
+def test_everything_is_accepted_rejected_or_skipped(layout: Layout, tmp_path: Path, try_import: Callable):
     """The manifest's figures add up where nothing is rejected."""
     manifest = try_import(layout.reader, layout.write(tmp_path / "in"), **layout.options).manifest
     left_out = manifest["left_out"]
@@ -56,7 +56,7 @@ def test_everything_read_is_kept_rejected_or_counted_as_left_out(layout: Layout,
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=_name)
-def test_the_manifest_names_reader_options_and_inputs(layout: Layout, tmp_path: Path, try_import: Callable):
+def test_manifest_names_reader_options_and_inputs(layout: Layout, tmp_path: Path, try_import: Callable):
     """Inputs go by their names under the folder, never by this machine's paths."""
     manifest = try_import(layout.reader, layout.write(tmp_path / "in"), **layout.options).manifest
     assert manifest["reader"] == layout.reader
@@ -69,7 +69,7 @@ def test_the_manifest_names_reader_options_and_inputs(layout: Layout, tmp_path: 
 
 
 @pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if len(layout.files) == 1], ids=_name)
-def test_a_file_reads_like_its_folder(layout: Layout, tmp_path: Path, try_import: Callable):
+def test_file_reads_like_its_folder(layout: Layout, tmp_path: Path, try_import: Callable):
     """Naming the file itself gives the same turns; only ids that hold the path under the folder may differ."""
     folder = layout.write(tmp_path / "in")
     outcome = try_import(layout.reader, folder / layout.main_file, **layout.options)
@@ -88,7 +88,7 @@ def test_windows_line_ends_change_nothing(reader: str, tmp_path: Path, try_impor
 
 
 @pytest.mark.parametrize("reader", [name for name, known in READERS.items() if known.encoding == "utf-8"])
-def test_a_byte_order_mark_changes_nothing(reader: str, tmp_path: Path, try_import: Callable):
+def test_byte_order_mark_changes_nothing(reader: str, tmp_path: Path, try_import: Callable):
     """Editors and spreadsheets put one before the first character."""
     layout = BASES[reader]
     content = layout.content.removeprefix(b"\xef\xbb\xbf")
@@ -98,7 +98,7 @@ def test_a_byte_order_mark_changes_nothing(reader: str, tmp_path: Path, try_impo
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_an_unknown_option_is_refused_and_the_known_ones_are_named(reader: str, tmp_path: Path):
+def test_unknown_option_is_an_error_that_lists_the_options(reader: str, tmp_path: Path):
     layout = BASES[reader]
     with pytest.raises(CorpusError, match="has no option 'colour'") as error:
         import_corpus(reader, layout.write(tmp_path / "in"), tmp_path / "out", colour="red")
@@ -129,14 +129,14 @@ def test_every_option_is_explained(reader: str):
         ("convokit", {"speakers": {"bob": ""}}),
     ],
 )
-def test_a_wrong_value_of_an_option_is_refused(reader: str, options: dict, tmp_path: Path):
+def test_invalid_option_value(reader: str, options: dict, tmp_path: Path):
     with pytest.raises(CorpusError, match=r"must be|map to"):
         import_corpus(reader, BASES[reader].write(tmp_path / "in"), tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_multiwoz_reads_the_form_that_it_is_told(form: str, tmp_path: Path, try_import: Callable):
+def test_multiwoz_reads_the_given_form(form: str, tmp_path: Path, try_import: Callable):
     """Both forms may lie under one folder; without a word the text is read."""
     text, parts, _ = (layout for layout in LAYOUTS if layout.reader == "multiwoz")
     folder = parts.write(text.write(tmp_path / "in"))
@@ -145,7 +145,7 @@ def test_multiwoz_reads_the_form_that_it_is_told(form: str, tmp_path: Path, try_
     assert try_import("multiwoz", folder).dialogues == text.expected
 
 
-def test_gsim_reads_the_form_that_it_is_told(tmp_path: Path, try_import: Callable):
+def test_gsim_reads_the_given_form(tmp_path: Path, try_import: Callable):
     unified, original = (layout for layout in LAYOUTS if layout.reader == "gsim_m2m")
     folder = original.write(unified.write(tmp_path / "in"))
     assert try_import("gsim_m2m", folder).dialogues == unified.expected
@@ -153,7 +153,7 @@ def test_gsim_reads_the_form_that_it_is_told(tmp_path: Path, try_import: Callabl
     assert try_import("gsim_m2m", folder, form="original").dialogues == original.expected
 
 
-def test_space_around_a_text_goes_and_its_slots_move_along(tmp_path: Path, try_import: Callable):
+def test_surrounding_space_is_stripped_and_slots_move(tmp_path: Path, try_import: Callable):
     """`text[start:end] == value` holds in the store whatever the source's margins."""
     for layout in LAYOUTS:
         for dialogue in try_import(layout.reader, layout.write(tmp_path / layout.name), **layout.options).dialogues:

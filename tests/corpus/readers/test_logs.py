@@ -1,4 +1,4 @@
-"""Pins how people's own logs are read: tables, chat-completion logs, plain text, and turnwise's own format."""
+"""Tests the readers of your own logs: tables, chat-completion logs, plain text, and turnwise's own format."""
 
 import gzip
 import json
@@ -77,7 +77,7 @@ def test_several_messages_in_a_row_stay_several_turns(tmp_path: Path, try_import
     assert [turn.speaker for turn in merged.turns] == ["user", "system"]
 
 
-def test_a_conversation_may_be_spread_over_files(tmp_path: Path, try_import: Callable):
+def test_conversation_may_be_spread_over_files(tmp_path: Path, try_import: Callable):
     """A log cut by the day cuts conversations too; a fault is told by the file it is in."""
     folder = table(tmp_path / "in", ("a", "user", "Late already", "1"), name="monday.csv")
     table(folder, ("a", "agent", "Good morning", "2"), ("a", "user", "", "3"), name="tuesday.tsv", delimiter="\t")
@@ -107,7 +107,7 @@ def test_a_conversation_may_be_spread_over_files(tmp_path: Path, try_import: Cal
         ("12:00 +0200", "11:00 +0000", {"time_format": "%H:%M %z"}),
     ],
 )
-def test_times_are_understood(first: str, second: str, options: dict, tmp_path: Path, try_import: Callable):
+def test_time_formats(first: str, second: str, options: dict, tmp_path: Path, try_import: Callable):
     """ISO 8601 with and without zones (none: UTC), seconds or milliseconds since 1970, or as told."""
     folder = table(tmp_path / "in", ("a", "agent", "later", second), ("a", "user", "earlier", first))
     (dialogue,) = try_import("table", folder, time="time", **options).dialogues
@@ -136,7 +136,7 @@ def test_times_are_understood(first: str, second: str, options: dict, tmp_path: 
     ],
     ids=["utc", "ns", "s", "zone", "date", "int", "float", "string"],
 )
-def test_times_of_parquet_are_understood(moments: pa.Array, tmp_path: Path, try_import: Callable):
+def test_parquet_time_types(moments: pa.Array, tmp_path: Path, try_import: Callable):
     columns = {"conversation": ["a", "a"], "speaker": ["bot", "user"], "text": ["later", "earlier"], "time": moments}
     folder = lay_out(tmp_path / "in", {"log.parquet": parquet_bytes(columns)})
     (dialogue,) = try_import("table", folder, time="time").dialogues
@@ -153,9 +153,7 @@ def test_times_of_parquet_are_understood(moments: pa.Array, tmp_path: Path, try_
         ("13/13/2024", {"time_format": "%d/%m/%Y"}, "it does not match '%d/%m/%Y'"),
     ],
 )
-def test_a_time_that_cannot_be_read_rejects_its_row_alone(
-    moment: str, options: dict, hint: str, tmp_path: Path, try_import: Callable
-):
+def test_invalid_time_rejects_one_row(moment: str, options: dict, hint: str, tmp_path: Path, try_import: Callable):
     good = "01/05/2024" if options else "2024-05-01"
     folder = table(
         tmp_path / "in", ("a", "user", "Hello", good), ("a", "bot", "Lost", moment), ("a", "user", "Bye", good)
@@ -175,7 +173,7 @@ def test_a_time_that_cannot_be_read_rejects_its_row_alone(
 
 @pytest.mark.parametrize("option", ["conversation", "speaker", "text", "time", "intent", "split"])
 @pytest.mark.parametrize("name", ["log.csv", "log.parquet"])
-def test_a_missing_column_is_an_error_that_lists_the_columns(
+def test_missing_column_is_an_error_that_lists_the_columns(
     option: str, name: str, tmp_path: Path, try_import: Callable
 ):
     """Nothing is guessed: whoever has the log knows what its columns are."""
@@ -189,7 +187,7 @@ def test_a_missing_column_is_an_error_that_lists_the_columns(
     assert "--set" in error
 
 
-def test_a_row_without_a_conversation_is_rejected_alone(tmp_path: Path, try_import: Callable):
+def test_row_without_a_conversation_is_rejected_alone(tmp_path: Path, try_import: Callable):
     folder = table(tmp_path / "in", ("a", "user", "Hi", ""), (" ", "user", "Whose?", ""), ("", "bot", "Nobody's", ""))
     outcome = try_import("table", folder)
     assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
@@ -199,14 +197,15 @@ def test_a_row_without_a_conversation_is_rejected_alone(tmp_path: Path, try_impo
 
 def test_quoted_cells_may_hold_line_ends_and_delimiters(tmp_path: Path, try_import: Callable):
     """As e-mails in a spreadsheet do; the lines that rejections tell are those of the file."""
-    content = b'conversation,speaker,text\r\na,user,"Dear all,\r\n\r\nit says ""no"", twice.\r\nAnn"\r\na,,lost\r\na,bot,"x\ty;z"\r\n'
+    mail = b'"Dear all,\r\n\r\nit says ""no"", twice.\r\nAnn"'
+    content = b"conversation,speaker,text\r\na,user," + mail + b'\r\na,,lost\r\na,bot,"x\ty;z"\r\n'
     outcome = try_import("table", lay_out(tmp_path / "in", {"mail.csv": content}))
     (dialogue,) = outcome.dialogues
     assert said(dialogue) == [("user", 'Dear all,\r\n\r\nit says "no", twice.\r\nAnn'), ("system", "x\ty;z")]
     assert [rejection["line"] for rejection in outcome.rejected] == [6]
 
 
-def test_a_cell_may_be_larger_than_the_csv_module_likes(tmp_path: Path, try_import: Callable):
+def test_cell_above_the_limit_of_the_csv_module(tmp_path: Path, try_import: Callable):
     text = "word " * 100_000 + "end"
     (dialogue,) = try_import("table", table(tmp_path / "in", ("a", "user", text, ""))).dialogues
     assert dialogue.turns[0].text == text
@@ -223,14 +222,14 @@ def test_short_rows_lack_their_last_cells_and_long_rows_are_rejected(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["log.txt", "log", "LOG.CSV", "export.2024.log", "a.tsv.csv"])
-def test_a_file_of_any_name_reads_as_csv(name: str, tmp_path: Path, try_import: Callable):
+def test_file_of_any_name_reads_as_csv(name: str, tmp_path: Path, try_import: Callable):
     """Whoever names the file itself may call it what they like; the last known ending decides."""
     folder = table(tmp_path / "in", ("a", "user", "Hi", ""), name=name)
     assert [said(it) for it in try_import("table", folder / name).dialogues] == [[("user", "Hi")]]
 
 
 @pytest.mark.parametrize("name", ["LOG.TSV", "a.csv.tsv", "log.tsv.gz"])
-def test_a_file_that_ends_in_tsv_has_tabs(name: str, tmp_path: Path, try_import: Callable):
+def test_file_that_ends_in_tsv_has_tabs(name: str, tmp_path: Path, try_import: Callable):
     content = csv_bytes(COLUMNS, ("a", "user", "Hi, you", ""), delimiter="\t")
     folder = lay_out(tmp_path / "in", {name: gzip.compress(content) if name.endswith(".gz") else content})
     assert [said(it) for it in try_import("table", folder / name).dialogues] == [[("user", "Hi, you")]]
@@ -256,7 +255,7 @@ def test_role_words_are_known_in_any_case(word: str, tmp_path: Path, try_import:
     assert outcome.manifest["facts"] == {}
 
 
-def test_a_map_of_speakers_goes_before_role_words_and_a_star_after_them(tmp_path: Path, try_import: Callable):
+def test_map_of_speakers_goes_before_role_words_and_a_star_after_them(tmp_path: Path, try_import: Callable):
     rows = [("a", name, name, "") for name in ("Bob", "agent", "customer", "Zoë", "bot")]
     speakers = {"bob": "system", "BOT": "user", "*": "speaker_1"}
     (dialogue,) = try_import("table", table(tmp_path / "in", *rows), speakers=speakers).dialogues
@@ -286,7 +285,7 @@ def test_names_without_a_role_are_numbered_by_conversation_and_counted(tmp_path:
     assert outcome.manifest["facts"] == {"turns of speakers without a role": 4}
 
 
-def test_a_number_that_the_map_gives_away_is_nobody_elses(tmp_path: Path, try_import: Callable):
+def test_numbers_in_the_speaker_map_are_not_reused(tmp_path: Path, try_import: Callable):
     """Two people never become one."""
     rows = [("a", "Ann", "1", ""), ("a", "Bob", "2", ""), ("a", "Cid", "3", "")]
     (dialogue,) = try_import("table", table(tmp_path / "in", *rows), speakers={"bob": "speaker_1"}).dialogues
@@ -294,7 +293,7 @@ def test_a_number_that_the_map_gives_away_is_nobody_elses(tmp_path: Path, try_im
 
 
 @pytest.mark.parametrize("name", ["", "  "])
-def test_a_turn_without_a_speaker_is_rejected(name: str, tmp_path: Path, try_import: Callable):
+def test_turn_without_a_speaker_is_rejected(name: str, tmp_path: Path, try_import: Callable):
     outcome = try_import("table", table(tmp_path / "in", ("a", name, "Boo", ""), ("a", "user", "Hi", "")))
     assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
     assert [(it["line"], it["text"]) for it in outcome.rejected] == [(2, "Boo")]
@@ -318,7 +317,7 @@ def chat(folder: Path, *messages: Any, **more: Any) -> Path:
     return lay_out(folder, {"chats.jsonl": jsonl_bytes({"id": "c", "messages": list(messages), **more})})
 
 
-def test_instructions_and_tools_say_nothing_and_are_counted(tmp_path: Path, try_import: Callable):
+def test_instructions_and_tools_are_skipped_and_counted(tmp_path: Path, try_import: Callable):
     folder = chat(
         tmp_path / "in",
         {"role": "system", "content": "Be brief."},
@@ -355,7 +354,7 @@ def test_parts_are_joined_and_images_are_counted(tmp_path: Path, try_import: Cal
     assert outcome.manifest["left_out"] == {"image_url parts": 1, "input_audio parts": 1, "unknown parts": 1}
 
 
-def test_a_message_of_nothing_but_an_image_is_rejected(tmp_path: Path, try_import: Callable):
+def test_message_with_only_an_image_is_rejected(tmp_path: Path, try_import: Callable):
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}
     outcome = try_import("messages", chat(tmp_path / "in", picture, {"role": "assistant", "content": "A fern."}))
     assert [said(it) for it in outcome.dialogues] == [[("system", "A fern.")]]
@@ -372,9 +371,7 @@ def test_a_message_of_nothing_but_an_image_is_rejected(tmp_path: Path, try_impor
         ({"role": "user", "content": " "}, "the text is empty"),
     ],
 )
-def test_a_message_that_nobody_can_read_is_rejected_alone(
-    message: dict, reason: str, tmp_path: Path, try_import: Callable
-):
+def test_unreadable_message_is_rejected_alone(message: dict, reason: str, tmp_path: Path, try_import: Callable):
     outcome = try_import("messages", chat(tmp_path / "in", {"role": "user", "content": "Hi"}, message))
     assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
     assert reason in outcome.reasons[0]
@@ -382,7 +379,7 @@ def test_a_message_that_nobody_can_read_is_rejected_alone(
 
 
 @pytest.mark.parametrize("message", [None, "Hi", {"content": "Hi"}, {"role": "user"}, {"role": "user", "content": [5]}])
-def test_a_message_of_another_shape_rejects_its_conversation_and_no_other(
+def test_message_of_another_shape_rejects_its_conversation_and_no_other(
     message: Any, tmp_path: Path, try_import: Callable
 ):
     fine = {"id": "fine", "messages": [{"role": "user", "content": "Hi"}]}
@@ -392,7 +389,7 @@ def test_a_message_of_another_shape_rejects_its_conversation_and_no_other(
     assert [(it["kind"], it["line"], it["dialogue"]) for it in outcome.rejected] == [("dialogue", 1, "broken")]
 
 
-def test_a_conversation_is_known_by_its_id_or_its_place(tmp_path: Path, try_import: Callable):
+def test_conversation_id_is_its_own_or_its_place(tmp_path: Path, try_import: Callable):
     """0 is an id as good as any; nothing and '' are none."""
     hello = {"messages": [{"role": "user", "content": "Hi"}]}
     records = [{"id": 0, **hello}, {"conversation_id": "x", **hello}, {"id": None, **hello}, {"id": "", **hello}]
@@ -407,7 +404,7 @@ def text_file(folder: Path, content: str, name: str = "chat.txt") -> Path:
     return lay_out(folder, {name: content})
 
 
-def test_a_line_without_a_speaker_goes_on_with_the_turn(tmp_path: Path, try_import: Callable):
+def test_line_without_a_speaker_continues_the_turn(tmp_path: Path, try_import: Callable):
     """A name alone on its line starts a turn whose words follow."""
     content = "Ann: First,\n   a list\nmilk\n\nBob:\nsecond\n"
     outcome = try_import("text", text_file(tmp_path / "in", content), speakers={"*": "user"})
@@ -433,7 +430,7 @@ def test_times_and_addresses_start_no_turn(line: str, tmp_path: Path, try_import
     assert outcome.manifest["left_out"] == {"line ends inside a turn (the lines are kept)": 1}
 
 
-def test_a_first_line_without_a_speaker_is_rejected(tmp_path: Path, try_import: Callable):
+def test_first_line_without_a_speaker_is_rejected(tmp_path: Path, try_import: Callable):
     """What comes before anybody speaks has no speaker; the rest of the dialogue is kept."""
     outcome = try_import("text", text_file(tmp_path / "in", "Chat of 5 May\nUser: Hi\n\n\nlost\n"))
     assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
@@ -445,13 +442,13 @@ def test_a_first_line_without_a_speaker_is_rejected(tmp_path: Path, try_import: 
     assert outcome.manifest["read"] == {"dialogues": 2, "utterances": 3}
 
 
-def test_an_empty_turn_is_rejected_with_its_line(tmp_path: Path, try_import: Callable):
+def test_empty_turn_is_rejected_with_its_line(tmp_path: Path, try_import: Callable):
     outcome = try_import("text", text_file(tmp_path / "in", "User: Hi\nAgent:\nUser: Anybody?\n"))
     assert [said(it) for it in outcome.dialogues] == [[("user", "Hi"), ("user", "Anybody?")]]
     assert [(it["line"], it["reason"]) for it in outcome.rejected] == [(2, "the text is empty")]
 
 
-def test_blank_lines_part_dialogues_whatever_their_space(tmp_path: Path, try_import: Callable):
+def test_blank_lines_with_spaces_separate_dialogues(tmp_path: Path, try_import: Callable):
     outcome = try_import("text", text_file(tmp_path / "in", "\n \nUser: a\n \t \n\n  Agent : b  \n"))
     assert [(it.id, said(it)) for it in outcome.dialogues] == [
         ("chat.txt/3", [("user", "a")]),
@@ -459,7 +456,7 @@ def test_blank_lines_part_dialogues_whatever_their_space(tmp_path: Path, try_imp
     ]
 
 
-def test_a_long_monologue_is_read_in_no_time(tmp_path: Path):
+def test_long_monologue_is_fast(tmp_path: Path):
     """A hundred thousand lines of one turn: joined once, not anew with every line."""
     folder = text_file(tmp_path / "in", "User: It began\n" + "and then some more of the same old story\n" * 100_000)
     start = clock.perf_counter()
@@ -468,7 +465,7 @@ def test_a_long_monologue_is_read_in_no_time(tmp_path: Path):
     assert dialogue.turns[0].text.count("\n") == 100_000
 
 
-def test_a_line_of_spaces_is_read_in_no_time(tmp_path: Path):
+def test_line_of_spaces_is_fast(tmp_path: Path):
     """A pattern that backtracks would need hours."""
     folder = text_file(tmp_path / "in", "User: Hi\n" + " " * 2_000_000 + "x\n" + "y" + " " * 2_000_000 + "z\n")
     start = clock.perf_counter()
@@ -514,7 +511,7 @@ def _dialogues(draw: st.DrawFn) -> Dialogue:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(dialogues=st.lists(_dialogues(), min_size=1, max_size=4, unique_by=lambda it: it.id))
-def test_what_is_written_reads_as_it_was(dialogues: list[Dialogue], tmp_path_factory: pytest.TempPathFactory):
+def test_written_dialogues_round_trip(dialogues: list[Dialogue], tmp_path_factory: pytest.TempPathFactory):
     """Any dialogues → `to_json` → import → the same dialogues, whatever odd characters they hold."""
     folder = tmp_path_factory.mktemp("jsonl")
     lay_out(folder / "in", {"own.jsonl": "".join(f"{to_json(it)}\n" for it in dialogues)})
@@ -524,18 +521,18 @@ def test_what_is_written_reads_as_it_was(dialogues: list[Dialogue], tmp_path_fac
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(dialogue=_dialogues())
-def test_what_is_written_fits_the_schema(dialogue: Dialogue):
+def test_written_dialogues_match_the_schema(dialogue: Dialogue):
     line = to_json(dialogue)
     assert "\n" not in line
     VALIDATOR.validate(json.loads(line))
 
 
-def test_the_schema_is_one():
+def test_schema_is_valid():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
-def test_what_any_reader_reads_can_be_written_and_read_again(layout: Any, tmp_path: Path):
+def test_dialogues_of_every_reader_round_trip(layout: Any, tmp_path: Path):
     """Import → `to_json` → import gives the same dialogues, labels, sources and splits."""
     lines = [
         to_json(it)
@@ -625,7 +622,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("record", REFUSED.values(), ids=REFUSED)
-def test_what_the_schema_refuses_the_reader_refuses(record: Any, tmp_path: Path, try_import: Callable):
+def test_reader_rejects_what_the_schema_rejects(record: Any, tmp_path: Path, try_import: Callable):
     """Something of it is rejected, by its line; a good dialogue beside it is kept."""
     assert not VALIDATOR.is_valid(record)
     other = {**GOOD, "id": "other"}
@@ -646,13 +643,13 @@ def test_what_the_schema_refuses_the_reader_refuses(record: Any, tmp_path: Path,
     ],
     ids=["other value", "end outside", "end before start", "NUL", "line end in the speaker"],
 )
-def test_the_reader_also_refuses_what_no_schema_can_say(record: dict, tmp_path: Path, try_import: Callable):
+def test_reader_rejects_what_a_schema_cannot_express(record: dict, tmp_path: Path, try_import: Callable):
     other = {**GOOD, "id": "other"}
     outcome = try_import("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(record, other)}))
     assert [it["line"] for it in outcome.rejected][:1] == [1]
 
 
-def test_unknown_keys_are_passed_over_by_both(tmp_path: Path, try_import: Callable):
+def test_unknown_keys_are_ignored(tmp_path: Path, try_import: Callable):
     record = {**GOOD, "rating": 5, "turns": [{**GOOD_TURN, "mood": "calm"}]}
     VALIDATOR.validate(record)
     outcome = try_import("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(record)}))
@@ -660,13 +657,13 @@ def test_unknown_keys_are_passed_over_by_both(tmp_path: Path, try_import: Callab
     assert outcome.dialogues[0].turns == (Turn("user", "Two teas", slots=(Slot("count", "Two", 0, 3),)),)
 
 
-def test_a_dialogue_without_source_gets_the_readers_name(tmp_path: Path, try_import: Callable):
+def test_dialogue_without_source_gets_the_readers_name(tmp_path: Path, try_import: Callable):
     records = [GOOD, {**GOOD, "id": "y", "source": "kiosk"}, {**GOOD, "id": "z", "source": ""}]
     outcome = try_import("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(*records)}))
     assert [it.source for it in outcome.dialogues] == ["jsonl", "kiosk", "jsonl"]
 
 
-def test_lines_may_be_blank_and_one_bad_line_costs_no_other(tmp_path: Path, try_import: Callable):
+def test_blank_lines_are_ignored_and_a_bad_line_is_rejected_alone(tmp_path: Path, try_import: Callable):
     content = b"\n" + jsonl_bytes(GOOD) + b"  \n{oops\n" + jsonl_bytes({**GOOD, "id": "y"}).rstrip()
     outcome = try_import("jsonl", lay_out(tmp_path / "in", {"own.jsonl": content}))
     assert [it.id for it in outcome.dialogues] == ["x", "y"]
@@ -674,13 +671,13 @@ def test_lines_may_be_blank_and_one_bad_line_costs_no_other(tmp_path: Path, try_
     assert outcome.rejected[0]["reason"].startswith("not valid JSON")
 
 
-def test_an_id_is_unique_over_files(tmp_path: Path, try_import: Callable):
+def test_id_is_unique_over_files(tmp_path: Path, try_import: Callable):
     folder = lay_out(tmp_path / "in", {"a.jsonl": jsonl_bytes(GOOD), "b.jsonl": jsonl_bytes(GOOD)})
     outcome = try_import("jsonl", folder)
     assert [(it["file"], it["reason"]) for it in outcome.rejected] == [("b.jsonl", "the id 'x' was there before")]
 
 
-def test_nothing_but_faults_is_an_error_that_tells_the_first(tmp_path: Path):
+def test_only_faults_is_an_error_that_names_the_first(tmp_path: Path):
     folder = lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes({"id": "x", "turns": []})})
     with pytest.raises(CorpusError, match="the dialogue has no turns"):
         import_corpus("jsonl", folder, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Pins the readers to the real corpora: what they read equals the published files' counts, and labels come along.
+"""Tests the readers on the real corpora: counts equal those of the published files, and labels are read.
 
 The data are other people's and not part of the project: point TURNWISE_DATA at a folder that has one folder a corpus.
 """
@@ -24,7 +24,7 @@ from turnwise.corpus.store import Store
 
 @dataclass
 class Summary:
-    """What the tests below want to know of a corpus' dialogues, counted in one pass: millions of turns need not stay."""
+    """Counts of a corpus' dialogues for the tests below, collected in one pass over millions of turns."""
 
     splits: Counter = field(default_factory=Counter)
     speakers: Counter = field(default_factory=Counter)
@@ -132,7 +132,7 @@ COUNTS = [
 
 
 @pytest.mark.parametrize(("reader", "place", "held", "kept", "rejected"), COUNTS)
-def test_counts_equal_what_the_files_hold(read: Read, reader: str, place: str, held: tuple, kept: tuple, rejected: int):
+def test_counts_equal_the_files(read: Read, reader: str, place: str, held: tuple, kept: tuple, rejected: int):
     """Read, kept and rejected, to the last utterance."""
     outcome = read(reader, place)
     manifest = outcome.manifest
@@ -144,7 +144,7 @@ def test_counts_equal_what_the_files_hold(read: Read, reader: str, place: str, h
 
 
 @pytest.mark.parametrize(("reader", "place", "held", "kept", "rejected"), COUNTS)
-def test_every_utterance_is_kept_rejected_or_left_out_by_a_named_rule(
+def test_every_utterance_is_accepted_rejected_or_skipped(
     read: Read, reader: str, place: str, held: tuple, kept: tuple, rejected: int
 ):
     outcome = read(reader, place)
@@ -175,7 +175,7 @@ def test_every_utterance_is_kept_rejected_or_left_out_by_a_named_rule(
         ("irc_disentanglement", {"train": 3_490, "valid": 143, "test": 239}),
     ],
 )
-def test_splits_are_the_authors(read: Read, reader: str, splits: dict):
+def test_splits(read: Read, reader: str, splits: dict):
     assert read(reader).summary.splits == splits
 
 
@@ -189,7 +189,7 @@ def test_splits_are_the_authors(read: Read, reader: str, splits: dict):
         ("taskmaster3_partial", {("turn", "the text is empty"): 320}),
     ],
 )
-def test_what_was_left_out_is_listed_with_file_line_and_reason(read: Read, reader: str, reasons: dict):
+def test_rejections_have_file_line_and_reason(read: Read, reader: str, reasons: dict):
     outcome = read(reader)
     assert Counter((rejection["kind"], rejection["reason"]) for rejection in outcome.rejected) == reasons
     assert outcome.manifest["reasons"] == {f"{kind}: {reason}": count for (kind, reason), count in reasons.items()}
@@ -260,7 +260,7 @@ def test_slots_are_what_the_text_holds_at_their_offsets(read: Read, reader: str,
     assert summary.misplaced == 0
 
 
-def test_the_text_form_of_multiwoz_loses_its_brackets(read: Read):
+def test_text_form_of_multiwoz_loses_its_brackets(read: Read):
     """Proper names are slots, but for a dozen brackets that the source forgot to pair; users and systems alternate."""
     outcome = read("multiwoz")
     assert outcome.summary.slots == {"value": 25_732}
@@ -271,7 +271,7 @@ def test_the_text_form_of_multiwoz_loses_its_brackets(read: Read):
     assert brackets == 12
 
 
-def test_the_json_form_of_multiwoz_has_acts_and_slots(read: Read):
+def test_json_form_of_multiwoz_has_acts_and_slots(read: Read):
     outcome = read("multiwoz", form="json")
     assert outcome.manifest["facts"] == {"form": "json"}
     assert outcome.manifest["read"] == {"dialogues": 1_999, "utterances": 29_474}
@@ -286,7 +286,7 @@ def _words(dialogue: Dialogue) -> list[tuple[str, str]]:
     return [(turn.speaker, " ".join(turn.text.split())) for turn in dialogue.turns]
 
 
-def test_the_two_forms_of_gsim_hold_the_same_texts(read: Read):
+def test_two_forms_of_gsim_hold_the_same_texts(read: Read):
     """The original form has 1,117 of the 3,008 dialogues, with the users' intents."""
     unified = {(it.split, it.id): it for it in read("gsim_m2m").store}
     original = read("gsim_m2m", form="original")
@@ -315,7 +315,7 @@ def test_gsim_system_turns_have_acts(read: Read):
     )
 
 
-def test_self_dialogue_drops_blocked_workers_when_told(read: Read):
+def test_self_dialogue_drops_blocked_workers(read: Read):
     everyone, allowed = read("self_dialogue"), read("self_dialogue", drop_blocked_workers=True)
     assert allowed.manifest["read"] == everyone.manifest["read"]
     assert allowed.manifest["left_out"]["dialogues of blocked workers"] == 63
@@ -353,7 +353,7 @@ def test_kvret_has_an_intent_a_dialogue_and_acts_with_the_driver(read: Read):
         ("camrest676", {"food": 738, "area": 480, "pricerange": 292}),
     ],
 )
-def test_a_slot_asked_for_is_an_act_and_no_value(read: Read, reader: str, slots: dict):
+def test_requested_slot_is_an_act_and_not_a_value(read: Read, reader: str, slots: dict):
     """'What is the phone number?' requests the phone; it does not tell one."""
     summary = read(reader).summary
     assert summary.slots == slots
@@ -375,7 +375,7 @@ def test_casino_strategies_are_acts(read: Read):
 
 
 @pytest.mark.parametrize("reader", ["chitchat", "topical_chat", "casino"])
-def test_people_who_talk_as_equals_are_numbered_by_first_appearance(read: Read, reader: str):
+def test_speakers_without_roles_are_numbered_by_first_appearance(read: Read, reader: str):
     outcome = read(reader)
     lost = {rejection["dialogue"] for rejection in outcome.rejected}  # the first to appear may have said nothing
     for dialogue in (it for it in outcome.store if it.id not in lost):
@@ -409,7 +409,7 @@ LABELLED = [
 
 
 @pytest.mark.parametrize(("reader", "place", "options", "splits", "intents", "slots"), LABELLED)
-def test_a_labelled_utterance_is_a_turn_of_a_user_with_intent_slots_and_split(
+def test_labelled_utterance_is_a_turn_of_a_user_with_intent_slots_and_split(
     read: Read, reader: str, place: str, options: dict, splits: dict, intents: int, slots: int
 ):
     outcome = read(reader, place, **options)
@@ -424,7 +424,7 @@ def test_a_labelled_utterance_is_a_turn_of_a_user_with_intent_slots_and_split(
 
 
 @pytest.mark.parametrize("reader", ["massive", "hwu64_kfold", "snips", "atis", "clinc150"])
-def test_the_registry_publishes_what_is_read(read: Read, reader: str):
+def test_published_counts_of_the_registry(read: Read, reader: str):
     place = next(place for name, place, *_ in LABELLED if name == reader)
     assert asdict(READERS[reader].published) == read(reader, place).manifest["read"]
 
@@ -445,7 +445,7 @@ def test_every_mark_of_an_annotation_is_a_slot(read: Read, reader: str, place: s
     assert sum(summary.slots.values()) == "".join(annotations).count("[") > 5_000
 
 
-def test_the_slots_of_snips_and_atis_have_the_words_that_are_tagged(read: Read):
+def test_slots_of_snips_and_atis_have_the_words_that_are_tagged(read: Read):
     """Word by word, over all splits: each tagged word is in a slot of its name, and no other is."""
     for reader in ("snips", "atis"):
         place = f"{reader}_slotgated"
@@ -460,11 +460,11 @@ def test_the_slots_of_snips_and_atis_have_the_words_that_are_tagged(read: Read):
         assert found == tagged
 
 
-def test_the_out_of_scope_utterances_of_clinc150_have_an_intent(read: Read):
+def test_out_of_scope_utterances_of_clinc150_have_an_intent(read: Read):
     assert read("clinc150", "clinc150_oos").summary.intents["oos"] == 100 + 100 + 1_000
 
 
-def test_taskmaster3_tells_what_it_leaves_out(read: Read):
+def test_taskmaster3_counts_what_it_skips(read: Read):
     assert read("taskmaster3_partial").manifest["left_out"] == {
         "generations of a model": 3_667,
         "API calls as targets": 549,

@@ -17,7 +17,6 @@ from turnwise.corpus.readers.annotations import split_of
 from turnwise.corpus.source import CorpusSource, allow_long_csv_cells
 
 _SPEAKERS = {"user": USER, "assistant": SYSTEM}
-_CCPE_SPEAKERS = {"USER": USER, "ASSISTANT": SYSTEM}
 _REWARD_SPEAKERS = {"user": USER, "agent": SYSTEM}
 _EVENT = re.compile(r"<(U|A|PN|PR|PAN|PAV|PRAN|PRAV|S)>")
 _EVENT_SPEAKERS = {"U": USER, "A": SYSTEM}
@@ -25,38 +24,35 @@ _EVENT_SPEAKERS = {"U": USER, "A": SYSTEM}
 
 def read(source: CorpusSource) -> Iterator[Dialogue]:
     """Read the data files, not samples, ontologies or rewards; segments become slots named after their annotation."""
-    for path, line, record in source.records(source.json_array, "data/*.json", "self-dialogs.json", "woz-dialogs.json"):
-        with source.dialogue(path, line) as builder:
-            builder.id = record["conversation_id"]
-            for utterance in record["utterances"]:
-                speaker = utterance["speaker"].lower()
-                spans = [
-                    (annotation["name"], _offset(segment["start_index"]), _offset(segment["end_index"]))
-                    for segment in utterance.get("segments", ())
-                    for annotation in segment["annotations"]
-                ]
-                builder.add_turn(_SPEAKERS.get(speaker, speaker), utterance["text"], spans=spans)
-        yield from builder.result()
-
-
-def _offset(value: int | str) -> int:
-    return int(value) if isinstance(value, str) else value  # some releases write digits as strings
+    patterns = ("data/*.json", "self-dialogs.json", "woz-dialogs.json")
+    return _read_released(source, patterns, "conversation_id", ("name", "start_index", "end_index"))
 
 
 def read_ccpe_m(source: CorpusSource) -> Iterator[Dialogue]:
     """Read `data.json`; annotated segments become slots named after their entity type."""
-    for path, line, record in source.records(source.json_array, "data.json"):
+    return _read_released(source, ("data.json",), "conversationId", ("entityType", "startIndex", "endIndex"))
+
+
+def _read_released(
+    source: CorpusSource, patterns: tuple[str, ...], id_key: str, slot_keys: tuple[str, str, str]
+) -> Iterator[Dialogue]:
+    name, start, end = slot_keys
+    for path, line, record in source.records(source.json_array, *patterns):
         with source.dialogue(path, line) as builder:
-            builder.id = record["conversationId"]
+            builder.id = record[id_key]
             for utterance in record["utterances"]:
                 spans = [
-                    (annotation["entityType"], segment["startIndex"], segment["endIndex"])
+                    (annotation[name], _parse_offset(segment[start]), _parse_offset(segment[end]))
                     for segment in utterance.get("segments", ())
                     for annotation in segment["annotations"]
                 ]
-                speaker = _CCPE_SPEAKERS.get(utterance["speaker"], utterance["speaker"])
-                builder.add_turn(speaker, utterance["text"], spans=spans)
+                speaker = utterance["speaker"].lower()
+                builder.add_turn(_SPEAKERS.get(speaker, speaker), utterance["text"], spans=spans)
         yield from builder.result()
+
+
+def _parse_offset(value: int | str) -> int:
+    return int(value) if isinstance(value, str) else value  # some releases write digits as strings
 
 
 def read_taskmaster3_partial(source: CorpusSource) -> Iterator[Dialogue]:

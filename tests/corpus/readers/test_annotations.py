@@ -1,4 +1,4 @@
-"""Pins how slots are found in the ways in which labelled utterances mark them."""
+"""Tests how slots are located from inline annotations and tags."""
 
 import pytest
 from hypothesis import given
@@ -30,14 +30,14 @@ def utterances(draw: st.DrawFn) -> tuple[str, str, list[tuple[str, str, int]]]:
 
 
 @given(utterances())
-def test_marked_values_are_found_whatever_the_white_space(made: tuple):
+def test_inline_slots_are_located_despite_white_space(made: tuple):
     text, annotation, slots = made
     spans = slot_spans(parse_inline_slots(annotation), text)
     assert [(name, text[start:end], start) for name, start, end in spans] == slots
 
 
 @given(st.lists(st.tuples(WORD, st.sampled_from(["O", "B-x", "I-x", "B-y", "I-y"])), min_size=1, max_size=8), SPACE)
-def test_tagged_words_are_found_word_by_word(tagged: list, space: str):
+def test_slot_tags(tagged: list, space: str):
     """A word has the slot of its tag; a slot starts at B, or where the name changes."""
     words = [word for word, _ in tagged]
     text = space.join(words)
@@ -65,12 +65,12 @@ def test_tagged_words_are_found_word_by_word(tagged: list, space: str):
         ("feed [pet : [kind : cows]]", "feed cows", "slots must be marked as"),
     ],
 )
-def test_a_mark_that_does_not_fit_is_refused(annotation: str, text: str, reason: str):
+def test_invalid_annotation_is_rejected(annotation: str, text: str, reason: str):
     with pytest.raises(ValueError, match=reason):
         slot_spans(parse_inline_slots(annotation), text)
 
 
-def test_a_mark_that_never_ends_is_refused_at_once():
+def test_unclosed_annotation_is_rejected_quickly():
     """A pattern that backtracks over the white space would need hours."""
     with pytest.raises(ValueError, match="slots must be marked as"):
         parse_inline_slots("[" + " " * 200_000 + "!")
