@@ -64,8 +64,8 @@ def text_of(item) -> str:
 
 def expected(item, max_length: int = 16) -> np.ndarray:
     letters = [ord(letter) % 100 for letter in text_of(item)] if not isinstance(item, np.ndarray) else item.tolist()
-    kept = [1, *letters[: max_length - 2], 2]
-    return np.array([sum(kept), len(kept), 1], np.float32)
+    tokens = [1, *letters[: max_length - 2], 2]
+    return np.array([sum(tokens), len(tokens), 1], np.float32)
 
 
 requests = st.lists(
@@ -84,27 +84,30 @@ requests = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(requests, st.integers(1, 60))
-def test_requests_get_their_vectors(asked, budget: int) -> None:
+def test_requests_get_their_vectors(requested, budget: int) -> None:
     encoder, seen = FakeEncoder(), []
 
     async def run() -> list:
         batcher = Batcher(encoder, batch_tokens=budget, observe=seen.append)
         try:
             return await asyncio.gather(
-                *(batcher.encode(items, normalise=normalise, max_length=length) for items, normalise, length in asked)
+                *(
+                    batcher.encode(items, normalise=normalise, max_length=length)
+                    for items, normalise, length in requested
+                )
             )
         finally:
             batcher.close()
 
     answers = asyncio.run(run())
-    for (items, normalise, length), answer in zip(asked, answers, strict=True):
+    for (items, normalise, length), answer in zip(requested, answers, strict=True):
         right = np.array([expected(item, length or 16) for item in items], np.float32).reshape(len(items), 3)
         assert answer.tokens == right[:, 1].sum()
         if normalise:
             right = right / np.linalg.norm(right, axis=1, keepdims=True)
         np.testing.assert_allclose(answer.vectors, right, rtol=1e-6)
     # everything is encoded once, and no pass exceeds the budget unless it has one sequence
-    assert sum(map(len, encoder.passes)) == sum(len(items) for items, _, _ in asked)
+    assert sum(map(len, encoder.passes)) == sum(len(items) for items, _, _ in requested)
     assert all(sum(each) <= budget or len(each) == 1 for each in encoder.passes)
     assert [(each.sequences, each.tokens) for each in seen] == [(len(each), sum(each)) for each in encoder.passes]
     assert all(isinstance(each, ForwardPass) and each.seconds >= 0 for each in seen)
@@ -195,13 +198,13 @@ def test_cancelled_requests_are_not_encoded() -> None:
         first = asyncio.create_task(batcher.encode(["first"]))
         await asyncio.to_thread(encoder.started.wait, 10)
         dropped = asyncio.create_task(batcher.encode(["dropped"] * 5))
-        kept = asyncio.create_task(batcher.encode(["kept"]))
+        waiting = asyncio.create_task(batcher.encode(["waiting"]))
         await asyncio.sleep(0)
         dropped.cancel()
         await asyncio.sleep(0)
         assert batcher.waiting == 2
         encoder.go.set()
-        await asyncio.gather(first, kept)
+        await asyncio.gather(first, waiting)
         batcher.close()
 
     asyncio.run(run())

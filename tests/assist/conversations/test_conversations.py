@@ -24,9 +24,9 @@ from turnwise.models.identity import EncoderMismatchError
 
 @pytest.fixture
 def conversations(tmp_path: Path) -> Conversations:
-    found = Conversations.open(tmp_path / "table", Words())
-    found.index(dialogues(45))
-    return found
+    results = Conversations.open(tmp_path / "table", Words())
+    results.index(dialogues(45))
+    return results
 
 
 # ---- the vector
@@ -53,9 +53,9 @@ def test_vector_matches_a_restatement(pairs: list[tuple[str, str]], counts: dict
                 total, weights = total + weight * (vector - centre), weights + weight
         means.append(total / weights if weights else total)
     expected = np.concatenate([means[0] + means[1], (means[0] - means[1]) / 2])
-    found = conversation_vector(turns, vectors, TurnStatistics(counts, centre))
-    assert found.dtype == np.float32 and np.linalg.norm(found) == pytest.approx(1, abs=1e-5)
-    np.testing.assert_allclose(found, expected / np.linalg.norm(expected), atol=1e-5)
+    results = conversation_vector(turns, vectors, TurnStatistics(counts, centre))
+    assert results.dtype == np.float32 and np.linalg.norm(results) == pytest.approx(1, abs=1e-5)
+    np.testing.assert_allclose(results, expected / np.linalg.norm(expected), atol=1e-5)
 
 
 def test_weights_decrease_with_frequency() -> None:
@@ -108,10 +108,10 @@ def test_content_weighs_more_than_speaker() -> None:
 def test_nearest_conversations_share_the_topic(conversations: Conversations) -> None:
     shares = []
     for each in dialogues(45):
-        found = conversations.similar(each, top=5)
-        assert len(found) == 5 and each.id not in {one.dialogue for one in found}
-        assert [one.similarity for one in found] == sorted((one.similarity for one in found), reverse=True)
-        shares.append(np.mean([topic(one.dialogue) == topic(each.id) for one in found]))
+        results = conversations.similar(each, top=5)
+        assert len(results) == 5 and each.id not in {one.dialogue for one in results}
+        assert [one.similarity for one in results] == sorted((one.similarity for one in results), reverse=True)
+        shares.append(np.mean([topic(one.dialogue) == topic(each.id) for one in results]))
     assert np.mean(shares) > 0.75  # a third by chance
 
 
@@ -147,9 +147,9 @@ def test_weights_help_with_frequent_texts() -> None:
 
 def test_result_contains_the_whole_conversation(conversations: Conversations) -> None:
     corpus = {each.id: each for each in dialogues(45)}
-    (found,) = conversations.similar(corpus["boats 0"].turns, top=1)
-    assert found.dialogue == "boats 0" and found.similarity == pytest.approx(1, abs=1e-5)
-    assert (found.turns, found.source, found.split) == (corpus["boats 0"].turns, "made up", "test")
+    (results,) = conversations.similar(corpus["boats 0"].turns, top=1)
+    assert results.dialogue == "boats 0" and results.similarity == pytest.approx(1, abs=1e-5)
+    assert (results.turns, results.source, results.split) == (corpus["boats 0"].turns, "made up", "test")
     assert conversations.dialogue("boats 0") == corpus["boats 0"]
 
 
@@ -211,12 +211,12 @@ def test_indexing_again_adds_nothing_and_encodes_nothing(conversations: Conversa
     encoder = Words()
     again = Conversations.open(tmp_path / "table", encoder)
     before = encoder.encoded
-    told: list[tuple[str, int, int | None]] = []
+    reported: list[tuple[str, int, int | None]] = []
     done = again.index(
-        dialogues(45), total=45, progress=lambda what, done, total=None: told.append((what, done, total))
+        dialogues(45), total=45, progress=lambda what, done, total=None: reported.append((what, done, total))
     )
     assert (done.read, done.added, done.dialogues) == (45, 0, 45) and encoder.encoded == before
-    assert ("indexing conversations", 45, 45) in told
+    assert ("indexing conversations", 45, 45) in reported
     assert again.index(dialogues(50)).added == 5
 
 
@@ -237,8 +237,8 @@ def test_statistics_come_from_the_first_corpus(conversations: Conversations, tmp
 def test_single_turn_corpus(tmp_path: Path) -> None:
     conversations = Conversations.open(tmp_path / "table", Words())
     conversations.index([Dialogue("only", (Turn(USER, "mast and sail"),))])
-    (found,) = conversations.similar(["mast and sail"])
-    assert found.dialogue == "only" and found.similarity == pytest.approx(1, abs=1e-5)
+    (results,) = conversations.similar(["mast and sail"])
+    assert results.dialogue == "only" and results.similarity == pytest.approx(1, abs=1e-5)
 
 
 def test_invalid_corpora(tmp_path: Path) -> None:
@@ -291,12 +291,12 @@ def test_sigkill_loses_and_duplicates_nothing(tmp_path: Path) -> None:
     worker.send_signal(signal.SIGKILL)
     lines += worker.stdout.read().splitlines()
     worker.wait()
-    told = max(int(line.split()[-1]) for line in lines if "indexing" in line)
+    reported = max(int(line.split()[-1]) for line in lines if "indexing" in line)
     conversations = Conversations.open(tmp_path / "table", Words())
-    assert told <= len(conversations) < 200
+    assert reported <= len(conversations) < 200
     conversations.index(dialogues(200))
-    found = conversations.similar(["about sail"], top=1000)
-    assert sorted(each.dialogue for each in found) == sorted(each.id for each in dialogues(200))
+    results = conversations.similar(["about sail"], top=1000)
+    assert sorted(each.dialogue for each in results) == sorted(each.id for each in dialogues(200))
 
 
 # ---- clusters
@@ -305,15 +305,15 @@ def test_sigkill_loses_and_duplicates_nothing(tmp_path: Path) -> None:
 def test_clusters_match_topics(tmp_path: Path) -> None:
     conversations = Conversations.open(tmp_path / "table", Words())
     conversations.index(dialogues(120))
-    found = conversations.clusters(method="tsne", least=10)
-    assert [each.number for each in found] == list(range(len(found))) and len(found) >= 3
+    results = conversations.clusters(method="tsne", least=10)
+    assert [each.number for each in results] == list(range(len(results))) and len(results) >= 3
     assigned = {each.dialogue: each.cluster for each in conversations.cluster_of(method="tsne", least=10)}
     assert set(assigned) == {each.id for each in dialogues(120)}
-    for each in found:
+    for each in results:
         members = [name for name, number in assigned.items() if number == each.number]
         assert len(members) == each.size and set(each.examples) <= set(members)
         assert Counter(map(topic, members)).most_common(1)[0][1] > 0.9 * len(members)
         assert each.name and each.words
-    assert conversations.clusters(method="tsne", least=10) is found  # cached
+    assert conversations.clusters(method="tsne", least=10) is results  # cached
     conversations.index(dialogues(123))
-    assert conversations.clusters(method="tsne", least=10) is not found
+    assert conversations.clusters(method="tsne", least=10) is not results

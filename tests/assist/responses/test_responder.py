@@ -70,8 +70,8 @@ def test_answer_to_the_same_situation_is_first(responder: Responder) -> None:
 def test_texts_turns_and_dialogues_are_equivalent(responder: Responder) -> None:
     whole = DIALOGUES[2]
     before = whole.turns[:3]
-    asked = [before, [turn.text for turn in before], Dialogue("x", before)]
-    assert responder.suggest(asked[0]) == responder.suggest(asked[1]) == responder.suggest(asked[2])
+    queries = [before, [turn.text for turn in before], Dialogue("x", before)]
+    assert responder.suggest(queries[0]) == responder.suggest(queries[1]) == responder.suggest(queries[2])
     assert responder.suggest(before)[0].text == whole.turns[3].text
     assert responder.inputs(before) == (before[-1:], before)
     assert responder.inputs(before[:1]) == (before[:1],)
@@ -87,10 +87,10 @@ def test_situation_is_the_newest_turns(responder: Responder) -> None:
 
 def test_row_vector_is_the_sum_of_newest_turn_and_newest_turns(responder: Responder) -> None:
     rows = responder.table.read(["vector", "turn"], {"dialogue": "d1"}).to_pylist()
-    said, encoder = DIALOGUES[1].turns, BagOfWords()
+    conversation_turns, encoder = DIALOGUES[1].turns, BagOfWords()
     for row in rows:
         first = max(0, row["turn"] - 3)
-        parts = {said[row["turn"] - 1 : row["turn"]], said[first : row["turn"]]}
+        parts = {conversation_turns[row["turn"] - 1 : row["turn"]], conversation_turns[first : row["turn"]]}
         expected = encoder.encode(list(parts)).sum(0)
         np.testing.assert_allclose(row["vector"], expected / np.linalg.norm(expected), atol=1e-5)
     assert sorted(row["turn"] for row in rows) == [1, 3, 5]
@@ -106,9 +106,9 @@ def test_indexing_again_adds_nothing_and_encodes_nothing(responder: Responder, t
     assert encoder.encoded == before
     more = again.index([*DIALOGUES, dialogue(6, "Wismar")])
     assert (more.added, more.present) == (3, 18)
-    kept = sorted(again.table.read(["key", "text"]).to_pylist(), key=lambda row: row["key"])
-    assert [row for row in kept if row in rows] == rows
-    assert len(kept) == 21
+    stored = sorted(again.table.read(["key", "text"]).to_pylist(), key=lambda row: row["key"])
+    assert [row for row in stored if row in rows] == rows
+    assert len(stored) == 21
 
 
 def test_same_dialogue_id_in_two_sources(responder: Responder) -> None:
@@ -126,23 +126,26 @@ def test_other_speakers_and_first_turns(tmp_path: Path) -> None:
 
 
 def test_repeated_answers_are_merged_and_counted(responder: Responder) -> None:
-    found = responder.suggest(DIALOGUES[0].turns[:5], top=50)
-    texts = [normalise_text(each.text) for each in found]
+    suggestions = responder.suggest(DIALOGUES[0].turns[:5], top=50)
+    texts = [normalise_text(each.text) for each in suggestions]
     assert len(texts) == len(set(texts))
-    welcome = next(each for each in found if normalise_text(each.text) == "you are welcome")
+    welcome = next(each for each in suggestions if normalise_text(each.text) == "you are welcome")
     assert welcome.count == 6
-    assert all(each.count == 1 for each in found if each is not welcome)
+    assert all(each.count == 1 for each in suggestions if each is not welcome)
 
 
 def test_filters(responder: Responder) -> None:
     responder.index([dialogue(9, "Bremen", source="it's", split="test")])
-    asked = ["is there a train to Bremen tomorrow"]
-    assert {each.dialogue for each in responder.suggest(asked, top=20, where={"source": "it's"})} == {"d9"}
-    assert {each.turn for each in responder.suggest(asked, top=20, where={"turn": [1, 3], "split": "train"})} == {1, 3}
-    assert {each.dialogue for each in responder.suggest(asked, where="dialogue = 'd3'")} == {"d3"}
-    assert responder.suggest(asked, where={"source": "' OR true --"}) == []
+    queries = ["is there a train to Bremen tomorrow"]
+    assert {each.dialogue for each in responder.suggest(queries, top=20, where={"source": "it's"})} == {"d9"}
+    assert {each.turn for each in responder.suggest(queries, top=20, where={"turn": [1, 3], "split": "train"})} == {
+        1,
+        3,
+    }
+    assert {each.dialogue for each in responder.suggest(queries, where="dialogue = 'd3'")} == {"d3"}
+    assert responder.suggest(queries, where={"source": "' OR true --"}) == []
     with pytest.raises(FilterError, match="no column 'colour'"):
-        responder.suggest(asked, where={"colour": "red"})
+        responder.suggest(queries, where={"colour": "red"})
 
 
 def test_canned_answers(responder: Responder) -> None:
@@ -160,19 +163,19 @@ def test_canned_answers(responder: Responder) -> None:
 
 def test_reranker_orders_and_reads_the_whole_conversation(responder: Responder) -> None:
     class Longest:
-        asked: Any = None
+        queries: Any = None
 
         def score(self, context: Sequence[Any], candidates: Sequence[str]) -> np.ndarray:
-            self.asked = context
+            self.queries = context
             return np.array([len(candidate) / 100 for candidate in candidates])
 
     responder.reranker = Longest()
-    said = ["hello", "hello", *[turn.text for turn in DIALOGUES[0].turns[:3]]]
-    found = responder.suggest(said, top=10)
-    assert responder.reranker.asked == said
-    assert [each.rerank for each in found] == [len(each.text) / 100 for each in found]
-    assert found[0].text == "yes the train to Bremen leaves at noon"
-    assert found[0].score == found[0].rerank
+    conversation_turns = ["hello", "hello", *[turn.text for turn in DIALOGUES[0].turns[:3]]]
+    suggestions = responder.suggest(conversation_turns, top=10)
+    assert responder.reranker.queries == conversation_turns
+    assert [each.rerank for each in suggestions] == [len(each.text) / 100 for each in suggestions]
+    assert suggestions[0].text == "yes the train to Bremen leaves at noon"
+    assert suggestions[0].score == suggestions[0].rerank
 
 
 def test_empty_table(tmp_path: Path) -> None:
@@ -182,10 +185,10 @@ def test_empty_table(tmp_path: Path) -> None:
     assert responder.index([]).given == 0
 
 
-@pytest.mark.parametrize("said", ["hello", [], [" "], [3], [None]])
-def test_invalid_conversations(responder: Responder, said: Any) -> None:
+@pytest.mark.parametrize("conversation_turns", ["hello", [], [" "], [3], [None]])
+def test_invalid_conversations(responder: Responder, conversation_turns: Any) -> None:
     with pytest.raises(ResponderError):
-        responder.suggest(said)
+        responder.suggest(conversation_turns)
 
 
 def test_invalid_arguments(responder: Responder, tmp_path: Path) -> None:
@@ -233,11 +236,13 @@ def test_ranking_and_folding_match_a_restatement(rows: list[tuple[float, int, in
     for number in order:
         groups.setdefault(rows[number][2], []).append(number)
     expected = list(groups.values())[:top]
-    found = rank_answers(candidates, counts, None, top)
-    assert [each.text for each in found] == [f"text {group[0]}" for group in expected]
-    assert [each.folded for each in found] == [tuple(f"text {number}" for number in group[1:]) for group in expected]
-    assert [each.count for each in found] == [counts[group[0]] for group in expected]
-    np.testing.assert_allclose([each.score for each in found], [worth[group[0]] for group in expected])
+    suggestions = rank_answers(candidates, counts, None, top)
+    assert [each.text for each in suggestions] == [f"text {group[0]}" for group in expected]
+    assert [each.folded for each in suggestions] == [
+        tuple(f"text {number}" for number in group[1:]) for group in expected
+    ]
+    assert [each.count for each in suggestions] == [counts[group[0]] for group in expected]
+    np.testing.assert_allclose([each.score for each in suggestions], [worth[group[0]] for group in expected])
 
 
 def test_frequent_answer_ranks_below_an_equally_similar_one() -> None:
@@ -366,32 +371,32 @@ def test_commands(sample_world: Any, small_model: str, tmp_path: Path) -> None:
     assert done["index"] is None
     again = run("responses", "index", store, answers, "--out", place, "--model", small_model)
     assert again.exit_code == 0
-    assert f"0 answers; {done['rows']} were there before" in again.output
-    asked = ("responses", "suggest", place, "hello", "hello", "my order is late", "--model", small_model)
-    told = json.loads(run(*asked, "--json", "--top", 3).stdout)["suggestions"]
+    assert f"0 answers; {done['rows']} were already there" in again.output
+    command = ("responses", "suggest", place, "hello", "hello", "my order is late", "--model", small_model)
+    suggestions = json.loads(run(*command, "--json", "--top", 3).stdout)["suggestions"]
     from turnwise import Encoder
 
     expected = Responder.open(place, Encoder.load(small_model)).suggest(["hello", "hello", "my order is late"], top=3)
-    assert told == [asdict(each) | {"folded": list(each.folded)} for each in expected]
-    assert len(told) == 3
-    shown = run(*asked, "--top", 1)
+    assert suggestions == [asdict(each) | {"folded": list(each.folded)} for each in expected]
+    assert len(suggestions) == 3
+    shown = run(*command, "--top", 1)
     assert shown.exit_code == 0
-    assert told[0]["text"][:20] in shown.output
-    assert "no answer fulfils" in run(*asked, "--where", "source=nowhere").output
+    assert suggestions[0]["text"][:20] in shown.output
+    assert "no answer matches the filter" in run(*command, "--where", "source=nowhere").output
 
 
 def test_command_errors(sample_world: Any, small_model: str, tmp_path: Path) -> None:
-    def told(*arguments: object) -> str:
+    def error_of(*arguments: object) -> str:
         result = run("responses", *arguments)
         assert result.exit_code != 0
         return f"{result.output} {result.exception}"
 
-    assert "neither a store nor a file" in told("index", tmp_path / "nothing", "--out", tmp_path / "out")
-    assert "holds no responses" in told("suggest", tmp_path / "nothing", "hello")
-    assert "not COLUMN=VALUE" in told("suggest", tmp_path, "hello", "--where", "source")
-    assert "more than the 2" in told("suggest", tmp_path, "hello", "--k", 2)
+    assert "neither a store nor a file" in error_of("index", tmp_path / "nothing", "--out", tmp_path / "out")
+    assert "holds no responses" in error_of("suggest", tmp_path / "nothing", "hello")
+    assert "not COLUMN=VALUE" in error_of("suggest", tmp_path, "hello", "--where", "source")
+    assert "more than the 2" in error_of("suggest", tmp_path, "hello", "--k", 2)
     assert not (tmp_path / "out").exists()
-    assert "Missing argument" in told("suggest", tmp_path)
+    assert "Missing argument" in error_of("suggest", tmp_path)
 
 
 def test_relative_path_after_change_of_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,8 +50,8 @@ class FakeReranker:
     """Scores that depend on context and candidate, with few values, so that there are ties."""
 
     def score(self, context: Sequence[Any], candidates: Sequence[str]) -> npt.NDArray[np.float64]:
-        asked = "\n".join(texts(context))
-        return np.array([zlib.crc32(f"{asked}\t{candidate}".encode()) % 5 / 4 for candidate in candidates])
+        requests = "\n".join(texts(context))
+        return np.array([zlib.crc32(f"{requests}\t{candidate}".encode()) % 5 / 4 for candidate in candidates])
 
 
 class BatchFakeReranker(FakeReranker):
@@ -60,9 +60,9 @@ class BatchFakeReranker(FakeReranker):
     def __init__(self) -> None:
         self.calls = 0
 
-    def score_all(self, asked: Sequence[tuple[Sequence[Any], Sequence[str]]]) -> list[npt.NDArray[np.float64]]:
+    def score_all(self, requests: Sequence[tuple[Sequence[Any], Sequence[str]]]) -> list[npt.NDArray[np.float64]]:
         self.calls += 1
-        return [self.score(*each) for each in asked]
+        return [self.score(*each) for each in requests]
 
 
 def restated_selection(
@@ -134,12 +134,12 @@ def test_without_a_reranker() -> None:
 def test_texts_are_encoded_once_and_contexts_scored_together() -> None:
     reranker = BatchFakeReranker()
     assert isinstance(reranker, SupportsScoreAll)
-    told: list[tuple[int, int | None]] = []
+    reported: list[tuple[int, int | None]] = []
     encoder = FakeEncoder()
     selector = Selector(encoder, reranker, max_length=7)
-    selector.index([*POOL, *POOL], progress=lambda what, done, total=None: told.append((done, total)))
+    selector.index([*POOL, *POOL], progress=lambda what, done, total=None: reported.append((done, total)))
     assert len(selector) == len(POOL) == len(encoder.seen) and list(selector.responses) == POOL
-    assert told == [(12, 12)]
+    assert reported == [(12, 12)]
     assert len(selector.select_all(CONTEXTS, 4, 2)) == 5 and reranker.calls == 1
     assert len(encoder.seen) == len(POOL) + 5 and set(encoder.lengths) == {7}
     assert selector.select_all([], 4, 2) == []
