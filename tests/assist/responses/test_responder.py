@@ -393,7 +393,7 @@ def test_command_errors(sample_world: Any, small_model: str, tmp_path: Path) -> 
 
     assert "neither a store nor a file" in error_of("index", tmp_path / "nothing", "--out", tmp_path / "out")
     assert "holds no responses" in error_of("suggest", tmp_path / "nothing", "hello")
-    assert "not COLUMN=VALUE" in error_of("suggest", tmp_path, "hello", "--where", "source")
+    assert "expected key=value" in error_of("suggest", tmp_path, "hello", "--where", "source")
     assert "more than the 2" in error_of("suggest", tmp_path, "hello", "--k", 2)
     assert not (tmp_path / "out").exists()
     assert "Missing argument" in error_of("suggest", tmp_path)
