@@ -418,7 +418,7 @@ def test_what_an_utterance_gives() -> None:
     assert slotted.template == Template(("to ", ""), ("city",))
     assert slotted.input == (Turn(USER, "to york", slots=(Slot("city", "york", 3, 7),)),)
     assert len({hash(each.input) for each in (plain, bare, slotted)}) == 3
-    with pytest.raises(ValueError, match="offsets 3:7 hold 'rome'"):
+    with pytest.raises(ValueError, match="offsets 3:7 enclose 'rome'"):
         Utterance("to rome", "go", (Slot("city", "york", 3, 7),))
 
 
@@ -547,7 +547,7 @@ SLOT = {"name": "x", "value": "ab", "start": 0, "end": 2}
         ),
         ("atis", f"{ATIS}/label", "fly\n", "line 2: seq.in, seq.out and label end in lines 2, 2, 1"),
         ("atis", f"{ATIS}/label", "fly\n\n", "line 2: .*an utterance and, in the same line of label, its intent"),
-        ("atis", f"{ATIS}/seq.out", "O O B-city I-city B-date \nO O\n", "line 2: .*1 words have 2 slot tags"),
+        ("atis", f"{ATIS}/seq.out", "O O B-city I-city B-date \nO O\n", "line 2: .*1 words but 2 slot tags"),
         (
             "atis",
             f"{ATIS}/seq.out",
@@ -579,14 +579,14 @@ SLOT = {"name": "x", "value": "ab", "start": 0, "end": 2}
             "line 1: .*the partition must be train, dev or test, got 'weekend'",
         ),
         ("massive", LOCALE, lines(massive("train", "a", "a", intent=None)), "line 1: .*'intent'"),
-        ("massive", LOCALE, lines(massive("train", "a b", "a")), "line 1: .*the annotation has other words"),
+        ("massive", LOCALE, lines(massive("train", "a b", "a")), "line 1: .*the annotation and the text .* have different words"),
         ("massive", LOCALE, lines(massive("train", "a", "a")), "there is no utterance in its test split"),
         ("sample", "intents/test.jsonl", lines({"text": "a", "intent": "b"}), "line 1: .*'slots' is missing"),
         (
             "sample",
             "intents/test.jsonl",
             lines({"text": "a", "intent": "b", "slots": [SLOT]}),
-            "line 1: .*offsets 0:2 hold 'a'",
+            "line 1: .*offsets 0:2 enclose 'a'",
         ),
     ],
 )

@@ -119,7 +119,7 @@ BROKEN = [
         "ubuntu_v1",
         "test.txt",
         "1\tonly a response\n",
-        r"test\.txt, line 1: expected 0 or 1, a turn or more",
+        r"test\.txt, line 1: expected 0 or 1, at least one turn",
     ),
     (
         "candidates",
