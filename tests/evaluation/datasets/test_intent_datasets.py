@@ -579,7 +579,12 @@ SLOT = {"name": "x", "value": "ab", "start": 0, "end": 2}
             "line 1: .*the partition must be train, dev or test, got 'weekend'",
         ),
         ("massive", LOCALE, lines(massive("train", "a", "a", intent=None)), "line 1: .*'intent'"),
-        ("massive", LOCALE, lines(massive("train", "a b", "a")), "line 1: .*the annotation and the text .* have different words"),
+        (
+            "massive",
+            LOCALE,
+            lines(massive("train", "a b", "a")),
+            "line 1: .*the annotation and the text .* have different words",
+        ),
         ("massive", LOCALE, lines(massive("train", "a", "a")), "there is no utterance in its test split"),
         ("sample", "intents/test.jsonl", lines({"text": "a", "intent": "b"}), "line 1: .*'slots' is missing"),
         (
