@@ -32,13 +32,13 @@ from turnwise.evaluation.evaluation_protocols import (
 )
 from turnwise.evaluation.metrics import FALSE_REJECTION, MILLISECONDS, Outcome
 from turnwise.evaluation.results import Results
-from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.intents import MAX_LENGTH as INTENT_MAX_LENGTH
 from turnwise.evaluation.tasks.intents import SEEDS, few_shot, highest, numbered, prototypes
 from turnwise.evaluation.tasks.ranking import ranks, reciprocal_rank
 from turnwise.evaluation.tasks.reranking import MAX_LENGTH as RESPONSE_MAX_LENGTH
 from turnwise.evaluation.tasks.reranking import with_answers
 from turnwise.evaluation.tasks.scope import decisions, paper_thresholds, within
+from turnwise.models.vector_cache import encode_unique
 
 Flags = npt.NDArray[np.bool_]
 Scores = npt.NDArray[np.floating]
@@ -165,7 +165,7 @@ def evaluate_abstention(
         raise DatasetError(f"{data.name} has no second example of any intent to calibrate on")
     train_texts = [utterance.text for utterance in data.train]
     test_texts = [*(utterance.text for utterance in data.test), *data.out_of_scope.test]
-    vectors, rows = encode_distinct(encoder, [*train_texts, *test_texts], INTENT_MAX_LENGTH)
+    vectors, rows = encode_unique(encoder, [*train_texts, *test_texts], INTENT_MAX_LENGTH)
     classes, truth = numbered(data.train, data.test)
     outcomes: list[Outcome] = []
     for number, count in enumerate(shots):

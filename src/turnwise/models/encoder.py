@@ -26,7 +26,7 @@ from turnwise.models.compression import Compression, TemplateSource, mix_vectors
 from turnwise.version import __version__
 
 #: What can be encoded: a text, or a conversation so far, newest turn last.
-EncoderInput = str | Sequence[str] | Sequence[Turn]
+TextOrTurns = str | Sequence[str] | Sequence[Turn]
 
 #: Tokens of one forward pass by device type, and texts tokenised at a time.
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
@@ -164,7 +164,7 @@ class Encoder(nn.Module):
 
     def encode(
         self,
-        inputs: str | Sequence[EncoderInput],
+        inputs: str | Sequence[TextOrTurns],
         *,
         normalise: bool | None = None,
         max_length: int | None = None,
@@ -184,7 +184,7 @@ class Encoder(nn.Module):
             batch_tokens: tokens of one forward pass; None: a default for the device.
             progress: reports the number of encoded inputs.
         """
-        items: Sequence[EncoderInput] = [inputs] if isinstance(inputs, str) else inputs
+        items: Sequence[TextOrTurns] = [inputs] if isinstance(inputs, str) else inputs
         unit = self.normalise if normalise is None else normalise
         options = (max_length, batch_tokens, progress)
         if self.compression is None:
@@ -196,7 +196,7 @@ class Encoder(nn.Module):
 
     def encode_templates(
         self,
-        items: Sequence[EncoderInput],
+        items: Sequence[TextOrTurns],
         compression: Compression,
         source: TemplateSource,
         max_length: int | None = None,
@@ -227,7 +227,7 @@ class Encoder(nn.Module):
 
     def _encode(
         self,
-        items: Sequence[EncoderInput],
+        items: Sequence[TextOrTurns],
         normalise: bool,
         max_length: int | None,
         batch_tokens: int | None,
@@ -272,7 +272,7 @@ class Encoder(nn.Module):
                 progress("encoding", len(sequences) - len(order) + end, len(sequences))
         return vectors
 
-    def tokenise(self, items: Sequence[EncoderInput], max_length: int | None = None) -> RaggedTokens:
+    def tokenise(self, items: Sequence[TextOrTurns], max_length: int | None = None) -> RaggedTokens:
         """Return the token sequences of inputs, truncated to `max_length` or the model's own, whichever is less."""
         longest = min(max_length or self.max_length, self.max_length)
         composer = self.composer
@@ -366,7 +366,7 @@ class Encoder(nn.Module):
         write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
 
 
-def _turns_of(item: EncoderInput, style: TurnStyle) -> list[tuple[str, str]]:
+def _turns_of(item: TextOrTurns, style: TurnStyle) -> list[tuple[str, str]]:
     """Return (speaker, text) of an input's turns; a text is a conversation of one turn."""
     if isinstance(item, str):
         return [(USER, item)]

@@ -136,7 +136,7 @@ class VectorCache:
 
 
 def encode_unique(
-    encoder: SupportsEncode, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
+    encoder: SupportsEncode, inputs: Sequence[Any], max_length: int | None = None, *, normalise: bool | None = True
 ) -> tuple[Vectors, npt.NDArray[np.int64]]:
     """Encode each distinct input once; return the vectors (distinct, size) and the row of each input (inputs,)."""
     keys = [_key(item, max_length) for item in inputs]
@@ -150,7 +150,7 @@ def encode_distinct(
     encoder: SupportsEncode, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
 ) -> Vectors:
     """Return vectors (inputs, size); inputs that are equal are encoded once."""
-    vectors, rows = encode_unique(encoder, inputs, normalise=normalise, max_length=max_length)
+    vectors, rows = encode_unique(encoder, inputs, max_length, normalise=normalise)
     return vectors if len(vectors) == len(inputs) else vectors[rows]
 
 

@@ -25,7 +25,6 @@ from turnwise.core.types import SupportsEncode
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import CHANCE, Outcome
-from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.models.backbone.inputs import WINDOW
 from turnwise.models.coherence import (
     SupportsCoherence,
@@ -34,6 +33,7 @@ from turnwise.models.coherence import (
     predecessor_scores,
     predict_orders,
 )
+from turnwise.models.vector_cache import encode_unique
 
 #: Tokens of a turn in an encoder; a re-ranker has its own length.
 MAX_LENGTH = 128
@@ -178,7 +178,7 @@ def _misfit(dataset: str, way: str, puzzles: Sequence[Puzzle], scores: Sequence[
 def _least_alike(encoder: SupportsEncode, puzzles: Sequence[Puzzle], max_length: int) -> list[_Scores]:
     """For each turn of each window, how little it is like its neighbours: less their mean cosine with it."""
     texts = [turn for puzzle in puzzles for turn in puzzle.planted]
-    vectors, rows = encode_distinct(encoder, texts, max_length)
+    vectors, rows = encode_unique(encoder, texts, max_length)
     ends = np.cumsum([len(puzzle.planted) for puzzle in puzzles])
     return [_strangeness(vectors[each].astype(np.float64)) for each in np.split(rows, ends[:-1])]
 

@@ -30,7 +30,7 @@ from turnwise.evaluation.tasks.multilabel import f1_outcomes, f1_scores, flags
 from turnwise.evaluation.tasks.responses import rank_answers
 from turnwise.models.backbone.inputs import ROLE_TOKENS
 from turnwise.models.backbone.stream import Tokens
-from turnwise.models.encoder import Encoder, EncoderInput
+from turnwise.models.encoder import Encoder, TextOrTurns
 from turnwise.objectives.losses import simclr
 from turnwise.training.finetuning import (
     BatchLoss,
@@ -243,7 +243,7 @@ class _Runs:
         self.encoder.style = "roles"
         self._start = WeightSnapshot(self.encoder)
 
-    def tokens(self, inputs: Sequence[EncoderInput]) -> Sequence[Tokens]:
+    def tokens(self, inputs: Sequence[TextOrTurns]) -> Sequence[Tokens]:
         """What goes into the encoder."""
         return self.encoder.tokenise(inputs, self._settings.max_length)
 

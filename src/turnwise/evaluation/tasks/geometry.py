@@ -17,8 +17,8 @@ from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.metrics import Outcome
-from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.intents import MAX_LENGTH, encode_utterances
+from turnwise.models.vector_cache import encode_unique
 
 #: scikit-learn's own, which TaDSE names.
 PERPLEXITY = 30
@@ -188,7 +188,7 @@ def _map(
         raise DatasetError(
             f"{name} has {len(texts)} texts to show: t-SNE with a perplexity of {PERPLEXITY} needs more than that"
         )
-    vectors, rows = encode_distinct(encoder, texts, max_length)
+    vectors, rows = encode_unique(encoder, texts, max_length)
     places = iter(TSNE(perplexity=PERPLEXITY, random_state=seed).fit_transform(vectors[rows]).tolist())
     return [[(x, y) for x, y in (next(places) for _ in group)] for group in groups]
 

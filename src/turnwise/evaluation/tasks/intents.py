@@ -21,7 +21,7 @@ from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, Utterance
 from turnwise.evaluation.metrics import Outcome
-from turnwise.evaluation.tasks.distinct import encode_distinct
+from turnwise.models.vector_cache import encode_unique
 
 SHOTS = (1, 5)
 SEEDS = 10
@@ -50,7 +50,7 @@ def encode_utterances(
     Utterances of one text are encoded once for each of their annotations, but have one row where that makes no difference: so what
     is said in the same words is equally near, unless the encoder looks at slots.
     """
-    vectors, rows = encode_distinct(encoder, [utterance.input for utterance in utterances], max_length)
+    vectors, rows = encode_unique(encoder, [utterance.input for utterance in utterances], max_length)
     found: dict[str, dict[int, int]] = defaultdict(dict)
     for row, utterance in zip(rows.tolist(), utterances, strict=True):
         others = found[utterance.text]

@@ -23,7 +23,7 @@ from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.conversations import ConversationData
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import Outcome
-from turnwise.evaluation.tasks.distinct import encode_distinct
+from turnwise.models.vector_cache import encode_unique
 
 #: Tokens of an utterance or a context, as in DSE's dialogue-level task.
 MAX_LENGTH = 128
@@ -192,7 +192,7 @@ def _measured(
     max_length: int,
 ) -> Iterator[Outcome]:
     sharing_turns = [context.turns for context in chain.from_iterable(pairs)]
-    vectors, rows = encode_distinct(encoder, [*texts, *sharing_turns], max_length)
+    vectors, rows = encode_unique(encoder, [*texts, *sharing_turns], max_length)
     places = vectors.astype(np.float64)[rows]
     random = _distances(places[: len(texts)])
     yield Outcome("geometry", dataset, setting, "mean cosine of random pairs", 1 - random[None], scale=1.0)

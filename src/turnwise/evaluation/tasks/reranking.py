@@ -22,7 +22,6 @@ from turnwise.core.types import SupportsEncode, SupportsScore, SupportsScoreAll
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import WITHOUT_ANSWER, Outcome
-from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.ranking import (
     Ranks,
     average_precision,
@@ -31,6 +30,7 @@ from turnwise.evaluation.tasks.ranking import (
     recall_at,
     reciprocal_rank,
 )
+from turnwise.models.vector_cache import encode_unique
 
 #: Tokens of a context or a candidate in an encoder, as in DSE's dialogue-level task; a re-ranker has its own length.
 MAX_LENGTH = 128
@@ -161,7 +161,7 @@ def cosine_scores(
     """The cosine of each candidate's vector with its context's; a history that is too long loses its head, in the encoder."""
     asked = [context_turns(example.context if context == "history" else example.context[-1:]) for example in examples]
     given = [response_turns(text) for example in examples for text in example.responses]
-    vectors, rows = encode_distinct(encoder, [*asked, *given], max_length)
+    vectors, rows = encode_unique(encoder, [*asked, *given], max_length)
     queries, rows = vectors[rows[: len(examples)]], rows[len(examples) :]
     ends = np.cumsum([len(example.responses) for example in examples])
     # row by row: a product of matrices may round equal vectors differently, and so break ties

@@ -17,9 +17,9 @@ from turnwise.core.types import SupportsEncode
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import Outcome
-from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.ranking import Ranks, ranks, recall_at, truth_ranks
 from turnwise.evaluation.tasks.reranking import Context, cosine_scores, with_answers
+from turnwise.models.vector_cache import encode_unique
 
 #: Tokens of a query or a candidate.
 MAX_LENGTH = 128
@@ -69,7 +69,7 @@ def rank_answers(
         raise DatasetError(
             f"{dataset} has too few answers for {candidates} candidates a question: give more pairs, or ask for fewer candidates"
         )
-    vectors, rows = encode_distinct(encoder, [*questions, *map(response_turns, answers)], MAX_LENGTH)
+    vectors, rows = encode_unique(encoder, [*questions, *map(response_turns, answers)], MAX_LENGTH)
     asked, given = rows[: len(pairs)], rows[len(pairs) :]
     drawn = _random_pools(given, candidates, seed) if pool == "random" else _chunks(len(pairs), candidates)
     found = np.concatenate([_answer_ranks(vectors, asked, given, block, pools) for block, pools in drawn])

@@ -8,8 +8,8 @@ import numpy as np
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.retrieval import RetrievalData
 from turnwise.evaluation.metrics import Outcome
-from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.ranking import average_precision, ranks, reciprocal_rank
+from turnwise.models.vector_cache import encode_unique
 
 #: Tokens of a text: the paper's 100 for JDDC; it has 50 for ECD and MDC.
 MAX_LENGTH = 100
@@ -24,7 +24,7 @@ def retrieve(encoder: SupportsEncode, data: RetrievalData, *, max_length: int = 
         max_length: of texts, in tokens.
     """
     texts = [text for query in data.test for text in (query.text, *query.positives, *query.negatives)]
-    vectors, rows = encode_distinct(encoder, texts, max_length)
+    vectors, rows = encode_unique(encoder, texts, max_length)
     precisions, reciprocals, start = [], [], 0
     for query in data.test:
         labels = np.arange(len(query.positives) + len(query.negatives)) < len(query.positives)

@@ -19,7 +19,6 @@ from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData
 from turnwise.evaluation.metrics import Outcome
-from turnwise.evaluation.tasks.distinct import encode_distinct
 from turnwise.evaluation.tasks.intents import (
     MAX_LENGTH,
     SEEDS,
@@ -31,6 +30,7 @@ from turnwise.evaluation.tasks.intents import (
     numbered,
     prototypes,
 )
+from turnwise.models.vector_cache import encode_unique
 
 Flags = npt.NDArray[np.bool_]
 
@@ -71,7 +71,7 @@ def detect_out_of_scope(
     labels = [utterance.intent for utterance in labelled.train]
     classes, truth = numbered(labelled.train, data.test)
     texts = [*(utterance.text for utterance in (*labelled.train, *data.test)), *data.out_of_scope.test]
-    vectors, rows = encode_distinct(encoder, texts, MAX_LENGTH)
+    vectors, rows = encode_unique(encoder, texts, MAX_LENGTH)
     train, test = vectors[rows[: len(labels)]], vectors[rows[len(labels) :]]
     outcomes = []
     for count in shots:

@@ -8,7 +8,7 @@ import numpy as np
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.similarity import SimilarityData
 from turnwise.evaluation.metrics import Outcome
-from turnwise.evaluation.tasks.distinct import encode_distinct
+from turnwise.models.vector_cache import encode_unique
 
 #: Tokens of a text: DialogueCSE's 100 for JDDC; it has 50 for ECD and MDC.
 MAX_LENGTH = 100
@@ -23,7 +23,7 @@ def correlate(encoder: SupportsEncode, data: SimilarityData, *, max_length: int 
         max_length: of texts, in tokens.
     """
     texts = [pair.first for pair in data.test] + [pair.second for pair in data.test]
-    vectors, rows = encode_distinct(encoder, texts, max_length)
+    vectors, rows = encode_unique(encoder, texts, max_length)
     first, second = vectors[rows[: len(data.test)]], vectors[rows[len(data.test) :]]
     # not as a product of matrices, which may round equal pairs differently, and so break ties
     cosines = np.einsum("pd,pd->p", first, second)

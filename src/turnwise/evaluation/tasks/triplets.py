@@ -9,7 +9,7 @@ import numpy as np
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.triplets import TripletData
 from turnwise.evaluation.metrics import Outcome
-from turnwise.evaluation.tasks.distinct import encode_distinct
+from turnwise.models.vector_cache import encode_unique
 
 #: Tokens of a text; the paper's for single utterances.
 MAX_LENGTH = 64
@@ -24,7 +24,7 @@ def nearer(encoder: SupportsEncode, data: TripletData, *, max_length: int = MAX_
         max_length: of texts, in tokens.
     """
     texts = [text for triplet in data.test for text in (triplet.anchor, triplet.entailment, triplet.contradiction)]
-    vectors, rows = encode_distinct(encoder, texts, max_length)
+    vectors, rows = encode_unique(encoder, texts, max_length)
     anchors, entailed, contradicting = vectors[rows.reshape(-1, 3).T]
     # not as a product of matrices, which may round equal vectors differently, and so break ties
     right = np.einsum("td,td->t", anchors, entailed) > np.einsum("td,td->t", anchors, contradicting)
