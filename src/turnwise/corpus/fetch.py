@@ -101,13 +101,13 @@ def fetch(
         if names.count(name) > 1:
             raise FetchError(f"several downloads would be called {name!r} in {destination}; give them different names")
     reserved = {SUMS, _LOCK, *(name + suffix for name in names for suffix in ("", *OWN_SUFFIXES))}
-    hooks = {"response": [_check_redirect]}
-    headers = {"User-Agent": "turnwise", "Accept-Encoding": "identity"}
-    with (
-        _disk_errors(destination),
-        _locked(destination),
-        httpx.Client(headers=headers, follow_redirects=True, timeout=timeout, event_hooks=hooks) as client,
-    ):
+    client = httpx.Client(
+        headers={"User-Agent": "turnwise", "Accept-Encoding": "identity"},
+        follow_redirects=True,
+        timeout=timeout,
+        event_hooks={"response": [_check_redirect]},
+    )
+    with _disk_errors(destination), _locked(destination), client:
         transfers = [_Transfer(download, destination, client, progress) for download in downloads]
         for transfer in transfers:
             checksum = transfer.complete(attempts, pause)

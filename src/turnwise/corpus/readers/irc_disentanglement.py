@@ -60,7 +60,7 @@ def _read_messages(source: CorpusSource, log: Path) -> tuple[dict[int, tuple[str
     number = 0
     for number, line in source.lines(log):
         if "\0" in line:  # rejected here and not as a turn, so that the thread continues without this message
-            source.reject(log, number, "turn", "the text holds a NUL character, as binary data does", text=line)
+            source.reject(log, number, "turn", "the text contains a NUL character, as binary data does", text=line)
         elif match := _MESSAGE.fullmatch(line):
             messages[number - 1] = match[1] or match[2], match[3]
     names = {name.casefold() for name, _ in messages.values()}
