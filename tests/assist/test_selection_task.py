@@ -357,7 +357,7 @@ def test_a_re_ranker_shows_the_heads_that_it_has(reranker: Reranker) -> None:
     assert results.plots == {}
     add_plots("ums", ModelUnderTest("mine", None, reranker, None, None, ""), lambda protocol, name: talks(3), results)
     assert results.plots == {} and len(results.facts["pictures left out"]) == 3 * 5
-    with pytest.raises(DatasetError, match="sample has 15 marks to show"):
+    with pytest.raises(DatasetError, match="sample has 15 marks"):
         draw_mark_map(reranker, talks(3), "insertion")
 
 

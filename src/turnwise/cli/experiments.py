@@ -80,6 +80,7 @@ def sweep_command(
     from turnwise.corpus.store import read_corpus
     from turnwise.evaluation.evaluation_protocols import Effort
     from turnwise.papers.sweeps.plan import SweepError, load_sweep
+    from turnwise.papers.sweeps.points import EvaluationPlan
     from turnwise.papers.sweeps.run import run_sweep
     from turnwise.training import TrainingInterruptedError
 
@@ -91,12 +92,8 @@ def sweep_command(
             points = run_sweep(
                 sweep,
                 read_corpus(*corpus, splits=split or None),
-                data,
+                EvaluationPlan(data, sweep.suites, task or (), dataset or (), fine_tuning, Effort(seeds, steps)),
                 out,
-                tasks=task or (),
-                datasets=dataset or (),
-                fine_tuning=fine_tuning,
-                effort=Effort(seeds, steps),
                 start=start,
                 keep_checkpoints=keep_checkpoints,
                 progress=progress,
@@ -144,24 +141,14 @@ def soup_command(
     quiet_transformers()
     from turnwise import register_extensions
     from turnwise.evaluation.evaluation_protocols import Effort
+    from turnwise.papers.sweeps.points import EvaluationPlan
     from turnwise.papers.sweeps.soup import evaluate_soups, write_soup, write_soups
 
     with progress_bar() as progress:
         if data is not None and (suite or task):
             register_extensions()
-            points = evaluate_soups(
-                first,
-                second,
-                ratios,
-                data,
-                out,
-                suites=suite or (),
-                tasks=task or (),
-                datasets=dataset or (),
-                fine_tuning=fine_tuning,
-                effort=Effort(seeds, steps),
-                progress=progress,
-            )
+            evaluation = EvaluationPlan(data, suite or (), task or (), dataset or (), fine_tuning, Effort(seeds, steps))
+            points = evaluate_soups(first, second, ratios, evaluation, out, progress)
         elif len(ratios) == 1:
             write_soup(first, second, ratios[0], out)
             points, folders = [], {ratios[0]: out}

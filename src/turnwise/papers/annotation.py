@@ -56,12 +56,7 @@ class CandidatePair:
 
 
 def sample_pairs(
-    turns: Sequence[LabelledTurn],
-    encoder: SupportsEncode | None,
-    count: int,
-    seed: int = 0,
-    *,
-    max_length: int | None = None,
+    turns: Sequence[LabelledTurn], encoder: SupportsEncode | None, count: int, seed: int = 0
 ) -> list[CandidatePair]:
     """Sample distinct pairs, in random order and with their texts in random order.
 
@@ -74,7 +69,6 @@ def sample_pairs(
         encoder: computes the vectors.
         count: number of pairs.
         seed: of all sampling.
-        max_length: of texts, in tokens; None: the encoder's own.
 
     Raises:
         AnnotationError: if the turns do not give enough pairs.
@@ -85,8 +79,7 @@ def sample_pairs(
         raise AnnotationError("a text occurs twice: give distinct texts, as `labelled_turns` returns them")
     sources: dict[PairSource, Iterator[tuple[int, int]]] = {"words": _neighbour_pairs(_word_sets(texts), random)}
     if encoder is not None:
-        vectors = encoder.encode(texts, normalise=True, max_length=max_length)
-        sources["vectors"] = _neighbour_pairs(vectors, random)
+        sources["vectors"] = _neighbour_pairs(encoder.encode(texts, normalise=True), random)
     sources["label"] = _same_label_pairs([turn.label for turn in turns], random)
     sampled: dict[tuple[int, int], PairSource] = {}
     for number, (source, pairs) in enumerate(sources.items()):

@@ -33,18 +33,6 @@ def gaussian(count: int, size: int, seed: int = 0) -> torch.Tensor:
 
 
 @couplings
-@settings(deadline=None, max_examples=15)
-@given(size=st.integers(2, 9), seed=st.integers(0, 500))
-def test_inverse(coupling: Coupling, size: int, seed: int) -> None:
-    flow = random_flow(size, coupling, seed)
-    vectors = torch.randn(7, size, dtype=torch.float64) * 2
-    z, _ = flow(vectors)
-    assert (z - vectors).abs().max() > 0.1
-    assert_close(flow.inverse(z), vectors, atol=1e-9, rtol=1e-9)
-    assert_close(flow(flow.inverse(vectors))[0], vectors, atol=1e-9, rtol=1e-9)
-
-
-@couplings
 @settings(deadline=None, max_examples=10)
 @given(size=st.integers(2, 6), seed=st.integers(0, 500))
 def test_determinant_is_that_of_the_jacobian(coupling: Coupling, size: int, seed: int) -> None:
@@ -120,7 +108,7 @@ TEXTS = [str(number) for number in range(120)]
 def test_postprocessor_applies_the_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = VectorTable(gaussian(120, 6).numpy())
     before = encoder.rows.copy()
-    postprocessor = FlowPostprocessor(encoder, TEXTS[:80], epochs=3, max_length=7)
+    postprocessor = FlowPostprocessor(encoder, TEXTS[:80], epochs=3)
     raw = postprocessor.encode(TEXTS)
     with torch.no_grad():
         expected = postprocessor.flow(torch.from_numpy(before))[0].numpy()
@@ -129,7 +117,7 @@ def test_postprocessor_applies_the_flow(monkeypatch: pytest.MonkeyPatch) -> None
     scaled = postprocessor.encode(TEXTS, normalise=True, max_length=9)
     np.testing.assert_allclose(scaled, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-5)
     assert raw.dtype == scaled.dtype == np.float32
-    assert encoder.calls == [(False, 7), (False, None), (False, 9)]
+    assert encoder.calls == [(False, None), (False, None), (False, 9)]
     assert postprocessor.encode([]).shape == (0, 6)
     # the encoder's own memory is not changed
     assert np.array_equal(encoder.rows, before)

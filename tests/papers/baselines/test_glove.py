@@ -97,18 +97,6 @@ def test_words_may_contain_spaces(tmp_path: Path) -> None:
     np.testing.assert_allclose(GloVe(path).encode(["taxi . train"]), [[4, 5]])
 
 
-def test_only_words_of_the_vocabulary_are_loaded(glove: GloVe) -> None:
-    texts = ["Taxi to the café", ["I", "see"]]
-    small = GloVe(glove.path, vocabulary=texts)
-    assert list(small.words) == ["taxi", "i", "café"]
-    assert np.array_equal(small.encode(texts), glove.encode(texts))
-    assert small.description != glove.description
-    # it has a vector in the file, which was not loaded
-    with pytest.raises(PostprocessingError, match="'train' is not in the vocabulary"):
-        small.encode(["taxi train"])
-    assert not GloVe(glove.path, vocabulary=["boat"]).encode(["boat"]).any()
-
-
 def test_descriptions_of_different_vectors_differ(glove: GloVe, tmp_path: Path) -> None:
     other = GloVe(write(tmp_path / "other.txt", {**VECTORS, "taxi": (1, 0, 3)}))
     renamed = GloVe(

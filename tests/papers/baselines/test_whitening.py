@@ -69,10 +69,10 @@ def test_directions_without_variance_are_dropped() -> None:
 
 def test_vectors_are_normalised_after_whitening() -> None:
     encoder = VectorTable(anisotropic(50, 4))
-    whitened = WhiteningPostprocessor(encoder, texts(0, 50), max_length=7)
+    whitened = WhiteningPostprocessor(encoder, texts(0, 50))
     raw = whitened.encode(texts(0, 50))
     scaled = whitened.encode(texts(0, 50), normalise=True, max_length=9)
-    assert encoder.calls == [(False, 7), (False, None), (False, 9)]
+    assert encoder.calls == [(False, None), (False, None), (False, 9)]
     np.testing.assert_allclose(scaled, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-6)
     assert whitened.encode([]).shape == (0, 4)
 
@@ -99,7 +99,7 @@ def test_unsuitable_vectors_are_rejected() -> None:
     with pytest.raises(PostprocessingError, match="have the same vector"):
         WhiteningPostprocessor(encoder, ["3", "3", "3"])
     with pytest.raises(PostprocessingError, match="vector of text 1 is not finite"):
-        encode_for_fitting(encoder, ["0", "50"], None)
+        encode_for_fitting(encoder, ["0", "50"])
 
 
 def test_zero_vectors_stay_zero() -> None:

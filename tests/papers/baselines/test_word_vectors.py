@@ -192,7 +192,7 @@ def test_file_has_the_most_frequent_word_first(tmp_path: Path) -> None:
 def test_every_frequent_word_has_a_vector(tmp_path: Path) -> None:
     train_word_vectors(sample_corpus(), tmp_path / "v.txt", size=3, epochs=1)
     texts = [turn.text for dialogue in sample_corpus() for turn in dialogue.turns]
-    glove = GloVe(tmp_path / "v.txt", vocabulary=texts)
+    glove = GloVe(tmp_path / "v.txt")
     occurring = Counter(word for text in texts for word in glove._tokenise(text, None))
     assert set(glove.words) == {word for word, count in occurring.items() if count >= 5}
 

@@ -27,7 +27,7 @@ from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import ModelUnderTest, load_folder
 from turnwise.papers.sweeps import run as sweep_module
 from turnwise.papers.sweeps.plan import Sweep, SweepError, load_sweep, packaged_sweeps, parse_axis
-from turnwise.papers.sweeps.points import SweepPoint
+from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.run import run_sweep
 from turnwise.training import TrainingInterruptedError
 from turnwise.training.loop import train
@@ -35,8 +35,11 @@ from turnwise.training.recipe import Recipe, RecipeError, load_recipe, packaged_
 
 TASKS = ("nli",)
 
-#: How all models of these tests are evaluated.
-EVALUATION: dict[str, Any] = {"tasks": TASKS, "effort": Effort(seeds=1)}
+
+def run(
+    sweep: Sweep, corpus: Corpus, data: Path, out: Path, *, tasks: tuple[str, ...] = TASKS, **options: Any
+) -> list[SweepPoint]:
+    return run_sweep(sweep, corpus, EvaluationPlan(data, sweep.suites, tasks, effort=Effort(seeds=1)), out, **options)
 
 
 @pytest.fixture(scope="module")
@@ -98,14 +101,14 @@ def whole(world: Path, tiny_recipe: Path, tmp_path_factory: pytest.TempPathFacto
     """A sweep with two axes, a suite and a task."""
     out = tmp_path_factory.mktemp("whole") / "out"
     sweep = load_sweep(tiny_recipe, ["learning_rate=1e-3,1e-2", "query_turns=[1],[1,2]"], ["seed=3"], ["dialoguecse"])
-    return out, run_sweep(sweep, corpus(), world, out, **EVALUATION)
+    return out, run(sweep, corpus(), world, out)
 
 
 @pytest.fixture(scope="module")
 def pair(world: Path, tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SweepPoint]]:
     """A small uninterrupted sweep."""
     out = tmp_path_factory.mktemp("pair") / "out"
-    return out, run_sweep(seeds(tiny_recipe), corpus(), world, out, **EVALUATION)
+    return out, run(seeds(tiny_recipe), corpus(), world, out)
 
 
 def seeds(tiny_recipe: Path, values: str = "1,2") -> Sweep:
@@ -125,7 +128,7 @@ def test_rerankers_are_evaluated_at_their_best_validation_step(
     monkeypatch.setattr(sweep_module, "load_folder", logged_load)
     path = tmp_path / "tiny.yaml"
     path.write_text(recipe("ums", "steps=2", "batch_size=4", "probe_every=1").to_yaml(), encoding="utf-8")
-    _, point = run_sweep(load_sweep(path, ["seed=1"]), corpus(), world, tmp_path / "out", tasks=("reranking",))
+    _, point = run(load_sweep(path, ["seed=1"]), corpus(), world, tmp_path / "out", tasks=("reranking",))
     assert not point.failure and point.folder is not None
     assert loaded == [point.folder / "best"]
     probed = [
@@ -181,7 +184,7 @@ def test_finished_sweeps_are_not_repeated(
 ) -> None:
     out, points = pair
     before = content(out)
-    again = run_sweep(seeds(tiny_recipe), corpus(), world, out, **EVALUATION)
+    again = run(seeds(tiny_recipe), corpus(), world, out)
     assert training_log.trained == []
     assert values(again) == values(points)
     assert content(out) == before
@@ -206,11 +209,11 @@ def test_resuming_between_points_gives_the_same_results(
     with pytest.raises(
         type(stop), match=r"by a key|interrupted at seed=2; everything is saved. Run the same sweep again"
     ):
-        run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **EVALUATION)
+        run(seeds(tiny_recipe), corpus(), world, tmp_path)
     partial = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert [point["place"] for point in partial["points"]] == [{}, {"seed": 1}]
     training_log.error_at = lambda _: None
-    run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **EVALUATION)
+    run(seeds(tiny_recipe), corpus(), world, tmp_path)
     assert content(tmp_path) == content(pair[0])
     assert training_log.trained == ["seed=1", "seed=2"]
 
@@ -232,14 +235,14 @@ def test_resuming_within_a_point_gives_the_same_results(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, progress=kill, **EVALUATION)
-    run = tmp_path / "runs" / "seed=1"
-    checkpoints = sorted(path.name for path in (run / "checkpoints").glob("*"))
+        run(seeds(tiny_recipe), corpus(), world, tmp_path, progress=kill)
+    folder = tmp_path / "runs" / "seed=1"
+    checkpoints = sorted(path.name for path in (folder / "checkpoints").glob("*"))
     assert checkpoints == (["step-000000001", "step-000000002"] if moment == "training" else [])
-    points = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **EVALUATION)
+    points = run(seeds(tiny_recipe), corpus(), world, tmp_path)
     assert content(tmp_path) == content(pair[0])
     assert pair[1][1].folder is not None
-    assert same(weights(run), weights(pair[1][1].folder))
+    assert same(weights(folder), weights(pair[1][1].folder))
     assert values(points) == values(pair[1])
 
 
@@ -248,7 +251,7 @@ def test_failed_points_are_reported_and_tried_again(
 ) -> None:
     """A fraction of the corpus without a dialogue cannot be trained on; the others can."""
     sweep = load_sweep(tiny_recipe, ["corpus_share=1,1e-9,0.5"])
-    points = run_sweep(sweep, corpus(), world, tmp_path, **EVALUATION)
+    points = run(sweep, corpus(), world, tmp_path)
     assert [bool(point.failure) for point in points] == [False, False, True, False]
     assert "take a larger one" in points[2].failure
     assert points[2].results == ()
@@ -257,7 +260,7 @@ def test_failed_points_are_reported_and_tried_again(
     assert [point["failure"] for point in reported] == ["", "", points[2].failure, ""]
     training_log.trained.clear()
     monkeypatch.setattr(Corpus, "sampled", lambda self, share: self)
-    again = run_sweep(sweep, corpus(), world, tmp_path, **EVALUATION)
+    again = run(sweep, corpus(), world, tmp_path)
     assert training_log.trained == [points[2].folder.name if points[2].folder else ""]
     assert not any(point.failure for point in again)
     assert values([again[1], again[3]]) == values([points[1], points[3]])
@@ -268,16 +271,16 @@ def test_failure_of_the_untrained_model_stops_the_sweep(
 ) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(Exception, match="holds no data set"):
-        run_sweep(seeds(tiny_recipe), corpus(), tmp_path / "empty", tmp_path / "out", **EVALUATION)
+        run(seeds(tiny_recipe), corpus(), tmp_path / "empty", tmp_path / "out")
     assert training_log.trained == []
 
 
 def test_grid_may_change_between_runs(
     tiny_recipe: Path, world: Path, tmp_path: Path, training_log: TrainingLog
 ) -> None:
-    first = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **EVALUATION)
+    first = run(seeds(tiny_recipe), corpus(), world, tmp_path)
     assert training_log.trained == ["seed=1", "seed=2"]
-    second = run_sweep(seeds(tiny_recipe, "5,2,1"), corpus(), world, tmp_path, **EVALUATION)
+    second = run(seeds(tiny_recipe, "5,2,1"), corpus(), world, tmp_path)
     assert training_log.trained == ["seed=1", "seed=2", "seed=5"]
     assert [point.parameters for point in second] == [{}, {"seed": 5}, {"seed": 2}, {"seed": 1}]
     assert values([second[0], second[3], second[2]]) == values(first)
@@ -287,30 +290,30 @@ def test_grid_may_change_between_runs(
 def test_another_recipe_or_corpus_is_rejected_in_the_same_folder(
     tiny_recipe: Path, world: Path, tmp_path: Path
 ) -> None:
-    def run(corpus: Corpus, *settings: str, name: str | Path = tiny_recipe) -> None:
-        run_sweep(load_sweep(name, ["seed=1"], settings), corpus, world, tmp_path / "out", **EVALUATION)
+    def sweep_of(corpus: Corpus, *settings: str, name: str | Path = tiny_recipe) -> None:
+        run(load_sweep(name, ["seed=1"], settings), corpus, world, tmp_path / "out")
 
     whole = read_corpus(world)
-    run(whole, "steps=2")
+    sweep_of(whole, "steps=2")
     with pytest.raises(SweepError, match=r"another recipe \(steps was 2, now 3\): choose another --out"):
-        run(whole, "steps=3")
+        sweep_of(whole, "steps=3")
     with pytest.raises(SweepError, match=r"another recipe \(objectives was .*, now "):
-        run(
+        sweep_of(
             whole,
             f"backbone={backbone()}",
             *("batch_size=8", "steps=2", "max_length=24", "log_every=1"),
             name="simcse",
         )
     with pytest.raises(SweepError, match="another corpus or other splits"):
-        run(Corpus(whole.stores, ["train"]), "steps=2")
+        sweep_of(Corpus(whole.stores, ["train"]), "steps=2")
     with pytest.raises(SweepError, match="another corpus or other splits"):
-        run(corpus(), "steps=2")
+        sweep_of(corpus(), "steps=2")
     (tmp_path / "out" / "sweep.yaml").write_text("nonsense", encoding="utf-8")
     with pytest.raises(SweepError, match="is not a sweep definition"):
-        run(whole, "steps=2")
+        sweep_of(whole, "steps=2")
     (tmp_path / "out" / "sweep.yaml").unlink()
     with pytest.raises(SweepError, match="contains other files"):
-        run(whole, "steps=2")
+        sweep_of(whole, "steps=2")
 
 
 @pytest.mark.parametrize(
@@ -326,7 +329,7 @@ def test_invalid_points_are_rejected_before_training(
     axes: list[str], message: str, tiny_recipe: Path, world: Path, tmp_path: Path, training_log: TrainingLog
 ) -> None:
     with pytest.raises(SweepError, match=message):
-        run_sweep(load_sweep(tiny_recipe, axes), corpus(), world, tmp_path / "out", **EVALUATION)
+        run(load_sweep(tiny_recipe, axes), corpus(), world, tmp_path / "out")
     assert training_log.trained == []
     assert not (tmp_path / "out").exists()
 
@@ -336,7 +339,7 @@ def test_invalid_evaluations_are_rejected_before_training(
     tasks: tuple[str, ...], tiny_recipe: Path, world: Path, tmp_path: Path, training_log: TrainingLog
 ) -> None:
     with pytest.raises(EvaluationError, match=r"there is nothing to evaluate|there is no task 'intent'"):
-        run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path / "out", tasks=tasks, start=False)
+        run(seeds(tiny_recipe), corpus(), world, tmp_path / "out", tasks=tasks, start=False)
     assert training_log.trained == []
     assert not (tmp_path / "out").exists()
 
@@ -346,7 +349,7 @@ def test_several_processes_are_rejected(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(SweepError, match="runs in one process"):
-        run_sweep(seeds(tiny_recipe, "1"), corpus(), world, tmp_path / "out", **EVALUATION)
+        run(seeds(tiny_recipe, "1"), corpus(), world, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -371,7 +374,7 @@ def test_out_of_memory_in_training_fails_one_point(
     monkeypatch.setattr(
         torch.cuda, "empty_cache", lambda: still_alive.append(any(each() is not None for each in tensors))
     )
-    points = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **EVALUATION)
+    points = run(seeds(tiny_recipe), corpus(), world, tmp_path)
     assert [bool(point.failure) for point in points] == [False, True, False]
     assert [bool(point.results) for point in points] == [True, False, True]
     assert "training ran out of memory (tried to allocate 20 GiB)" in points[1].failure
@@ -380,7 +383,7 @@ def test_out_of_memory_in_training_fails_one_point(
     assert (
         points[1].failure in json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["points"][1]["failure"]
     )
-    again = run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **EVALUATION)
+    again = run(seeds(tiny_recipe), corpus(), world, tmp_path)
     assert not any(point.failure for point in again)
 
 
@@ -389,7 +392,7 @@ def test_out_of_memory_in_evaluation_fails_one_point_but_stops_at_the_untrained_
 ) -> None:
     encode = Encoder.encode
 
-    def run(fails: Callable[[int], bool], **options: Any) -> list[SweepPoint]:
+    def run_failing(fails: Callable[[int], bool], **options: Any) -> list[SweepPoint]:
         calls: list[None] = []
 
         def failing_encode(self: Encoder, *arguments: Any, **keywords: Any) -> Any:
@@ -399,12 +402,12 @@ def test_out_of_memory_in_evaluation_fails_one_point_but_stops_at_the_untrained_
             return encode(self, *arguments, **keywords)
 
         monkeypatch.setattr(Encoder, "encode", failing_encode)
-        return run_sweep(seeds(tiny_recipe), corpus(), world, tmp_path, **EVALUATION, **options)
+        return run(seeds(tiny_recipe), corpus(), world, tmp_path, **options)
 
     with pytest.raises(SweepError, match=r"untrained: evaluation ran out of memory \(OutOfMemoryError\)"):
-        run(lambda _: True)
+        run_failing(lambda _: True)
     assert not (tmp_path / "runs").exists()
-    first, second = run(lambda number: number == 1, start=False)
+    first, second = run_failing(lambda number: number == 1, start=False)
     assert "evaluation ran out of memory (OutOfMemoryError)" in first.failure
     assert "tokens_per_forward" not in first.failure  # an option of training only
     assert second.results and not second.failure
@@ -417,7 +420,7 @@ def test_out_of_memory_in_evaluation_fails_one_point_but_stops_at_the_untrained_
 def test_untrained_model_is_left_out_if_an_axis_changes_it(
     axis: str, tiny_recipe: Path, world: Path, tmp_path: Path
 ) -> None:
-    points = run_sweep(load_sweep(tiny_recipe, [axis], ["steps=1"]), corpus(), world, tmp_path, **EVALUATION)
+    points = run(load_sweep(tiny_recipe, [axis], ["steps=1"]), corpus(), world, tmp_path)
     assert [point.parameters != {} for point in points] == [True, True]
     assert not any(point.failure for point in points)
     assert not (tmp_path / "start").exists()
@@ -425,7 +428,7 @@ def test_untrained_model_is_left_out_if_an_axis_changes_it(
 
 def test_untrained_model_may_be_skipped_and_checkpoints_kept(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
     sweep = load_sweep(tiny_recipe, ["seed=1"], ["steps=2"])
-    points = run_sweep(sweep, corpus(), world, tmp_path, start=False, keep_checkpoints=True, **EVALUATION)
+    points = run(sweep, corpus(), world, tmp_path, start=False, keep_checkpoints=True)
     assert [point.parameters for point in points] == [{"seed": 1}]
     assert not (tmp_path / "start").exists()
     assert list((tmp_path / "runs" / "seed=1" / "checkpoints").iterdir())
@@ -433,7 +436,7 @@ def test_untrained_model_may_be_skipped_and_checkpoints_kept(tiny_recipe: Path, 
 
 def test_untrained_model_has_the_common_layers_and_pooling(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
     sweep = load_sweep(tiny_recipe, ["seed=1"], ["layers=1", "pooling=cls", "steps=1"])
-    points = run_sweep(sweep, corpus(), world, tmp_path, **EVALUATION)
+    points = run(sweep, corpus(), world, tmp_path)
     encoder = Encoder.load(backbone(), pooling="cls")
     encoder.backbone.keep_layers(1)
     assert points[0].results[0].facts["fingerprint"] == encoder_fingerprint(encoder)
@@ -694,8 +697,10 @@ def test_command_options_replace_the_suites_of_a_sweep(
 ) -> None:
     calls: list[Any] = []
 
-    def record_call(sweep: Sweep, *arguments: Any, **keywords: Any) -> list[SweepPoint]:
-        calls.append((sweep.suites, tuple(keywords["tasks"]), keywords["effort"]))
+    def record_call(
+        sweep: Sweep, corpus: Corpus, evaluation: EvaluationPlan, *arguments: Any, **keywords: Any
+    ) -> list[SweepPoint]:
+        calls.append((evaluation.suites, evaluation.tasks, evaluation.effort))
         raise typer.Exit  # without training
 
     monkeypatch.setattr(sweep_module, "run_sweep", record_call)

@@ -21,7 +21,7 @@ from turnwise.evaluation.runner import EvaluationError
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.soup import SoupError, average_weights
-from turnwise.papers.sweeps.points import SweepPoint
+from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.soup import evaluate_soups, write_soup, write_soups
 
 TEXTS = ["i want to book a table", "where is the hotel", ["hello", "cancel the taxi please"]]
@@ -153,7 +153,7 @@ def curve(
     folders: tuple[Path, Path], world: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[list[SweepPoint], Path]:
     out = tmp_path_factory.mktemp("curve") / "out"
-    return evaluate_soups(*folders, [1, 0, 0.5], world, out, **EVALUATION), out
+    return evaluate_soups(*folders, [1, 0, 0.5], EvaluationPlan(world, **EVALUATION), out), out
 
 
 def test_every_ratio_is_evaluated_and_reported(
@@ -204,7 +204,7 @@ def test_repeated_evaluation_reuses_results_and_writes_the_same_files(
 
     monkeypatch.setattr(evaluating._Runner, "_loaded", fail)
     monkeypatch.setattr(Encoder, "save", fail)
-    again = evaluate_soups(*folders, [0, 0.5, 1], world, out, **EVALUATION)
+    again = evaluate_soups(*folders, [0, 0.5, 1], EvaluationPlan(world, **EVALUATION), out)
     assert written(out) == before
     assert [point.parameters for point in again] == [point.parameters for point in curve[0]]
 
@@ -218,24 +218,25 @@ def test_invalid_evaluations_are_rejected_before_soups_are_written(
         ({"tasks": ["nil"]}, "there is no task 'nil': choose from intents"),
     ):
         with pytest.raises(EvaluationError, match=message):
-            evaluate_soups(*folders, [0.5], world, tmp_path / "out", **keywords)
+            evaluate_soups(*folders, [0.5], EvaluationPlan(world, **keywords), tmp_path / "out")
     with pytest.raises(EvaluationError, match="nowhere is not a folder"):
-        evaluate_soups(*folders, [0.5], tmp_path / "nowhere", tmp_path / "out", **EVALUATION)
+        evaluate_soups(*folders, [0.5], EvaluationPlan(tmp_path / "nowhere", **EVALUATION), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_fine_tuning_is_optional(folders: tuple[Path, Path], world: Path, tmp_path: Path) -> None:
-    evaluate_soups(*folders, [0.5], world, tmp_path, tasks=["actions"], effort=EFFORT)
+    evaluate_soups(*folders, [0.5], EvaluationPlan(world, tasks=["actions"], effort=EFFORT), tmp_path)
     assert "actions without fine-tuned actions: fine-tuning was not asked for" in (tmp_path / "table.md").read_text(
         "utf-8"
     )
-    (point,) = evaluate_soups(*folders, [0.5], world, tmp_path, tasks=["actions"], fine_tuning=True, effort=EFFORT)
+    fine_tuned = EvaluationPlan(world, tasks=["actions"], fine_tuning=True, effort=EFFORT)
+    (point,) = evaluate_soups(*folders, [0.5], fine_tuned, tmp_path)
     settings = {setting for summary in point.summaries.values() for _, setting, _ in summary.parts}
     assert settings == {"frozen encoder, MLP", "10-shot fine-tuned", "20-shot fine-tuned"}
 
 
 def test_differences_refer_to_the_smallest_ratio(folders: tuple[Path, Path], world: Path, tmp_path: Path) -> None:
-    evaluate_soups(*folders, [0.9, 0.2], world, tmp_path, tasks=["nli"])
+    evaluate_soups(*folders, [0.9, 0.2], EvaluationPlan(world, tasks=["nli"]), tmp_path)
     assert "## Differences to ratio 0.2\n" in (tmp_path / "table.md").read_text(encoding="utf-8")
 
 

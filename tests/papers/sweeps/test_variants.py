@@ -270,7 +270,7 @@ def call_log(monkeypatch: pytest.MonkeyPatch) -> CallLog:
 
 
 def run(sweep: Sweep, out: Path, **options: Any) -> list[SweepPoint]:
-    return run_sweep(sweep, corpus(), out.parent, out, tasks=("nli",), **options)
+    return run_sweep(sweep, corpus(), EvaluationPlan(out.parent, tasks=("nli",)), out, **options)
 
 
 def test_variants_with_equal_recipes_share_a_run(files: Path, tmp_path: Path, call_log: CallLog) -> None:
@@ -411,6 +411,10 @@ def test_word_vectors_are_trained_once_on_the_sampled_corpus(
 # ---- end to end
 
 
+def evaluation(data: Path) -> EvaluationPlan:
+    return EvaluationPlan(data, tasks=("nli",), effort=Effort(seeds=1))
+
+
 #: Both stages, only the first, the whitened backbone, and word vectors.
 METHODS: dict[str, Any] = {
     "backbone, whitened": {"trained": False, "postprocess": "whitening"},
@@ -430,7 +434,7 @@ def table(
     world = sample_world(30)
     return (
         out,
-        run_sweep(sweep(files, METHODS, "two"), corpus(), world, out, tasks=("nli",), effort=Effort(seeds=1)),
+        run_sweep(sweep(files, METHODS, "two"), corpus(), evaluation(world), out),
         world,
     )
 
@@ -470,7 +474,7 @@ def test_finished_variants_are_not_trained_again(
     out, points, world = table
     before = (out / "results.json").read_text(encoding="utf-8")
     monkeypatch.setattr(sweep_module, "train", lambda *_, **__: pytest.fail("trained again"))
-    again = run_sweep(sweep(files, METHODS, "two"), corpus(), world, out, tasks=("nli",), effort=Effort(seeds=1))
+    again = run_sweep(sweep(files, METHODS, "two"), corpus(), evaluation(world), out)
     assert [point.name for point in again] == [point.name for point in points]
     assert (out / "results.json").read_text(encoding="utf-8") == before
 

@@ -8,7 +8,7 @@ all steps: nothing is split off between levels.
 
 from collections.abc import Sequence
 from math import log, pi
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -63,10 +63,6 @@ class ActNorm(nn.Module):
         z = (x - self.mean) / self.std * self.log_scale.exp() + self.shift
         return z, (self.log_scale - self.std.log()).sum().expand(len(x))
 
-    def inverse(self, z: torch.Tensor) -> torch.Tensor:
-        """Return the input of `forward` for its output z."""
-        return (z - self.shift) * (-self.log_scale).exp() * self.std + self.mean
-
 
 class Permutation(nn.Module):
     """A fixed random permutation of the dimensions."""
@@ -80,10 +76,6 @@ class Permutation(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Map (vectors, size) to the same shape, and return log|det|, which is 0."""
         return x[:, self.order], x.new_zeros(len(x))
-
-    def inverse(self, z: torch.Tensor) -> torch.Tensor:
-        """Return the input of `forward` for its output z."""
-        return z[:, self.order.argsort()]
 
 
 class CouplingLayer(nn.Module):
@@ -117,12 +109,6 @@ class CouplingLayer(nn.Module):
         first, second = x.split(self.halves, dim=1)
         shift, log_scale = self._shift(first)
         return torch.cat([first, second * log_scale.exp() + shift], dim=1), log_scale.sum(1)
-
-    def inverse(self, z: torch.Tensor) -> torch.Tensor:
-        """Return the input of `forward` for its output z."""
-        first, second = z.split(self.halves, dim=1)
-        shift, log_scale = self._shift(first)
-        return torch.cat([first, (second - shift) * (-log_scale).exp()], dim=1)
 
 
 class Flow(nn.Module):
@@ -158,12 +144,6 @@ class Flow(nn.Module):
             x, part = layer(x)
             total = total + part
         return x, total
-
-    def inverse(self, z: torch.Tensor) -> torch.Tensor:
-        """Return the vectors that `forward` maps to z."""
-        for layer in reversed(self.layers):
-            z = cast("ActNorm | Permutation | CouplingLayer", layer).inverse(z)
-        return z
 
     def loss(self, x: torch.Tensor) -> torch.Tensor:
         """Return the mean negative log-likelihood of vectors, in nats per dimension."""
@@ -215,7 +195,6 @@ class FlowPostprocessor(Postprocessor):
         batch_size: int = 32,
         learning_rate: float = 1e-3,
         seed: int = 0,
-        max_length: int | None = None,
     ):
         """Fit the flow.
 
@@ -229,7 +208,6 @@ class FlowPostprocessor(Postprocessor):
             batch_size: vectors per training step.
             learning_rate: of Adam.
             seed: of weights, permutations and the order of vectors; torch's global random state stays unchanged.
-            max_length: truncation of the texts, as in `encode`.
 
         Raises:
             PostprocessingError: if the flow cannot be fitted on the texts' vectors.
@@ -239,7 +217,7 @@ class FlowPostprocessor(Postprocessor):
             f"{steps} steps, {coupling} couplings {width} wide, {epochs} epochs of batches of {batch_size},"
             f" learning rate {learning_rate:g}, seed {seed}"
         )
-        vectors = torch.from_numpy(encode_for_fitting(encoder, texts, max_length))
+        vectors = torch.from_numpy(encode_for_fitting(encoder, texts))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.flow = Flow(vectors.shape[1], steps=steps, width=width, coupling=coupling)

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,28 +32,23 @@ class GloVe:
         vectors: (words, size).
     """
 
-    def __init__(self, path: Path | str, *, lower: bool = True, vocabulary: Iterable[Any] | None = None):
+    def __init__(self, path: Path | str, *, lower: bool = True):
         """Read a file of word vectors, line by line.
 
         A line is `word v1 … vd`, separated by single spaces; a first line of two integers, as word2vec writes it, is
         the number of words and d. A word may contain spaces, as some of GloVe's do, though no tokenised word equals it.
         The first of several lines with the same word, after case folding, counts: files start with the most frequent
-        words. The values of words outside the vocabulary are not parsed.
+        words.
 
         Args:
             path: the file.
             lower: fold the case of texts and of the file's words.
-            vocabulary: texts and conversations; only their words are loaded, and nothing else can be encoded. None: all
-                words of the file.
 
         Raises:
             PostprocessingError: if the file is missing, or a line is malformed; the message has its number.
         """
         self.path = Path(path)
         self.lower = lower
-        self._vocabulary = (
-            None if vocabulary is None else {word for item in vocabulary for word in self._tokenise(item, None)}
-        )
         self.words: dict[str, int] = {}
         self.vectors: Vectors = self._read()
 
@@ -76,28 +71,16 @@ class GloVe:
             inputs: texts, or conversations as lists of strings or `Turn`s; a single text counts as a list of one.
             normalise: scale vectors to length 1.
             max_length: the number of words used, known or not: the first of a text, the last of a conversation.
-
-        Raises:
-            PostprocessingError: if a word is not in the vocabulary that the file was loaded for.
         """
         items = [inputs] if isinstance(inputs, str) else inputs
         rows, ends = array("q"), [0]
         for item in items:
-            words = self._tokenise(item, max_length)
-            self._check_vocabulary(words)
-            rows.extend(self.words[word] for word in words if word in self.words)
+            rows.extend(self.words[word] for word in self._tokenise(item, max_length) if word in self.words)
             ends.append(len(rows))
         shape = (len(items), len(self.words))
         counts = csr_array((np.ones(len(rows), np.float32), np.frombuffer(rows, np.int64), np.array(ends)), shape=shape)
         means: Vectors = (counts @ self.vectors) / np.maximum(np.diff(ends), 1)[:, None].astype(np.float32)
         return normalise_rows(means) if normalise else means
-
-    def _check_vocabulary(self, words: list[str]) -> None:
-        if self._vocabulary is not None and not self._vocabulary.issuperset(words):
-            word = next(word for word in words if word not in self._vocabulary)
-            raise PostprocessingError(
-                f"{word!r} is not in the vocabulary that {self.path} was loaded for: pass all texts, or no vocabulary"
-            )
 
     def _tokenise(self, item: Any, max_length: int | None) -> list[str]:
         turns = [item] if isinstance(item, str) else [turn.text if isinstance(turn, Turn) else turn for turn in item]
@@ -122,7 +105,7 @@ class GloVe:
             where = f"{self.path}, line {number}"
             word, rest = _split_line(line, size, where)
             word = word.casefold() if self.lower else word
-            if word not in self.words and (self._vocabulary is None or word in self._vocabulary):
+            if word not in self.words:
                 self.words[word] = len(self.words)
                 values.frombytes(_parse_values(rest, where).tobytes())
         if size is None or not count:

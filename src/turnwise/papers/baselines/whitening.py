@@ -59,27 +59,19 @@ class WhiteningPostprocessor(Postprocessor):
         kernel: W (size, dimensions).
     """
 
-    def __init__(
-        self,
-        encoder: SupportsEncode,
-        texts: Sequence[Any],
-        *,
-        dimensions: int | None = None,
-        max_length: int | None = None,
-    ):
+    def __init__(self, encoder: SupportsEncode, texts: Sequence[Any], *, dimensions: int | None = None):
         """Fit mean and covariance.
 
         Args:
             encoder: computes the vectors.
             texts: such as the training texts of a data set.
             dimensions: number of directions to keep; None: all with variance.
-            max_length: truncation of the texts, as in `encode`.
 
         Raises:
             PostprocessingError: if the texts do not vary in that many directions, or not at all.
         """
         super().__init__(encoder)
-        vectors = encode_for_fitting(encoder, texts, max_length).astype(np.float64)
+        vectors = encode_for_fitting(encoder, texts).astype(np.float64)
         # in double precision: single precision would show for vectors that vary little far from zero, as BERT's do
         self.mean: npt.NDArray[np.float64] = vectors.mean(0)
         vectors -= self.mean
@@ -105,7 +97,7 @@ class WhiteningPostprocessor(Postprocessor):
         return whitened
 
 
-def encode_for_fitting(encoder: SupportsEncode, texts: Sequence[Any], max_length: int | None) -> Vectors:
+def encode_for_fitting(encoder: SupportsEncode, texts: Sequence[Any]) -> Vectors:
     """Return the vectors (texts, size), not normalised, that a post-processor is fitted on.
 
     Raises:
@@ -113,7 +105,7 @@ def encode_for_fitting(encoder: SupportsEncode, texts: Sequence[Any], max_length
     """
     if len(texts) < 2:
         raise PostprocessingError(f"{len(texts)} texts are too few to fit on: give at least two, better some thousands")
-    vectors = np.asarray(encoder.encode(texts, normalise=False, max_length=max_length), np.float32)
+    vectors = np.asarray(encoder.encode(texts, normalise=False), np.float32)
     if not np.isfinite(vectors).all():
         row = int(np.flatnonzero(~np.isfinite(vectors).all(1))[0])
         raise PostprocessingError(f"the vector of text {row} is not finite: check the encoder")

@@ -4,6 +4,7 @@ FOLDER/SUITE/    the results of a suite, as `turnwise evaluate` writes them; tho
 FOLDER/cache/    outcomes and vectors, shared by all suites
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -59,9 +60,9 @@ class EvaluationPlan:
     """
 
     data: Path
-    suites: tuple[str, ...] = ()
-    tasks: tuple[str, ...] = ()
-    datasets: tuple[str, ...] = ()
+    suites: Sequence[str] = ()
+    tasks: Sequence[str] = ()
+    datasets: Sequence[str] = ()
     fine_tuning: bool = False
     effort: Effort = field(default_factory=Effort)
 
@@ -89,19 +90,19 @@ class EvaluationPlan:
         parts: list[dict[str, Any]] = [{"suite": suite} for suite in self.suites]
         if self.tasks:
             parts.append({"tasks": self.tasks})
-        return tuple(self._evaluate_part(part, model, folder, progress) for part in parts)
-
-    def _evaluate_part(self, part: dict[str, Any], model: ModelUnderTest, folder: Path, progress: Progress) -> Results:
-        results = evaluate(
-            model,
-            self.data,
-            **part,
-            datasets=self.datasets,
-            out=folder,
-            fine_tuning=self.fine_tuning,
-            effort=self.effort,
-            pictures=False,
-            progress=progress,
-        )
-        write_report(results, folder / results.suite)
-        return results
+        evaluated = []
+        for part in parts:
+            results = evaluate(
+                model,
+                self.data,
+                **part,
+                datasets=self.datasets,
+                out=folder,
+                fine_tuning=self.fine_tuning,
+                effort=self.effort,
+                pictures=False,
+                progress=progress,
+            )
+            write_report(results, folder / results.suite)
+            evaluated.append(results)
+        return tuple(evaluated)

@@ -24,7 +24,6 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.store import Corpus
-from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.probe import make_probe
 from turnwise.evaluation.results import Results
 from turnwise.models.backbone.backbone import Pooling
@@ -59,13 +58,9 @@ _OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 def run_sweep(
     sweep: Sweep,
     corpus: Corpus,
-    data: Path | str,
+    evaluation: EvaluationPlan,
     out: Path | str,
     *,
-    tasks: Sequence[str] = (),
-    datasets: Sequence[str] = (),
-    fine_tuning: bool = False,
-    effort: Effort | None = None,
     start: bool = True,
     keep_checkpoints: bool = False,
     progress: Progress = silent,
@@ -77,14 +72,10 @@ def run_sweep(
     may change between calls; the recipe, its settings and the corpus may not.
 
     Args:
-        sweep: the points and the suites.
+        sweep: the points.
         corpus: the training corpus.
-        data: a folder of data sets in their authors' layouts, or a sample folder.
+        evaluation: how every model is evaluated, normally by the sweep's suites.
         out: the sweep's folder.
-        tasks: evaluated in addition to the suites: 'intents', 'responses', ….
-        datasets: only these; empty: all that are available.
-        fine_tuning: also run the protocols that train the encoder.
-        effort: shortens the protocols; results say so.
         start: evaluate the untrained encoder first, unless an axis changes it or a variant is the same.
         keep_checkpoints: keep the checkpoints of finished runs; each is three times the size of the model.
         progress: called with the current step.
@@ -100,9 +91,6 @@ def run_sweep(
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SweepError("a sweep runs in one process: start it without torchrun or accelerate launch")
     out = Path(out)
-    evaluation = EvaluationPlan(
-        Path(data), sweep.suites, tuple(tasks), tuple(datasets), fine_tuning, effort or Effort()
-    )
     base, runs = sweep.base_recipe(), sweep.plan()
     evaluation.check()
     _claim_folder(out, sweep, base, corpus, evaluation)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.progress import Progress, silent
-from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import wrap_model
@@ -112,14 +111,8 @@ def evaluate_soups(
     first: str | Path,
     second: str | Path,
     ratios: Sequence[float],
-    data: Path | str,
+    evaluation: EvaluationPlan,
     out: Path | str,
-    *,
-    suites: Sequence[str] = (),
-    tasks: Sequence[str] = (),
-    datasets: Sequence[str] = (),
-    fine_tuning: bool = False,
-    effort: Effort | None = None,
     progress: Progress = silent,
 ) -> list[SweepPoint]:
     """Write and evaluate the soups of two models, and update one report of all ratios after each.
@@ -130,13 +123,8 @@ def evaluate_soups(
         first: the model at ratio 0: 'minilm', a folder, or a Hugging Face id.
         second: the model at ratio 1.
         ratios: from 0 to 1; differences are reported to the smallest.
-        data: a folder of data sets in their authors' layouts, or a sample folder.
+        evaluation: how every soup is evaluated.
         out: the folder of all soups.
-        suites: 'dse', 'diaeval', ….
-        tasks: instead of suites or in addition to them: 'intents', 'responses', ….
-        datasets: only these; empty: all that are available.
-        fine_tuning: also run the protocols that train the encoder.
-        effort: shortens the protocols; results say so.
         progress: called with the current step.
 
     Returns:
@@ -146,9 +134,6 @@ def evaluate_soups(
         SoupError: if the two cannot be averaged, or the folder contains soups of other models or other files.
         EvaluationError: if the suites, tasks or data do not exist; no soup is written then.
     """
-    evaluation = EvaluationPlan(
-        Path(data), tuple(suites), tuple(tasks), tuple(datasets), fine_tuning, effort or Effort()
-    )
     evaluation.check()
     out = Path(out)
     folders = write_soups(first, second, ratios, out, progress)
