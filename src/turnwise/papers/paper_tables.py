@@ -100,7 +100,7 @@ class _TableFiller:
         row = replace(
             row,
             table=table.number,
-            published=_published_value(table, group, column),
+            published=None if table.several_backbones else table.value(group, table.proposed, column),
             comparable="; ".join([*self._remarks, *self._cell_remarks(cell)]) or None,
         )
         rows[row.task, row.dataset, row.setting, row.metric] = row
@@ -138,16 +138,6 @@ class _TableFiller:
     def _missing_datasets(self, cell: TableCell) -> list[str]:
         names = dict.fromkeys(key[1] for key in cell.keys if key[1] in self._missing)
         return [f"{name} is not there; {describe_source(self._missing[name])}" for name in names]
-
-
-def _published_value(table: PublishedTable, group: str, column: str) -> float | None:
-    """Return the value of the proposed method; None if its row is in another group, or there is none."""
-    if table.several_backbones:
-        return None
-    try:
-        return table.value(group, table.proposed, column)
-    except KeyError:
-        return None
 
 
 def _std_of_mean(outcomes: Sequence[Outcome]) -> float:

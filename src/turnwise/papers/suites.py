@@ -67,15 +67,9 @@ class PublishedTable:
     several_backbones: bool = False
 
     def value(self, group: str, model: str, column: str) -> float | None:
-        """Return a published value, or None if the paper prints nothing there.
-
-        Raises:
-            KeyError: if the table has no such group, row or column.
-        """
-        for row in self.groups.get(group, ()):
-            if row.model == model and column in self.columns:
-                return row.values[self.columns.index(column)]
-        raise KeyError(f"{self.number} has no value for {group!r}, {model!r}, {column!r}")
+        """Return a published value, or None if the table has no such row or nothing is printed there."""
+        row = next((row for row in self.groups[group] if row.model == model), None)
+        return None if row is None else row.values[self.columns.index(column)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class _TextCell:
 
 
 class _Experiment:
-    """The points with their summaries and the differences format_interval them."""
+    """The points with their summaries and the differences between them."""
 
     def __init__(
         self, points: Sequence[SweepPoint], axes: Sequence[str] = (), title: str = "", remarks: Sequence[str] = ()
@@ -144,7 +144,7 @@ class _Experiment:
         return [(point, cells[key]) for point, cells in self.rows() if key in cells]
 
     def digits(self, key: _SummaryKey) -> int:
-        """Return the format_number of decimals of a summary."""
+        """Return the number of decimals of a summary."""
         return decimals_for(*(x for _, cell in self.column(key) for x in (cell.summary.value, cell.low, cell.high)))
 
     def value_rows(self) -> list[tuple[str, list[_TextCell]]]:
@@ -397,7 +397,7 @@ def _axis_positions(values: Sequence[Any]) -> dict[str, float]:
     """Return the position of every value on an axis: numbers by their size, other values one after the other."""
     if _is_numeric(values):
         return {format_value(value): float(value) for value in values}
-    return {label: float(format_number) for format_number, label in enumerate(dict.fromkeys(map(format_value, values)))}
+    return {label: float(position) for position, label in enumerate(dict.fromkeys(map(format_value, values)))}
 
 
 def _is_numeric(values: Sequence[Any]) -> bool:

@@ -137,7 +137,7 @@ class _SweepRunner:
         try:
             results = self.evaluation.evaluate(model, self.out / "start" / "evaluation", self.progress)
         except _OUT_OF_MEMORY as error:
-            raise SweepError(f"{_UNTRAINED}: {_evaluation_memory_message(error)}") from error
+            raise SweepError(f"{_UNTRAINED}: {_memory_message('evaluation', error)}") from error
         self._add(SweepPoint(_UNTRAINED, {}, None, results))
 
     def train_and_evaluate(self, run: PlannedRun) -> None:
@@ -157,7 +157,7 @@ class _SweepRunner:
         except TurnwiseError as error:
             failure = str(error)
         except _OUT_OF_MEMORY as error:
-            failure = _evaluation_memory_message(error)
+            failure = _memory_message("evaluation", error)
         model_folder = run_folder if run.variant.needs_training else None
         self._add(SweepPoint(run.name, run.parameters, model_folder, results, failure))
 
@@ -238,17 +238,16 @@ def _includes_untrained(runs: Sequence[PlannedRun], base: Recipe) -> bool:
     return bool(poolings) and _load_untrained(base).pooling in poolings
 
 
-def _evaluation_memory_message(error: BaseException) -> str:
+def _memory_message(step: str, error: BaseException) -> str:
     reason = str(error) or type(error).__name__
-    return f"evaluation ran out of memory ({reason}): free memory on the machine and run the sweep again"
+    return f"{step} ran out of memory ({reason}): free memory on the machine and run the sweep again"
 
 
 def _training_memory_message(error: BaseException, recipe: Recipe) -> str:
-    reason = str(error) or type(error).__name__
     limit = f"less than {recipe.tokens_per_forward}" if recipe.tokens_per_forward else "such as 4096"
     return (
-        f"training ran out of memory ({reason}): free memory on the machine and run the sweep again, or encode fewer"
-        f" tokens at once (--set tokens_per_forward=N, {limit}) and, because that changes the recipe, use another --out"
+        f"{_memory_message('training', error)}, or encode fewer tokens at once (--set tokens_per_forward=N, {limit})"
+        " and, because that changes the recipe, use another --out"
     )
 
 

@@ -54,17 +54,7 @@ class _ModelPair:
 
 
 def write_soup(first: str | Path, second: str | Path, ratio: float, out: Path | str) -> None:
-    """Write one soup as a model folder, with a model card that names both models and the ratio.
-
-    Args:
-        first: the model at ratio 0: 'minilm', a folder, or a Hugging Face id.
-        second: the model at ratio 1.
-        ratio: from 0 to 1.
-        out: a new or empty folder.
-
-    Raises:
-        SoupError: if the two cannot be averaged, or the folder is not empty.
-    """
+    """Write one soup to a new or empty model folder, with a model card that names both models and the ratio."""
     out = Path(out)
     check_ratio(ratio)
     _check_empty(out)  # before models are loaded
@@ -115,23 +105,16 @@ def evaluate_soups(
     out: Path | str,
     progress: Progress = silent,
 ) -> list[SweepPoint]:
-    """Write and evaluate the soups of two models, and update one report of all ratios after each.
+    """Write and evaluate soups, as `write_soups` does, and update one report of all ratios after each.
 
-    Existing soups and results are reused: the same call continues an interrupted one.
-
-    Args:
-        first: the model at ratio 0: 'minilm', a folder, or a Hugging Face id.
-        second: the model at ratio 1.
-        ratios: from 0 to 1; differences are reported to the smallest.
-        evaluation: how every soup is evaluated.
-        out: the folder of all soups.
-        progress: called with the current step.
+    Existing soups and results are reused: the same call continues an interrupted one. Differences are reported to the
+    smallest ratio.
 
     Returns:
         A point for every ratio, the smallest first.
 
     Raises:
-        SoupError: if the two cannot be averaged, or the folder contains soups of other models or other files.
+        SoupError: as for `write_soups`.
         EvaluationError: if the suites, tasks or data do not exist; no soup is written then.
     """
     evaluation.check()
