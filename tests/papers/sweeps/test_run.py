@@ -253,13 +253,13 @@ def test_failed_points_are_reported_and_tried_again(
     sweep = load_sweep(tiny_recipe, ["corpus_share=1,1e-9,0.5"])
     points = run(sweep, corpus(), world, tmp_path)
     assert [bool(point.failure) for point in points] == [False, False, True, False]
-    assert "take a larger one" in points[2].failure
+    assert "use a larger one" in points[2].failure
     assert points[2].results == ()
     assert len(training_log.trained) == 3
     reported = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["points"]
     assert [point["failure"] for point in reported] == ["", "", points[2].failure, ""]
     training_log.trained.clear()
-    monkeypatch.setattr(Corpus, "sampled", lambda self, share: self)
+    monkeypatch.setattr(Corpus, "sample", lambda self, fraction: self)
     again = run(sweep, corpus(), world, tmp_path)
     assert training_log.trained == [points[2].folder.name if points[2].folder else ""]
     assert not any(point.failure for point in again)
