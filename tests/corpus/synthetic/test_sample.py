@@ -6,8 +6,10 @@ import subprocess
 import sys
 from collections import Counter
 from functools import cache
+from importlib.resources import files
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +23,16 @@ from turnwise.corpus.synthetic.sample_sets import (
     response_examples,
     text_pairs,
 )
-from turnwise.corpus.synthetic.world import SPLITS, Phrasing, WorldError, compile_phrasing, load_world
+from turnwise.corpus.synthetic.world import (
+    DOMAINS,
+    SPLITS,
+    VALUE_PLACEHOLDERS,
+    WORD_PLACEHOLDERS,
+    Phrasing,
+    WorldError,
+    compile_phrasing,
+    load_world,
+)
 
 #: The types of dialogue acts; most have a slot, as in 'request(city)'.
 SYSTEM_ACTS = {
@@ -70,6 +81,34 @@ def test_world_is_rich_enough() -> None:
     assert all(len(kind.ask) >= 4 for kind in world.slot_types.values() if kind.ask)
     openings = {"result_opening", "answer_opening", "switch"}
     assert all(len(phrases) >= 4 for name, phrases in world.system.items() if name not in openings)
+
+
+def test_data_files_are_consistent() -> None:
+    """Names refer to something, every intent has enough distinct phrasings, and every placeholder can be filled."""
+    world = load_world()
+    fillable = {*world.slot_types, *WORD_PLACEHOLDERS, *VALUE_PLACEHOLDERS}
+    texts = [(files("turnwise.corpus.synthetic") / f"{name}.yaml").read_text() for name in ("shared", *DOMAINS)]
+    types = [name for text in texts for name in yaml.safe_load(text).get("slot_types", {})]
+    assert len(set(types)) == len(types) == len(world.slot_types)
+    phrasings = [*world.user.values(), *world.system.values(), *itertools.chain(*world.small_talk)]
+    for domain in world.domains.values():
+        assert set(domain.related) <= set(world.domains)
+        for detail in domain.details:
+            assert set(detail.about) <= set(world.intents)
+            phrasings += [*detail.questions.values(), detail.answers]
+    for intent in world.intents.values():
+        assert all(world.slot_types[slot].ask and world.slot_types[slot].say for slot in intent.slots)
+        assert intent.flexible is None or intent.flexible in intent.slots
+        assert all(not set(intent.slots).isdisjoint(result.placeholders) for result in intent.result)
+        sources = [phrasing.source.casefold() for split in SPLITS for phrasing in intent.phrasings[split]]
+        assert len(set(sources)) == len(sources)
+        assert all(
+            len(intent.phrasings[split]) >= least for split, least in {"train": 7, "valid": 2, "test": 3}.items()
+        )
+        phrasings += [*intent.phrasings.values(), intent.confirm, intent.result]
+    assert all(world.out_of_scope.values())
+    phrasings += [tuple(request.phrasing for request in requests) for requests in world.out_of_scope.values()]
+    assert {name for group in phrasings for phrasing in group for name in phrasing.placeholders} <= fillable
 
 
 def test_every_slot_type_is_used() -> None:
