@@ -161,8 +161,8 @@ def read_metrics(run: Path) -> list[dict[str, float]]:
 def expect_close(first: Path, second: Path) -> None:
     """Check that the weights of two saved models are equal up to rounding.
 
-    Adam first moves a weight by the sign of its gradient, and rounding decides the sign of a tiny gradient: a few weights may differ
-    by the learning rate, but fewer than one in a thousand.
+    Adam first moves a weight by the sign of its gradient, and rounding decides the sign of a tiny gradient: a few
+    weights may differ by the learning rate, but fewer than one in a thousand.
     """
     ours, theirs = weights(first), weights(second)
     assert ours.keys() == theirs.keys()

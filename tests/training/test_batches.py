@@ -123,8 +123,9 @@ def test_labels_take_turns_and_each_iterates_over_its_examples(labels: list[int]
 def test_every_example_is_used_about_once_per_epoch(labels: list[int], size: int) -> None:
     """A label with fewer examples starts its next pass while others are still in theirs.
 
-    Exactly: of an epoch's steps every label has the same number of turns (or one more), and an example is seen once in each of its
-    label's passes, the last of which the epoch may cut short. Where all labels have as many batches, that is once.
+    Exactly: of an epoch's steps every label has the same number of turns (or one more), and an example is seen once in
+    each of its label's passes, the last of which the epoch may cut short. Where all labels have as many batches, that
+    is once.
     """
     actual = labelled(labels, size)
     counts = Counter(labels)

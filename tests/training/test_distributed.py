@@ -245,8 +245,8 @@ def test_a_killed_process_ends_the_job_and_it_resumes(world: int, rank: int, tmp
     for survivor in set(range(world)) - {rank}:
         assert running.processes[survivor].exitcode == 1
         assert outputs[survivor].startswith(
-            f"error: a process was lost at step 6 of 12; the last good checkpoint is {place}/checkpoints/step-000000004. Resume with"
-            " the same command and --resume."
+            "error: a process was lost at step 6 of 12; the last good checkpoint is"
+            f" {place}/checkpoints/step-000000004. Resume with the same command and --resume."
         ), outputs
     Job(world, tmp_path, job.train_one, file, store(), place).expect_done()
     expect_identical_runs(uninterrupted(world), place)
@@ -286,7 +286,10 @@ def test_a_full_disk_of_the_main_process_ends_all(tmp_path: Path) -> None:
     running = Job(2, tmp_path, job.train_on_full_disk, file, store(), tmp_path / "run")
     outputs = running.wait()
     assert [process.exitcode for process in running.processes] == [1, 1]
-    message = r"the checkpoint at step 4 could not be written \(.*No space left on device\); the last good one is .*step-000000002"
+    message = (
+        r"the checkpoint at step 4 could not be written \(.*No space left on device\);"
+        r" the last good one is .*step-000000002"
+    )
     assert re.match(f"error: {message}", outputs[0]), outputs
     assert re.match(f"error: process 0 stopped: {message}", outputs[1]), outputs
 

@@ -54,7 +54,7 @@ def test_tadse_improves_nearest_neighbour_intents(tmp_path: Path) -> None:
     halved = replace(data, train=data.train[::2], test=(*data.test[::2], *data.valid[::2]))
 
     def accuracy(encoder: Encoder) -> float:
-        # no templates as references: they lack the values that distinguish intents in the sample world ("platinum card")
+        # no templates as references: they lack the values that distinguish intents ("platinum card")
         return nearest_intents(encoder, halved, references="utterances")[0].value
 
     before = accuracy(Encoder.load("minilm"))

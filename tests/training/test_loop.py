@@ -440,7 +440,8 @@ inputs = {"identities": torch.arange(2048).reshape(2, 1024)}
 optimizer = torch.optim.Adam([*encoder.parameters(), *heads.parameters()])
 step = BatchPass(encoder, token_budget(encoder.backbone, torch.device("cpu")))
 prepared = PreparedBatch(RaggedTokens.of(sequences), 1024)
-cached = step.run(prepared, "vectors", lambda rows: DSE().loss(rows.unflatten(0, (2, -1)), inputs, heads)[0], torch.manual_seed)
+loss = lambda rows: DSE().loss(rows.unflatten(0, (2, -1)), inputs, heads)[0]
+cached = step.run(prepared, "vectors", loss, torch.manual_seed)
 optimizer.step()
 print(cached, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
 """
