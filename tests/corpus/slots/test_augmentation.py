@@ -59,7 +59,7 @@ def test_three_utterances_become_nine() -> None:
 @settings(deadline=None, max_examples=25)
 @given(corpora(6), st.integers(1, 3), st.integers(1, 6), st.sampled_from([None, "user"]))
 def test_every_result_fits_its_template(dialogues: list[Dialogue], top: int, most: int, speaker: str | None) -> None:
-    """Any texts, overlapping slots, disagreeing intents: the texts and labels equal a plain restatement where nothing is drawn."""
+    """With any texts, overlapping slots and intents, the result equals a plain restatement if nothing is sampled."""
     book = EntityBook.from_corpus(dialogues, speaker)
     found = list(augment(dialogues, book, top=top, max_per_template=most, speaker=speaker))
     said = [turn for dialogue in dialogues for turn in dialogue.turns if speaker in (None, turn.speaker)]
