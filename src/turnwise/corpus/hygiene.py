@@ -294,7 +294,7 @@ def _parse_count(value: str) -> int:
 
 
 #: The steps by their names in `--step` and manifests, with the conversion of the value and an example of one.
-_STEPS: dict[str, tuple[Callable[..., CleaningStep], Callable[[str], Any] | None, str]] = {
+STEPS: dict[str, tuple[Callable[..., CleaningStep], Callable[[str], Any] | None, str]] = {
     "unicode": (UnicodeNormalisation, None, ""),
     "control-characters": (ControlCharacters, None, ""),
     "merge-speakers": (MergeSpeakers, None, ""),
@@ -305,15 +305,14 @@ _STEPS: dict[str, tuple[Callable[..., CleaningStep], Callable[[str], Any] | None
     "near-duplicates": (NearDuplicates, float, "a similarity, as in near-duplicates=0.8"),
     "mask": (Mask, lambda value: value.split(","), "kinds, as in mask=email,phone"),
 }
-STEPS = tuple(_STEPS)
 
 
 def make_step(description: str) -> CleaningStep:
     """Return a step by its name, with its value if it takes one: 'unicode', 'minimum-turns=4', 'mask=email,phone'."""
     name, equals, value = description.partition("=")
-    if name not in _STEPS:
-        raise CorpusError(f"there is no step {name!r}: choose from {', '.join(_STEPS)}")
-    step, parse, example = _STEPS[name]
+    if name not in STEPS:
+        raise CorpusError(f"there is no step {name!r}: choose from {', '.join(STEPS)}")
+    step, parse, example = STEPS[name]
     if parse is None and equals:
         raise CorpusError(f"step {name} takes no value; got {value!r}")
     if parse is None or (not equals and parse is not _parse_count):
