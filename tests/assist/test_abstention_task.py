@@ -11,10 +11,10 @@ import pytest
 from turnwise.assist.evaluation_tasks import CLASSIFIERS, evaluate_abstention
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData, OutOfScope, Utterance, load_intents
+from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData, IntentExample, OutOfScopeTexts, load_intents
 from turnwise.evaluation.metrics import DESCRIPTIVE_METRICS, FALSE_REJECTION, Outcome, compute_per_run
-from turnwise.evaluation.tasks.intents import few_shot
-from turnwise.evaluation.tasks.scope import detect_out_of_scope
+from turnwise.evaluation.tasks.intents import sample_few_shot
+from turnwise.evaluation.tasks.out_of_scope import detect_out_of_scope
 from turnwise.models.vector_cache import VectorCache
 
 DATA = os.environ.get("TURNWISE_DATA")
@@ -37,11 +37,11 @@ class Around:
         return (made / np.linalg.norm(made)).astype(np.float32)
 
 
-def rows(first: int, last: int) -> tuple[Utterance, ...]:
-    return tuple(Utterance(f"{kind} {number}", f"intent {kind}") for number in range(first, last) for kind in KINDS)
+def rows(first: int, last: int) -> tuple[IntentExample, ...]:
+    return tuple(IntentExample(f"{kind} {number}", f"intent {kind}") for number in range(first, last) for kind in KINDS)
 
 
-OUTSIDE = OutOfScope(tuple(f"none {n}" for n in range(20)), (), tuple(f"none {n}" for n in range(20, 60)))
+OUTSIDE = OutOfScopeTexts(tuple(f"none {n}" for n in range(20)), (), tuple(f"none {n}" for n in range(20, 60)))
 DATASET = IntentData("toy", "none", rows(0, 20), rows(20, 22), rows(22, 40), OUTSIDE)
 
 
@@ -69,7 +69,7 @@ def test_a_classifier_is_fitted_on_the_shots_alone(way: str, outcomes: list[Outc
     truth = np.array([*(row.intent for row in DATASET.test), *(OUT_OF_SCOPE for _ in OUTSIDE.test)])
     outside = truth == OUT_OF_SCOPE
     for seed in range(SEEDS):
-        support = few_shot(intents, 5, seed)[0]
+        support = sample_few_shot(intents, 5, seed)[0]
         classifier = IntentClassifier(Around(), false_rejection=0.1, **CLASSIFIERS[way])  # type: ignore[arg-type]
         classifier.fit([texts[row] for row in support], [intents[row] for row in support])
         said = classifier.predict([*(row.text for row in DATASET.test), *OUTSIDE.test])
@@ -108,7 +108,7 @@ def test_recall_at_equal_rates_is_that_of_the_score(outcomes: list[Outcome]) -> 
     ours, theirs = (values(outcomes, setting) for setting in settings)
     intents = [row.intent for row in DATASET.train]
     for seed in range(SEEDS):
-        support = few_shot(intents, 5, seed)[0]
+        support = sample_few_shot(intents, 5, seed)[0]
         centres = np.stack(
             [
                 np.mean([Around().vector(DATASET.train[row].text) for row in support if intents[row] == intent], axis=0)
@@ -126,7 +126,7 @@ def test_recall_at_equal_rates_is_that_of_the_score(outcomes: list[Outcome]) -> 
 def test_out_of_scope_examples_are_used_where_there_are_any(outcomes: list[Outcome]) -> None:
     setting = "5-shot neighbours, 10% named, with out-of-scope examples"
     assert any(each.setting == setting for each in outcomes)
-    without = IntentData("toy", "none", DATASET.train, (), DATASET.test, OutOfScope(test=OUTSIDE.test))
+    without = IntentData("toy", "none", DATASET.train, (), DATASET.test, OutOfScopeTexts(test=OUTSIDE.test))
     found = evaluate_abstention(Around(), without, seeds=1, false_rejection=0.1)
     assert not any("with out-of-scope examples" in each.setting for each in found)
 

@@ -31,7 +31,7 @@ from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import DESCRIPTIVE_METRICS, MILLISECONDS, Outcome
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import EvaluationError
-from turnwise.evaluation.tasks.coherence import drawn_puzzles, whole_dialogues
+from turnwise.evaluation.tasks.coherence import complete_dialogues, sample_questions
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, RerankerTask, deletion_input
 from turnwise.models.loading import ModelError, ModelUnderTest, with_reranker, wrap_model
@@ -362,11 +362,11 @@ def test_a_re_ranker_shows_the_heads_that_it_has(reranker: Reranker) -> None:
 
 
 def test_states_are_what_heads_look_at(reranker: Reranker) -> None:
-    puzzle = drawn_puzzles(whole_dialogues(talks(5).test))[0]
-    known = reranker.tokenise(puzzle.planted)
+    puzzle = sample_questions(complete_dialogues(talks(5).test))[0]
+    known = reranker.tokenise(puzzle.with_foreign)
     marked = [
         deletion_input(reranker.composer, [known[turn] for turn in turns], 64)
-        for turns in (puzzle.planted, puzzle.planted[:3])
+        for turns in (puzzle.with_foreign, puzzle.with_foreign[:3])
     ]
     head = reranker.heads["deletion"]
     for states, logits in zip(reranker.states(marked), reranker.logits("deletion", marked), strict=True):

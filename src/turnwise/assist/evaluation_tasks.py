@@ -22,22 +22,21 @@ from turnwise.core.types import SupportsEncode, SupportsScore
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import candidate_datasets
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.datasets.intents import IntentData
+from turnwise.evaluation.datasets.intents import IntentData, out_of_scope_datasets
 from turnwise.evaluation.evaluation_protocols import (
     Protocol,
     encoder_of,
-    out_of_scope_datasets,
     register_protocol,
     scorer_of,
 )
 from turnwise.evaluation.metrics import FALSE_REJECTION, MILLISECONDS, Outcome
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.intents import MAX_LENGTH as INTENT_MAX_LENGTH
-from turnwise.evaluation.tasks.intents import SEEDS, few_shot, highest, numbered, prototypes
-from turnwise.evaluation.tasks.ranking import ranks, reciprocal_rank
-from turnwise.evaluation.tasks.reranking import MAX_LENGTH as RESPONSE_MAX_LENGTH
-from turnwise.evaluation.tasks.reranking import with_answers
-from turnwise.evaluation.tasks.scope import decisions, paper_thresholds, within
+from turnwise.evaluation.tasks.intents import SEEDS, compute_prototypes, is_highest, number_intents, sample_few_shot
+from turnwise.evaluation.tasks.out_of_scope import in_scope_mask, paper_thresholds, scope_outcomes
+from turnwise.evaluation.tasks.responses import MAX_LENGTH as RESPONSE_MAX_LENGTH
+from turnwise.evaluation.tasks.responses import with_answers
+from turnwise.evaluation.tasks.scoring import correct_ranks, reciprocal_rank
 from turnwise.models.vector_cache import encode_unique
 
 Flags = npt.NDArray[np.bool_]
@@ -142,7 +141,7 @@ def evaluate_abstention(
     Where a data set has out-of-scope training utterances, one classifier is also calibrated with them.
 
     The classifier is compared with DSE's two thresholds (the mean, and the mean minus the standard deviation, of the test
-    utterances' highest similarities). These reject more than a user would request, so out-of-scope recall is also compared at
+    utterances' is_highest similarities). These reject more than a user would request, so out-of-scope recall is also compared at
     equal false rejection rates: DSE's similarity with its threshold moved until it rejects as many in-scope utterances as the
     classifier, and the classifier's threshold moved to the rates of DSE's thresholds. Moving a threshold uses the labels of the
     test set: it compares scores and is no way to choose a threshold.
@@ -165,14 +164,14 @@ def evaluate_abstention(
         raise DatasetError(f"{data.name} has no second example of any intent to calibrate on")
     train_texts = [utterance.text for utterance in data.train]
     test_texts = [*(utterance.text for utterance in data.test), *data.out_of_scope.test]
-    vectors, rows = encode_unique(encoder, [*train_texts, *test_texts], INTENT_MAX_LENGTH)
-    classes, truth = numbered(data.train, data.test)
+    vectors, rows = encode_unique(encoder, [*train_texts, *test_texts], normalise=True, max_length=INTENT_MAX_LENGTH)
+    classes, truth = number_intents(data.train, data.test)
     outcomes: list[Outcome] = []
     for number, count in enumerate(shots):
         runs: dict[str, list[_Decisions]] = defaultdict(list)
         for seed in range(seeds):
             progress(f"abstaining on {data.name}", number * seeds + seed, len(shots) * seeds)
-            support = few_shot(labels, count, seed)[0]
+            support = sample_few_shot(labels, count, seed)[0]
             sample = _FewShotSample(
                 texts=[train_texts[row] for row in support],
                 intents=[labels[row] for row in support],
@@ -181,8 +180,10 @@ def evaluate_abstention(
                 test_intents=[utterance.intent for utterance in data.test],
                 test_vectors=vectors[rows[len(train_texts) :]],
             )
-            similarities = sample.test_vectors @ prototypes(sample.vectors, classes[support], classes.max() + 1).T
-            correct = highest(similarities[: len(truth)], truth)
+            similarities = (
+                sample.test_vectors @ compute_prototypes(sample.vectors, classes[support], classes.max() + 1).T
+            )
+            correct = is_highest(similarities[: len(truth)], truth)
             decided = _decide_all(
                 encoder, sample, data.out_of_scope.train, similarities.max(1), correct, false_rejection, classifiers
             )
@@ -202,7 +203,7 @@ def _decide_all(
     false_rejection: float,
     classifiers: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, _Decisions]:
-    """Return the decisions on one sample by setting; `similarities` and `correct` are those of the prototypes."""
+    """Return the scope_outcomes on one sample by setting; `similarities` and `correct` are those of the compute_prototypes."""
     requested = f"{false_rejection:.0%} named"
     by_threshold = {
         name: _Decisions(correct, similarities < threshold)
@@ -236,7 +237,7 @@ def _classify(
     false_rejection: float,
     settings: Mapping[str, Any],
 ) -> tuple[_Decisions, npt.NDArray[np.float64]]:
-    """Return a classifier's decisions and the scores of its best guesses."""
+    """Return a classifier's scope_outcomes and the scores of its best guesses."""
     classifier = IntentClassifier(encoder, false_rejection=false_rejection, max_length=INTENT_MAX_LENGTH, **settings)
     classifier.fit(sample.texts, sample.intents, out_of_scope=out_of_scope, vectors=sample.vectors)
     decided = classifier.decide(sample.test_texts, neighbours=0, vectors=sample.test_vectors)
@@ -257,12 +258,12 @@ def _reject_equally_many(scores: npt.NDArray[np.floating], reference: _Decisions
 
 def _abstention_outcomes(dataset: str, setting: str, runs: Sequence[_Decisions]) -> list[Outcome]:
     correct, rejected = np.stack([run.correct for run in runs]), np.stack([run.rejected for run in runs])
-    in_scope = within(rejected, correct.shape[1])
+    in_scope = in_scope_mask(rejected, correct.shape[1])
     false_rejections = np.stack([rejected & in_scope, in_scope], -1).astype(np.float32)
-    scope_outcomes = decisions("abstention", dataset, setting, correct, rejected)
+    all_outcomes = scope_outcomes("abstention", dataset, setting, correct, rejected)
     return [
         Outcome("abstention", dataset, setting, FALSE_REJECTION, false_rejections, "ratio"),
-        *(outcome for outcome in scope_outcomes if outcome.metric in _SCOPE_METRICS),
+        *(outcome for outcome in all_outcomes if outcome.metric in _SCOPE_METRICS),
     ]
 
 
@@ -370,7 +371,7 @@ def _retrieve_and_rerank(
 
 def _ranking_outcomes(dataset: str, setting: str, flags: Sequence[Flags], scores: Sequence[Scores]) -> list[Outcome]:
     """Return Top-1 and MRR of the retrieved responses, ordered by scores."""
-    ranked = [ranks(each, correct) for each, correct in zip(scores, flags, strict=True)]
+    ranked = [correct_ranks(each, correct) for each, correct in zip(scores, flags, strict=True)]
     reciprocal = np.array([[reciprocal_rank(each) if len(each) else 0.0 for each in ranked]])
     return [
         Outcome("selection", dataset, setting, "Top-1", (reciprocal == 1).astype(np.float64)),

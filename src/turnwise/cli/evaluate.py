@@ -153,7 +153,7 @@ def annotate_export_command(
     """
     quiet_transformers()
     from turnwise.corpus.store import read_corpus
-    from turnwise.evaluation.datasets.construction import labelled_turns
+    from turnwise.evaluation.datasets.retrieval import labelled_turns
     from turnwise.models.encoder import Encoder
     from turnwise.papers.annotation import sample_pairs, write_pairs
 

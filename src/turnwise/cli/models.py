@@ -23,7 +23,7 @@ from turnwise.cli.options import (
 from turnwise.cli.output import csv_text, facts, lines, message, progress_bar, quiet_transformers, show
 
 if TYPE_CHECKING:
-    from turnwise.evaluation.compressing import Choice
+    from turnwise.evaluation.tasks.compression import TemplateWeightChoice
     from turnwise.models.compression import Compression
 
 #: Formats that `turnwise embed` writes, by engine.
@@ -228,13 +228,13 @@ def compress_command(
     if dataset and data is None:
         raise typer.BadParameter("name the folder of data sets", param_hint="--data")
     quiet_transformers()
-    from turnwise.evaluation.compressing import choose_share, set_compression
+    from turnwise.evaluation.tasks.compression import choose_template_weight, set_compression
 
     curve: dict[float, float] = {}
-    result: Compression | Choice
+    result: Compression | TemplateWeightChoice
     if data is not None and dataset:
         with progress_bar() as progress:
-            result = choose_share(model, data, dataset, source, detector, progress)
+            result = choose_template_weight(model, data, dataset, source, detector, progress)
         curve = result.curve
     else:
         result = set_compression(model, template_weight=weight, source=source, detector=detector)

@@ -1,4 +1,7 @@
-"""The protocols: which task is run in which way on which kind of data set."""
+"""The registry of protocols: which task is run in which way on which data sets.
+
+Packages above this one add theirs with `register_protocol`.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -7,44 +10,31 @@ from typing import Any, Literal, cast
 
 from turnwise.core.progress import Progress
 from turnwise.core.types import SupportsEncode, SupportsScore
-from turnwise.evaluation.datasets.actions import ACTION_DATASETS
-from turnwise.evaluation.datasets.candidates import candidate_datasets
-from turnwise.evaluation.datasets.constructed import retrieval_datasets
+from turnwise.evaluation.datasets.candidates import QUESTION_DATASETS, candidate_datasets
 from turnwise.evaluation.datasets.conversations import conversation_datasets
 from turnwise.evaluation.datasets.dataset import Dataset
-from turnwise.evaluation.datasets.inference import INFERENCE_DATASETS
-from turnwise.evaluation.datasets.intents import intent_datasets
-from turnwise.evaluation.datasets.questions import QUESTION_DATASETS
-from turnwise.evaluation.datasets.similarity import SIMILARITY_DATASETS
-from turnwise.evaluation.datasets.triplets import TRIPLET_DATASETS
+from turnwise.evaluation.datasets.dialogue_labels import ACTION_DATASETS, INFERENCE_DATASETS
+from turnwise.evaluation.datasets.intents import intent_datasets, out_of_scope_datasets
+from turnwise.evaluation.datasets.retrieval import retrieval_datasets
+from turnwise.evaluation.datasets.sentence_pairs import SIMILARITY_DATASETS, TRIPLET_DATASETS
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.results import Results
-from turnwise.evaluation.tasks.coherence import coherence, heads_of
-from turnwise.evaluation.tasks.compressed import compressed_geometry, compressed_intents
-from turnwise.evaluation.tasks.finetuned import (
-    ACTIONS,
-    INTENTS,
-    RESPONSES,
-    fine_tuned_actions,
-    fine_tuned_intents,
-    fine_tuned_responses,
-)
+from turnwise.evaluation.tasks import fine_tuning
+from turnwise.evaluation.tasks.coherence import coherence, coherence_heads
+from turnwise.evaluation.tasks.compression import compressed_geometry, compressed_intents
 from turnwise.evaluation.tasks.geometry import geometry
 from turnwise.evaluation.tasks.intents import logistic_intents, nearest_intents, prototype_intents
 from turnwise.evaluation.tasks.isotropy import isotropy
+from turnwise.evaluation.tasks.out_of_scope import detect_out_of_scope
 from turnwise.evaluation.tasks.probing import probe_actions, probe_inference
-from turnwise.evaluation.tasks.reranking import rerank, rerank_adversarial
-from turnwise.evaluation.tasks.responses import rank_answers, rank_responses
-from turnwise.evaluation.tasks.retrieval import retrieve
-from turnwise.evaluation.tasks.scope import detect_out_of_scope
-from turnwise.evaluation.tasks.similarity import correlate
-from turnwise.evaluation.tasks.triplets import nearer
+from turnwise.evaluation.tasks.responses import rank_answers, rank_responses, rerank, rerank_adversarial
+from turnwise.evaluation.tasks.similarity import evaluate_nli, evaluate_retrieval, evaluate_similarity
 from turnwise.models.coherence import SupportsCoherence
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import ModelUnderTest
 from turnwise.training.finetuning import FineTuningSettings
 
-#: The data sets that a protocol can be run on; a folder of data sets may hold more than the known ones.
+#: Returns the data sets of a protocol; a folder of data sets may hold more than the known ones.
 Catalogue = Callable[[Path | None], Mapping[str, Dataset[Any]]]
 
 #: k of TaDSE's Figure 6.
@@ -53,12 +43,12 @@ NEIGHBOURS = (1, 3, 5, 10, 20, 50)
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much of a protocol is run: all of it, unless somebody is in a hurry and says so; results state it.
+    """Limits that shorten protocols; results report them.
 
     Attributes:
-        seeds: runs of what is drawn or trained several times; None: as the paper has it.
-        steps: of one training at most, be it of the encoder or of a layer on its vectors; None: as the paper has it.
-        shots: pairs of a response fine-tuning run; None: as the paper has it.
+        seeds: runs with different samples; None: as in the paper.
+        steps: maximum training steps, of the encoder or of a layer on its vectors; None: as in the paper.
+        shots: pairs of a response fine-tuning run; None: as in the paper.
     """
 
     seeds: int | None = None
@@ -66,21 +56,21 @@ class Effort:
     shots: int | None = None
 
 
-#: What a protocol is handed: the model, a data set's contents, how much to do, whom to tell.
+#: Evaluates a model on a data set's contents.
 Run = Callable[[ModelUnderTest, Any, Effort, Progress], list[Outcome]]
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """A way to measure.
+    """A way to evaluate.
 
     Attributes:
-        task: which task it belongs to.
+        task: the task it belongs to.
         datasets: what it can be run on.
-        needs: vectors, scores of candidates (by cosine, if need be), heads that look at turns (or vectors), weights to train,
-            vectors of templates besides, or both vectors and a re-ranker's scores.
-        run: judges a model on a data set.
-        timed: whether it measures time, too: it is then given a model that keeps no vectors.
+        needs: vectors, scores of candidates (by cosine, if need be), coherence heads (or vectors), weights to train, template
+            vectors in addition, or both vectors and a re-ranker's scores.
+        run: evaluates a model on a data set.
+        timed: whether it also measures time; it then gets a model without a vector cache.
         add_plots: adds plots of its metrics to the results.
     """
 
@@ -91,19 +81,19 @@ class Protocol:
     timed: bool = False
     add_plots: Callable[[Results], None] | None = None
 
-    def suits(self, model: ModelUnderTest) -> bool:
-        """Whether a model has what it takes."""
+    def supports(self, model: ModelUnderTest) -> bool:
+        """Return whether a model has what the protocol needs."""
         return {
             "vectors": model.encoder is not None,
             "scores": model.encoder is not None or model.scorer is not None,
-            "heads": model.encoder is not None or bool(heads_of(model.scorer)),
+            "heads": model.encoder is not None or bool(coherence_heads(model.scorer)),
             "weights": model.trainable is not None,
             "templates": bool(model.templates),
             "both": model.encoder is not None and model.scorer is not None,
         }[self.needs]
 
 
-# ---- what a model has: a protocol is run only on models that suit it
+# ---- parts of a model; a protocol is only run on models that it supports
 
 
 def encoder_of(model: ModelUnderTest) -> SupportsEncode:
@@ -118,75 +108,62 @@ def scorer_of(model: ModelUnderTest) -> SupportsScore:
     return model.scorer
 
 
-def _scores(model: ModelUnderTest) -> SupportsEncode | SupportsScore:
+def _scorer_or_encoder(model: ModelUnderTest) -> SupportsEncode | SupportsScore:
     return model.scorer or encoder_of(model)
 
 
-def _heads(model: ModelUnderTest) -> SupportsEncode | SupportsCoherence:
-    return cast(SupportsCoherence, model.scorer) if heads_of(model.scorer) else encoder_of(model)
+def _heads_or_encoder(model: ModelUnderTest) -> SupportsEncode | SupportsCoherence:
+    return cast(SupportsCoherence, model.scorer) if coherence_heads(model.scorer) else encoder_of(model)
 
 
-def _weights(model: ModelUnderTest) -> Encoder:
+def _trainable(model: ModelUnderTest) -> Encoder:
     assert model.trainable is not None
     return model.trainable
 
 
-def _cut(settings: FineTuningSettings, effort: Effort) -> FineTuningSettings:
+def _limit_steps(settings: FineTuningSettings, effort: Effort) -> FineTuningSettings:
     return settings if effort.steps is None else replace(settings, steps=effort.steps)
 
 
-# ---- protocols of more than one line
+# ---- protocols of more than one expression
 
 
-def _scope(model: ModelUnderTest, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
+def _run_out_of_scope(model: ModelUnderTest, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
+    variants = (False, True) if data.out_of_scope.train else (False,)
     seeds = effort.seeds or 10
-    outcomes = detect_out_of_scope(encoder_of(model), data, seeds=seeds)
-    return outcomes + (
-        detect_out_of_scope(encoder_of(model), data, seeds=seeds, authors=True) if data.out_of_scope.train else []
-    )
+    return [
+        outcome
+        for authors in variants
+        for outcome in detect_out_of_scope(encoder_of(model), data, seeds=seeds, authors=authors)
+    ]
 
 
-def _answers(model: ModelUnderTest, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
+def _run_answers(model: ModelUnderTest, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
     random = rank_answers(encoder_of(model), data.pairs, data.name)
     return random + rank_answers(encoder_of(model), data.pairs, data.name, pool="chunks")
 
 
-def _tuned_responses(model: ModelUnderTest, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
-    shots = (500, 1000) if effort.shots is None else (effort.shots,)
-    settings = _cut(RESPONSES, effort)
-    return fine_tuned_responses(
-        _weights(model),
+def _run_fine_tuned_responses(model: ModelUnderTest, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
+    return fine_tuning.fine_tuned_responses(
+        _trainable(model),
         data.pairs,
         data.name,
-        shots=shots,
+        shots=(500, 1000) if effort.shots is None else (effort.shots,),
         seeds=effort.seeds or 5,
-        settings=settings,
+        settings=_limit_steps(fine_tuning.RESPONSES, effort),
         progress=progress,
     )
 
 
-def _longest(dataset: str) -> int:
-    """Tokens of a text in DialogueCSE: 50 in its corpora of short turns, else 100."""
+def _max_length(dataset: str) -> int:
+    """Return the maximum tokens of a text in DialogueCSE: 50 in its corpora of short turns, else 100."""
     return 50 if dataset.endswith(("_ecd", "_mdc")) else 100
 
 
-def out_of_scope_datasets(data: Path | None) -> Mapping[str, Dataset[Any]]:
-    """Return the intent data sets that have out-of-scope utterances."""
-    return {
-        name: dataset
-        for name, dataset in intent_datasets(data).items()
-        if name == "sample" or name.startswith("clinc150")
-    }
-
-
-def _with_dialogues(data: Path | None) -> Mapping[str, Dataset[Any]]:
-    """Without those that have the dialogues of another, with other candidates."""
-    again = ("irc_ubuntu_100", "dailydialog_plusplus_adversarial")
-    return {name: dataset for name, dataset in candidate_datasets(data).items() if name not in again}
-
-
-def _always(known: Mapping[str, Dataset[Any]]) -> Catalogue:
-    return lambda data: known
+def _dialogue_datasets(data: Path | None) -> Mapping[str, Dataset[Any]]:
+    """Return the candidate data sets without those that share the dialogues of another."""
+    repeated = ("irc_ubuntu_100", "dailydialog_plusplus_adversarial")
+    return {name: dataset for name, dataset in candidate_datasets(data).items() if name not in repeated}
 
 
 #: The registered protocols by name.
@@ -223,54 +200,64 @@ PROTOCOLS: dict[str, Protocol] = {
         "intents",
         intent_datasets,
         "weights",
-        lambda model, data, effort, progress: fine_tuned_intents(
-            _weights(model), data, seeds=effort.seeds or 10, settings=_cut(INTENTS, effort), progress=progress
+        lambda model, data, effort, progress: fine_tuning.fine_tuned_intents(
+            _trainable(model),
+            data,
+            seeds=effort.seeds or 10,
+            settings=_limit_steps(fine_tuning.INTENTS, effort),
+            progress=progress,
         ),
     ),
-    "out-of-scope": Protocol("out-of-scope", out_of_scope_datasets, "vectors", _scope),
-    "answers": Protocol("responses", _always(QUESTION_DATASETS), "vectors", _answers),
+    "out-of-scope": Protocol("out-of-scope", out_of_scope_datasets, "vectors", _run_out_of_scope),
+    "answers": Protocol("responses", lambda data: QUESTION_DATASETS, "vectors", _run_answers),
     "histories": Protocol(
         "responses",
         candidate_datasets,
         "vectors",
         lambda model, data, effort, progress: rank_responses(encoder_of(model), data.test, data.name),
     ),
-    "fine-tuned responses": Protocol("responses", _always(QUESTION_DATASETS), "weights", _tuned_responses),
+    "fine-tuned responses": Protocol("responses", lambda data: QUESTION_DATASETS, "weights", _run_fine_tuned_responses),
     "candidates": Protocol(
         "reranking",
         candidate_datasets,
         "scores",
-        lambda model, data, effort, progress: rerank(_scores(model), data.test, data.name),
+        lambda model, data, effort, progress: rerank(_scorer_or_encoder(model), data.test, data.name),
     ),
     "adversarial candidates": Protocol(
         "reranking",
         candidate_datasets,
         "scores",
-        lambda model, data, effort, progress: rerank_adversarial(_scores(model), data.test, data.name),
+        lambda model, data, effort, progress: rerank_adversarial(_scorer_or_encoder(model), data.test, data.name),
     ),
     "coherence": Protocol(
         "coherence",
-        _with_dialogues,
+        _dialogue_datasets,
         "heads",
-        lambda model, data, effort, progress: coherence(_heads(model), data.test, data.name, progress=progress),
+        lambda model, data, effort, progress: coherence(
+            _heads_or_encoder(model), data.test, data.name, progress=progress
+        ),
     ),
     "fine-tuned actions": Protocol(
         "actions",
-        _always(ACTION_DATASETS),
+        lambda data: ACTION_DATASETS,
         "weights",
-        lambda model, data, effort, progress: fine_tuned_actions(
-            _weights(model), data, seeds=effort.seeds or 5, settings=_cut(ACTIONS, effort), progress=progress
+        lambda model, data, effort, progress: fine_tuning.fine_tuned_actions(
+            _trainable(model),
+            data,
+            seeds=effort.seeds or 5,
+            settings=_limit_steps(fine_tuning.ACTIONS, effort),
+            progress=progress,
         ),
     ),
     "probed actions": Protocol(
         "actions",
-        _always(ACTION_DATASETS),
+        lambda data: ACTION_DATASETS,
         "vectors",
         lambda model, data, effort, progress: probe_actions(encoder_of(model), data, steps=effort.steps),
     ),
     "probed inference": Protocol(
         "inference",
-        _always(INFERENCE_DATASETS),
+        lambda data: INFERENCE_DATASETS,
         "vectors",
         lambda model, data, effort, progress: probe_inference(encoder_of(model), data, steps=effort.steps),
     ),
@@ -278,19 +265,23 @@ PROTOCOLS: dict[str, Protocol] = {
         "retrieval",
         retrieval_datasets,
         "vectors",
-        lambda model, data, effort, progress: retrieve(encoder_of(model), data, max_length=_longest(data.name)),
+        lambda model, data, effort, progress: evaluate_retrieval(
+            encoder_of(model), data, max_length=_max_length(data.name)
+        ),
     ),
     "similarity": Protocol(
         "sts",
-        _always(SIMILARITY_DATASETS),
+        lambda data: SIMILARITY_DATASETS,
         "vectors",
-        lambda model, data, effort, progress: correlate(encoder_of(model), data, max_length=_longest(data.name)),
+        lambda model, data, effort, progress: evaluate_similarity(
+            encoder_of(model), data, max_length=_max_length(data.name)
+        ),
     ),
     "closeness": Protocol(
         "nli",
-        _always(TRIPLET_DATASETS),
+        lambda data: TRIPLET_DATASETS,
         "vectors",
-        lambda model, data, effort, progress: nearer(encoder_of(model), data),
+        lambda model, data, effort, progress: evaluate_nli(encoder_of(model), data),
     ),
     "geometry": Protocol(
         "geometry", intent_datasets, "vectors", lambda model, data, effort, progress: geometry(encoder_of(model), data)

@@ -1,4 +1,4 @@
-"""A small probe to watch training by: few-shot intents and response ranking on held-out data."""
+"""A small probe for monitoring training: few-shot intents and response ranking on held-out data."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -12,89 +12,83 @@ from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, intent_datasets
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.intents import prototype_intents
-from turnwise.evaluation.tasks.reranking import rerank, rerank_adversarial
+from turnwise.evaluation.tasks.responses import rerank, rerank_adversarial
 
-#: Intent data sets that the probe looks at: enough to see a trend, few enough to be quick.
-INTENTS = ("clinc150", "banking77", "hwu64", "snips", "sample")
+#: Intent data sets, contexts of an encoder and contexts per data set of a re-ranker: enough to see a trend, few enough to be quick.
+INTENT_DATASETS = ("clinc150", "banking77", "hwu64", "snips", "sample")
+ENCODER_CONTEXTS = 200
+RERANKER_CONTEXTS = 500
 
-#: Contexts of a data set that the probe looks at: enough to see a trend, few enough to be quick.
-CONTEXTS = 200
+#: Response-selection data sets that are not used: a hundred candidates, or several correct ones.
+UNUSED = ("irc_ubuntu_100", "dailydialog_plusplus", "dailydialog_plusplus_adversarial")
 
-#: Response-selection data sets of a hundred candidates, or of several right ones.
-PASSED_OVER = ("irc_ubuntu_100", "dailydialog_plusplus", "dailydialog_plusplus_adversarial")
-
-#: Contexts a data set for a re-ranker, whose best model is kept by them.
-RERANKED = 500
-
-#: A model that is trained: an encoder, or a re-ranker.
-Probed = SupportsEncode | SupportsScore
+#: A model in training: an encoder, or a re-ranker.
+ProbedModel = SupportsEncode | SupportsScore
+ProbeFunction = Callable[[ProbedModel], dict[str, float]]
 
 
-def make_probe(data: Path, reranks: bool = False) -> Callable[[Probed], dict[str, float]]:
-    """A probe on whatever a folder holds.
+def make_probe(data: Path, reranks: bool = False) -> ProbeFunction:
+    """Return a probe on the data sets in a folder.
 
-    Of an encoder it measures few-shot intents, and responses of the sample world by the last turn's cosine. Of a re-ranker it
-    measures the validation contexts of every response-selection data set that is there, or of the folder itself if that is a store,
-    as they are and with UMS's adversaries; the mean over the data sets.
-
-    Args:
-        data: the folder.
-        reranks: whether it is a re-ranker that will be probed.
-
-    Raises:
-        DatasetError: if it holds nothing of these.
+    For an encoder it computes few-shot intents, and sample responses by the last turn's cosine. For a re-ranker it uses the
+    validation contexts of every response-selection data set that is present, or of the folder itself if that is a store, as they
+    are and with UMS's adversaries, and averages over the data sets.
     """
     return _reranker_probe(data) if reranks else _encoder_probe(data)
 
 
-def _encoder_probe(data: Path) -> Callable[[Probed], dict[str, float]]:
+def _encoder_probe(data: Path) -> ProbeFunction:
     known = intent_datasets()
-    sets: list[IntentData] = [known[name].load(data) for name in INTENTS if (data / known[name].folder).is_dir()]
+    intent_sets: list[IntentData] = [
+        known[name].load(data) for name in INTENT_DATASETS if (data / known[name].folder).is_dir()
+    ]
     sample = CANDIDATE_DATASETS["sample"]
-    responses = sample.load(data).test[:CONTEXTS] if sample.present(data) else ()
-    if not sets and not responses:
-        raise DatasetError(f"{data} holds nothing to probe with: no intent data set, no responses/")
+    responses = sample.load(data).test[:ENCODER_CONTEXTS] if sample.is_present(data) else ()
+    if not intent_sets and not responses:
+        raise DatasetError(f"{data} holds no data for a probe: no intent data set, no responses/")
 
-    def probe(model: Probed) -> dict[str, float]:
+    def probe(model: ProbedModel) -> dict[str, float]:
         encoder = cast(SupportsEncode, model)
-        figures = {}
-        for each in sets:
-            for outcome in prototype_intents(encoder, each):
-                figures[f"{outcome.dataset} {outcome.setting}"] = outcome.row().value
-        if responses:
-            figures |= _figures(rerank(encoder, responses, "sample", context="last"))
-        return figures
+        values = {
+            f"{outcome.dataset} {outcome.setting}": outcome.row().value
+            for each in intent_sets
+            for outcome in prototype_intents(encoder, each)
+        }
+        return values | (_values(rerank(encoder, responses, "sample", context="last")) if responses else {})
 
     return probe
 
 
-def _reranker_probe(data: Path) -> Callable[[Probed], dict[str, float]]:
-    there = {
-        name: each for name, each in candidate_datasets(data).items() if name not in PASSED_OVER and each.present(data)
+def _reranker_probe(data: Path) -> ProbeFunction:
+    present = {
+        name: each for name, each in candidate_datasets(data).items() if name not in UNUSED and each.is_present(data)
     }
-    held_out = {name: found for name, each in there.items() if (found := each.load(data).valid[:RERANKED])}
+    loaded = {name: each.load(data).valid[:RERANKER_CONTEXTS] for name, each in present.items()}
+    held_out = {name: contexts for name, contexts in loaded.items() if contexts}
     if not held_out:
         raise DatasetError(
-            f"{data} holds nothing to probe a re-ranker with: no response-selection data set with validation contexts, and it is no"
-            " store that has a split 'valid'"
+            f"{data} holds no data for probing a re-ranker: no response-selection data set with validation contexts, and it is not"
+            " a store that has a split 'valid'"
         )
 
-    def probe(model: Probed) -> dict[str, float]:
+    def probe(model: ProbedModel) -> dict[str, float]:
         reranker = cast(SupportsScore, model)
-        found: dict[str, list[float]] = {}
+        by_metric: dict[str, list[float]] = {}
         for name, examples in held_out.items():
-            original = _figures(rerank(reranker, examples, name))
-            changed = _figures(rerank_adversarial(reranker, examples, name), "adversarial ")
-            for figure, value in {**original, **changed}.items():
-                found.setdefault(figure, []).append(value)
-        return {figure: fmean(values) for figure, values in found.items()}
+            original = _values(rerank(reranker, examples, name))
+            adversarial = _values(rerank_adversarial(reranker, examples, name), "adversarial ")
+            for metric, value in {**original, **adversarial}.items():
+                by_metric.setdefault(metric, []).append(value)
+        return {metric: fmean(values) for metric, values in by_metric.items()}
 
     return probe
 
 
-def _figures(outcomes: Sequence[Outcome], kind: str = "") -> dict[str, float]:
-    """R10@1, or whatever it is called by the number of candidates, MRR and the share of adversaries first; in percent."""
-    wanted = re.compile(r"R\d+@1|MRR|adversary first")
+def _values(outcomes: Sequence[Outcome], prefix: str = "") -> dict[str, float]:
+    """Return R_n@1, MRR and how often the adversary is first, in percent."""
+    pattern = re.compile(r"R\d+@1|MRR|adversary first")
     return {
-        f"responses {kind}{each.metric}": 100 * each.row().value for each in outcomes if wanted.fullmatch(each.metric)
+        f"responses {prefix}{outcome.metric}": 100 * outcome.row().value
+        for outcome in outcomes
+        if pattern.fullmatch(outcome.metric)
     }

@@ -1,6 +1,6 @@
 """Pairs of turns for human similarity judgements, and gold scores from them: D-STS, as DialogueCSE builds it.
 
-The paper (section 5.1.2) samples pairs in three ways, so that enough of them are similar: neighbours by their words,
+The paper (section 5.1.2) samples pairs in three ways, so that enough of them are similar: neighbours by their split_words,
 neighbours by their vectors, and two random turns of one intent. Annotators rate the similarity in meaning from 1 to 5;
 the median of the ratings is the gold score.
 """
@@ -20,8 +20,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.types import SupportsEncode
-from turnwise.evaluation.datasets.construction import LabelledTurn, words
-from turnwise.evaluation.datasets.similarity import TextPair
+from turnwise.evaluation.datasets.retrieval import LabelledTurn, split_words
+from turnwise.evaluation.datasets.sentence_pairs import ScoredPair
 
 PairSource = Literal["words", "vectors", "label"]
 
@@ -60,8 +60,8 @@ def sample_pairs(
 ) -> list[CandidatePair]:
     """Sample distinct pairs, in random order and with their texts in random order.
 
-    A third each are neighbours by words (cosine of sets of words), neighbours by vectors (cosine) and turns of one
-    label; without an encoder, half each by words and by label. If `count` is not divisible, the earlier sources have
+    A third each are neighbours by split_words (cosine of sets of split_words), neighbours by vectors (cosine) and turns of one
+    label; without an encoder, half each by split_words and by label. If `count` is not divisible, the earlier sources have
     one pair more. Every turn starts a pair before any turn starts a second one from the same source.
 
     Args:
@@ -102,7 +102,7 @@ def write_pairs(path: Path, pairs: Sequence[CandidatePair]) -> None:
         writer.writerows((pair.id, pair.first, pair.second, pair.source, "") for pair in pairs)
 
 
-def read_gold_pairs(paths: Sequence[Path]) -> list[TextPair]:
+def read_gold_pairs(paths: Sequence[Path]) -> list[ScoredPair]:
     """Return the pairs of annotated files with the medians of their scores, in the order of the first file.
 
     Args:
@@ -117,12 +117,12 @@ def read_gold_pairs(paths: Sequence[Path]) -> list[TextPair]:
     for path, pairs in zip(paths[1:], annotations[1:], strict=True):
         _check_same_pairs(paths[0], annotations[0], path, pairs)
     return [
-        TextPair(pair.first, pair.second, float(median(pairs[identity].score for pairs in annotations)))
+        ScoredPair(pair.first, pair.second, float(median(pairs[identity].score for pairs in annotations)))
         for identity, pair in annotations[0].items()
     ]
 
 
-def write_gold(path: Path, pairs: Sequence[TextPair]) -> None:
+def write_gold(path: Path, pairs: Sequence[ScoredPair]) -> None:
     """Write pairs in D-STS's layout: score, first and second text, separated by tabs; white space becomes one space."""
     lines = [f"{pair.score:g}\t{' '.join(pair.first.split())}\t{' '.join(pair.second.split())}\n" for pair in pairs]
     path.write_text("".join(lines), encoding="utf-8", newline="")
@@ -132,9 +132,9 @@ def write_gold(path: Path, pairs: Sequence[TextPair]) -> None:
 
 
 def _word_sets(texts: Sequence[str]) -> Any:
-    """Return which words a text contains (texts, words), sparse."""
+    """Return which split_words a text contains (texts, split_words), sparse."""
     try:
-        return CountVectorizer(analyzer=words, binary=True, dtype=np.float32).fit_transform(texts)
+        return CountVectorizer(analyzer=split_words, binary=True, dtype=np.float32).fit_transform(texts)
     except ValueError:
         raise AnnotationError(f"none of {len(texts)} texts contains a word") from None
 

@@ -17,8 +17,8 @@ from turnwise.evaluation.evaluation_protocols import NEIGHBOURS
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.suites import LoadDataset
 from turnwise.evaluation.tables import format_number
-from turnwise.evaluation.tasks.coherence import Puzzle, drawn_puzzles, whole_dialogues
-from turnwise.evaluation.tasks.compressed import Mixed
+from turnwise.evaluation.tasks.coherence import CoherenceQuestion, complete_dialogues, sample_questions
+from turnwise.evaluation.tasks.compression import MixedEncoder
 from turnwise.evaluation.tasks.geometry import PERPLEXITY, answer_map, intent_map, two_intents_map
 from turnwise.models.backbone.inputs import (
     DELETE,
@@ -92,7 +92,7 @@ def _tadse_plots(model: ModelUnderTest, load: LoadDataset, results: Results) -> 
         yield from _atis_map(encoder, name, load)
         if "given" in model.templates:
             two, atis = (
-                Mixed(encoder, model.templates["given"], weight) for weight in (TWO_INTENTS_WEIGHT, ATIS_WEIGHT)
+                MixedEncoder(encoder, model.templates["given"], weight) for weight in (TWO_INTENTS_WEIGHT, ATIS_WEIGHT)
             )
             yield from _two_intent_maps(two, f"{name}, λ = {TWO_INTENTS_WEIGHT}", load, "_compressed")
             yield from _atis_map(atis, f"{name}, λ = {ATIS_WEIGHT}", load, "_compressed")
@@ -186,7 +186,9 @@ def draw_mark_map(
         DatasetError: if there are too few marks.
     """
     puzzles = [
-        puzzle for puzzle in drawn_puzzles(whole_dialogues(data.test), seed, reranker.window) if len(puzzle.turns) > 2
+        puzzle
+        for puzzle in sample_questions(complete_dialogues(data.test), seed, reranker.window)
+        if len(puzzle.turns) > 2
     ]
     sampled = np.sort(np.random.default_rng(seed).permutation(len(puzzles))[:windows])
     tokens = reranker.tokenise([turn for puzzle in puzzles for turn in (*puzzle.turns, puzzle.foreign)])
@@ -209,14 +211,16 @@ def draw_mark_map(
 
 
 def _marked_input(
-    composer: Composer, tokens: Mapping[str, Tokens], puzzle: Puzzle, task: AuxiliaryTask, max_length: int
+    composer: Composer, tokens: Mapping[str, Tokens], puzzle: CoherenceQuestion, task: AuxiliaryTask, max_length: int
 ) -> tuple[MarkedInput, int]:
     """Return the re-ranker's input for a window, and the index of the correct mark."""
     if task == "deletion":
-        return deletion_input(composer, [tokens[turn] for turn in puzzle.planted], max_length), puzzle.planted_at
+        return deletion_input(composer, [tokens[turn] for turn in puzzle.with_foreign], max_length), puzzle.inserted_at
     if task == "insertion":
-        removed = tokens[puzzle.turns[puzzle.taken]]
-        return insertion_input(composer, [tokens[turn] for turn in puzzle.rest], removed, max_length), puzzle.taken
+        removed = tokens[puzzle.turns[puzzle.removed]]
+        return insertion_input(
+            composer, [tokens[turn] for turn in puzzle.without_removed], removed, max_length
+        ), puzzle.removed
     shuffled = [tokens[turn] for turn in puzzle.shuffled]
     target = puzzle.shuffled.index(puzzle.turns[-2])
     return search_input(composer, shuffled, tokens[puzzle.turns[-1]], max_length), target

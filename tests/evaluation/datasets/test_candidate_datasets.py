@@ -14,7 +14,12 @@ from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.corpus.store import StoreWriter
 from turnwise.corpus.synthetic.sample import sample_dialogues
-from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, CandidateData, candidate_datasets, from_store
+from turnwise.evaluation.datasets.candidates import (
+    CANDIDATE_DATASETS,
+    CandidateData,
+    candidate_datasets,
+    candidates_from_store,
+)
 from turnwise.evaluation.datasets.dataset import DatasetError
 
 DATA = os.environ.get("TURNWISE_DATA")
@@ -205,9 +210,9 @@ def test_too_few_threads_for_the_candidates_are_refused(tmp_path: Path) -> None:
 
 def test_a_store_makes_a_set_in_its_splits() -> None:
     dialogues = list(sample_dialogues(120, 3))
-    contents = from_store(dialogues, "mine", seed=4, candidates=5)
-    assert contents == from_store(dialogues, "mine", seed=4, candidates=5)
-    assert contents != from_store(dialogues, "mine", seed=5, candidates=5)
+    contents = candidates_from_store(dialogues, "mine", seed=4, candidates=5)
+    assert contents == candidates_from_store(dialogues, "mine", seed=4, candidates=5)
+    assert contents != candidates_from_store(dialogues, "mine", seed=5, candidates=5)
     for split, examples in (("train", contents.train), ("valid", contents.valid), ("test", contents.test)):
         check_drawn(examples, 2 if split == "train" else 5)
         said = {
@@ -233,11 +238,11 @@ def test_dialogues_without_a_split_are_test_data() -> None:
         Dialogue(str(number), (Turn(USER, "hello"), Turn(SYSTEM, f"this is answer number {number}")))
         for number in range(20)
     ]
-    contents = from_store(dialogues, "mine")
+    contents = candidates_from_store(dialogues, "mine")
     assert contents.train == contents.valid == ()
     assert len(contents.test) == 20
     with pytest.raises(DatasetError, match=r"mine, test: dialogue '0'.* for 9 negatives"):
-        from_store(dialogues[:5], "mine")
+        candidates_from_store(dialogues[:5], "mine")
 
 
 def test_a_folder_that_is_a_store_is_a_data_set_by_its_name(tmp_path: Path) -> None:
@@ -252,7 +257,7 @@ def test_a_folder_that_is_a_store_is_a_data_set_by_its_name(tmp_path: Path) -> N
     assert candidate_datasets() == candidate_datasets(tmp_path) == CANDIDATE_DATASETS
     found = candidate_datasets(tmp_path / "our_logs")
     assert found.keys() - CANDIDATE_DATASETS.keys() == {"our_logs"}
-    assert found["our_logs"].load(tmp_path / "our_logs") == from_store(dialogues, "our_logs")
+    assert found["our_logs"].load(tmp_path / "our_logs") == candidates_from_store(dialogues, "our_logs")
     assert found["our_logs"].differs
 
 

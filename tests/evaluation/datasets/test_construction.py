@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from turnwise import Dialogue, Turn
 from turnwise.corpus.store import StoreWriter, read_corpus
-from turnwise.evaluation.datasets.construction import (
+from turnwise.evaluation.datasets.retrieval import (
     ConstructionError,
     LabelledTurn,
     build_retrieval,
     labelled_turns,
-    words,
+    split_words,
 )
 
 TURNS = st.lists(
@@ -118,9 +118,9 @@ def test_what_cannot_be_built_says_so() -> None:
 
 
 def test_words_of_any_language() -> None:
-    assert words("Don't STOP, straße_1!") == ["don", "t", "stop", "strasse_1"]
-    assert words("明天can发吗?") == ["明", "天", "can", "发", "吗"]
-    assert words("?!") == []
+    assert split_words("Don't STOP, straße_1!") == ["don", "t", "stop", "strasse_1"]
+    assert split_words("明天can发吗?") == ["明", "天", "can", "发", "吗"]
+    assert split_words("?!") == []
 
 
 def dialogues() -> list[Dialogue]:

@@ -10,7 +10,7 @@ import pytest
 from turnwise import Dialogue, Turn
 from turnwise.corpus.store import StoreWriter
 from turnwise.corpus.synthetic.sample_sets import write_sample
-from turnwise.evaluation.datasets.conversations import DIALOGUES, conversation_datasets, drawn_dialogues
+from turnwise.evaluation.datasets.conversations import MAX_DIALOGUES, conversation_datasets, sample_dialogues
 from turnwise.evaluation.datasets.dataset import DatasetError
 
 DATA = os.environ.get("TURNWISE_DATA")
@@ -41,8 +41,8 @@ def numbers(drawn: tuple[tuple[Turn, ...], ...]) -> list[int]:
 
 
 def test_drawn_in_order_without_labels_and_by_seed() -> None:
-    drawn = drawn_dialogues(numbered(50), 10, seed=1)
-    assert drawn == drawn_dialogues(iter(numbered(50)), 10, seed=1) != drawn_dialogues(numbered(50), 10, seed=2)
+    drawn = sample_dialogues(numbered(50), 10, seed=1)
+    assert drawn == sample_dialogues(iter(numbered(50)), 10, seed=1) != sample_dialogues(numbered(50), 10, seed=2)
     assert len(drawn) == len(set(numbers(drawn))) == 10
     assert numbers(drawn) == sorted(numbers(drawn))
     assert drawn == tuple(
@@ -52,27 +52,27 @@ def test_drawn_in_order_without_labels_and_by_seed() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10])
 def test_a_small_corpus_is_taken_whole(count: int) -> None:
-    assert numbers(drawn_dialogues(numbered(count), 10)) == list(range(count))
+    assert numbers(sample_dialogues(numbered(count), 10)) == list(range(count))
 
 
 def test_every_dialogue_is_as_likely_as_any_other() -> None:
     dialogues = numbered(20)
-    often = Counter(number for seed in range(2000) for number in numbers(drawn_dialogues(dialogues, 5, seed)))
+    often = Counter(number for seed in range(2000) for number in numbers(sample_dialogues(dialogues, 5, seed)))
     # 500 times each is expected, with a standard deviation of √(2000 · ¼ · ¾) = 19
     assert all(400 < often[number] < 600 for number in range(20))
 
 
 def test_a_store_goes_by_its_folder_and_a_sample_world_is_the_sample(tmp_path: Path) -> None:
     with StoreWriter(tmp_path / "our logs") as writer:
-        for dialogue in numbered(DIALOGUES + 10):
+        for dialogue in numbered(MAX_DIALOGUES + 10):
             writer.write(dialogue)
         writer.commit({})
     known = conversation_datasets(tmp_path / "our logs")
     assert set(known) == {"our logs", *SIZES}
     contents = known["our logs"].load(tmp_path / "our logs")
     assert contents.name == "our logs" and contents.licence == known["our logs"].licence
-    assert contents.dialogues == drawn_dialogues(numbered(DIALOGUES + 10))
-    assert len(contents.dialogues) == DIALOGUES
+    assert contents.dialogues == sample_dialogues(numbered(MAX_DIALOGUES + 10))
+    assert len(contents.dialogues) == MAX_DIALOGUES
 
     write_sample(tmp_path / "world", 5, 1)
     assert len(conversation_datasets(tmp_path / "world")["sample"].load(tmp_path / "world").dialogues) == 5
@@ -141,4 +141,4 @@ def test_real_corpora_have_their_sizes_and_hashes(name: str) -> None:
     dataset, data = conversation_datasets()[name], Path(str(DATA))
     contents = dataset.load(data)
     assert (len(contents.dialogues), sum(map(len, contents.dialogues))) == SIZES[name]
-    assert dataset.hashed(data) == dataset.digest
+    assert dataset.hash_files(data) == dataset.digest

@@ -20,12 +20,13 @@ from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import (
     OUT_OF_SCOPE,
     IntentData,
-    OutOfScope,
-    Utterance,
+    IntentExample,
+    OutOfScopeTexts,
     intent_datasets,
     load_intents,
+    parse_slots,
+    template_pieces,
 )
-from turnwise.evaluation.datasets.slots import slots_of, template_pieces
 from turnwise.evaluation.probe import make_probe
 from turnwise.papers.suites import PAPER_SUITES
 
@@ -144,13 +145,13 @@ def slots(data: IntentData) -> Counter[str]:
     return Counter(slot.name for each in utterances for slot in each.slots or ())
 
 
-def marked(utterance: Utterance) -> str | None:
+def marked(utterance: IntentExample) -> str | None:
     return None if utterance.template is None else utterance.template.text(names=True)
 
 
-def utterance(text: str, intent: str, *values: tuple[str, str]) -> Utterance:
+def utterance(text: str, intent: str, *values: tuple[str, str]) -> IntentExample:
     """With slots (name, value), whose values the text holds once each."""
-    return Utterance(
+    return IntentExample(
         text,
         intent,
         tuple(Slot(name, value, text.index(value), text.index(value) + len(value)) for name, value in values),
@@ -168,8 +169,11 @@ def filled(template: str, values: Sequence[str]) -> str:
 
 
 EXPECTED = {
-    **{f"clinc150{kind}": [Utterance("fly me away", "fly")] for kind in CLINC},
-    **{name: [Utterance("lost, my card", "card"), Utterance("new pin", "pin")] for name in ("banking77", "hwu64")},
+    **{f"clinc150{kind}": [IntentExample("fly me away", "fly")] for kind in CLINC},
+    **{
+        name: [IntentExample("lost, my card", "card"), IntentExample("new pin", "pin")]
+        for name in ("banking77", "hwu64")
+    },
     "hwu64_kfold": [utterance("light in the red  room now", "lamp_on", ("place", "red  room"), ("date", "now"))],
     **{
         name: [
@@ -198,21 +202,21 @@ def test_each_layout_is_read(tmp_path: Path, name: str) -> None:
 def test_out_of_scope_lies_apart_until_it_is_asked_for(tmp_path: Path) -> None:
     lay(tmp_path, layouts()["clinc150"] | layouts()["sample"] | layouts()["banking77"])
     data = load_intents("clinc150", tmp_path)
-    assert data.out_of_scope == OutOfScope(("green is red",), (), ("why so", "eh"))
+    assert data.out_of_scope == OutOfScopeTexts(("green is red",), (), ("why so", "eh"))
     assert data.intents == ["fly"]
     joined = data.with_out_of_scope()
     assert joined.intents == ["fly", OUT_OF_SCOPE]
-    assert joined.out_of_scope == OutOfScope()
-    assert joined.train == (*data.train, Utterance("green is red", OUT_OF_SCOPE))
+    assert joined.out_of_scope == OutOfScopeTexts()
+    assert joined.train == (*data.train, IntentExample("green is red", OUT_OF_SCOPE))
     assert joined.valid == data.valid
     assert [utterance.intent for utterance in joined.test] == ["fly", OUT_OF_SCOPE, OUT_OF_SCOPE]
-    assert load_intents("sample", tmp_path).out_of_scope == OutOfScope(*[("what is love",)] * 3)
+    assert load_intents("sample", tmp_path).out_of_scope == OutOfScopeTexts(*[("what is love",)] * 3)
     banking = load_intents("banking77", tmp_path)
     assert banking.with_out_of_scope() == banking
 
 
 def test_intents_are_those_of_all_splits() -> None:
-    data = IntentData("toy", "", (Utterance("x", "b"),), (Utterance("y", "c"),), (Utterance("z", "a"),))
+    data = IntentData("toy", "", (IntentExample("x", "b"),), (IntentExample("y", "c"),), (IntentExample("z", "a"),))
     assert data.intents == ["a", "b", "c"]
 
 
@@ -363,7 +367,7 @@ def test_slots_are_found_by_a_template(data: st.DataObject, words: list[str]) ->
         with pytest.raises(ValueError, match="the template"):
             template_pieces(template, text)
         return
-    slots = slots_of(template_pieces(template, text), text)
+    slots = parse_slots(template_pieces(template, text), text)
     assert [(slot.name, slot.value) for slot in slots] == [
         (str(n), value.strip()) for n, value in enumerate(found.groups())
     ]
@@ -384,7 +388,7 @@ def test_slots_are_found_by_a_template(data: st.DataObject, words: list[str]) ->
     ],
 )
 def test_where_a_template_leaves_a_choice(template: str, text: str, values: list[str]) -> None:
-    assert [slot.value for slot in slots_of(template_pieces(template, text), text)] == values
+    assert [slot.value for slot in parse_slots(template_pieces(template, text), text)] == values
 
 
 @pytest.mark.parametrize(
@@ -409,7 +413,7 @@ def test_a_template_that_does_not_fit_is_named_by_file_and_line(
 def test_what_an_utterance_gives() -> None:
     """Slots, even if there are none of them in it, make it a turn; what is not marked stays a text."""
     plain, bare, slotted = (
-        Utterance("to york", "go"),
+        IntentExample("to york", "go"),
         utterance("to york", "go"),
         utterance("to york", "go", ("city", "york")),
     )
@@ -419,7 +423,7 @@ def test_what_an_utterance_gives() -> None:
     assert slotted.input == (Turn(USER, "to york", slots=(Slot("city", "york", 3, 7),)),)
     assert len({hash(each.input) for each in (plain, bare, slotted)}) == 3
     with pytest.raises(ValueError, match="offsets 3:7 enclose 'rome'"):
-        Utterance("to rome", "go", (Slot("city", "york", 3, 7),))
+        IntentExample("to rome", "go", (Slot("city", "york", 3, 7),))
 
 
 # --- which there are
@@ -453,15 +457,15 @@ def test_private_sets(tmp_path: Path) -> None:
     lay(tmp_path, {f"intents_csv/ours/{split}.csv": templates for split in ("train", "test")})
     found = intent_datasets(tmp_path)
     assert list(found) == [*KNOWN, "mine", "ours"]
-    assert found["mine"].present(tmp_path)
+    assert found["mine"].is_present(tmp_path)
     mine, ours = load_intents("mine", tmp_path), load_intents("ours", tmp_path)
-    assert mine.train == mine.valid == mine.test == (Utterance("my card is lost", "card"),)
-    assert mine.out_of_scope == OutOfScope(*[("what is love",)] * 3)
+    assert mine.train == mine.valid == mine.test == (IntentExample("my card is lost", "card"),)
+    assert mine.out_of_scope == OutOfScopeTexts(*[("what is love",)] * 3)
     assert ours.train == (utterance("to york, now", "go", ("city", "york")), utterance("hi", "greet"))
     assert ours.valid == ()
-    before = found["mine"].hashed(tmp_path)
+    before = found["mine"].hash_files(tmp_path)
     lay(tmp_path, {"intents_csv/mine/valid.csv": table + "3,new pin,pin\n"})
-    assert found["mine"].hashed(tmp_path) != before
+    assert found["mine"].hash_files(tmp_path) != before
 
 
 def test_a_private_set_may_not_take_a_public_name(tmp_path: Path) -> None:
@@ -658,10 +662,12 @@ def test_real_sizes(
 def test_real_digests() -> None:
     folder = Path(str(DATA))
     there = {
-        name: dataset for name, dataset in intent_datasets(folder).items() if dataset.present(folder) and dataset.digest
+        name: dataset
+        for name, dataset in intent_datasets(folder).items()
+        if dataset.is_present(folder) and dataset.digest
     }
     assert {*KNOWN} - {"sample"} <= {*there}
-    assert {name: dataset.hashed(folder) for name, dataset in there.items()} == {
+    assert {name: dataset.hash_files(folder) for name, dataset in there.items()} == {
         name: dataset.digest for name, dataset in there.items()
     }
 

@@ -7,15 +7,11 @@ from typing import Any
 import pytest
 
 from turnwise.corpus.synthetic.sample_sets import write_sample
-from turnwise.evaluation.datasets.actions import ACTION_DATASETS
-from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
-from turnwise.evaluation.datasets.constructed import retrieval_datasets
+from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, QUESTION_DATASETS
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
-from turnwise.evaluation.datasets.inference import INFERENCE_DATASETS
-from turnwise.evaluation.datasets.questions import QUESTION_DATASETS
-from turnwise.evaluation.datasets.retrieval import RETRIEVAL_DATASETS
-from turnwise.evaluation.datasets.similarity import SIMILARITY_DATASETS
-from turnwise.evaluation.datasets.triplets import TRIPLET_DATASETS
+from turnwise.evaluation.datasets.dialogue_labels import ACTION_DATASETS, INFERENCE_DATASETS
+from turnwise.evaluation.datasets.retrieval import RETRIEVAL_DATASETS, retrieval_datasets
+from turnwise.evaluation.datasets.sentence_pairs import SIMILARITY_DATASETS, TRIPLET_DATASETS
 
 DATA = os.environ.get("TURNWISE_DATA")
 KINDS: dict[str, dict[str, Dataset[Any]]] = {
@@ -88,7 +84,7 @@ def test_real_data_sets_have_their_sizes_and_hashes(kind: str, name: str) -> Non
     dataset, data = KINDS[kind][name], Path(str(DATA))
     contents = dataset.load(data)
     assert sizes(contents) == SIZES[kind, name]
-    assert dataset.hashed(data) == dataset.digest
+    assert dataset.hash_files(data) == dataset.digest
     assert (contents.name, contents.licence) == (dataset.name, dataset.licence)
 
 
@@ -96,7 +92,7 @@ def test_real_data_sets_have_their_sizes_and_hashes(kind: str, name: str) -> Non
 @pytest.mark.parametrize("name", ["retrieval_schema_guided", "retrieval_star", "retrieval_gsim"])
 def test_what_retrieval_is_built_from_is_as_it_was(name: str) -> None:
     dataset = retrieval_datasets()[name]
-    assert dataset.hashed(Path(str(DATA))) == dataset.digest
+    assert dataset.hash_files(Path(str(DATA))) == dataset.digest
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "retrieval"])

@@ -22,7 +22,7 @@ from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.runner import EvaluationError
-from turnwise.evaluation.tasks.coherence import Puzzle, coherence, drawn_puzzles, whole_dialogues
+from turnwise.evaluation.tasks.coherence import CoherenceQuestion, coherence, complete_dialogues, sample_questions
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, Composer, MarkedInput
 from turnwise.models.backbone.stream import Tokens
@@ -108,7 +108,7 @@ def values(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
 def test_a_dialogue_is_a_context_with_its_first_right_response() -> None:
     wrong = Candidates(("x0", "x1"), ("x2",), (False,))
     empty = Candidates(("y0", " "), ("",), (True,))
-    found = whole_dialogues([*EXAMPLES[:2], EXAMPLES[0], wrong, empty])
+    found = complete_dialogues([*EXAMPLES[:2], EXAMPLES[0], wrong, empty])
     assert found == [("a0", "a1"), ("b0", "b1", "b2"), ("x0", "x1")]
 
 
@@ -119,7 +119,7 @@ def test_a_dialogue_is_a_context_with_its_first_right_response() -> None:
 def test_puzzles_are_made_of_a_window_and_a_turn_that_is_not_its_own(
     dialogues: list[tuple[str, ...]], seed: int
 ) -> None:
-    puzzles = drawn_puzzles(dialogues, seed)
+    puzzles = sample_questions(dialogues, seed)
     everything = {normalise_text(turn) for dialogue in dialogues for turn in dialogue}
     answerable = [dialogue for dialogue in dialogues if {normalise_text(turn) for turn in dialogue} != everything]
     assert len(puzzles) == len(answerable)
@@ -128,19 +128,19 @@ def test_puzzles_are_made_of_a_window_and_a_turn_that_is_not_its_own(
         assert puzzle.turns in [dialogue[start : start + size] for start in range(len(dialogue) - size + 1)]
         assert normalise_text(puzzle.foreign) in everything - {normalise_text(turn) for turn in dialogue}
         assert sorted(puzzle.shuffled) == sorted(puzzle.turns[:-1])
-        planted = list(puzzle.planted)
-        assert planted.pop(puzzle.planted_at) == puzzle.foreign and tuple(planted) == puzzle.turns
-        rest = list(puzzle.rest)
-        rest.insert(puzzle.taken, puzzle.turns[puzzle.taken])
+        planted = list(puzzle.with_foreign)
+        assert planted.pop(puzzle.inserted_at) == puzzle.foreign and tuple(planted) == puzzle.turns
+        rest = list(puzzle.without_removed)
+        rest.insert(puzzle.removed, puzzle.turns[puzzle.removed])
         assert tuple(rest) == puzzle.turns
-    assert drawn_puzzles(dialogues, seed) == puzzles
+    assert sample_questions(dialogues, seed) == puzzles
 
 
 def test_every_place_is_drawn_as_often_as_any_other() -> None:
-    puzzles = drawn_puzzles([(f"{number}a", f"{number}b", f"{number}c") for number in range(2_000)])
-    counts: list[tuple[int, Callable[[Puzzle], int]]] = [
-        (4, lambda puzzle: puzzle.planted_at),
-        (3, lambda puzzle: puzzle.taken),
+    puzzles = sample_questions([(f"{number}a", f"{number}b", f"{number}c") for number in range(2_000)])
+    counts: list[tuple[int, Callable[[CoherenceQuestion], int]]] = [
+        (4, lambda puzzle: puzzle.inserted_at),
+        (3, lambda puzzle: puzzle.removed),
         (2, lambda puzzle: puzzle.shuffled.index(puzzle.turns[-2])),
     ]
     for places, place in counts:
@@ -149,9 +149,9 @@ def test_every_place_is_drawn_as_often_as_any_other() -> None:
 
 
 def test_a_part_of_many_dialogues_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnwise.evaluation.tasks.coherence.DIALOGUES", 5)
+    monkeypatch.setattr("turnwise.evaluation.tasks.coherence.MAX_DIALOGUES", 5)
     dialogues = [(f"{number}a", f"{number}b") for number in range(50)]
-    first, second = ([int(puzzle.turns[0][:-1]) for puzzle in drawn_puzzles(dialogues, seed)] for seed in (0, 1))
+    first, second = ([int(puzzle.turns[0][:-1]) for puzzle in sample_questions(dialogues, seed)] for seed in (0, 1))
     assert len(first) == len(second) == 5 and first != second
     assert first == sorted(first)
 
@@ -250,14 +250,16 @@ def test_an_encoder_is_asked_for_the_misfit_by_its_neighbours() -> None:
         ("misfit, cosine", "accuracy"),
         ("misfit, cosine", "chance"),
     ]
-    for puzzle, right in zip(drawn_puzzles(whole_dialogues(EXAMPLES)), outcomes[0].evidence[0].tolist(), strict=True):
-        said = [turn[0] for turn in puzzle.planted]
+    for puzzle, right in zip(
+        sample_questions(complete_dialogues(EXAMPLES)), outcomes[0].evidence[0].tolist(), strict=True
+    ):
+        said = [turn[0] for turn in puzzle.with_foreign]
         means = []
         for place in range(len(said)):
             near = [said[other] for other in (place - 1, place + 1) if 0 <= other < len(said)]
             means.append(sum(other == said[place] for other in near) / len(near))
-        others = means[: puzzle.planted_at] + means[puzzle.planted_at + 1 :]
-        assert right == (means[puzzle.planted_at] < min(others))
+        others = means[: puzzle.inserted_at] + means[puzzle.inserted_at + 1 :]
+        assert right == (means[puzzle.inserted_at] < min(others))
 
 
 def test_guesses_get_what_chance_says() -> None:
@@ -320,6 +322,6 @@ def test_a_re_ranker_without_the_heads_is_passed_over(reranker: Reranker, sample
     only = Reranker(reranker.backbone, {"selection": reranker.heads["selection"]})  # type: ignore[dict-item]
     suits = PROTOCOLS["coherence"].suits
     assert suits(wrap_model(reranker)) and suits(wrap_model(Topics())) and not suits(wrap_model(only))
-    assert evaluate(only, sample_world(60), suite="ums", pictures=False).facts["left out"].keys() >= {"coherence"}
+    assert evaluate(only, sample_world(60), suite="ums", plots=False).facts["left out"].keys() >= {"coherence"}
     with pytest.raises(EvaluationError, match="nothing of coherence can be run"):
         evaluate(only, sample_world(60), tasks=["coherence"])

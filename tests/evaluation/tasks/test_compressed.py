@@ -26,18 +26,19 @@ from turnwise.corpus.slots.detectors import BuiltInDetector
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks, Template
 from turnwise.corpus.store import StoreWriter
 from turnwise.corpus.synthetic.sample_sets import labelled_utterances
-from turnwise.evaluation.compressing import choose_share, set_compression
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.datasets.intents import IntentData, OutOfScope, Utterance, load_intents
+from turnwise.evaluation.datasets.intents import IntentData, IntentExample, OutOfScopeTexts, load_intents
 from turnwise.evaluation.metrics import DESCRIPTIVE_METRICS, TEMPLATE_SHARE, Outcome
-from turnwise.evaluation.tasks.compressed import (
-    CURVE,
-    SHARES,
-    Mixed,
-    best_share,
+from turnwise.evaluation.tasks.compression import (
+    CURVE_WEIGHTS,
+    TEMPLATE_WEIGHTS,
+    MixedEncoder,
+    best_weight,
+    choose_template_weight,
     compressed_geometry,
     compressed_intents,
-    share_curve,
+    set_compression,
+    validation_curve,
 )
 from turnwise.evaluation.tasks.intents import MAX_LENGTH, nearest_validation
 from turnwise.models.compression import TEMPLATE_SOURCES, Compression, CompressionError, TemplateSource
@@ -82,10 +83,10 @@ class Placed:
         return np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
 
 
-def asked(text: str, intent: str, value: str = "") -> Utterance:
+def asked(text: str, intent: str, value: str = "") -> IntentExample:
     """An utterance of a data set that marks slots: this value, or none."""
     start = text.index(value) if value else 0
-    return Utterance(text, intent, (Slot("what", value, start, start + len(value)),) if value else ())
+    return IntentExample(text, intent, (Slot("what", value, start, start + len(value)),) if value else ())
 
 
 # ---- the mixture
@@ -95,7 +96,7 @@ def asked(text: str, intent: str, value: str = "") -> Utterance:
 @given(st.floats(0, 1), st.lists(st.text("abcd", min_size=1), min_size=1, max_size=6))
 def test_a_mixture_is_the_equation_of_both_sides(share: float, texts: list[str]) -> None:
     own, other = Drawn(), Drawn(axes=True)
-    found = Mixed(Side(own, False), Side(other, True), share)
+    found = MixedEncoder(Side(own, False), Side(other, True), share)
     expected = np.stack([share * other.unit(text) + (1 - share) * own.unit(text) for text in texts])
     np.testing.assert_allclose(found.encode(texts, max_length=7), expected, atol=1e-6)
     np.testing.assert_allclose(found.encode(texts, normalise=True, max_length=7), unit(expected), atol=1e-5)
@@ -103,19 +104,21 @@ def test_a_mixture_is_the_equation_of_both_sides(share: float, texts: list[str])
 
 
 def test_opposites_in_equal_shares_are_no_direction() -> None:
-    found = Mixed(Side(Placed({"up": 90}), False), Side(Placed({"up": 270}), True), 0.5).encode(["up"], normalise=True)
+    found = MixedEncoder(Side(Placed({"up": 90}), False), Side(Placed({"up": 270}), True), 0.5).encode(
+        ["up"], normalise=True
+    )
     assert np.isfinite(found).all() and np.abs(found).max() < 1e-3
 
 
 @given(st.dictionaries(st.floats(0, 1), st.sampled_from([0.0, 0.5, 0.75]), min_size=1, max_size=8))
 def test_the_best_share_is_the_smallest_of_the_highest(curve: dict[float, float]) -> None:
-    best = best_share(curve)
+    best = best_weight(curve)
     assert curve[best] == max(curve.values())
     assert not any(share < best and accuracy == curve[best] for share, accuracy in curve.items())
 
 
 def test_ties_do_not_depend_on_the_order() -> None:
-    assert best_share({0.5: 0.9, 0.1: 0.8, 0.2: 0.9}) == best_share({0.2: 0.9, 0.1: 0.8, 0.5: 0.9}) == 0.2
+    assert best_weight({0.5: 0.9, 0.1: 0.8, 0.2: 0.9}) == best_weight({0.2: 0.9, 0.1: 0.8, 0.5: 0.9}) == 0.2
 
 
 # ---- the curve
@@ -136,11 +139,11 @@ DATA = IntentData(
         *(asked(f"please dim the {value}", "dim", value) for value in ("hall", "cellar")),
         *(asked(text, "stop") for text in ("stop", "enough of it", "that will do")),
     ),
-    OutOfScope(("who are you",), ("how old are you",), ("what are you",)),
+    OutOfScopeTexts(("who are you",), ("how old are you",), ("what are you",)),
 )
 
 
-def restated_nearest(train: Sequence[Utterance], asked_for: Sequence[Utterance], share: float) -> float:
+def restated_nearest(train: Sequence[IntentExample], asked_for: Sequence[IntentExample], share: float) -> float:
     """1-NN by cosine of mixtures, in a double loop: utterances, and the template of each that has a slot, are the references."""
 
     def vector(text: str, template: str) -> Array:
@@ -155,7 +158,7 @@ def restated_nearest(train: Sequence[Utterance], asked_for: Sequence[Utterance],
     return right / len(asked_for)
 
 
-def shown(utterance: Utterance) -> str:
+def shown(utterance: IntentExample) -> str:
     """The template as a text; of an utterance without slots, its text."""
     return utterance.text if utterance.template is None else ONE_MARK.text(utterance.template)
 
@@ -173,16 +176,16 @@ def sides() -> tuple[Side, Side]:
 
 def test_the_curve_is_that_of_the_nearest_neighbour_in_a_double_loop() -> None:
     whole = DATA.with_out_of_scope()
-    curve = share_curve(*sides(), DATA, CURVE, ONE_MARK)
-    assert list(curve) == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0] and set(SHARES) < set(curve)
-    assert curve == pytest.approx({share: restated_nearest(whole.train, whole.valid, share) for share in CURVE})
+    curve = validation_curve(*sides(), DATA, CURVE_WEIGHTS, ONE_MARK)
+    assert list(curve) == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0] and set(TEMPLATE_WEIGHTS) < set(curve)
+    assert curve == pytest.approx({share: restated_nearest(whole.train, whole.valid, share) for share in CURVE_WEIGHTS})
     assert len(set(curve.values())) > 1
 
 
 def test_test_utterances_see_the_chosen_share_alone() -> None:
     whole, (own, templates) = DATA.with_out_of_scope(), sides()
     accuracy, share = compressed_intents(own, {"given": templates}, DATA, marks=ONE_MARK)
-    chosen = best_share({share: restated_nearest(whole.train, whole.valid, share) for share in SHARES})
+    chosen = best_weight({share: restated_nearest(whole.train, whole.valid, share) for share in TEMPLATE_WEIGHTS})
     assert share.value == chosen
     assert accuracy.value == pytest.approx(100 * restated_nearest(whole.train, whole.test, chosen))
     assert accuracy.row().n == len(whole.test)
@@ -197,7 +200,7 @@ OWN = Placed({"to the left": 0, "to the right": 90, "first red": 60, "second red
 THEIRS = Placed({"to the left": 0, "to the right": 90, "first {SLOT}": 0, "second {SLOT}": 90})
 
 
-def split(valid: Utterance, test: Utterance) -> IntentData:
+def split(valid: IntentExample, test: IntentExample) -> IntentData:
     return IntentData("turns", "none", LEFT_OR_RIGHT, (valid,), (test,))
 
 
@@ -207,7 +210,7 @@ def figures(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
 
 @pytest.mark.parametrize(("valid", "test", "chosen"), [(DRAWN_TO, DRAWN_FROM, 0.5), (DRAWN_FROM, DRAWN_TO, 0.1)])
 def test_the_share_is_best_on_validation_whatever_it_is_on_test(
-    valid: Utterance, test: Utterance, chosen: float
+    valid: IntentExample, test: IntentExample, chosen: float
 ) -> None:
     own, templates = Side(OWN, False), Side(THEIRS, True)
     found = figures(compressed_intents(own, {"given": templates}, split(valid, test), marks=ONE_MARK))
@@ -223,7 +226,11 @@ def test_the_share_is_best_on_validation_whatever_it_is_on_test(
 def test_no_test_utterance_is_encoded_for_the_choice() -> None:
     """Nor is one needed: these have no vectors at all."""
     made = split(DRAWN_TO, asked("third red", "left", "red"))
-    assert share_curve(Side(OWN, False), Side(THEIRS, True), made, SHARES, ONE_MARK) == {0.1: 0.0, 0.2: 0.0, 0.5: 1.0}
+    assert validation_curve(Side(OWN, False), Side(THEIRS, True), made, TEMPLATE_WEIGHTS, ONE_MARK) == {
+        0.1: 0.0,
+        0.2: 0.0,
+        0.5: 1.0,
+    }
 
 
 def test_every_source_has_a_share_and_a_figure_of_its_own() -> None:
@@ -250,14 +257,17 @@ def test_nothing_is_given_where_no_slots_are_marked() -> None:
     plain = IntentData(
         "plain",
         "none",
-        *(tuple(Utterance(each.text, each.intent) for each in part) for part in (DATA.train, DATA.valid, DATA.test)),
+        *(
+            tuple(IntentExample(each.text, each.intent) for each in part)
+            for part in (DATA.train, DATA.valid, DATA.test)
+        ),
     )
     own, templates = sides()
     outcomes = compressed_intents(own, {"given": templates, "retrieved": templates}, plain, marks=ONE_MARK)
     assert {outcome.setting for outcome in outcomes} == {"1-NN, compressed, templates retrieved"}
     laid_out = compressed_geometry(own, {"given": templates, "retrieved": templates}, plain)
     assert {outcome.setting for outcome in laid_out} == {
-        f"test utterances, λ = {share}, templates retrieved" for share in SHARES
+        f"test utterances, λ = {share}, templates retrieved" for share in TEMPLATE_WEIGHTS
     }
     assert compressed_intents(own, {"given": templates}, plain, marks=ONE_MARK) == []
     assert compressed_geometry(own, {"given": templates}, plain) == []
@@ -270,7 +280,7 @@ def test_uniformity_and_alignment_are_those_of_the_equations() -> None:
     """Eqs. 5 to 7 pair by pair."""
     (own, templates), test = sides(), DATA.test
     expected = {}
-    for share in SHARES:
+    for share in TEMPLATE_WEIGHTS:
         places = [
             unit(share * templates.made.unit(shown(each)) + (1 - share) * own.made.unit(each.text)).astype(np.float64)
             for each in test
@@ -293,7 +303,7 @@ def test_both_sides_are_encoded_once_however_many_shares() -> None:
     for _ in range(2):
         compressed_intents(remembering[0], {"given": remembering[1]}, DATA, marks=ONE_MARK)
         compressed_geometry(remembering[0], {"given": remembering[1]}, DATA)
-        share_curve(*remembering, DATA, CURVE, ONE_MARK)
+        validation_curve(*remembering, DATA, CURVE_WEIGHTS, ONE_MARK)
     whole = DATA.with_out_of_scope()
     inputs = {each.input for part in (whole.train, whole.valid, whole.test) for each in part}
     inputs |= {shown(each) for each in DATA.train if each.slots}
@@ -370,7 +380,7 @@ def kept(model: Path) -> dict[str, bytes]:
 def test_a_share_is_chosen_kept_and_drawn(model: Path, data: Path) -> None:
     """The curve is that of the encoder itself with each λ, in the mean over data sets."""
     before = Compression.load(model / "compression")
-    choice = choose_share(model, data, ["sample", "lamps"], "given")
+    choice = choose_template_weight(model, data, ["sample", "lamps"], "given")
     encoder = Encoder.load(model, compressed=True)
     assert encoder.compression is not None
     assert (
@@ -378,9 +388,9 @@ def test_a_share_is_chosen_kept_and_drawn(model: Path, data: Path) -> None:
         == (choice.template_weight, "given")
         == (choice.template_weight, choice.source)
     )
-    assert choice.template_weight == best_share({share: choice.curve[share] for share in SHARES})
+    assert choice.template_weight == best_weight({share: choice.curve[share] for share in TEMPLATE_WEIGHTS})
     contents = [load_intents(name, data) for name in ("sample", "lamps")]
-    assert list(choice.curve) == list(CURVE)
+    assert list(choice.curve) == list(CURVE_WEIGHTS)
     for share in (0.0, 0.2, 0.5):
         encoder.compression.set(template_weight=share)
         measured = [nearest_validation(encoder, each, marks=SlotMarks()) for each in contents]
@@ -391,11 +401,11 @@ def test_a_share_is_chosen_kept_and_drawn(model: Path, data: Path) -> None:
     assert after.templates == before.templates and bool((after.vectors == before.vectors).all())
     svg = (model / "compression" / "curve.svg").read_text(encoding="utf-8")
     assert "validation utterances of sample, lamps, templates given" in svg
-    assert len(paths(group(ElementTree.fromstring(svg), "line-0"))[0]) == len(CURVE)
+    assert len(paths(group(ElementTree.fromstring(svg), "line-0"))[0]) == len(CURVE_WEIGHTS)
 
 
 def test_the_source_is_the_folders_own_unless_one_is_named(model: Path, data: Path) -> None:
-    assert choose_share(model, data, ["plain"]).source == "retrieved"
+    assert choose_template_weight(model, data, ["plain"]).source == "retrieved"
 
 
 def test_what_is_set_without_measuring(model: Path, detected: tuple[Path, Path]) -> None:
@@ -426,7 +436,7 @@ def test_a_choice_that_cannot_be_made_changes_nothing(
 ) -> None:
     before = kept(model)
     with pytest.raises(error, match=said):
-        choose_share(model, data, datasets, source)
+        choose_template_weight(model, data, datasets, source)
     assert kept(model) == before
 
 
@@ -492,15 +502,15 @@ def run(*arguments: object, code: int = 0) -> str:
 
 def test_from_a_trained_model_to_compressed_results(model: Path, data: Path, tmp_path: Path) -> None:
     answer = json.loads(run("compress", model, "--data", data, "--dataset", "sample", "--source", "given", "--json"))
-    assert (answer["share"] in SHARES, answer["source"]) == (True, "given")
-    assert [point["share"] for point in answer["curve"]] == list(CURVE)
+    assert (answer["share"] in TEMPLATE_WEIGHTS, answer["source"]) == (True, "given")
+    assert [point["share"] for point in answer["curve"]] == list(CURVE_WEIGHTS)
 
     command = ("--data", data, "--dataset", "sample", "--suite", "tadse")
     run("evaluate", model, *command, "--out", tmp_path / "plain")
     plain = rows(tmp_path / "plain")
     assert {setting for setting, _ in plain if "templates" in setting} == {
         *(f"1-NN, compressed, templates {source}" for source in ("given", "retrieved")),
-        *(f"test utterances, λ = {share}, templates given" for share in SHARES),
+        *(f"test utterances, λ = {share}, templates given" for share in TEMPLATE_WEIGHTS),
     }
     assert plain["1-NN, compressed, templates given", TEMPLATE_SHARE] == pytest.approx(answer["share"])
     assert (tmp_path / "plain" / "figures" / "geometry.svg").is_file()
@@ -538,8 +548,8 @@ def test_a_curve_is_shown_and_where_compression_is_no_help_it_is_said(
     model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for accuracies, said in (((0.9, 0.8), True), ((0.8, 0.8), False)):
-        curve = {share: accuracies[bool(share)] for share in CURVE}
-        monkeypatch.setattr("turnwise.evaluation.compressing.share_curve", lambda *_, curve=curve: curve)
+        curve = {share: accuracies[bool(share)] for share in CURVE_WEIGHTS}
+        monkeypatch.setattr("turnwise.evaluation.tasks.compression.validation_curve", lambda *_, curve=curve: curve)
         result = CliRunner().invoke(app, ["compress", str(model), "--data", str(data), "--dataset", "lamps"])
         assert ("leave compression off" in result.stderr) == said
         assert f"0.5 {100 * accuracies[1]:.2f}" in " ".join(result.stdout.split())

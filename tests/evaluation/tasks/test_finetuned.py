@@ -14,22 +14,22 @@ from hypothesis.extra import numpy as arrays
 from sklearn.metrics import f1_score
 
 from turnwise.core.dialogue import Turn
-from turnwise.evaluation.datasets.actions import ActionData, ActionExample
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.datasets.intents import IntentData, Utterance
+from turnwise.evaluation.datasets.dialogue_labels import ActionData, ActionExample
+from turnwise.evaluation.datasets.intents import IntentData, IntentExample
 from turnwise.evaluation.metrics import compute_per_run
-from turnwise.evaluation.tasks import finetuned
-from turnwise.evaluation.tasks.finetuned import (
+from turnwise.evaluation.tasks import fine_tuning
+from turnwise.evaluation.tasks.fine_tuning import (
     ACTIONS,
     INTENTS,
     RESPONSES,
-    few_shot_actions,
     fine_tuned_actions,
     fine_tuned_intents,
     fine_tuned_responses,
+    sample_few_shot_actions,
 )
-from turnwise.evaluation.tasks.multilabel import f1_outcomes, f1_scores, flags
 from turnwise.evaluation.tasks.responses import rank_answers
+from turnwise.evaluation.tasks.scoring import binarise_labels, f1_outcomes, f1_scores
 from turnwise.models.encoder import Encoder
 
 #: Tiny models of random weights need larger steps than real ones.
@@ -51,8 +51,10 @@ def intent_data(seed: int = 0) -> IntentData:
     random = np.random.default_rng(seed)
     words = {"ride": "taxi", "stay": "hotel", "eat": "table"}
 
-    def utterances(count: int) -> tuple[Utterance, ...]:
-        return tuple(Utterance(sentence(random, word), intent) for intent, word in words.items() for _ in range(count))
+    def utterances(count: int) -> tuple[IntentExample, ...]:
+        return tuple(
+            IntentExample(sentence(random, word), intent) for intent, word in words.items() for _ in range(count)
+        )
 
     return IntentData("toy", "none", utterances(12), (), utterances(10))
 
@@ -94,7 +96,7 @@ def test_intents_are_learnt_and_the_encoder_is_left_alone(encoder: Encoder) -> N
 
 def test_an_intent_that_is_never_learnt_is_never_right(encoder: Encoder) -> None:
     data = intent_data()
-    strange = (Utterance("where is the train", "travel"),)
+    strange = (IntentExample("where is the train", "travel"),)
     outcome = fine_tuned_intents(
         encoder, replace(data, test=data.test + strange), shots=(1,), seeds=1, settings=replace(INTENTS, steps=1)
     )[0]
@@ -102,7 +104,7 @@ def test_an_intent_that_is_never_learnt_is_never_right(encoder: Encoder) -> None
 
 
 def test_nothing_to_validate_with_is_said(encoder: Encoder) -> None:
-    data = replace(intent_data(), train=(Utterance("taxi", "ride"), Utterance("hotel", "stay")))
+    data = replace(intent_data(), train=(IntentExample("taxi", "ride"), IntentExample("hotel", "stay")))
     with pytest.raises(DatasetError, match="toy has no label with two training examples"):
         fine_tuned_intents(encoder, data, seeds=1)
 
@@ -164,7 +166,7 @@ def test_turns_stand_behind_their_speakers(
     def reading(copied: Encoder, head: object, examples: list[list[np.ndarray]], *_: object, **__: object) -> None:
         seen.extend(copied.backbone.tokenizer.convert_ids_to_tokens(sequence) for (sequence,) in examples)
 
-    monkeypatch.setattr(finetuned, "fine_tune", reading)
+    monkeypatch.setattr(fine_tuning, "fine_tune", reading)
     fine_tuned_actions(encoder, action_data(), shots=(3,), seeds=1, roles=roles)
     assert seen
     for tokens in seen:
@@ -195,7 +197,7 @@ labelled = st.lists(st.lists(st.sampled_from("abcd"), max_size=3, unique=True), 
 @given(labelled, st.integers(1, 6), st.integers(0, 9))
 def test_few_shot_actions(actions: list[list[str]], shots: int, seed: int) -> None:
     """No example twice; of no action more than 2k are drawn for its sake; of the first all that are due; the same again."""
-    support, validation = few_shot_actions(actions, shots, seed)
+    support, validation = sample_few_shot_actions(actions, shots, seed)
     drawn = [*support, *validation]
     assert len(set(drawn)) == len(drawn)
     counts = Counter(action for each in actions for action in each)
@@ -205,14 +207,14 @@ def test_few_shot_actions(actions: list[list[str]], shots: int, seed: int) -> No
         assert sum(first in actions[row] for row in drawn) >= min(2 * shots, counts[first])
     assert 0 <= len(support) - len(validation) <= len(counts)
     assert all(actions[row] for row in drawn)
-    again = few_shot_actions(actions, shots, seed)
+    again = sample_few_shot_actions(actions, shots, seed)
     assert np.array_equal(support, again[0])
     assert np.array_equal(validation, again[1])
 
 
 def test_single_labels_are_drawn_as_intents_are() -> None:
     actions = [[label] for label in "aaaaabbbbbccc"]
-    support, validation = few_shot_actions(actions, 2, 3)
+    support, validation = sample_few_shot_actions(actions, 2, 3)
     assert Counter(actions[row][0] for row in support) == {"a": 2, "b": 2, "c": 2}
     assert Counter(actions[row][0] for row in validation) == {"a": 2, "b": 2, "c": 1}
 
@@ -233,5 +235,5 @@ def test_f1_is_scikit_learns(data: st.DataObject, runs: int, examples: int, labe
 
 
 def test_flags() -> None:
-    assert flags([("b",), (), ("a", "c")], ["a", "b", "c"]).tolist() == [[0, 1, 0], [0, 0, 0], [1, 0, 1]]
+    assert binarise_labels([("b",), (), ("a", "c")], ["a", "b", "c"]).tolist() == [[0, 1, 0], [0, 0, 0], [1, 0, 1]]
     assert f1_scores(np.zeros((2, 3), np.bool_), np.zeros((2, 3), np.bool_)) == (0, 0)

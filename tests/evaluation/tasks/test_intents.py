@@ -17,15 +17,15 @@ from sklearn.neighbors import KNeighborsClassifier
 from turnwise.core.dialogue import Slot, Turn
 from turnwise.corpus.slots.template import SlotMarks
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.datasets.intents import IntentData, OutOfScope, Utterance, load_intents
+from turnwise.evaluation.datasets.intents import IntentData, IntentExample, OutOfScopeTexts, load_intents
 from turnwise.evaluation.tasks import intents as module
 from turnwise.evaluation.tasks.intents import (
-    encode_utterances,
-    few_shot,
+    encode_examples,
     logistic_intents,
     nearest_intents,
     nearest_validation,
     prototype_intents,
+    sample_few_shot,
 )
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS
@@ -60,15 +60,15 @@ def vectors(texts: Sequence[str]) -> npt.NDArray[np.float32]:
 LETTERS = {"one": "aab", "two": "cdd", "three": "eef"}
 
 
-def utterances(count: int, random: np.random.Generator) -> tuple[Utterance, ...]:
+def utterances(count: int, random: np.random.Generator) -> tuple[IntentExample, ...]:
     made = []
     for _ in range(count):
         intent = str(random.choice(list(LETTERS)))
-        made.append(Utterance("".join(random.choice(list(LETTERS[intent] + "abcdefgh"), 5)), intent))
+        made.append(IntentExample("".join(random.choice(list(LETTERS[intent] + "abcdefgh"), 5)), intent))
     return tuple(made)
 
 
-def toy(train: int = 60, valid: int = 0, test: int = 40, out_of_scope: OutOfScope | None = None) -> IntentData:
+def toy(train: int = 60, valid: int = 0, test: int = 40, out_of_scope: OutOfScopeTexts | None = None) -> IntentData:
     random = np.random.default_rng(0)
     return IntentData(
         "toy",
@@ -76,7 +76,7 @@ def toy(train: int = 60, valid: int = 0, test: int = 40, out_of_scope: OutOfScop
         utterances(train, random),
         utterances(valid, random),
         utterances(test, random),
-        out_of_scope or OutOfScope(),
+        out_of_scope or OutOfScopeTexts(),
     )
 
 
@@ -87,13 +87,13 @@ def toy(train: int = 60, valid: int = 0, test: int = 40, out_of_scope: OutOfScop
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=60), st.integers(1, 6), st.integers(0, 9))
 def test_few_shot_draws(labels: list[str], shots: int, seed: int) -> None:
     """min(2k, n) of each label, no example twice, the larger half the support; the same seed draws the same."""
-    support, validation = few_shot(labels, shots, seed)
+    support, validation = sample_few_shot(labels, shots, seed)
     assert len({*support, *validation}) == len(support) + len(validation)
     for label, count in Counter(labels).items():
         drawn = min(2 * shots, count)
         assert sum(labels[index] == label for index in support) == (drawn + 1) // 2
         assert sum(labels[index] == label for index in validation) == drawn // 2
-    again = few_shot(labels, shots, seed)
+    again = sample_few_shot(labels, shots, seed)
     assert np.array_equal(support, again[0])
     assert np.array_equal(validation, again[1])
 
@@ -106,7 +106,7 @@ def test_prototypes_equal_a_plain_statement() -> None:
     for outcome, shots in zip(outcomes, (1, 5), strict=True):
         assert outcome.key == ("intents", "toy", f"{shots}-shot prototypes", "accuracy")
         for seed in range(3):
-            support, _ = few_shot(labels, shots, seed)
+            support, _ = sample_few_shot(labels, shots, seed)
             for number, test in enumerate(data.test):
                 query = vectors([test.text])[0]
                 scores = {}
@@ -120,8 +120,8 @@ def test_prototypes_equal_a_plain_statement() -> None:
 
 def test_a_tie_of_prototypes_goes_against_the_model() -> None:
     """Both intents have the same training utterance: whichever comes first in the alphabet, neither is found."""
-    train = (Utterance("ab", "one"), Utterance("ab", "two"), Utterance("cc", "three"))
-    test = (Utterance("ab", "one"), Utterance("ab", "two"), Utterance("c", "three"))
+    train = (IntentExample("ab", "one"), IntentExample("ab", "two"), IntentExample("cc", "three"))
+    test = (IntentExample("ab", "one"), IntentExample("ab", "two"), IntentExample("c", "three"))
     (outcome,) = prototype_intents(Letters(), IntentData("toy", "none", train, (), test), shots=(1,), seeds=1)
     assert outcome.evidence.tolist() == [[0, 0, 1]]
 
@@ -130,9 +130,9 @@ def test_an_intent_without_training_utterances_is_never_found() -> None:
     data = IntentData(
         "toy",
         "none",
-        (Utterance("aaa", "one"), Utterance("ccc", "two")),
+        (IntentExample("aaa", "one"), IntentExample("ccc", "two")),
         (),
-        (Utterance("aaa", "one"), Utterance("e", "new")),
+        (IntentExample("aaa", "one"), IntentExample("e", "new")),
     )
     for task in (prototype_intents, nearest_intents):
         for outcome in task(Letters(), data):
@@ -156,7 +156,7 @@ def test_the_nearest_neighbour_is_scikit_learns() -> None:
             return spread[[int(text.split()[1]) for text in inputs]]
 
     labels = random.choice(["one", "two"], 140)
-    rows = tuple(Utterance(name, str(label)) for name, label in zip(names, labels, strict=True))
+    rows = tuple(IntentExample(name, str(label)) for name, label in zip(names, labels, strict=True))
     data = IntentData("toy", "none", rows[:100], (), rows[100:])
     outcomes = nearest_intents(Spread(), data, neighbours=(1, 3, 5, 51))
     assert [outcome.setting for outcome in outcomes] == ["1-NN", "3-NN", "5-NN", "51-NN"]
@@ -182,7 +182,7 @@ rows = st.tuples(st.text("abc", min_size=1, max_size=2), st.sampled_from("xyz"))
 @given(st.lists(rows, min_size=1, max_size=15), rows, st.integers(1, 17))
 def test_votes_equal_a_plain_statement(train: list[tuple[str, str]], query: tuple[str, str], count: int) -> None:
     """Most votes, then the higher sum, then against the model; of equally near references wrong ones come first."""
-    data = IntentData("toy", "none", tuple(Utterance(*row) for row in train), (), (Utterance(*query),))
+    data = IntentData("toy", "none", tuple(IntentExample(*row) for row in train), (), (IntentExample(*query),))
     (outcome,) = nearest_intents(Scattered(), data, neighbours=(count,))
     asked = Scattered().encode([query[0]])[0]
     similarity = {text: float(Scattered().encode([text])[0] @ asked) for text, _ in train}
@@ -196,7 +196,7 @@ def test_votes_equal_a_plain_statement(train: list[tuple[str, str]], query: tupl
 
 
 def test_even_votes_go_against_the_model() -> None:
-    rows = (Utterance("aab", "one"), Utterance("aab", "two"))
+    rows = (IntentExample("aab", "one"), IntentExample("aab", "two"))
     data = IntentData("toy", "none", rows, (), rows)
     for outcome in nearest_intents(Letters(), data, neighbours=(1, 2, 9)):
         assert outcome.evidence.tolist() == [[0, 0]]
@@ -210,8 +210,8 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(before.evidence, after.evidence)
 
 
-def slotted(text: str, intent: str, *slots: tuple[str, int, int]) -> Utterance:
-    return Utterance(text, intent, tuple(Slot.from_text(text, *slot) for slot in slots))
+def slotted(text: str, intent: str, *slots: tuple[str, int, int]) -> IntentExample:
+    return IntentExample(text, intent, tuple(Slot.from_text(text, *slot) for slot in slots))
 
 
 def test_templates_are_references_too() -> None:
@@ -242,7 +242,7 @@ def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
     plain = toy(train=100, valid=40, test=60)
     plain = replace(plain, train=plain.train + tuple(replace(each, intent="one") for each in plain.train))
 
-    def marked(rows: tuple[Utterance, ...]) -> tuple[Utterance, ...]:
+    def marked(rows: tuple[IntentExample, ...]) -> tuple[IntentExample, ...]:
         return tuple(
             slotted(each.text, each.intent, ("x", number % 3, number % 3 + 1)) for number, each in enumerate(rows)
         )
@@ -265,7 +265,7 @@ def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
     for task in tasks:
         for before, after in zip(task(Letters(), plain), task(Letters(), data), strict=True):
             assert np.array_equal(before.evidence, after.evidence)
-    vectors, rows = encode_utterances(Rounded(), data.train)
+    vectors, rows = encode_examples(Rounded(), data.train)
     assert len(vectors) > len({each.text for each in data.train}) == len(set(rows.tolist()))
     for each, row in zip(data.train, rows, strict=True):
         assert row == rows[[other.text for other in data.train].index(each.text)]
@@ -292,7 +292,7 @@ def test_an_encoder_may_look_at_slots() -> None:
 def test_validation_is_the_nearest_neighbour_of_what_may_be_looked_at(valid: int) -> None:
     """Equal to measuring on a data set whose test set is the validation set, or a tenth that is no reference any more."""
     data = toy(
-        train=120, valid=valid, test=3, out_of_scope=OutOfScope(("hhhh", "gh"), ("hhh",) if valid else (), ("h",))
+        train=120, valid=valid, test=3, out_of_scope=OutOfScopeTexts(("hhhh", "gh"), ("hhh",) if valid else (), ("h",))
     )
     marked = tuple(slotted(each.text, each.intent, ("x", 1, 2 + number % 3)) for number, each in enumerate(data.train))
     data = replace(data, train=marked)
@@ -315,7 +315,9 @@ def test_validation_is_the_nearest_neighbour_of_what_may_be_looked_at(valid: int
 
 
 def test_nothing_to_validate_on() -> None:
-    data = IntentData("toy", "none", (Utterance("a", "one"), Utterance("b", "two")), (), (Utterance("a", "one"),))
+    data = IntentData(
+        "toy", "none", (IntentExample("a", "one"), IntentExample("b", "two")), (), (IntentExample("a", "one"),)
+    )
     with pytest.raises(DatasetError, match="neither a validation set nor a second example"):
         nearest_validation(Letters(), data)
 
@@ -347,7 +349,7 @@ def test_a_turn_with_slots_has_the_vector_of_its_text(tiny_folder: Callable[[str
 
 
 def test_out_of_scope_is_one_more_intent() -> None:
-    data = toy(out_of_scope=OutOfScope(train=("hhhh",), test=("hhh", "aab")))
+    data = toy(out_of_scope=OutOfScopeTexts(train=("hhhh",), test=("hhh", "aab")))
     (outcome,) = nearest_intents(Letters(), data)
     assert outcome.evidence.shape == (1, 42)
     assert outcome.evidence[0, -2:].tolist() == [1, 0]
@@ -363,7 +365,7 @@ def test_regression_takes_the_best_strength_on_validation() -> None:
     (outcome,) = logistic_intents(Letters(), data, strengths=(0.001, 1.0, 100.0))
     assert outcome.key == ("intents", "toy", "logistic regression", "accuracy")
 
-    def split(rows: Sequence[Utterance]) -> tuple[npt.NDArray[np.float32], list[str]]:
+    def split(rows: Sequence[IntentExample]) -> tuple[npt.NDArray[np.float32], list[str]]:
         return vectors([row.text for row in rows]), [row.intent for row in rows]
 
     models = [

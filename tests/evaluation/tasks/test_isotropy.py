@@ -21,13 +21,13 @@ from turnwise.evaluation.datasets.conversations import ConversationData, convers
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import Outcome, lower_is_better
 from turnwise.evaluation.tasks.isotropy import (
-    LEAST_TEXTS,
-    TEXTS,
-    Context,
-    contexts,
+    MAX_TEXTS,
+    MIN_TEXTS,
+    AnsweredContext,
+    find_contexts,
     frequent_answers,
     isotropy,
-    sharing_pairs,
+    pairs_sharing_answers,
 )
 
 DATA = os.environ.get("TURNWISE_DATA")
@@ -36,7 +36,7 @@ DATA = os.environ.get("TURNWISE_DATA")
 SLOW = ("conversations_star", "conversations_schema_guided")
 COSINE = "mean cosine of random pairs"
 SHARE = "share of the first principal component"
-DISTANCE = "distance of contexts that share a frequent answer"
+DISTANCE = "distance of find_contexts that share a frequent answer"
 RELATIVE = f"{DISTANCE}, relative to random pairs"
 
 TURNS = st.builds(Turn, st.sampled_from(["user", "system"]), st.sampled_from(["a", "A ", "b", "c", "yes", "Yes", "ok"]))
@@ -93,7 +93,7 @@ def test_equals_plain_numpy() -> None:
     data, encoder = held(), Heard()
     found = figures(isotropy(encoder, data))
     sizes = {"utterances": 150 * 3 + 3, "contexts of 1 turn": 150 * 2 + 3, "contexts of 3 turns": 300}
-    answers = frequent_answers(context.answer for context in contexts(data.dialogues, 1))
+    answers = frequent_answers(context.answer for context in find_contexts(data.dialogues, 1))
     assert len(found) == 2 + 4 + 4
     for (setting, size), inputs in zip(sizes.items(), encoder.inputs, strict=True):
         drawn = [said(item) for item in inputs[: size // 2 * 2]]
@@ -105,7 +105,7 @@ def test_equals_plain_numpy() -> None:
         assert found[setting, SHARE] == pytest.approx(100 * spread[0] / spread.sum(), abs=1e-4)
         if setting == "utterances":
             continue
-        pairs = sharing_pairs(contexts(data.dialogues, int(setting.split()[2])), answers)
+        pairs = pairs_sharing_answers(find_contexts(data.dialogues, int(setting.split()[2])), answers)
         apart = [1 - encoder.unit(said(one.turns)) @ encoder.unit(said(two.turns)) for one, two in pairs]
         assert len(apart) >= 40
         assert found[setting, DISTANCE] == pytest.approx(np.mean(apart), abs=1e-6)
@@ -167,13 +167,15 @@ def test_rotation_and_scale_do_not_matter(seed: int, least: float) -> None:
 
 
 class Drawing(Heard):
-    """An encoder that draws contexts towards their answer."""
+    """An encoder that draws find_contexts towards their answer."""
 
     def __init__(self, data: ConversationData, strength: float):
         super().__init__(16)
         self.strength = strength
         self.answers = {
-            said(context.turns): context.answer for window in (1, 3) for context in contexts(data.dialogues, window)
+            said(context.turns): context.answer
+            for window in (1, 3)
+            for context in find_contexts(data.dialogues, window)
         }
 
     def vector(self, text: str) -> npt.NDArray[np.float32]:
@@ -245,30 +247,30 @@ def test_utterances_are_texts_and_contexts_conversations() -> None:
 
 def test_a_large_corpus_is_drawn_from() -> None:
     encoder = Heard()
-    mean, share = isotropy(encoder, held(TEXTS + 1, 1))
-    assert mean.evidence.shape == (1, TEXTS // 2) and share.evidence.shape == (1, TEXTS, 2)
-    assert len(set(encoder.encoded)) == TEXTS
+    mean, share = isotropy(encoder, held(MAX_TEXTS + 1, 1))
+    assert mean.evidence.shape == (1, MAX_TEXTS // 2) and share.evidence.shape == (1, MAX_TEXTS, 2)
+    assert len(set(encoder.encoded)) == MAX_TEXTS
 
 
 def test_what_a_corpus_has_too_little_of() -> None:
     with pytest.raises(
-        DatasetError, match=f"toy has {LEAST_TEXTS - 1} different utterances, {LEAST_TEXTS} are needed.*more dial"
+        DatasetError, match=f"toy has {MIN_TEXTS - 1} different utterances, {MIN_TEXTS} are needed.*more dial"
     ):
-        isotropy(Heard(), held(LEAST_TEXTS - 1, 1))
-    # single turns have no answers, pairs no contexts of three turns, and answers that are all different are not frequent
-    assert {key[0] for key in figures(isotropy(Heard(), held(LEAST_TEXTS, 1)))} == {"utterances"}
+        isotropy(Heard(), held(MIN_TEXTS - 1, 1))
+    # single turns have no answers, pairs no find_contexts of three turns, and answers that are all different are not frequent
+    assert {key[0] for key in figures(isotropy(Heard(), held(MIN_TEXTS, 1)))} == {"utterances"}
     assert {key[0] for key in figures(isotropy(Heard(), held(150, 2)))} == {"utterances", "contexts of 1 turn"}
     rare = held(150, 4, [f"answer {number}" for number in range(1000)])
     assert {key[1] for key in figures(isotropy(Heard(), rare))} == {COSINE, SHARE}
 
 
-# ---- contexts, answers and pairs
+# ---- find_contexts, answers and pairs
 
 
 @given(DIALOGUES, st.integers(1, 4))
 def test_contexts_are_all_windows_before_a_turn(dialogues: list[tuple[Turn, ...]], window: int) -> None:
     expected = [
-        Context(
+        AnsweredContext(
             tuple(turns[end - window : end]),
             tuple(turn.text.strip().lower() for turn in turns[end - window : end]),
             turns[end].text.strip().lower(),
@@ -278,7 +280,7 @@ def test_contexts_are_all_windows_before_a_turn(dialogues: list[tuple[Turn, ...]
         for end in range(len(turns))
         if end >= window
     ]
-    assert contexts(dialogues, window) == expected
+    assert find_contexts(dialogues, window) == expected
 
 
 def test_frequent_answers() -> None:
@@ -299,10 +301,10 @@ def test_frequent_answers() -> None:
 @settings(deadline=None, max_examples=50)
 @given(DIALOGUES, st.integers(1, 3), st.integers(0, 5))
 def test_who_is_paired(dialogues: list[tuple[Turn, ...]], window: int, seed: int) -> None:
-    found = contexts(dialogues, window)
+    found = find_contexts(dialogues, window)
     frequent = ["yes", "a", "b"]
-    pairs = sharing_pairs(found, frequent, seed)
-    assert pairs == sharing_pairs(found, frequent, seed)
+    pairs = pairs_sharing_answers(found, frequent, seed)
+    assert pairs == pairs_sharing_answers(found, frequent, seed)
     for one, two in pairs:
         assert one.answer == two.answer and one.answer in frequent
         assert one.dialogue != two.dialogue and one.texts != two.texts
@@ -328,11 +330,11 @@ def test_who_is_paired(dialogues: list[tuple[Turn, ...]], window: int, seed: int
 
 
 def test_no_answer_makes_up_all_pairs() -> None:
-    def context(number: int, answer: str) -> Context:
-        return Context((Turn("user", f"question {number}"),), (f"question {number}",), answer, number)
+    def context(number: int, answer: str) -> AnsweredContext:
+        return AnsweredContext((Turn("user", f"question {number}"),), (f"question {number}",), answer, number)
 
     found = [context(number, "yes") for number in range(1000)] + [context(number, "no") for number in range(1000, 1007)]
-    pairs = sharing_pairs(found, ["yes", "no"])
+    pairs = pairs_sharing_answers(found, ["yes", "no"])
     assert Counter(one.answer for one, _ in pairs) == {"yes": 20, "no": 3}
     # they take turns, so that any beginning has about as many of each
     assert [one.answer for one, _ in pairs[:7]] == ["yes", "no"] * 3 + ["yes"]

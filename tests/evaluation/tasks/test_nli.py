@@ -1,12 +1,12 @@
-"""Entailments nearer than contradictions: against a plain loop; a tie is wrong."""
+"""Entailments evaluate_nli than contradictions: against a plain loop; a tie is wrong."""
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.drawn import Constant, Drawn
-from turnwise.evaluation.datasets.triplets import Triplet, TripletData
-from turnwise.evaluation.tasks.triplets import nearer
+from turnwise.evaluation.datasets.sentence_pairs import Triplet, TripletData
+from turnwise.evaluation.tasks.similarity import evaluate_nli
 
 TEXTS = st.text("abcd", min_size=1, max_size=3)
 
@@ -20,21 +20,21 @@ def test_equals_a_plain_loop(triplets: list[Triplet]) -> None:
         for each in triplets
     ]
     assume(all(one == two or abs(one - two) > 1e-5 for one, two in closeness))
-    (outcome,) = nearer(encoder, TripletData("toy", "none", tuple(triplets)))
-    assert outcome.key == ("nli", "toy", "entailment nearer than contradiction", "accuracy")
+    (outcome,) = evaluate_nli(encoder, TripletData("toy", "none", tuple(triplets)))
+    assert outcome.key == ("nli", "toy", "entailment evaluate_nli than contradiction", "accuracy")
     assert outcome.evidence.tolist() == [[float(one > two) for one, two in closeness]]
     assert len(set(encoder.encoded)) == len(encoder.encoded)
 
 
 def test_a_tie_is_wrong() -> None:
     triplets = tuple(Triplet(f"a{number}", f"e{number}", f"c{number}") for number in range(50))
-    assert nearer(Constant(), TripletData("toy", "none", triplets))[0].row().value == 0.0
+    assert evaluate_nli(Constant(), TripletData("toy", "none", triplets))[0].row().value == 0.0
 
 
 def test_each_text_is_encoded_once_and_the_length_is_passed_on() -> None:
     encoder = Drawn()
     data = TripletData("toy", "none", (Triplet("a", "b", "c"), Triplet("d", "d", "e")))
-    (outcome,) = nearer(encoder, data, max_length=9)
+    (outcome,) = evaluate_nli(encoder, data, max_length=9)
     assert sorted(encoder.encoded) == ["a", "b", "c", "d", "e"]
     assert encoder.lengths == [9]
     # a text is nearest to itself

@@ -17,21 +17,20 @@ from sklearn.preprocessing import StandardScaler
 from torch.nn.functional import cross_entropy
 
 from turnwise.core.dialogue import Turn
-from turnwise.evaluation.datasets.actions import ActionData, ActionExample
-from turnwise.evaluation.datasets.inference import InferenceData, InferenceExample
+from turnwise.evaluation.datasets.dialogue_labels import ActionData, ActionExample, InferenceData, InferenceExample
 from turnwise.evaluation.metrics import compute_per_run
 from turnwise.evaluation.tasks.probing import (
     GRID,
-    Examples,
-    Point,
+    ProbeData,
+    ProbeSettings,
     fit_probe,
     probe_actions,
     probe_inference,
-    stratified,
+    stratified_split,
 )
 
 #: A corner of the grid, for tests that are not about the search, and a few of its points for those that are.
-SMALL = (Point(0, 0.0, 5e-3, 0.0),)
+SMALL = (ProbeSettings(0, 0.0, 5e-3, 0.0),)
 FEW = GRID[2::7]
 
 
@@ -124,9 +123,9 @@ def test_what_a_plane_cannot_tell_apart_takes_a_hidden_layer() -> None:
     """Exclusive or: the search finds that the linear points of the grid will not do."""
     random = np.random.default_rng(0)
 
-    def examples(count: int) -> Examples:
+    def examples(count: int) -> ProbeData:
         points = random.normal(size=(count, 2)).astype(np.float32)
-        return Examples(points, (points[:, 0] * points[:, 1] > 0).astype(np.int64))
+        return ProbeData(points, (points[:, 0] * points[:, 1] > 0).astype(np.int64))
 
     train, valid, test = examples(600), examples(200), examples(200)
     probe = fit_probe(train, valid, 2, cross_entropy, accuracy, grid=FEW)
@@ -141,13 +140,13 @@ def accuracy(logits: torch.Tensor, targets: torch.Tensor) -> float:
 def test_the_point_is_chosen_by_validation() -> None:
     """A rate of nearly nothing cannot win, wherever it stands; of equals the first is taken."""
     (train, classes), (valid, asked) = (arrays(split) for split in (inference_data().train, inference_data().valid))
-    good, idle = SMALL[0], Point(0, 0.0, 1e-9, 0.0)
+    good, idle = SMALL[0], ProbeSettings(0, 0.0, 1e-9, 0.0)
     for grid in ((good, idle), (idle, good)):
-        probe = fit_probe(Examples(train, classes), Examples(valid, asked), 3, cross_entropy, accuracy, grid=grid)
+        probe = fit_probe(ProbeData(train, classes), ProbeData(valid, asked), 3, cross_entropy, accuracy, grid=grid)
         assert probe.point == good
         assert probe.score == pytest.approx((probe.logits(valid).argmax(1) == asked).mean())
     level = fit_probe(
-        Examples(train, classes), Examples(valid, asked), 3, cross_entropy, lambda *_: 0.5, grid=(idle, good)
+        ProbeData(train, classes), ProbeData(valid, asked), 3, cross_entropy, lambda *_: 0.5, grid=(idle, good)
     )
     assert level.point == idle
 
@@ -164,10 +163,10 @@ def test_so_many_steps_are_made_at_most(steps: int | None, made: int) -> None:
         losses += 1
         return cross_entropy(logits, targets)
 
-    grid = (Point(0, 0.0, 1e-3, 0.0),)
+    grid = (ProbeSettings(0, 0.0, 1e-3, 0.0),)
     fit_probe(
-        Examples(train, classes),
-        Examples(valid, asked),
+        ProbeData(train, classes),
+        ProbeData(valid, asked),
         3,
         loss,
         lambda *_: float(next(better)),
@@ -187,7 +186,7 @@ def test_the_test_set_has_no_say() -> None:
             for name in ("train", "valid", "test")
         },
     )
-    grid = (Point(0, 0.0, 5e-2, 0.0), Point(16, 0.2, 5e-2, 0.0))
+    grid = (ProbeSettings(0, 0.0, 5e-2, 0.0), ProbeSettings(16, 0.2, 5e-2, 0.0))
     exchanged = {"class 0": "class 1", "class 1": "class 0"}
     other = replace(data, test=tuple(InferenceExample(each.turns, exchanged[each.label]) for each in data.test))
     first, second = (probe_inference(Lookup(), each, grid=grid)[0].evidence for each in (data, other))
@@ -196,7 +195,7 @@ def test_the_test_set_has_no_say() -> None:
 
 def test_equal_seeds_give_equal_figures() -> None:
     data = inference_data()
-    grid = (Point(16, 0.2, 5e-2, 0.0),)
+    grid = (ProbeSettings(16, 0.2, 5e-2, 0.0),)
     torch.manual_seed(1)
     first = probe_inference(Lookup(), data, grid=grid)[0].evidence
     torch.manual_seed(2)
@@ -213,7 +212,7 @@ def test_without_a_validation_set_a_tenth_is_held_out() -> None:
 @settings(deadline=None)
 @given(st.lists(st.sampled_from("abc"), min_size=10, max_size=200), st.integers(0, 9))
 def test_held_out_examples_are_stratified(labels: list[str], seed: int) -> None:
-    kept, held_out = stratified(labels, seed)
+    kept, held_out = stratified_split(labels, seed)
     assert sorted([*kept, *held_out]) == list(range(len(labels)))
     assert len(held_out) in (len(labels) // 10, -(-len(labels) // 10))
     drawn = Counter(labels[row] for row in held_out)

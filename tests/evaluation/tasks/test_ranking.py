@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from turnwise.evaluation.tasks.ranking import (
+from turnwise.evaluation.tasks.scoring import (
     average_precision,
+    correct_ranks,
     precision_at_one,
-    ranks,
     recall_at,
     reciprocal_rank,
-    truth_ranks,
+    single_correct_ranks,
 )
 
 
@@ -36,7 +36,7 @@ def split(found: list[tuple[float, bool]]) -> tuple[np.ndarray, np.ndarray]:
 @given(rows(st.integers(-50, 50), unique=True, largest=20))
 def test_without_ties_metrics_are_scikit_learns(found: list[tuple[float, bool]]) -> None:
     scores, labels = split(found)
-    places = ranks(scores, labels)
+    places = correct_ranks(scores, labels)
     assert average_precision(places) == pytest.approx(average_precision_score(labels, scores))
     ordered = labels[np.argsort(-scores)]
     assert precision_at_one(places) == ordered[0]
@@ -50,7 +50,7 @@ def test_without_ties_metrics_are_scikit_learns(found: list[tuple[float, bool]])
 def test_with_ties_metrics_are_those_of_the_worst_order(found: list[tuple[float, bool]]) -> None:
     """Of all orders that the scores allow, the one in which each metric is lowest."""
     scores, labels = split(found)
-    places = ranks(scores, labels)
+    places = correct_ranks(scores, labels)
     allowed = []
     for order in permutations(range(len(found))):
         if all(scores[first] >= scores[second] for first, second in pairwise(order)):
@@ -74,14 +74,14 @@ def test_with_ties_metrics_are_those_of_the_worst_order(found: list[tuple[float,
 def test_the_rank_of_one_truth_is_that_among_the_wrong_ones(others: list[tuple[int, bool]], truth: int) -> None:
     scores, wrong = np.array([[score for score, _ in others]], float), np.array([[is_wrong for _, is_wrong in others]])
     against = [score for score, is_wrong in others if is_wrong]
-    expected = ranks(np.array([truth, *against], float), np.array([True] + [False] * len(against)))
-    assert truth_ranks(np.array([truth], float), scores, wrong).tolist() == expected.tolist()
+    expected = correct_ranks(np.array([truth, *against], float), np.array([True] + [False] * len(against)))
+    assert single_correct_ranks(np.array([truth], float), scores, wrong).tolist() == expected.tolist()
 
 
 def test_scores_that_are_no_numbers_count_against_the_model() -> None:
     nan = float("nan")
-    assert ranks(np.array([nan, nan, nan]), np.array([False, True, False])).tolist() == [3]
-    assert ranks(np.array([nan, 0.5]), np.array([False, True])).tolist() == [2]
-    assert ranks(np.array([0.1, nan]), np.array([False, True])).tolist() == [2]
-    assert truth_ranks(np.array([nan]), np.array([[nan, 0.5]]), np.array([[False, True]])).tolist() == [2]
-    assert truth_ranks(np.array([0.5]), np.array([[0.5, nan]]), np.array([[False, True]])).tolist() == [2]
+    assert correct_ranks(np.array([nan, nan, nan]), np.array([False, True, False])).tolist() == [3]
+    assert correct_ranks(np.array([nan, 0.5]), np.array([False, True])).tolist() == [2]
+    assert correct_ranks(np.array([0.1, nan]), np.array([False, True])).tolist() == [2]
+    assert single_correct_ranks(np.array([nan]), np.array([[nan, 0.5]]), np.array([[False, True]])).tolist() == [2]
+    assert single_correct_ranks(np.array([0.5]), np.array([[0.5, nan]]), np.array([[False, True]])).tolist() == [2]

@@ -1,4 +1,4 @@
-"""Re-ranking against plain statements of UMS's metrics; the adversarial set's construction; ties never favour the model."""
+"""Re-ranking against plain statements of UMS's metrics; the make_adversarial set's construction; ties never favour the model."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -17,7 +17,14 @@ from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import Outcome
-from turnwise.evaluation.tasks.reranking import Context, adversarial, cosine_scores, merged, rerank, rerank_adversarial
+from turnwise.evaluation.tasks.responses import (
+    Context,
+    cosine_scores,
+    make_adversarial,
+    merge_duplicates,
+    rerank,
+    rerank_adversarial,
+)
 from turnwise.models.backbone.inputs import ROLE_TOKENS
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import FunctionEncoder, SentenceTransformerEncoder
@@ -198,7 +205,7 @@ def test_an_encoder_that_has_learnt_nothing_gets_nothing() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), min_size=1))
 def test_copies_of_right_candidates_merge_with_them(rows: list[tuple[str, bool]]) -> None:
     example = Candidates(("hello",), tuple(text for text, _ in rows), tuple(right for _, right in rows))
-    found = merged(example)
+    found = merge_duplicates(example)
     right = {text for text, is_right in rows if is_right}
     assert sorted(found.positives) == sorted(right)
     wrong = [text for text, is_right in zip(found.responses, found.labels, strict=True) if not is_right]
@@ -210,7 +217,7 @@ def test_a_copy_of_the_truth_is_not_held_against_the_model() -> None:
     assert values(rerank(Lengths(), [doubled], "toy"))["R3@1"] == 1
 
 
-# ---- the adversarial set
+# ---- the make_adversarial set
 
 some = st.builds(
     lambda context, rows: Candidates(
@@ -229,8 +236,8 @@ def test_adversaries_are_utterances_of_the_context(examples: list[Candidates], s
         for example in examples
         if example.positives and not all(example.labels) and set(example.context) - set(example.positives)
     ]
-    made = adversarial(examples, seed)
-    assert made == adversarial(examples, seed)
+    made = make_adversarial(examples, seed)
+    assert made == make_adversarial(examples, seed)
     assert len(made) == len(fit)
     for before, after in zip(fit, made, strict=True):
         adversary = after.example.responses[after.adversary]
@@ -247,7 +254,13 @@ def test_seeds_draw_different_adversaries() -> None:
         tuple(f"turn {n}" for n in range(9)), tuple(f"answer {n}" for n in range(10)), (True,) + (False,) * 9
     )
     assert (
-        len({(each.adversary, each.example.responses) for seed in range(20) for each in adversarial([example], seed)})
+        len(
+            {
+                (each.adversary, each.example.responses)
+                for seed in range(20)
+                for each in make_adversarial([example], seed)
+            }
+        )
         > 10
     )
 

@@ -11,7 +11,7 @@ from sklearn.metrics import average_precision_score
 
 from tests.helpers.drawn import Constant, Drawn
 from turnwise.evaluation.datasets.retrieval import RETRIEVAL_DATASETS, RetrievalData, RetrievalQuery
-from turnwise.evaluation.tasks.retrieval import retrieve
+from turnwise.evaluation.tasks.similarity import evaluate_retrieval
 
 DATA = os.environ.get("TURNWISE_DATA")
 TEXTS = st.lists(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=8).map(tuple)
@@ -30,7 +30,7 @@ def test_equals_scikit_learn_without_ties(queries: list[RetrievalQuery]) -> None
     if not queries:
         return
     encoder = Drawn()
-    precision, reciprocal = retrieve(encoder, RetrievalData("toy", "none", (), tuple(queries)))
+    precision, reciprocal = evaluate_retrieval(encoder, RetrievalData("toy", "none", (), tuple(queries)))
     for number, query in enumerate(queries):
         scores = [encoder.unit(query.text) @ encoder.unit(text) for text in (*query.positives, *query.negatives)]
         labels = [True] * len(query.positives) + [False] * len(query.negatives)
@@ -44,7 +44,7 @@ def test_equals_scikit_learn_without_ties(queries: list[RetrievalQuery]) -> None
 @given(QUERIES)
 def test_ties_go_against_the_model(queries: list[RetrievalQuery]) -> None:
     encoder = Drawn(size=3, axes=True)
-    outcomes = retrieve(encoder, RetrievalData("toy", "none", (), tuple(queries)))
+    outcomes = evaluate_retrieval(encoder, RetrievalData("toy", "none", (), tuple(queries)))
     for number, query in enumerate(queries):
         scored = [(float(encoder.unit(query.text) @ encoder.unit(text)), 1) for text in query.positives]
         scored += [(float(encoder.unit(query.text) @ encoder.unit(text)), 0) for text in query.negatives]
@@ -56,7 +56,7 @@ def test_ties_go_against_the_model(queries: list[RetrievalQuery]) -> None:
 
 def test_a_model_that_says_nothing_gets_the_least() -> None:
     query = RetrievalQuery("q", tuple(f"p{number}" for number in range(5)), tuple(f"n{number}" for number in range(20)))
-    precision, reciprocal = retrieve(Constant(), RetrievalData("toy", "none", (), (query,)))
+    precision, reciprocal = evaluate_retrieval(Constant(), RetrievalData("toy", "none", (), (query,)))
     assert reciprocal.row().value == pytest.approx(100 / 21)
     assert precision.row().value == pytest.approx(100 * np.mean([place / (20 + place) for place in range(1, 6)]))
 
@@ -65,7 +65,7 @@ def test_each_text_is_encoded_once_and_only_tests_count() -> None:
     query = RetrievalQuery("q", ("a", "b"), ("c", "q2"))
     other = RetrievalQuery("q2", ("c",), ("a", "q"))
     encoder = Drawn()
-    outcomes = retrieve(
+    outcomes = evaluate_retrieval(
         encoder, RetrievalData("toy", "none", (RetrievalQuery("v", ("w",), ("x",)),), (query, other)), max_length=50
     )
     assert sorted(encoder.encoded) == ["a", "b", "c", "q", "q2"]
@@ -80,7 +80,7 @@ def test_each_text_is_encoded_once_and_only_tests_count() -> None:
 @pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
 def test_random_vectors_rank_the_authors_candidates_at_random() -> None:
     data = RETRIEVAL_DATASETS["retrieval_ecd"].load(Path(str(DATA)))
-    precision, reciprocal = retrieve(Drawn(size=16), data)
+    precision, reciprocal = evaluate_retrieval(Drawn(size=16), data)
     shares = [len(query.positives) / (len(query.positives) + len(query.negatives)) for query in data.test]
     # in a random order precision is the share of positives, and a little more where the first ones happen to be right
     assert 100 * np.mean(shares) < precision.row().value < 100 * np.mean(shares) + 8

@@ -10,10 +10,10 @@ import pytest
 from sklearn.metrics import accuracy_score, recall_score, roc_auc_score, roc_curve
 
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData, OutOfScope, Utterance, load_intents
+from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData, IntentExample, OutOfScopeTexts, load_intents
 from turnwise.evaluation.metrics import Outcome, compute_per_run
-from turnwise.evaluation.tasks.intents import few_shot
-from turnwise.evaluation.tasks.scope import detect_out_of_scope
+from turnwise.evaluation.tasks.intents import sample_few_shot
+from turnwise.evaluation.tasks.out_of_scope import detect_out_of_scope
 
 DATA = os.environ.get("TURNWISE_DATA")
 SEEDS = 4
@@ -44,8 +44,8 @@ def vector(text: str) -> npt.NDArray[np.float32]:
 KINDS = "abcdef"
 
 
-def rows(first: int, last: int) -> tuple[Utterance, ...]:
-    return tuple(Utterance(f"{kind} {number}", f"intent {kind}") for number in range(first, last) for kind in KINDS)
+def rows(first: int, last: int) -> tuple[IntentExample, ...]:
+    return tuple(IntentExample(f"{kind} {number}", f"intent {kind}") for number in range(first, last) for kind in KINDS)
 
 
 DATASET = IntentData(
@@ -54,7 +54,7 @@ DATASET = IntentData(
     rows(0, 20),
     rows(20, 22),
     rows(22, 40),
-    OutOfScope(tuple(f"none {n}" for n in range(20)), (), tuple(f"none {n}" for n in range(20, 60))),
+    OutOfScopeTexts(tuple(f"none {n}" for n in range(20)), (), tuple(f"none {n}" for n in range(20, 60))),
 )
 
 
@@ -92,7 +92,7 @@ def expected(found: list[list[str]]) -> dict[str, list[float]]:
 
 
 def similarities(
-    texts: Sequence[str], train: Sequence[Utterance], support: Sequence[int]
+    texts: Sequence[str], train: Sequence[IntentExample], support: Sequence[int]
 ) -> tuple[list[str], npt.NDArray[np.float64]]:
     """To each intent's prototype, by plain loops."""
     intents = sorted({row.intent for row in train})
@@ -117,7 +117,7 @@ def test_the_papers_protocol(shots: int) -> None:
     runs: dict[str, list[list[str]]] = {"mean": [], "mean-std": [], "from validation": []}
     areas, passed = [], []
     for seed in range(SEEDS):
-        support, validation = few_shot([row.intent for row in DATASET.train], shots, seed)
+        support, validation = sample_few_shot([row.intent for row in DATASET.train], shots, seed)
         intents, table = similarities(TEST, DATASET.train, support)
         highest = table.max(1)
         held = similarities([DATASET.train[index].text for index in validation], DATASET.train, support)[1].max(1)
@@ -148,7 +148,7 @@ def test_the_authors_code() -> None:
     train = DATASET.with_out_of_scope().train
     runs: dict[str, list[list[str]]] = {"mean": [], "mean-std": []}
     for seed in range(SEEDS):
-        support, _ = few_shot([row.intent for row in train], 1, seed)
+        support, _ = sample_few_shot([row.intent for row in train], 1, seed)
         intents, table = similarities(TEST, train, support)
         assert len(intents) == len(KINDS) + 1
         table /= np.sqrt((table**2).sum(1, keepdims=True))
@@ -177,10 +177,10 @@ def test_data_sets_that_do_not_do_say_so() -> None:
     without = IntentData("toy", "none", rows(0, 3), (), rows(3, 5))
     with pytest.raises(DatasetError, match="toy has no out-of-scope utterances"):
         detect_out_of_scope(Drawn(), without)
-    untrained = IntentData("toy", "none", rows(0, 3), (), rows(3, 5), OutOfScope(test=("none 1",)))
+    untrained = IntentData("toy", "none", rows(0, 3), (), rows(3, 5), OutOfScopeTexts(test=("none 1",)))
     with pytest.raises(DatasetError, match="toy has no out-of-scope utterances"):
         detect_out_of_scope(Drawn(), untrained, authors=True)
-    single = IntentData("toy", "none", rows(0, 1), (), rows(3, 5), OutOfScope(test=("none 1",)))
+    single = IntentData("toy", "none", rows(0, 1), (), rows(3, 5), OutOfScopeTexts(test=("none 1",)))
     with pytest.raises(DatasetError, match="toy has no second example of any intent"):
         detect_out_of_scope(Drawn(), single)
 

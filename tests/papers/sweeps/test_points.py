@@ -41,7 +41,7 @@ def test_results_equal_those_of_evaluate(model: ModelUnderTest, world: Path, tmp
     assert {path.name for path in tmp_path.iterdir()} == {"dialoguecse", "ums", "nli+sts", "cache"}
     alone: list[dict[str, Any]] = [{"suite": "dialoguecse"}, {"suite": "ums"}, {"tasks": ["nli", "sts"]}]
     for results, arguments in zip(evaluated, alone, strict=True):
-        expected = values(evaluate(model, world, **arguments, effort=EFFORT, fine_tuning=False, pictures=False))
+        expected = values(evaluate(model, world, **arguments, effort=EFFORT, fine_tuning=False, plots=False))
         assert values(results) == pytest.approx(expected, abs=1e-5)  # cached outcomes have single precision
         assert (tmp_path / results.suite / "results.json").is_file()
         assert not (tmp_path / results.suite / "cache").exists()

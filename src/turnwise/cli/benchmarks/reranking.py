@@ -77,17 +77,17 @@ def rerank_benchmark(
 
 def _read_requests(data: Path | None, contexts: int) -> tuple[str, list[tuple[tuple[str, ...], tuple[str, ...]]]]:
     """Return the name of a data set and contexts with ten candidates each."""
-    from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, from_store
+    from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, candidates_from_store
 
     ubuntu = CANDIDATE_DATASETS["ubuntu_v2_slice"]
-    if data is not None and ubuntu.present(data):
+    if data is not None and ubuntu.is_present(data):
         name, examples = ubuntu.name, ubuntu.load(data).test
     else:
         # all in one split: a small test split would not have enough wrong responses to sample from
         dialogues = [
             replace(dialogue, split="test") for dialogue in sample_dialogues(max(contexts, RESPONSE_DIALOGUES), 1)
         ]
-        name, examples = "sample", from_store(dialogues, "sample").test
+        name, examples = "sample", candidates_from_store(dialogues, "sample").test
     return name, [(example.context, example.responses) for example in examples[:contexts]]
 
 

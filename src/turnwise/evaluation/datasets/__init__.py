@@ -1,1 +1,1 @@
-"""Data sets to measure on, read from their authors' layouts."""
+"""Evaluation data sets: descriptions in `datasets.yaml`, and readers of their authors' layouts."""

@@ -1,8 +1,8 @@
-"""Response selection: contexts with candidate responses, of which some are right.
+"""Response selection: contexts with candidate responses, some of them correct (`candidates`), and questions with their answers.
 
-Most come as their authors give them: the Ubuntu corpora V1 and V2, Douban and E-commerce as files of candidates, DSTC7's Ubuntu
-track as JSON, DailyDialog++ with negatives of two kinds. Two are drawn here, with a seed: `irc_ubuntu` from disentangled threads,
-and `from_store` from any store of dialogues.
+Most candidates come as their authors publish them: the Ubuntu corpora V1 and V2, Douban and E-commerce as files of candidates,
+DSTC7's Ubuntu track as JSON, DailyDialog++ with negatives of two kinds. Two are sampled here, with a seed: `irc_ubuntu` from
+disentangled threads, and `candidates_from_store` from any store of dialogues.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,34 +11,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.dialogue import Dialogue
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.readers import irc_disentanglement
+from turnwise.corpus.readers.question_answers import read as read_question_answers
 from turnwise.corpus.readers.responses import Candidates, read_candidates
 from turnwise.corpus.store import is_store, read_corpus
 from turnwise.corpus.synthetic.sample_sets import response_examples
-from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
-from turnwise.evaluation.datasets.reading import (
-    SAMPLE_HOME,
-    SAMPLE_LICENCE,
+from turnwise.evaluation.datasets.dataset import (
     SPLITS,
-    STORE_FILES,
-    dataset,
-    strict,
-    tab_separated,
-    text_of,
-    texts_of,
+    Dataset,
+    DatasetError,
+    dataset_descriptions,
+    known_datasets,
+    open_strict,
+    parse_text,
+    parse_texts,
+    read_json_lines,
+    read_tsv,
 )
 
-#: Of the drawing of negatives: another seed makes another data set.
+#: For sampling negatives: another seed makes another data set.
 SEED = 0
-
-_OWN = "its candidates are drawn here, from the dialogues of a store"
-_OWN_LICENCE = "that of its store"
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateData:
-    """A data set of contexts with candidates; a split that its authors do not have, or that is not at hand, is empty."""
+    """A data set of contexts with candidates; a split that is not available is empty."""
 
     name: str
     licence: str
@@ -48,54 +46,56 @@ class CandidateData:
 
 
 _Examples = tuple[Candidates, ...]
-_Splits = tuple[_Examples, _Examples, _Examples]
 
 
-def from_store(corpus: Iterable[Dialogue], name: str, seed: int = SEED, candidates: int = 10) -> CandidateData:
-    """Makes a data set of any dialogues with system turns.
+def candidates_from_store(
+    corpus: Iterable[Dialogue], name: str, seed: int = SEED, candidates: int = 10
+) -> CandidateData:
+    """Make a data set of any dialogues with system turns.
 
-    Each dialogue gives one example: the truth is one of its system turns of more than three words, the context what was said
-    before it, and the negatives are such turns of other dialogues of the same split, none of them equal to the truth.
+    Each dialogue gives one example: the correct response is one of its system turns of more than three words, the context is what
+    was said before it, and the negatives are such turns of other dialogues of the same split, none of them equal to it.
 
     Args:
-        corpus: read once a split, so a store, a corpus or a list; dialogues without a split are test data.
+        corpus: read once per split; dialogues without a split are test data.
         name: of the data set.
-        seed: for the drawings; the same one gives the same data set.
-        candidates: to choose from; in 'train' there are two.
-
-    Raises:
-        DatasetError: where a split has too few different system turns to choose from.
+        seed: for sampling.
+        candidates: per context; in 'train' there are two.
     """
-
-    def read(split: str) -> _Examples:
-        return _drawn(
+    splits = (
+        _sample_candidates(
             (dialogue for dialogue in corpus if (dialogue.split or "test") == split),
             seed,
             candidates,
             f"{name}, {split}",
         )
-
-    return CandidateData(name, _OWN_LICENCE, read("train"), read("valid"), read("test"))
+        for split in SPLITS
+    )
+    return CandidateData(name, "that of its store", *splits)
 
 
 def candidate_datasets(data: Path | None = None) -> dict[str, Dataset[CandidateData]]:
-    """The known data sets, and the folder of data sets itself if it is a store: it goes by the folder's name.
+    """Return the known data sets, and the folder of data sets itself if it is a store, by its folder's name.
 
-    A sample world has its candidates beside its dialogues and is the known data set 'sample'.
+    Sample data have their candidates in a folder next to their dialogues and are the known data set 'sample'.
     """
     if data is None or not is_store(data) or (data / "responses").is_dir():
         return CANDIDATE_DATASETS
     name = data.resolve().name
-
-    def read(folder: Path) -> CandidateData:
-        return from_store(read_corpus(folder), name)
-
-    store = Dataset(name, ".", STORE_FILES, read, _OWN_LICENCE, "a store of yours", differs=_OWN)
+    store = Dataset(
+        name,
+        ".",
+        ("manifest.json", "dialogues-*.parquet"),
+        lambda folder: candidates_from_store(read_corpus(folder), name),
+        "that of its store",
+        "a store of yours",
+        differs="its candidates are drawn here, from the dialogues of a store",
+    )
     return {**CANDIDATE_DATASETS, name: store}
 
 
-def _drawn(dialogues: Iterable[Dialogue], seed: int, candidates: int, what: str) -> _Examples:
-    """One split's examples: handed over alone, it gets no negatives from another."""
+def _sample_candidates(dialogues: Iterable[Dialogue], seed: int, candidates: int, where: str) -> _Examples:
+    """Return the examples of one split, with negatives from the same split only."""
     try:
         return tuple(
             Candidates(
@@ -106,29 +106,27 @@ def _drawn(dialogues: Iterable[Dialogue], seed: int, candidates: int, what: str)
             for example in response_examples(dialogues, seed, candidates)
         )
     except ValueError as error:
-        raise DatasetError(f"{what}: {error}; take fewer candidates, or more dialogues") from None
+        raise DatasetError(f"{where}: {error}; take fewer candidates, or more dialogues") from None
 
 
-# ---- files of candidates
+def _read_files(folder: Path, splits: dict[str, tuple[str, int]]) -> list[_Examples]:
+    """Read splits from files, given by name and number of candidates per context."""
+    return [_read_file(folder / splits[split][0], splits[split][1]) if split in splits else () for split in SPLITS]
 
 
-def _file(path: Path, size: int) -> _Examples:
-    """The examples of a file, each with `size` candidates: by that, equal contexts on neighbouring lines are told apart.
+def _read_file(path: Path, size: int) -> _Examples:
+    """Read examples with `size` candidates each, which separates equal contexts on neighbouring lines.
 
-    Turns without a word, which a few contexts of Ubuntu V1 have, are left out of the context.
+    Turns without a word, which a few contexts of Ubuntu V1 have, are removed from the context.
     """
-    intake = strict(path)
+    source = open_strict(path)
     examples = []
-    for line, group in read_candidates(intake, path):
+    for line, group in read_candidates(source, path):
         count = len(group.responses)
         context = tuple(turn for turn in group.context if turn.strip())
         if count % size or not context:
-            intake.reject(
-                path,
-                line,
-                "dialogue",
-                f"expected a context with {size} candidates, not {count}; or its turns are all empty",
-            )
+            reason = f"expected a context with {size} candidates, not {count}; or its turns are all empty"
+            source.reject(path, line, "dialogue", reason)
         examples += [
             Candidates(context, group.responses[start : start + size], group.labels[start : start + size])
             for start in range(0, count, size)
@@ -136,222 +134,128 @@ def _file(path: Path, size: int) -> _Examples:
     return tuple(examples)
 
 
-def _files(folder: Path, sizes: dict[str, tuple[str, int]]) -> _Splits:
-    """Splits by their file's name and number of candidates; those that are not named are empty."""
-    train, valid, test = (
-        _file(folder / sizes[split][0], sizes[split][1]) if split in sizes else () for split in SPLITS
-    )
-    return train, valid, test
-
-
-def _of_files(
-    name: str,
-    folder: str,
-    sizes: dict[str, tuple[str, int]],
-    licence: str,
-    home: str,
-    digest: str = "",
-    differs: str = "",
-) -> Dataset[CandidateData]:
-    files = tuple(file for file, _ in sizes.values())
-    return dataset(CandidateData, name, folder, files, partial(_files, sizes=sizes), licence, home, digest, differs)
-
-
-# ---- DSTC7
-
-
-def _dstc7(folder: Path) -> _Splits:
-    """Validation and test pooled as the test set, as DSE and DiaEval take them: 5,000 and 1,000 contexts."""
-    intake = strict(folder)
+def _read_dstc7(folder: Path) -> list[_Examples]:
+    """Read DSTC7 with validation and test pooled as the test set, as in DSE and DiaEval: 5,000 and 1,000 contexts."""
+    source = open_strict(folder)
     answers: dict[str, list[str]] = {}
-    responses = folder / "ubuntu_responses_subtask_1.tsv"
-    for number, (example, _, text, *_) in tab_separated(intake, responses, 3):
-        with intake.guard(responses, number):
-            answers[example] = [text_of(text)]
+    path = folder / "ubuntu_responses_subtask_1.tsv"
+    for number, (example, _, text, *_) in read_tsv(source, path, 3):
+        with source.guard(path, number):
+            answers[example] = [parse_text(text)]
+
+    def utterances(messages: Any) -> list[str]:
+        return [parse_text(message["utterance"]) for message in messages]
+
     examples = []
     for split in ("dev", "test"):
         path = folder / f"ubuntu_{split}_subtask_1.json"
-        for line, record in intake.json_array(path):
-            with intake.guard(path, line):
-                truths = (
-                    _said(record["options-for-correct-answers"])
-                    if split == "dev"
+        for line, record in source.json_array(path):
+            with source.guard(path, line):
+                in_record = split == "dev"
+                correct = (
+                    utterances(record["options-for-correct-answers"])
+                    if in_record
                     else answers[str(record["example-id"])]
                 )
-                examples.append(
-                    _with_truths(_said(record["messages-so-far"]), _said(record["options-for-next"]), truths)
-                )
-    return (), (), tuple(examples)
+                context, options = utterances(record["messages-so-far"]), utterances(record["options-for-next"])
+                examples.append(_with_correct_options(context, options, correct))
+    return [(), (), tuple(examples)]
 
 
-def _said(messages: Any) -> list[str]:
-    return [text_of(message["utterance"]) for message in messages]
+def _with_correct_options(context: list[str], options: list[str], correct: list[str]) -> Candidates:
+    """Return the options with each correct response once: where it first occurs among them, or last.
 
-
-def _with_truths(context: list[str], options: list[str], truths: list[str]) -> Candidates:
-    """The options with each truth once, at the place where it first stands among them, or last.
-
-    The authors' reader puts the truth before the candidates, among which it stands already: a perfect model then gets it wrong
-    whenever the second copy is taken for a wrong answer.
+    The authors' reader puts the correct response before the candidates, among which it occurs already: a perfect model then gets it
+    wrong whenever the second copy is taken for a wrong answer.
     """
-    if not context or not truths:
+    if not context or not correct:
         raise ValueError("a context or its correct answer is missing")
     responses: list[str] = []
-    for text in (*options, *truths):
-        if text not in truths or text not in responses:
+    for text in (*options, *correct):
+        if text not in correct or text not in responses:
             responses.append(text)
-    return Candidates(tuple(context), tuple(responses), tuple(text in truths for text in responses))
+    return Candidates(tuple(context), tuple(responses), tuple(text in correct for text in responses))
 
 
-# ---- DailyDialog++
+def _read_dailydialog_plusplus(folder: Path, negatives: str) -> list[_Examples]:
+    """Read five correct responses per context and five wrong ones; a wrong one that is also listed as correct is dropped."""
+
+    def example(record: Any) -> Candidates:
+        right = parse_texts(record["positive_responses"])
+        wrong = tuple(text for text in parse_texts(record[negatives]) if text not in right)
+        labels = (True,) * len(right) + (False,) * len(wrong)
+        return Candidates(parse_texts(record["context"]), right + wrong, labels)
+
+    return [(), *(tuple(read_json_lines(folder, name, example)) for name in ("dev.json", "test.json"))]
 
 
-def _dailydialog_plusplus(folder: Path, negatives: str) -> _Splits:
-    """Five right responses a context against five wrong ones of a kind; a wrong one that is also listed as right is left out."""
-    intake = strict(folder)
-
-    def read(path: Path) -> _Examples:
-        examples = []
-        for line, record in intake.json_lines(path):
-            with intake.guard(path, line):
-                right = texts_of(record["positive_responses"])
-                wrong = tuple(text for text in texts_of(record[negatives]) if text not in right)
-                labels = (True,) * len(right) + (False,) * len(wrong)
-                examples.append(Candidates(texts_of(record["context"]), right + wrong, labels))
-        return tuple(examples)
-
-    return (), read(folder / "dev.json"), read(folder / "test.json")
+def _read_irc_ubuntu(folder: Path, candidates: int) -> list[_Examples]:
+    """Make examples of a thread's last reply among last replies of other threads of the same split."""
+    threads = list(irc_disentanglement.read(open_strict(folder)))
+    return [
+        _sample_candidates(
+            (thread for thread in threads if thread.split == split), SEED, candidates, f"{folder / name}"
+        )
+        for name, split in (("train", "train"), ("dev", "valid"), ("test", "test"))
+    ]
 
 
-# ---- threads
-
-
-def _irc_ubuntu(folder: Path, candidates: int) -> _Splits:
-    """A thread's last reply among last replies of other threads of the same split, drawn with a seed and never equal to it.
-
-    In 'train' there are two candidates. How threads are made is told in `turnwise.corpus.readers.irc_disentanglement`.
-    """
-    threads = list(irc_disentanglement.read(strict(folder)))
-
-    def read(name: str, split: str) -> _Examples:
-        return _drawn((thread for thread in threads if thread.split == split), SEED, candidates, f"{folder / name}")
-
-    return read("train", "train"), read("dev", "valid"), read("test", "test")
-
-
-_NO_DSTC7 = "Ubuntu chat of the same channel, but other dialogues than DSTC7's 6,000, with more than two speakers, and negatives drawn here"
-
-
-def _irc(name: str, candidates: int) -> Dataset[CandidateData]:
-    files = tuple(f"{split}/*.{kind}.txt" for split in ("train", "dev", "test") for kind in ("ascii", "annotation"))
-    read: Callable[[Path], _Splits] = partial(_irc_ubuntu, candidates=candidates)
-    home, digest = (
-        "https://www.jkk.name/irc-disentanglement",
-        "51e069212844bdb0301df3c9cfaa866ecb3f3ebe7ce2d1ed738cf49c6a760e44",
-    )
-    return dataset(CandidateData, name, "irc_disentanglement/data", files, read, "CC BY 4.0", home, digest, _NO_DSTC7)
-
-
-def _dailydialog(name: str, negatives: str) -> Dataset[CandidateData]:
-    read: Callable[[Path], _Splits] = partial(_dailydialog_plusplus, negatives=negatives)
-    home, digest = (
-        "https://github.com/iitmnlp/DailyDialog-plusplus",
-        "7fc91a6e82ea8cb43f90eacdb3ae7187e6ddf74b55f47123e3a3c163d22d3dd0",
-    )
-    return dataset(
-        CandidateData, name, "dailydialog_plusplus/dataset", ("dev.json", "test.json"), read, "MIT", home, digest
-    )
-
-
-_UBUNTU_V2 = "https://github.com/rkadlec/ubuntu-ranking-dataset-creator"
-_DOUBAN = "https://github.com/MarkWuNLP/MultiTurnResponseSelection"
-_ECOMMERCE = "https://github.com/cooelf/DeepUtteranceAggregation"
-_DSTC7 = ("ubuntu_dev_subtask_1.json", "ubuntu_test_subtask_1.json", "ubuntu_responses_subtask_1.tsv")
-
-#: By their plain names; '…_slice' is a part of the authors' files, and says so.
-CANDIDATE_DATASETS: dict[str, Dataset[CandidateData]] = {
-    known.name: known
-    for known in (
-        dataset(
-            CandidateData, "dstc7_ubuntu", "dstc7", _DSTC7, _dstc7, "none stated", "https://github.com/IBM/dstc7-noesis"
+def _candidate_readers() -> dict[str, Callable[[Path], Iterable[_Examples]]]:
+    readers: dict[str, Callable[[Path], Iterable[_Examples]]] = {
+        "dstc7_ubuntu": _read_dstc7,
+        "dailydialog_plusplus": partial(_read_dailydialog_plusplus, negatives="random_negative_responses"),
+        "dailydialog_plusplus_adversarial": partial(
+            _read_dailydialog_plusplus, negatives="adversarial_negative_responses"
         ),
-        _of_files(
-            "ubuntu_v1",
-            "ubuntu_v1",
-            {"train": ("train.txt", 2), "valid": ("valid.txt", 10), "test": ("test.txt", 10)},
-            "Apache-2.0",
-            _DOUBAN,
-        ),
-        _of_files(
-            "ubuntu_v1_slice",
-            "ubuntu_v1_slices",
-            {"train": ("ubuntu_train.txt", 2), "test": ("ubuntu_valid.txt", 10)},
-            "Apache-2.0",
-            _DOUBAN,
-            "1b598d30023dc117662b277637b14b45317c8b81f5d28709bc26399ba1e1e46a",
-            "60 contexts of the validation set in place of the 50,000 of Ubuntu V1's test set",
-        ),
-        _of_files(
-            "ubuntu_v2",
-            "ubuntu_v2",
-            {"train": ("train.csv", 1), "valid": ("valid.csv", 10), "test": ("test.csv", 10)},
-            "Apache-2.0",
-            _UBUNTU_V2,
-        ),
-        _of_files(
-            "ubuntu_v2_slice",
-            "ubuntu_v2_slices/DeepInEvil_UDC/data",
-            {
-                "valid": ("valid500.csv", 10),
-                "test": ("test500.csv", 10),
-            },  # the training rows at hand are stemmed, these are not
-            "none stated",
-            _UBUNTU_V2,
-            "b59de2d86fe419c137ae70fab7ddefde0711b074239f4b84a14ec9bcf885552e",
-            "499 of the 18,920 contexts of Ubuntu V2's test set",
-        ),
-        _of_files(
-            "douban",
-            "douban",
-            {"train": ("train.txt", 2), "valid": ("dev.txt", 2), "test": ("test.txt", 10)},
-            "Apache-2.0",
-            _DOUBAN,
-        ),
-        _of_files(
-            "douban_slice",
-            "douban",
-            {"test": ("douban.txt", 10)},
-            "Apache-2.0",
-            _DOUBAN,
-            "4429735cbe24a07b09758bcadceb9af65d7f44f4e8eaf121b2d64c7734b519ca",
-            "200 of the 1,000 contexts of Douban's test set",
-        ),
-        _of_files(
-            "ecommerce",
-            "ecommerce",
-            {"train": ("train.txt", 2), "valid": ("dev.txt", 2), "test": ("test.txt", 10)},
-            "none stated",
-            _ECOMMERCE,
-        ),
-        _of_files(
-            "ecommerce_slice",
-            "ecommerce_ecd_sample/ECD_sample",
-            {"train": ("train", 2), "test": ("test", 10)},  # 'valid' is a copy of 'train'
-            "none stated",
-            _ECOMMERCE,
-            "177d3341f36a6cf62512e72772cecf3425c4b7ec7d4c54a868f6eb643d2fbebc",
-            "100 of the 1,000 contexts of E-commerce's test set",
-        ),
-        _dailydialog("dailydialog_plusplus", "random_negative_responses"),
-        _dailydialog("dailydialog_plusplus_adversarial", "adversarial_negative_responses"),
-        _irc("irc_ubuntu", 10),
-        _irc("irc_ubuntu_100", 100),
-        _of_files(
-            "sample",
-            "responses",
-            {"train": ("train.txt", 2), "valid": ("valid.txt", 10), "test": ("test.txt", 10)},
-            SAMPLE_LICENCE,
-            SAMPLE_HOME,
-        ),
-    )
-}
+        "irc_ubuntu": partial(_read_irc_ubuntu, candidates=10),
+        "irc_ubuntu_100": partial(_read_irc_ubuntu, candidates=100),
+    }
+    return {
+        name: readers.get(name) or partial(_read_files, splits=description["splits"])
+        for name, description in dataset_descriptions()["candidates"].items()
+    }
+
+
+#: By name; '…_slice' is a part of the authors' files.
+CANDIDATE_DATASETS: dict[str, Dataset[CandidateData]] = known_datasets(
+    "candidates", CandidateData, _candidate_readers()
+)
+
+
+# ---- questions and answers
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionData:
+    """A data set of (question, answer), in the order of its files."""
+
+    name: str
+    licence: str
+    pairs: tuple[tuple[str, str], ...]
+
+
+def _read_amazonqa(folder: Path) -> list[tuple[tuple[str, str], ...]]:
+    """Read all product categories that are present: one Python dict literal per line, as the authors write it."""
+    pairs = []
+    for path in sorted(folder.glob("amazonqa*/qa_*.json*")):
+        for dialogue in read_question_answers(open_strict(path)):
+            question, answer = dialogue.turns
+            pairs.append((question.text, answer.text))
+    return [tuple(pairs)]
+
+
+def _read_sample_questions(folder: Path) -> list[tuple[tuple[str, str], ...]]:
+    """Return distinct user turns and the system's replies in the test split, both of more than three words."""
+    pairs = {
+        (first.text, second.text): None
+        for dialogue in read_corpus(folder, splits=["test"])
+        for first, second in zip(dialogue.turns, dialogue.turns[1:], strict=False)
+        if (first.speaker, second.speaker) == (USER, SYSTEM)
+        and min(len(first.text.split()), len(second.text.split())) > 3
+    }
+    return [tuple(pairs)]
+
+
+QUESTION_DATASETS: dict[str, Dataset[QuestionData]] = known_datasets(
+    "questions", QuestionData, {"amazonqa": _read_amazonqa, "sample": _read_sample_questions}
+)

@@ -1,16 +1,55 @@
-"""Semantic retrieval: for a query, texts of the same intent are to be ranked before others, as DialogueCSE measures it."""
+"""Semantic retrieval: for a query, texts of the same intent are to be ranked before others, as DialogueCSE evaluates it.
 
+The data sets are the authors' own, and others built by the paper's steps (section 5.1.2) from any store whose turns are labelled
+with intents or acts: sentences with intent labels are collected and inconsistent ones removed; for each sentence BM25 retrieves 100
+others; those of the same intent are its positives, at most 30 of them; a model then has to rank these first. Where the paper's
+annotators judge whether a sentence and its label are consistent, a text with several labels is taken to be inconsistent here.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
-from turnwise.evaluation.datasets.dataset import Dataset
-from turnwise.evaluation.datasets.reading import dataset, strict, tab_separated, text_of
+import numpy as np
+import numpy.typing as npt
+
+from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.errors import TurnwiseError
+from turnwise.corpus.registry import get_reader
+from turnwise.corpus.store import read_corpus
+from turnwise.evaluation.datasets.dataset import (
+    Dataset,
+    dataset_descriptions,
+    known_datasets,
+    open_strict,
+    parse_text,
+    read_dialogues,
+    read_tsv,
+    with_store,
+)
+
+#: Candidates and positives of a query, and queries of a constructed set: about as many as the paper keeps of a corpus.
+CANDIDATES = 100
+POSITIVES = 30
+QUERIES = 4_000
+
+Label = Literal["intent", "acts"]
+
+# Chinese and Japanese are written without spaces: each character counts as a word
+_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+_WORD = re.compile(f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+")
+
+
+class ConstructionError(TurnwiseError):
+    """No data set can be built from the contents of a store."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetrievalQuery:
-    """A text, texts that belong before others when ranked by likeness to it, and those others."""
+    """A text, texts that are to be ranked first by similarity to it, and others."""
 
     text: str
     positives: tuple[str, ...]
@@ -19,7 +58,7 @@ class RetrievalQuery:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalData:
-    """A data set of such queries."""
+    """A data set of queries."""
 
     name: str
     licence: str
@@ -27,52 +66,194 @@ class RetrievalData:
     test: tuple[RetrievalQuery, ...]
 
 
-def _select(path: Path) -> tuple[RetrievalQuery, ...]:
-    """The queries of a file `id, text, topic, ids of positives, ids of negatives`; a text without either is a candidate only."""
-    intake = strict(path)
+@dataclass(frozen=True, slots=True)
+class LabelledTurn:
+    """A text and the only label that it has in a corpus."""
+
+    text: str
+    label: str
+
+
+# ---- construction
+
+
+def split_words(text: str) -> list[str]:
+    """Return the case-folded words of a text; Chinese and Japanese characters are words."""
+    return _WORD.findall(text.casefold())
+
+
+def labelled_turns(
+    corpus: Iterable[Dialogue], label: Label = "intent", *, speaker: str | None = None, split: str | None = None
+) -> list[LabelledTurn]:
+    """Return the distinct labelled turns of a corpus, in the order of their first occurrence.
+
+    Texts are equal whatever their case and white space; the first form is kept. A text with several labels is left out. Memory
+    holds the distinct texts only.
+
+    Args:
+        corpus: the dialogues.
+        label: a turn's intent, or the names of its acts together: 'inform(city)' and 'request(date)' make 'inform+request'.
+        speaker: whose turns, such as 'user'; None: everybody's.
+        split: which dialogues, such as 'test'; None: all.
+    """
+    by_text: dict[str, LabelledTurn | None] = {}
+    for dialogue in corpus:
+        if split is not None and dialogue.split != split:
+            continue
+        for turn in dialogue.turns:
+            name = _label(turn, label)
+            if name is None or (speaker is not None and turn.speaker != speaker):
+                continue
+            text = " ".join(turn.text.casefold().split())
+            seen = by_text.setdefault(text, LabelledTurn(turn.text, name))
+            if seen is not None and seen.label != name:
+                by_text[text] = None
+    turns = [turn for turn in by_text.values() if turn is not None]
+    if not turns:
+        where = f"{'' if speaker is None else f' of {speaker!r}'}{'' if split is None else f' in split {split!r}'}"
+        raise ConstructionError(
+            f"no turn{where} has a unique {label}: choose another label ('intent', 'acts'), speaker or split"
+        )
+    return turns
+
+
+def _label(turn: Turn, label: Label) -> str | None:
+    if label == "intent":
+        return turn.intent or None
+    return "+".join(sorted({act.partition("(")[0] for act in turn.acts})) or None
+
+
+def build_retrieval(
+    turns: Sequence[LabelledTurn],
+    name: str,
+    *,
+    candidates: int = CANDIDATES,
+    positives: int = POSITIVES,
+    queries: int | None = None,
+    seed: int = 0,
+    licence: str = "that of its source",
+) -> RetrievalData:
+    """Build a retrieval data set as DialogueCSE does: all of it is for testing, nothing for validation.
+
+    A candidate shares at least one word with its query, so a query may have fewer than `candidates`; ties of BM25 (Lucene's form,
+    k1 = 1.5, b = 0.75) are resolved by the order of the turns. Of more than `positives` turns with the query's label the best-ranked
+    are kept and the others dropped. A query without a positive or without a negative is left out.
+
+    Args:
+        turns: distinct texts with their labels.
+        name: of the data set.
+        candidates: how many BM25 retrieves for a query.
+        positives: maximum number of positives.
+        queries: maximum number of queries, sampled at random; None: all.
+        seed: for sampling.
+        licence: of the texts.
+    """
+    turns = [turn for turn in turns if split_words(turn.text)]
+    if len({turn.label for turn in turns}) < 2:
+        raise ConstructionError(f"{name}: {len(turns)} turns with fewer than two labels: retrieval cannot be built")
+    words = [split_words(turn.text) for turn in turns]
+    index = _bm25_index(words)
+    order = np.arange(len(turns)) if queries is None else np.random.default_rng(seed).permutation(len(turns))
+    made: dict[int, RetrievalQuery] = {}
+    for number in order.tolist():
+        if len(made) == queries:
+            break
+        scores = index.get_scores(words[number])
+        scores[number] = 0.0
+        query = turns[number]
+        retrieved = [turns[other] for other in _highest(scores, candidates)]
+        right = [turn.text for turn in retrieved if turn.label == query.label][:positives]
+        wrong = [turn.text for turn in retrieved if turn.label != query.label]
+        if right and wrong:
+            made[number] = RetrievalQuery(query.text, tuple(right), tuple(wrong))
+    if not made:
+        raise ConstructionError(
+            f"{name}: none of {len(turns)} turns shares a word both with another of its own label and with one of another label:"
+            " retrieval cannot be built; choose another label or more dialogues"
+        )
+    return RetrievalData(name, licence, (), tuple(made[number] for number in sorted(made)))
+
+
+def _bm25_index(texts: list[list[str]]) -> Any:
+    try:
+        import bm25s
+    except ImportError:
+        raise ConstructionError("bm25s is not installed: pip install 'turnwise[evaluation]'") from None
+    index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
+    index.index(texts, show_progress=False)
+    return index
+
+
+def _highest(scores: npt.NDArray[np.float32], count: int) -> list[int]:
+    """Return the indices of the highest scores above zero, best first, ties in their order."""
+    least = np.partition(scores, -count)[-count] if count < len(scores) else 0.0
+    near = np.flatnonzero((scores >= least) & (scores > 0))
+    indices: list[int] = near[np.argsort(-scores[near], kind="stable")][:count].tolist()
+    return indices
+
+
+# ---- the data sets
+
+
+def _read_queries(path: Path) -> tuple[RetrievalQuery, ...]:
+    """Read lines `id, text, topic, ids of positives, ids of negatives`; a text without either is a candidate only."""
+    source = open_strict(path)
     rows: dict[str, tuple[int, list[str]]] = {}
-    for number, fields in tab_separated(intake, path, 5):
+    for number, fields in read_tsv(source, path, 5):
         if fields[0] in rows:
-            intake.reject(path, number, "dialogue", f"the id {fields[0]!r} was there before")
+            source.reject(path, number, "dialogue", f"the id {fields[0]!r} occurs twice")
         rows[fields[0]] = number, fields
     queries = []
-    for number, (_, text, _, *listed) in rows.values():
-        with intake.guard(path, number):
+    for number, (_, text, _, *lists) in rows.values():
+        with source.guard(path, number):
             positives, negatives = (
-                tuple(text_of(rows[key][1][1]) for key in keys.split(",") if key) for keys in listed[:2]
+                tuple(parse_text(rows[key][1][1]) for key in keys.split(",") if key) for keys in lists[:2]
             )
             if positives and negatives:
-                queries.append(RetrievalQuery(text_of(text), positives, negatives))
+                queries.append(RetrievalQuery(parse_text(text), positives, negatives))
     return tuple(queries)
 
 
-def _read(folder: Path) -> tuple[tuple[RetrievalQuery, ...], tuple[RetrievalQuery, ...]]:
-    return _select(folder / "dev" / "select.txt"), _select(folder / "test" / "select.txt")
+def _read_dialoguecse(folder: Path) -> list[tuple[RetrievalQuery, ...]]:
+    return [_read_queries(folder / split / "select.txt") for split in ("dev", "test")]
 
 
-_known = partial(
-    dataset,
-    RetrievalData,
-    files=("dev/select.txt", "test/select.txt"),
-    read=_read,
-    home="https://github.com/wangruicn/DialogueCSE",
+def _read_corpus(
+    folder: Path, name: str, label: Label, speaker: str, split: str | None
+) -> tuple[tuple[RetrievalQuery, ...], ...]:
+    reader = get_reader(dataset_descriptions()["retrieval"][name]["reader"])
+    turns = labelled_turns(read_dialogues(reader, folder), label, speaker=speaker, split=split)
+    return (), build_retrieval(turns, name, queries=QUERIES).test
+
+
+def _read_store(folder: Path, name: str) -> RetrievalData:
+    turns = labelled_turns(read_corpus(folder), "intent", speaker="user")
+    return build_retrieval(turns, name, queries=QUERIES)
+
+
+#: The authors' own.
+RETRIEVAL_DATASETS: dict[str, Dataset[RetrievalData]] = known_datasets(
+    "retrieval", RetrievalData, {"retrieval_ecd": _read_dialoguecse, "retrieval_jddc": _read_dialoguecse}
 )
 
-#: By their plain names.
-RETRIEVAL_DATASETS: dict[str, Dataset[RetrievalData]] = {
-    known.name: known
-    for known in (
-        _known(
-            name="retrieval_ecd",
-            folder="dialoguecse/datasets/edc",
-            licence="none stated",
-            digest="6c42f26760cd7bb3896522d27768de956db5c3b65441308ff11c351e37011cd5",
-        ),
-        _known(
-            name="retrieval_jddc",
-            folder="dialoguecse/datasets/jddc",
-            licence="Apache-2.0",
-            digest="223938160ee4dd23419fb576844c63725ff0a1dfc64098ec56ceeac171414ce9",
-        ),
-    )
+_SOURCES: dict[str, tuple[Label, str, str | None]] = {
+    "retrieval_mdc": ("acts", "user", None),
+    "retrieval_schema_guided": ("intent", "user", "test"),
+    "retrieval_star": ("acts", "system", None),
+    "retrieval_gsim": ("acts", "user", "test"),
 }
+
+_CONSTRUCTED = known_datasets(
+    "retrieval",
+    RetrievalData,
+    {
+        name: partial(_read_corpus, name=name, label=label, speaker=speaker, split=split)
+        for name, (label, speaker, split) in _SOURCES.items()
+    },
+)
+
+
+def retrieval_datasets(data: Path | None = None) -> dict[str, Dataset[RetrievalData]]:
+    """Return the data sets for semantic retrieval: the authors' own, those built from public corpora, and the store itself."""
+    differs = _CONSTRUCTED["retrieval_star"].differs
+    return with_store({**RETRIEVAL_DATASETS, **_CONSTRUCTED}, data, _read_store, differs)

@@ -1,1 +1,1 @@
-"""Reporting: results as a page, as Markdown and as LaTeX, and two of them side by side."""
+"""Reports of results: Markdown, an HTML page, and paired comparisons."""

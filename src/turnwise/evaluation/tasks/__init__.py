@@ -1,1 +1,1 @@
-"""Tasks: a protocol a file."""
+"""Evaluation tasks: functions from a model and a data set to metrics with per-example outcomes."""

@@ -1,15 +1,15 @@
-"""What a model knows of how dialogues hang together: UMS's three tasks beside response selection, on dialogues that it never saw.
+"""Coherence: UMS's three auxiliary tasks, on dialogues that the model never saw.
 
-Of each dialogue one window of up to five turns is drawn, and asked of it is:
+From each dialogue one window of up to five turns is sampled, and the model is asked:
 
-- misfit: a turn of another dialogue is put in at any place; which one is it?
-- place: one turn is taken out; where does it belong?
-- predecessor: all but the last are shuffled; which of them was said right before it?
+- misfit: a turn of another dialogue is inserted anywhere; which one is it?
+- place: one turn is removed; where does it belong?
+- predecessor: all but the last are shuffled; which of them came right before it?
 - order: all are shuffled; in which order were they said?
 
-A re-ranker is asked by whichever of the heads it has. An encoder has none; it is asked for the misfit alone, as the turn of least
-mean cosine with its neighbours. Beside each figure stands chance, which depends on how long the windows are. Ties never favour the
-model: what is right has to score more than all else. Figures are fractions.
+A re-ranker answers with the heads it has. An encoder has none; it only answers the first, with the turn of the lowest mean cosine
+with its neighbours. Each metric comes with its chance level, which depends on the length of the windows. Ties never favour the
+model: the correct answer must score higher than all others. Metrics are fractions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,19 +33,48 @@ from turnwise.models.coherence import (
     predecessor_scores,
     predict_orders,
 )
-from turnwise.models.vector_cache import encode_unique
+from turnwise.models.vector_cache import encode_distinct
 
-#: Tokens of a turn in an encoder; a re-ranker has its own length.
+#: Maximum tokens of a turn in an encoder; a re-ranker has its own maximum.
 MAX_LENGTH = 128
 
-#: Dialogues of a data set: enough for intervals of two points.
-DIALOGUES = 2_000
+#: Dialogues per data set: enough for confidence intervals of two points.
+MAX_DIALOGUES = 2_000
 
-#: The heads that are asked.
+#: The heads that answer.
 HEADS = ("deletion", "insertion", "search")
 
 _Texts = tuple[str, ...]
 _Scores = Sequence[float] | npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True, slots=True)
+class CoherenceQuestion:
+    """The questions on one dialogue.
+
+    Attributes:
+        turns: the window.
+        foreign: a turn of another dialogue.
+        inserted_at: where it is inserted.
+        removed: the index of the turn that is removed.
+        shuffled: the turns before the last, in another order.
+    """
+
+    turns: _Texts
+    foreign: str
+    inserted_at: int
+    removed: int
+    shuffled: _Texts
+
+    @property
+    def with_foreign(self) -> _Texts:
+        """Return the window with the foreign turn."""
+        return (*self.turns[: self.inserted_at], self.foreign, *self.turns[self.inserted_at :])
+
+    @property
+    def without_removed(self) -> _Texts:
+        """Return the window without the removed turn."""
+        return self.turns[: self.removed] + self.turns[self.removed + 1 :]
 
 
 def coherence(
@@ -57,201 +86,173 @@ def coherence(
     seed: int = 0,
     progress: Progress = silent,
 ) -> list[Outcome]:
-    """Accuracies of misfit, place and predecessor, adjacent pairs and Kendall's τ of the order, each beside its chance.
+    """Compute accuracies of misfit, place and predecessor, adjacent pairs and Kendall's τ of the order, and their chance levels.
 
     Args:
         model: a re-ranker with some of the heads, or an encoder.
-        examples: contexts with labelled candidates, of which the first right one ends the dialogue.
+        examples: contexts with labelled candidates; the first correct one ends the dialogue.
         dataset: its name, for the results.
         max_length: tokens of a turn, for an encoder.
-        seed: of all that is drawn.
-        progress: told how much is scored.
-
-    Raises:
-        DatasetError: if there is no dialogue of two turns that a turn of another could be put in.
+        seed: for sampling.
+        progress: called while scoring.
     """
-    puzzles = drawn_puzzles(whole_dialogues(examples), seed)
-    if not puzzles:
+    questions = sample_questions(complete_dialogues(examples), seed)
+    if not questions:
         raise DatasetError(
             f"{dataset} has no dialogue of two turns or more, and another one whose turns could be put in it"
         )
-    heads = heads_of(model)
+    heads = coherence_heads(model)
     if not heads:
-        return _misfit(dataset, "cosine", puzzles, _least_alike(cast(SupportsEncode, model), puzzles, max_length))
+        scores = _dissimilarities(cast(SupportsEncode, model), questions, max_length)
+        return _misfit_outcomes(dataset, "cosine", questions, scores)
     reranker = cast(SupportsCoherence, model)
     outcomes: list[Outcome] = []
     if "deletion" in heads:
-        found = out_of_place_scores(reranker, [puzzle.planted for puzzle in puzzles], progress=progress)
-        outcomes += _misfit(dataset, "re-ranker", puzzles, [each.scores for each in found])
+        found = out_of_place_scores(reranker, [question.with_foreign for question in questions], progress=progress)
+        outcomes += _misfit_outcomes(dataset, "re-ranker", questions, [each.scores for each in found])
     if "insertion" in heads:
-        outcomes += _place(dataset, reranker, puzzles, progress)
-        outcomes += _order(dataset, reranker, puzzles, progress)
+        outcomes += _evaluate_placement(dataset, reranker, questions, progress)
+        outcomes += _evaluate_order(dataset, reranker, questions, progress)
     if "search" in heads:
-        outcomes += _predecessor(dataset, reranker, puzzles, progress)
+        outcomes += _evaluate_predecessor(dataset, reranker, questions, progress)
     return outcomes
 
 
-def heads_of(model: Any) -> tuple[str, ...]:
-    """The heads of a model that can be asked; none of an encoder, or of a re-ranker that only scores candidates."""
+def coherence_heads(model: Any) -> tuple[str, ...]:
+    """Return the heads of a model that can answer; none for an encoder, or a re-ranker that only scores candidates."""
     return tuple(head for head in HEADS if head in getattr(model, "heads", ()))
 
 
-# ---- what is asked
+# ---- questions
 
 
-@dataclass(frozen=True, slots=True)
-class Puzzle:
-    """What is asked of one dialogue.
-
-    Attributes:
-        turns: the window.
-        foreign: a turn of another dialogue.
-        planted_at: where it is put in.
-        taken: the turn that is taken out.
-        shuffled: the turns before the last, in another order.
-    """
-
-    turns: _Texts
-    foreign: str
-    planted_at: int
-    taken: int
-    shuffled: _Texts
-
-    @property
-    def planted(self) -> _Texts:
-        """The window with the foreign turn."""
-        return (*self.turns[: self.planted_at], self.foreign, *self.turns[self.planted_at :])
-
-    @property
-    def rest(self) -> _Texts:
-        """The window without the turn that is taken out."""
-        return self.turns[: self.taken] + self.turns[self.taken + 1 :]
-
-
-def whole_dialogues(examples: Sequence[Candidates]) -> list[_Texts]:
-    """Each different context with its first right response.
-
-    Turns without a word are left out, and then dialogues of a single turn.
-    """
+def complete_dialogues(examples: Sequence[Candidates]) -> list[_Texts]:
+    """Return each distinct context with its first correct response, without empty turns and dialogues of one turn."""
     dialogues = dict.fromkeys(
         tuple(turn for turn in (*example.context, *example.positives[:1]) if turn.strip()) for example in examples
     )
     return [dialogue for dialogue in dialogues if len(dialogue) > 1]
 
 
-def drawn_puzzles(dialogues: Sequence[_Texts], seed: int = 0, window: int = WINDOW) -> list[Puzzle]:
-    """A puzzle for each dialogue, or for `DIALOGUES` of them, drawn at random; every place is as likely as any other.
+def sample_questions(dialogues: Sequence[_Texts], seed: int = 0, window: int = WINDOW) -> list[CoherenceQuestion]:
+    """Sample questions on each dialogue, or on `MAX_DIALOGUES` of them; every position is equally likely.
 
-    The foreign turn is never one that is said in the dialogue itself, whatever its case. A dialogue that has none is left out.
+    The foreign turn never occurs in the dialogue itself, whatever its case; a dialogue for which there is none is left out.
     """
     random = np.random.default_rng(seed)
-    chosen = np.sort(random.permutation(len(dialogues))[:DIALOGUES])
+    chosen = np.sort(random.permutation(len(dialogues))[:MAX_DIALOGUES])
     pool = [turn for dialogue in dialogues for turn in dialogue]
     distinct = len({normalise_text(turn) for turn in pool})
-    return list(_puzzles([dialogues[number] for number in chosen], pool, distinct, window, random))
+
+    def questions() -> Iterator[CoherenceQuestion]:
+        for dialogue in (dialogues[number] for number in chosen):
+            own = {normalise_text(turn) for turn in dialogue}
+            if len(own) == distinct:
+                continue
+            size = min(window, len(dialogue))
+            start = random.integers(len(dialogue) - size + 1)
+            turns = dialogue[start : start + size]
+            while normalise_text(foreign := pool[int(random.integers(len(pool)))]) in own:
+                pass
+            shuffled = tuple(turns[place] for place in random.permutation(size - 1))
+            inserted_at, removed = int(random.integers(size + 1)), int(random.integers(size))
+            yield CoherenceQuestion(turns, foreign, inserted_at, removed, shuffled)
+
+    return list(questions())
 
 
-def _puzzles(
-    dialogues: Sequence[_Texts], pool: Sequence[str], distinct: int, window: int, random: np.random.Generator
-) -> Iterator[Puzzle]:
-    for dialogue in dialogues:
-        own = {normalise_text(turn) for turn in dialogue}
-        if len(own) == distinct:
-            continue
-        size = min(window, len(dialogue))
-        start = random.integers(len(dialogue) - size + 1)
-        turns = dialogue[start : start + size]
-        while normalise_text(foreign := pool[int(random.integers(len(pool)))]) in own:
-            pass
-        shuffled = tuple(turns[place] for place in random.permutation(size - 1))
-        yield Puzzle(turns, foreign, int(random.integers(size + 1)), int(random.integers(size)), shuffled)
+# ---- answers
 
 
-# ---- what is found
-
-
-def _misfit(dataset: str, way: str, puzzles: Sequence[Puzzle], scores: Sequence[_Scores]) -> list[Outcome]:
-    right = [_found(each, {puzzle.planted_at}) for puzzle, each in zip(puzzles, scores, strict=True)]
-    return _beside_chance(dataset, f"misfit, {way}", "accuracy", right, [1 / len(each) for each in scores])
-
-
-def _least_alike(encoder: SupportsEncode, puzzles: Sequence[Puzzle], max_length: int) -> list[_Scores]:
-    """For each turn of each window, how little it is like its neighbours: less their mean cosine with it."""
-    texts = [turn for puzzle in puzzles for turn in puzzle.planted]
-    vectors, rows = encode_unique(encoder, texts, max_length)
-    ends = np.cumsum([len(puzzle.planted) for puzzle in puzzles])
-    return [_strangeness(vectors[each].astype(np.float64)) for each in np.split(rows, ends[:-1])]
-
-
-def _strangeness(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    alike = (vectors[1:] * vectors[:-1]).sum(1)
-    sums = np.append(alike, 0) + np.append(0, alike)
-    neighbours = np.full(len(vectors), 2)
-    neighbours[[0, -1]] = 1
-    return np.asarray(-sums / neighbours)
-
-
-def _place(dataset: str, reranker: SupportsCoherence, puzzles: Sequence[Puzzle], progress: Progress) -> list[Outcome]:
-    asked = [(puzzle.rest, puzzle.turns[puzzle.taken]) for puzzle in puzzles]
-    found = placement_scores(reranker, asked, progress=progress)
-    right = [_found(each.scores, _right_gaps(puzzle)) for puzzle, each in zip(puzzles, found, strict=True)]
-    chances = [len(_right_gaps(puzzle)) / len(puzzle.turns) for puzzle in puzzles]
-    return _beside_chance(dataset, "place, re-ranker", "accuracy", right, chances)
-
-
-def _right_gaps(puzzle: Puzzle) -> set[int]:
-    """Where the turn that was taken out makes the window again: more than one gap where a turn repeats its neighbour."""
-    taken, rest = puzzle.turns[puzzle.taken], puzzle.rest
-    return {gap for gap in range(len(puzzle.turns)) if (*rest[:gap], taken, *rest[gap:]) == puzzle.turns}
-
-
-def _predecessor(
-    dataset: str, reranker: SupportsCoherence, puzzles: Sequence[Puzzle], progress: Progress
+def _misfit_outcomes(
+    dataset: str, model: str, questions: Sequence[CoherenceQuestion], scores: Sequence[_Scores]
 ) -> list[Outcome]:
-    """Of windows with two candidates or more; a data set without such has no such figure."""
-    chosen = [puzzle for puzzle in puzzles if len(puzzle.shuffled) > 1]
+    correct = [_is_correct(each, {question.inserted_at}) for question, each in zip(questions, scores, strict=True)]
+    return _with_chance(dataset, f"misfit, {model}", "accuracy", correct, [1 / len(each) for each in scores])
+
+
+def _dissimilarities(encoder: SupportsEncode, questions: Sequence[CoherenceQuestion], max_length: int) -> list[_Scores]:
+    """Return the negative mean cosine of each turn with its neighbours, for each window."""
+    texts = [turn for question in questions for turn in question.with_foreign]
+    vectors = encode_distinct(encoder, texts, normalise=True, max_length=max_length)
+    ends = np.cumsum([len(question.with_foreign) for question in questions])
+    scores: list[_Scores] = []
+    for window in np.split(vectors, ends[:-1]):
+        turns = window.astype(np.float64)
+        cosines = (turns[1:] * turns[:-1]).sum(1)
+        sums = np.append(cosines, 0) + np.append(0, cosines)
+        neighbours = np.full(len(turns), 2)
+        neighbours[[0, -1]] = 1
+        scores.append(-sums / neighbours)
+    return scores
+
+
+def _evaluate_placement(
+    dataset: str, reranker: SupportsCoherence, questions: Sequence[CoherenceQuestion], progress: Progress
+) -> list[Outcome]:
+    inputs = [(question.without_removed, question.turns[question.removed]) for question in questions]
+    found = placement_scores(reranker, inputs, progress=progress)
+    gaps = [_correct_gaps(question) for question in questions]
+    correct = [_is_correct(each.scores, right) for each, right in zip(found, gaps, strict=True)]
+    chances = [len(right) / len(question.turns) for question, right in zip(questions, gaps, strict=True)]
+    return _with_chance(dataset, "place, re-ranker", "accuracy", correct, chances)
+
+
+def _correct_gaps(question: CoherenceQuestion) -> set[int]:
+    """Return where the removed turn restores the window: more than one gap if a turn repeats its neighbour."""
+    removed, rest = question.turns[question.removed], question.without_removed
+    return {gap for gap in range(len(question.turns)) if (*rest[:gap], removed, *rest[gap:]) == question.turns}
+
+
+def _evaluate_predecessor(
+    dataset: str, reranker: SupportsCoherence, questions: Sequence[CoherenceQuestion], progress: Progress
+) -> list[Outcome]:
+    """Evaluate windows with at least two candidates; no outcome without such windows."""
+    chosen = [question for question in questions if len(question.shuffled) > 1]
     if not chosen:
         return []
-    found = predecessor_scores(reranker, [(puzzle.shuffled, puzzle.turns[-1]) for puzzle in chosen], progress=progress)
-    places = [{at for at, turn in enumerate(puzzle.shuffled) if turn == puzzle.turns[-2]} for puzzle in chosen]
-    right = [_found(*each) for each in zip(found, places, strict=True)]
-    chances = [len(each) / len(puzzle.shuffled) for puzzle, each in zip(chosen, places, strict=True)]
-    return _beside_chance(dataset, "predecessor, re-ranker", "accuracy", right, chances)
+    inputs = [(question.shuffled, question.turns[-1]) for question in chosen]
+    scores = predecessor_scores(reranker, inputs, progress=progress)
+    places = [{at for at, turn in enumerate(question.shuffled) if turn == question.turns[-2]} for question in chosen]
+    correct = [_is_correct(*each) for each in zip(scores, places, strict=True)]
+    chances = [len(each) / len(question.shuffled) for question, each in zip(chosen, places, strict=True)]
+    return _with_chance(dataset, "predecessor, re-ranker", "accuracy", correct, chances)
 
 
-def _order(dataset: str, reranker: SupportsCoherence, puzzles: Sequence[Puzzle], progress: Progress) -> list[Outcome]:
-    """`orders` does not see in which order turns are given, so that they need no shuffling."""
-    found = predict_orders(reranker, [puzzle.turns for puzzle in puzzles], progress=progress)
-    ranks = [_ranks(puzzle.turns, each.indices) for puzzle, each in zip(puzzles, found, strict=True)]
+def _evaluate_order(
+    dataset: str, reranker: SupportsCoherence, questions: Sequence[CoherenceQuestion], progress: Progress
+) -> list[Outcome]:
+    """Evaluate the predicted orders; `predict_orders` ignores the order of its input, so turns need no shuffling."""
+    found = predict_orders(reranker, [question.turns for question in questions], progress=progress)
+    ranks = [_true_positions(question.turns, each.indices) for question, each in zip(questions, found, strict=True)]
     adjacent = [float((np.diff(each) == 1).mean()) for each in ranks]
-    outcomes = _beside_chance(
-        dataset, "order, re-ranker", "adjacent pairs", adjacent, [1 / len(each) for each in ranks]
-    )
-    return [*outcomes, _outcome(dataset, "order, re-ranker", "Kendall's τ", [_tau(each) for each in ranks])]
+    chances = [1 / len(each) for each in ranks]
+    outcomes = _with_chance(dataset, "order, re-ranker", "adjacent pairs", adjacent, chances)
+    return [*outcomes, _outcome(dataset, "order, re-ranker", "Kendall's τ", [_kendall_tau(each) for each in ranks])]
 
 
-def _ranks(turns: _Texts, indices: Sequence[int]) -> npt.NDArray[np.int64]:
-    """When each turn of an order was really said; of turns of one text the first in the order counts as the one said first."""
-    places: dict[str, list[int]] = {}
-    for place, turn in enumerate(turns):
-        places.setdefault(turn, []).append(place)
-    return np.array([places[turns[index]].pop(0) for index in indices])
+def _true_positions(turns: _Texts, indices: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Return the true position of each turn of an order; of equal turns the first in the order counts as the first said."""
+    positions: dict[str, list[int]] = {}
+    for position, turn in enumerate(turns):
+        positions.setdefault(turn, []).append(position)
+    return np.array([positions[turns[index]].pop(0) for index in indices])
 
 
-def _tau(ranks: npt.NDArray[np.int64]) -> float:
-    """Kendall's τ: of all pairs, the share in the right order less the share in the wrong one."""
+def _kendall_tau(ranks: npt.NDArray[np.int64]) -> float:
+    """Return the proportion of concordant pairs minus that of discordant ones."""
     first, second = np.triu_indices(len(ranks), 1)
     return float(np.sign(ranks[second] - ranks[first]).mean())
 
 
-def _found(scores: _Scores, right: set[int]) -> float:
-    """Whether something right scores more than all that is wrong; where all is right, it does."""
+def _is_correct(scores: _Scores, correct: set[int]) -> float:
+    """Return whether a correct index scores higher than all wrong ones, or all are correct."""
     values = np.asarray(scores)
-    is_right = np.isin(np.arange(len(values)), list(right))
-    return float(is_right.all() or values[is_right].max() > values[~is_right].max())
+    flags = np.isin(np.arange(len(values)), list(correct))
+    return float(flags.all() or values[flags].max() > values[~flags].max())
 
 
-def _beside_chance(dataset: str, setting: str, metric: str, values: list[float], chances: list[float]) -> list[Outcome]:
+def _with_chance(dataset: str, setting: str, metric: str, values: list[float], chances: list[float]) -> list[Outcome]:
     return [_outcome(dataset, setting, metric, values), _outcome(dataset, setting, CHANCE, chances)]
 
 

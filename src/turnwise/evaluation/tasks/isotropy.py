@@ -1,12 +1,11 @@
-"""What frequent answers do to a space of conversations: is it anisotropic, and are contexts near that merely share an answer?
+"""Isotropy of conversation vectors, and whether contexts are near that merely share a frequent answer.
 
-WMDC weights its training pairs by how rare their response is, because answers such as "yes" and "thank you" (a) make vectors
-crowd together in a few directions and (b) draw contexts together that have nothing in common but such an answer. Both are measured
-here, on any encoder, so that what the weighting mends can be seen. All vectors have length 1; texts are the same where case and
-surrounding space alone tell them apart, and a text counts once, however often a corpus repeats it.
+WMDC weights its training pairs by how rare their response is, because answers such as "yes" and "thank you" (a) make vectors crowd
+together in a few directions and (b) draw contexts together that have only such an answer in common. Both are measured here for any
+encoder. Vectors are normalised; texts that differ only in case and surrounding space are equal, and each counts once.
 
 The distance of two vectors is 1 - cosine, computed as half of their squared difference: equal vectors have a distance of 0 without
-rounding, and texts without a vector (of unknown words alone) lie together in the origin.
+rounding errors, and texts without a vector (of unknown words only) lie together in the origin.
 """
 
 from collections import Counter, defaultdict
@@ -23,43 +22,43 @@ from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.conversations import ConversationData
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import Outcome
-from turnwise.models.vector_cache import encode_unique
+from turnwise.models.vector_cache import encode_distinct
 
-#: Tokens of an utterance or a context, as in DSE's dialogue-level task.
+#: Maximum tokens of an utterance or a context, as in DSE's dialogue-level task.
 MAX_LENGTH = 128
 
 #: Turns of a context.
 WINDOWS = (1, 3)
 
-#: Texts of a setting at most, and at least: what is drawn two by two, and has a first principal component.
-TEXTS = 5_000
-LEAST_TEXTS = 100
+#: Maximum and minimum number of texts of a setting.
+MAX_TEXTS = 5_000
+MIN_TEXTS = 100
 
-#: An answer is frequent that is among this share of the distinct ones, or the first so many if that is more, and occurs so often.
-FREQUENT_SHARE = 0.01
+#: An answer is frequent if it is among this fraction of the distinct ones (or the first ten) and occurs at least so often.
+FREQUENT_FRACTION = 0.01
 FREQUENT_ANSWERS = 10
 FREQUENT_OCCURRENCES = 5
 
-#: Pairs of contexts that share an answer: of one answer at most, so that "yes" does not make up all of them, and of all at least.
-PAIRS_OF_AN_ANSWER = 20
-LEAST_PAIRS = 20
+#: Pairs of contexts that share an answer: at most per answer, so that "yes" does not dominate, and at least in total.
+PAIRS_PER_ANSWER = 20
+MIN_PAIRS = 20
 
-#: A squared deviation that rounding alone can make of equal vectors of length 1.
+#: A squared deviation that may be due to rounding of equal unit vectors.
 _ROUNDING = 1e-12
 
-Said = str | tuple[Turn, ...]
+TextOrTurns = str | tuple[Turn, ...]
 Vectors = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class AnsweredContext:
     """What was said before an answer, newest turn last.
 
     Attributes:
-        turns: who said it.
-        texts: the same as texts are told apart.
-        answer: the turn after it, as texts are told apart.
-        dialogue: the number of the dialogue.
+        turns: the turns.
+        texts: the same, normalised for comparison.
+        answer: the next turn's text, normalised for comparison.
+        dialogue: the index of the dialogue.
     """
 
     turns: tuple[Turn, ...]
@@ -76,154 +75,142 @@ def isotropy(
     seed: int = 0,
     max_length: int = MAX_LENGTH,
 ) -> list[Outcome]:
-    """How a corpus' utterances and contexts lie: in which directions, and how far apart where they share a frequent answer.
+    """Measure the isotropy of a corpus' utterances and contexts, and the distances of contexts that share a frequent answer.
 
-    - 'mean cosine of random pairs' (lower is better) of texts drawn two by two, each in one pair, so that pairs are independent and
-      the bootstrap over them is right.
-    - 'share of the first principal component' (lower is better) of the centred vectors' variance, in per cent. In the bootstrap the
-      centre and the component stay what they are in the corpus: the interval is that of the share of a fixed direction. Where all
-      vectors are equal it is 100.
+    - 'mean cosine of random pairs' (lower is better): each text is in one pair, so that pairs are independent and the bootstrap
+      over them is valid.
+    - 'share of the first principal component' (lower is better) of the centred vectors' variance, in percent; 100 if all vectors
+      are equal. In the bootstrap the centre and the component are those of the corpus: the interval is for a fixed direction.
     - 'distance of contexts that share a frequent answer' (higher is better): the mean over pairs of contexts of different text and
-      from different dialogues whose next turn is the same frequent answer; the same 'relative to random pairs', of which as many
-      are taken: 1 where sharing the answer does not matter, undefined where all contexts have the same vector. The bootstrap draws
-      pairs anew; which answers are frequent stays as it is in the corpus.
+      from different dialogues whose next turn is the same frequent answer; and 'relative to random pairs', of which as many are
+      taken: 1 where sharing the answer does not matter, undefined where all contexts have the same vector.
 
-    A context is a number of turns in a row, with who speaks them, before another turn. A window of which the corpus has too few
-    contexts, and distances of which it has too few pairs, are left out.
+    A context is a number of consecutive turns, with their speakers, before another turn. Windows with too few contexts, and
+    distances with too few pairs, are left out.
 
     Args:
-        encoder: gives the vectors.
+        encoder: computes the vectors.
         data: the conversations.
-        windows: turns of a context; each makes a setting of its own.
-        seed: of what is drawn.
+        windows: turns of a context; each is a setting.
+        seed: for sampling.
         max_length: of utterances and contexts, in tokens.
-
-    Raises:
-        DatasetError: if there are too few utterances.
     """
     utterances = _distinct((normalise_text(turn.text), turn.text) for dialogue in data.dialogues for turn in dialogue)
-    if len(utterances) < LEAST_TEXTS:
+    if len(utterances) < MIN_TEXTS:
         raise DatasetError(
-            f"{data.name} has {len(utterances)} different utterances, {LEAST_TEXTS} are needed to say how they lie: give a corpus"
-            " of more dialogues"
+            f"{data.name} has {len(utterances)} different utterances, at least {MIN_TEXTS} are needed: give a corpus of more dialogues"
         )
-    outcomes = list(_measured(encoder, data.name, "utterances", _drawn(utterances, seed), [], max_length))
-    frequent = frequent_answers(context.answer for context in contexts(data.dialogues, 1))
+    outcomes = list(_measure(encoder, data.name, "utterances", _sample(utterances, seed), [], max_length))
+    frequent = frequent_answers(context.answer for context in find_contexts(data.dialogues, 1))
     for window in windows:
-        found = contexts(data.dialogues, window)
-        texts = _distinct((context.texts, context.turns) for context in found)
-        if len(texts) >= LEAST_TEXTS:
-            pairs = sharing_pairs(found, frequent, seed)
+        contexts = find_contexts(data.dialogues, window)
+        texts = _distinct((context.texts, context.turns) for context in contexts)
+        if len(texts) >= MIN_TEXTS:
+            pairs = pairs_sharing_answers(contexts, frequent, seed)
             setting = f"contexts of {window} turn{'s' * (window > 1)}"
-            outcomes += _measured(encoder, data.name, setting, _drawn(texts, seed), pairs, max_length)
+            outcomes += _measure(encoder, data.name, setting, _sample(texts, seed), pairs, max_length)
     return outcomes
 
 
-def contexts(dialogues: Iterable[Sequence[Turn]], window: int) -> list[Context]:
-    """Every context of exactly so many turns that another turn follows."""
-    found = []
+def find_contexts(dialogues: Iterable[Sequence[Turn]], window: int) -> list[AnsweredContext]:
+    """Return every context of exactly `window` turns that another turn follows."""
+    contexts = []
     for number, turns in enumerate(dialogues):
         texts = tuple(normalise_text(turn.text) for turn in turns)
         for place in range(window, len(turns)):
             before = slice(place - window, place)
-            found.append(Context(tuple(turns[before]), texts[before], texts[place], number))
-    return found
+            contexts.append(AnsweredContext(tuple(turns[before]), texts[before], texts[place], number))
+    return contexts
 
 
 def frequent_answers(answers: Iterable[str]) -> list[str]:
-    """The most frequent answers, most frequent first; among equally frequent ones the first in the alphabet comes first.
+    """Return the most frequent answers, most frequent first, ties sorted.
 
-    They are the first per cent of the distinct answers, or the first ten where that is more, as far as they occur five times.
+    They are the first percent of the distinct answers, or the first ten if that is more, if they occur at least five times.
     """
     counts = sorted(Counter(answers).items(), key=lambda item: (-item[1], item[0]))
-    most = max(FREQUENT_ANSWERS, round(FREQUENT_SHARE * len(counts)))
+    most = max(FREQUENT_ANSWERS, round(FREQUENT_FRACTION * len(counts)))
     return [answer for answer, count in counts[:most] if count >= FREQUENT_OCCURRENCES]
 
 
-def sharing_pairs(found: Sequence[Context], frequent: Sequence[str], seed: int = 0) -> list[tuple[Context, Context]]:
-    """Pairs of contexts with the same frequent answer, drawn at random.
+def pairs_sharing_answers(
+    contexts: Sequence[AnsweredContext], frequent: Sequence[str], seed: int = 0
+) -> list[tuple[AnsweredContext, AnsweredContext]]:
+    """Sample pairs of contexts with the same frequent answer.
 
-    The two are of different dialogues and of different texts, and a context is in one pair of an answer only. The answers take
-    turns, the most frequent first, and one that has no pair left, or has given twenty, drops out.
+    The two have different texts and come from different dialogues, and a context is in only one pair of an answer. The answers take
+    turns, the most frequent first; one that has no pair left, or has given twenty, drops out.
     """
     random = np.random.default_rng(seed)
-    by_answer = defaultdict[str, list[Context]](list)
-    for context in found:
+    by_answer = defaultdict[str, list[AnsweredContext]](list)
+    for context in contexts:
         by_answer[context.answer].append(context)
-    pairs = [_pairs(by_answer[answer], random) for answer in frequent]
+    pairs = [_pair_up(by_answer[answer], random) for answer in frequent]
     return [pair for turn in zip_longest(*pairs) for pair in turn if pair is not None]
 
 
-def _pairs(found: Sequence[Context], random: np.random.Generator) -> list[tuple[Context, Context]]:
-    """Contexts two by two, no two of one dialogue or one text among them all."""
-    dialogues, texts, kept = set(), set(), []
-    for place in random.permutation(len(found)):
-        context = found[place]
+def _pair_up(
+    contexts: Sequence[AnsweredContext], random: np.random.Generator
+) -> list[tuple[AnsweredContext, AnsweredContext]]:
+    """Pair contexts at random, no two of them with the same dialogue or text."""
+    dialogues, texts, distinct = set(), set(), []
+    for place in random.permutation(len(contexts)):
+        context = contexts[place]
         if context.dialogue not in dialogues and context.texts not in texts:
             dialogues.add(context.dialogue)
             texts.add(context.texts)
-            kept.append(context)
-    return list(zip(kept[0::2], kept[1::2], strict=False))[:PAIRS_OF_AN_ANSWER]
+            distinct.append(context)
+    return list(zip(distinct[0::2], distinct[1::2], strict=False))[:PAIRS_PER_ANSWER]
 
 
-def _distinct(said: Iterable[tuple[Hashable, Said]]) -> list[Said]:
-    """What was said, by what tells it apart, each as it occurs first."""
-    found: dict[Hashable, Said] = {}
-    for text, original in said:
-        found.setdefault(text, original)
-    return list(found.values())
+def _distinct(items: Iterable[tuple[Hashable, TextOrTurns]]) -> list[TextOrTurns]:
+    """Return the first item of each key."""
+    first: dict[Hashable, TextOrTurns] = {}
+    for key, item in items:
+        first.setdefault(key, item)
+    return list(first.values())
 
 
-def _drawn(texts: Sequence[Said], seed: int) -> list[Said]:
-    """Some of the texts in random order, an even number of them, so that neighbours make pairs."""
+def _sample(texts: Sequence[TextOrTurns], seed: int) -> list[TextOrTurns]:
+    """Return an even number of texts in random order, so that neighbours are pairs."""
     order = np.random.default_rng(seed).permutation(len(texts))
-    return [texts[place] for place in order[: min(TEXTS, len(texts) // 2 * 2)]]
+    return [texts[place] for place in order[: min(MAX_TEXTS, len(texts) // 2 * 2)]]
 
 
-# ---- from vectors to figures
-
-
-def _measured(
+def _measure(
     encoder: SupportsEncode,
     dataset: str,
     setting: str,
-    texts: Sequence[Said],
-    pairs: Sequence[tuple[Context, Context]],
+    texts: Sequence[TextOrTurns],
+    pairs: Sequence[tuple[AnsweredContext, AnsweredContext]],
     max_length: int,
 ) -> Iterator[Outcome]:
-    sharing_turns = [context.turns for context in chain.from_iterable(pairs)]
-    vectors, rows = encode_unique(encoder, [*texts, *sharing_turns], max_length)
-    places = vectors.astype(np.float64)[rows]
-    random = _distances(places[: len(texts)])
+    inputs = [*texts, *(context.turns for context in chain.from_iterable(pairs))]
+    vectors = encode_distinct(encoder, inputs, normalise=True, max_length=max_length).astype(np.float64)
+    random = _pair_distances(vectors[: len(texts)])
     yield Outcome("geometry", dataset, setting, "mean cosine of random pairs", 1 - random[None], scale=1.0)
-    yield Outcome(
-        "geometry",
-        dataset,
-        setting,
-        "share of the first principal component",
-        _component(places[: len(texts)])[None],
-        "ratio",
-    )
-    # as many of both kinds; the answers take turns, so that those cut off are of all of them
-    sharing = _distances(places[len(texts) :])[: len(random)]
-    if len(sharing) >= LEAST_PAIRS:
+    variance = _principal_variance(vectors[: len(texts)])[None]
+    yield Outcome("geometry", dataset, setting, "share of the first principal component", variance, "ratio")
+    # as many of both kinds; since answers take turns, the pairs cut off are of all answers
+    sharing = _pair_distances(vectors[len(texts) :])[: len(random)]
+    if len(sharing) >= MIN_PAIRS:
         metric = "distance of contexts that share a frequent answer"
         both = np.stack([sharing, random[: len(sharing)]], 1)
         yield Outcome("geometry", dataset, setting, metric, sharing[None], scale=1.0)
         yield Outcome("geometry", dataset, setting, f"{metric}, relative to random pairs", both[None], "ratio", 1.0)
 
 
-def _distances(places: Vectors) -> Vectors:
-    """1 - cosine of each two neighbours."""
-    distances = ((places[0::2] - places[1::2]) ** 2).sum(1) / 2
+def _pair_distances(vectors: Vectors) -> Vectors:
+    """Return 1 - cosine of each pair of neighbours."""
+    distances = ((vectors[0::2] - vectors[1::2]) ** 2).sum(1) / 2
     return np.where(distances > _ROUNDING, distances, 0.0)
 
 
-def _component(places: Vectors) -> Vectors:
-    """Of each vector, centred: its square along the first principal component, and its square."""
-    centred = places - places.mean(0)
+def _principal_variance(vectors: Vectors) -> Vectors:
+    """Return, for each centred vector, its squared projection on the first principal component and its squared norm."""
+    centred = vectors - vectors.mean(0)
     squares = (centred**2).sum(1)
     if squares.mean() <= _ROUNDING:
-        return np.ones((len(places), 2))  # nothing varies, in any direction: no model is to gain by that
+        return np.ones((len(vectors), 2))  # nothing varies in any direction: the worst value
     first = np.linalg.eigh(centred.T @ centred).eigenvectors[:, -1]
     return np.stack([(centred @ first) ** 2, squares], 1)

@@ -1,8 +1,8 @@
-"""What a frozen encoder's vectors hold, as DiaEval measures it: one layer is trained on top of them, the encoder is left alone.
+"""Probing of frozen encoders, as DiaEval evaluates them: a layer is trained on the vectors, the encoder is not.
 
 The layer's size, dropout, learning rate and weight decay are searched on the validation set, as in SentEval; a data set without one
-gives a tenth of its training set, drawn label by label. Vectors are not normalised, but standardised by the training set's mean and
-deviation. The test set is looked at once, by the chosen layer.
+gives a tenth of its training set, stratified by label. Vectors are not normalised, but standardised by the training set's mean and
+standard deviation. The test set is used once, with the chosen layer.
 """
 
 import itertools
@@ -19,42 +19,42 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from turnwise.core.dialogue import Turn
 from turnwise.core.types import SupportsEncode
-from turnwise.evaluation.datasets.actions import ActionData
-from turnwise.evaluation.datasets.inference import InferenceData
+from turnwise.evaluation.datasets.dialogue_labels import ActionData, InferenceData
 from turnwise.evaluation.metrics import Outcome
-from turnwise.evaluation.tasks.multilabel import f1_outcomes, f1_scores, flags
+from turnwise.evaluation.tasks.scoring import binarise_labels, f1_outcomes, f1_scores
 from turnwise.training.finetuning import WeightSnapshot
 
 SETTING = "frozen encoder, MLP"
 
-#: Tokens of a history.
+#: Maximum tokens of a history.
 MAX_LENGTH = 256
 
-#: Rows a step. A validation comes after every epoch, but not before so many steps: small data sets have short epochs. So many
-#: validations are made at most, and more than so many without improvement end the training.
-_BATCH = 256
-_STEPS = 50
-_VALIDATIONS = 50
+#: Training of a layer: a validation after every epoch but not before so many steps (small data sets have short epochs), a maximum
+#: number of validations, and how many of them without improvement are tolerated.
+_BATCH_SIZE = 256
+_MIN_STEPS = 50
+_MAX_VALIDATIONS = 50
 _PATIENCE = 3
 
-#: One of so many training examples is held out where a data set has no validation set.
+#: One in so many training examples is held out if a data set has no validation set.
 _HELD_OUT = 10
 
 Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-Measure = Callable[[torch.Tensor, torch.Tensor], float]
+Targets = npt.NDArray[np.float32] | Rows
+LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+ScoreFunction = Callable[[torch.Tensor, torch.Tensor], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """What is searched for.
+class ProbeSettings:
+    """Hyperparameters of a probe.
 
     Attributes:
-        hidden: units of the layer between the vector and the labels; 0: none, labels are a linear function of the vector.
-        dropout: before the labels.
-        learning_rate: Adam's.
-        weight_decay: as a penalty on squared weights.
+        hidden: units of the hidden layer; 0: labels are a linear function of the vector.
+        dropout: before the output layer.
+        learning_rate: of Adam.
+        weight_decay: L2 penalty.
     """
 
     hidden: int
@@ -64,73 +64,67 @@ class Point:
 
 
 #: Every combination, the simplest first.
-GRID = tuple(Point(*values) for values in itertools.product((0, 128), (0.0, 0.2), (1e-3, 5e-3), (0.0, 1e-3)))
+GRID = tuple(ProbeSettings(*values) for values in itertools.product((0, 128), (0.0, 0.2), (1e-3, 5e-3), (0.0, 1e-3)))
 
 
 @dataclass(frozen=True, slots=True)
-class Examples:
-    """Vectors (examples, size) and what is to be said of them: classes (examples,) or flags (examples, labels)."""
+class ProbeData:
+    """Vectors (examples, size) and targets: classes (examples,) or flags (examples, labels)."""
 
     vectors: Vectors
-    targets: npt.NDArray[np.float32] | Rows
+    targets: Targets
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A trained layer.
+    """A trained layer, with its settings and its score on the validation set."""
 
-    Attributes:
-        point: what was chosen.
-        score: on the validation set.
-    """
-
-    point: Point
+    settings: ProbeSettings
     score: float
     _scaler: StandardScaler
     _layers: nn.Module
 
     def logits(self, vectors: Vectors) -> npt.NDArray[np.float32]:
-        """What it says of vectors (examples, labels)."""
+        """Return the logits of vectors (examples, labels)."""
         with torch.inference_mode():
-            said = self._layers(_tensor(self._scaler.transform(vectors)))
-        return np.asarray(said.cpu().numpy(), np.float32)
+            logits = self._layers(_to_tensor(self._scaler.transform(vectors)))
+        return np.asarray(logits.cpu().numpy(), np.float32)
 
 
 def probe_actions(
     encoder: SupportsEncode,
     data: ActionData,
     *,
-    grid: Sequence[Point] = GRID,
+    grid: Sequence[ProbeSettings] = GRID,
     seeds: int = 1,
     steps: int | None = None,
     max_length: int = MAX_LENGTH,
     turns: int | None = None,
 ) -> list[Outcome]:
-    """Micro and Macro F1 of the next system actions; an action is predicted where its sigmoid is above 0.5.
+    """Compute micro and macro F1 of the next system actions; an action is predicted if its sigmoid is above 0.5.
 
-    The layer is chosen by Macro F1, the benchmark's measure of this task.
+    The layer is chosen by macro F1, the benchmark's metric for this task.
 
     Args:
-        encoder: gives the vectors.
+        encoder: computes the vectors.
         data: histories and the actions that follow.
-        grid: what to search.
-        seeds: runs, each with a search of its own.
-        steps: of training a layer at most, for trials; None: until its validation tells.
+        grid: settings to search.
+        seeds: runs, each with its own search.
+        steps: maximum steps per layer, for quick trials.
         max_length: tokens of a history, the newest.
-        turns: of a history at most, the newest; None: all.
+        turns: maximum turns of a history, the newest; None: all.
     """
     splits = (data.train, data.valid, data.test)
     actions = [[example.actions for example in split] for split in splits]
     strata = [" ".join(sorted(each)) for each in actions[0]]
-    vectors = _encoded(encoder, [[example.turns for example in split] for split in splits], max_length, turns)
-    targets = [flags(each, data.actions).astype(np.float32) for each in actions]
+    vectors = _encode_histories(encoder, [[example.turns for example in split] for split in splits], max_length, turns)
+    targets = [binarise_labels(each, data.actions).astype(np.float32) for each in actions]
     truth = targets[2] > 0
     predicted = np.empty((seeds, *truth.shape), np.bool_)
+    loss = binary_cross_entropy_with_logits
     for seed in range(seeds):
-        train, valid = _splits(vectors, targets, strata, seed)
-        probe = fit_probe(
-            train, valid, truth.shape[1], binary_cross_entropy_with_logits, _macro_f1, grid=grid, seed=seed, steps=steps
-        )
+        train, valid = _train_and_valid(vectors, targets, strata, seed)
+        probe = fit_probe(train, valid, truth.shape[1], loss, _macro_f1, grid=grid, seed=seed, steps=steps)
         predicted[seed] = probe.logits(vectors[2]) > 0
     return f1_outcomes("actions", data.name, SETTING, predicted, truth)
 
@@ -139,143 +133,137 @@ def probe_inference(
     encoder: SupportsEncode,
     data: InferenceData,
     *,
-    grid: Sequence[Point] = GRID,
+    grid: Sequence[ProbeSettings] = GRID,
     seeds: int = 1,
     steps: int | None = None,
     max_length: int = MAX_LENGTH,
 ) -> list[Outcome]:
-    """Accuracy of what is to be inferred from a conversation, such as whether its last turn contradicts the others.
+    """Compute the accuracy of dialogue inference, such as whether the last turn contradicts the others.
 
-    Args:
-        encoder: gives the vectors.
-        data: conversations and their labels.
-        grid: what to search.
-        seeds: runs, each with a search of its own.
-        steps: of training a layer at most, for trials; None: until its validation tells.
-        max_length: tokens of a conversation, the newest.
+    Arguments are those of `probe_actions`.
     """
     splits = (data.train, data.valid, data.test)
     labels = [[example.label for example in split] for split in splits]
-    number = {label: index for index, label in enumerate(data.labels)}
-    vectors = _encoded(encoder, [[example.turns for example in split] for split in splits], max_length, None)
-    targets = [np.array([number[label] for label in each], np.int64) for each in labels]
-    right = np.empty((seeds, len(targets[2])))
+    index = {label: number for number, label in enumerate(data.labels)}
+    vectors = _encode_histories(encoder, [[example.turns for example in split] for split in splits], max_length, None)
+    targets = [np.array([index[label] for label in each], np.int64) for each in labels]
+    correct = np.empty((seeds, len(targets[2])))
     for seed in range(seeds):
-        train, valid = _splits(vectors, targets, labels[0], seed)
-        probe = fit_probe(train, valid, len(number), cross_entropy, _accuracy, grid=grid, seed=seed, steps=steps)
-        right[seed] = probe.logits(vectors[2]).argmax(1) == targets[2]
-    return [Outcome("inference", data.name, SETTING, "accuracy", right)]
+        train, valid = _train_and_valid(vectors, targets, labels[0], seed)
+        probe = fit_probe(train, valid, len(index), cross_entropy, _accuracy, grid=grid, seed=seed, steps=steps)
+        correct[seed] = probe.logits(vectors[2]).argmax(1) == targets[2]
+    return [Outcome("inference", data.name, SETTING, "accuracy", correct)]
 
 
 def fit_probe(
-    train: Examples,
-    valid: Examples,
+    train: ProbeData,
+    valid: ProbeData,
     labels: int,
-    loss: Loss,
-    measure: Measure,
+    loss: LossFunction,
+    score: ScoreFunction,
     *,
-    grid: Sequence[Point] = GRID,
+    grid: Sequence[ProbeSettings] = GRID,
     seed: int = 0,
     steps: int | None = None,
 ) -> Probe:
-    """The layer with the best validation of all points of a grid, the earliest of equals.
+    """Train a layer for all settings of a grid and return the one with the best validation score, the earliest of several.
 
-    Each is trained by Adam until the validation has not improved a few times, and keeps the weights of the best.
+    Each is trained by Adam until the validation score has not improved a few times, and keeps the weights of the best.
 
     Args:
         train: to learn from.
-        valid: to stop and to choose by.
-        labels: how many there are.
+        valid: for early stopping and selection.
+        labels: number of outputs.
         loss: of logits and targets.
-        measure: of logits and targets; higher is better.
-        grid: what to search.
-        seed: of first weights, order and dropout.
-        steps: of each at most, for trials; None: until its validation tells.
+        score: of logits and targets; higher is better.
+        grid: settings to search.
+        seed: of initial weights, order and dropout.
+        steps: maximum steps per layer, for quick trials.
     """
     scaler = StandardScaler().fit(train.vectors)
-    tensors = [_tensor(each) for part in (train, valid) for each in (scaler.transform(part.vectors), part.targets)]
+    tensors = [_to_tensor(each) for part in (train, valid) for each in (scaler.transform(part.vectors), part.targets)]
     probes = []
-    for point in grid:
+    for settings in grid:
         torch.manual_seed(seed)
-        layers, score = _trained(point, *tensors, labels=labels, loss=loss, measure=measure, steps=steps)
-        probes.append(Probe(point, score, scaler, layers))
+        layers, best = _train_layers(settings, *tensors, labels=labels, loss=loss, score=score, steps=steps)
+        probes.append(Probe(settings, best, scaler, layers))
     return max(probes, key=lambda probe: probe.score)
 
 
-def _trained(
-    point: Point,
+def _train_layers(
+    settings: ProbeSettings,
     vectors: torch.Tensor,
     targets: torch.Tensor,
-    valid: torch.Tensor,
-    asked: torch.Tensor,
+    valid_vectors: torch.Tensor,
+    valid_targets: torch.Tensor,
     *,
     labels: int,
-    loss: Loss,
-    measure: Measure,
+    loss: LossFunction,
+    score: ScoreFunction,
     steps: int | None,
 ) -> tuple[nn.Module, float]:
-    """The layer of one point, and how good it is on the validation set."""
+    """Train the layers of one setting; return them with their validation score."""
     size = vectors.shape[1]
-    hidden = [nn.Linear(size, point.hidden), nn.ReLU()] if point.hidden else []
-    layers = nn.Sequential(*hidden, nn.Dropout(point.dropout), nn.Linear(point.hidden or size, labels)).to(
-        vectors.device
+    hidden = [nn.Linear(size, settings.hidden), nn.ReLU()] if settings.hidden else []
+    output = nn.Linear(settings.hidden or size, labels)
+    layers = nn.Sequential(*hidden, nn.Dropout(settings.dropout), output).to(vectors.device)
+    optimizer = torch.optim.Adam(
+        layers.parameters(), settings.learning_rate, weight_decay=settings.weight_decay, fused=True
     )
-    optimizer = torch.optim.Adam(layers.parameters(), point.learning_rate, weight_decay=point.weight_decay, fused=True)
-    best, score, waited, made = WeightSnapshot(layers), -np.inf, 0, 0
-    epochs = math.ceil(_STEPS / math.ceil(len(vectors) / _BATCH))
-    for _ in range(_VALIDATIONS):
+    snapshot, best, without_improvement, done = WeightSnapshot(layers), -np.inf, 0, 0
+    epochs = math.ceil(_MIN_STEPS / math.ceil(len(vectors) / _BATCH_SIZE))
+    for _ in range(_MAX_VALIDATIONS):
         layers.train()
-        batches = [
-            rows for _ in range(epochs) for rows in torch.randperm(len(vectors), device=vectors.device).split(_BATCH)
-        ]
-        for rows in batches if steps is None else batches[: steps - made]:
-            made += 1
+        orders = (torch.randperm(len(vectors), device=vectors.device) for _ in range(epochs))
+        batches = [rows for order in orders for rows in order.split(_BATCH_SIZE)]
+        for rows in batches if steps is None else batches[: steps - done]:
+            done += 1
             optimizer.zero_grad(set_to_none=True)
             loss(layers(vectors[rows]), targets[rows]).backward()
             optimizer.step()
         layers.eval()
         with torch.inference_mode():
-            found = measure(layers(valid), asked)
-        if found > score:
-            score, waited = found, 0
-            best.update()
-        elif (waited := waited + 1) > _PATIENCE:
+            current = score(layers(valid_vectors), valid_targets)
+        if current > best:
+            best, without_improvement = current, 0
+            snapshot.update()
+        elif (without_improvement := without_improvement + 1) > _PATIENCE:
             break
-        if made == steps:
+        if done == steps:
             break
-    best.restore()
-    return layers, score
+    snapshot.restore()
+    return layers, best
 
 
-def _encoded(
+def _encode_histories(
     encoder: SupportsEncode, splits: Sequence[Sequence[Sequence[Turn]]], max_length: int, turns: int | None
 ) -> list[Vectors]:
-    """The vectors of each split's histories, from one call."""
+    """Return the vectors of each split's histories, from one call."""
     histories = [list(history[-turns:] if turns else history) for split in splits for history in split]
     vectors = encoder.encode(histories, normalise=False, max_length=max_length)
     return np.split(vectors, np.cumsum([len(split) for split in splits])[:-1])
 
 
-def _splits(
-    vectors: Sequence[Vectors], targets: Sequence[npt.NDArray[np.float32] | Rows], strata: Sequence[str], seed: int
-) -> tuple[Examples, Examples]:
-    """Training and validation examples, the latter of the former where the data set has none."""
+def _train_and_valid(
+    vectors: Sequence[Vectors], targets: Sequence[Targets], strata: Sequence[str], seed: int
+) -> tuple[ProbeData, ProbeData]:
+    """Return training and validation data; the latter is part of the former if the data set has none."""
     if len(vectors[1]):
-        return Examples(vectors[0], targets[0]), Examples(vectors[1], targets[1])
-    kept, held_out = stratified(strata, seed)
-    return Examples(vectors[0][kept], targets[0][kept]), Examples(vectors[0][held_out], targets[0][held_out])
+        return ProbeData(vectors[0], targets[0]), ProbeData(vectors[1], targets[1])
+    train, valid = stratified_split(strata, seed)
+    return ProbeData(vectors[0][train], targets[0][train]), ProbeData(vectors[0][valid], targets[0][valid])
 
 
-def stratified(strata: Sequence[str], seed: int) -> tuple[Rows, Rows]:
-    """Nine tenths and one tenth of examples, each stratum's share in both as near to its share in all as can be."""
+def stratified_split(strata: Sequence[str], seed: int) -> tuple[Rows, Rows]:
+    """Split examples into nine tenths and one tenth, with nearly equal proportions of each stratum."""
     random = np.random.default_rng(seed)
-    # side by side by stratum, in random order within: every tenth of the row then holds a tenth of each stratum
+    # sorted by stratum, in random order within: taking every tenth gives a tenth of each stratum
     order = np.lexsort((random.random(len(strata)), np.unique(np.asarray(strata), return_inverse=True)[1]))
     held_out = order[random.integers(_HELD_OUT) :: _HELD_OUT]
     return np.setdiff1d(order, held_out), np.sort(held_out)
 
 
-def _tensor(values: npt.NDArray[np.float32] | Rows) -> torch.Tensor:
+def _to_tensor(values: Targets) -> torch.Tensor:
     return torch.as_tensor(values, device="cuda" if torch.cuda.is_available() else "cpu")
 
 

@@ -1,40 +1,54 @@
-"""Response selection by similarity, as DSE measures it: candidates are ranked by the cosine of their vector with the query's.
+"""Response selection: ranking by cosine (`responses`, as in DSE) and re-ranking of labelled candidates (`reranking`, as in UMS).
 
-At the level of utterances a question's answer stands among 99 answers to others; at the level of dialogues the data set brings the
-candidates. Top-k accuracy: how often the right one is among the first k. Among equal scores wrong candidates come first, and a
-candidate that repeats the right one word for word is counted once, as the right one.
+Among equal scores wrong candidates come first, and a candidate that repeats a correct one word for word is counted once, as the
+correct one.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.dialogue import response_turns
-from turnwise.core.types import SupportsEncode
+from turnwise.core.dialogue import context_turns, response_turns
+from turnwise.core.types import SupportsEncode, SupportsScore, SupportsScoreAll
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.metrics import Outcome
-from turnwise.evaluation.tasks.ranking import Ranks, ranks, recall_at, truth_ranks
-from turnwise.evaluation.tasks.reranking import Context, cosine_scores, with_answers
+from turnwise.evaluation.metrics import WITHOUT_ANSWER, Outcome
+from turnwise.evaluation.tasks.scoring import (
+    Ranks,
+    average_precision,
+    correct_ranks,
+    precision_at_one,
+    recall_at,
+    reciprocal_rank,
+    single_correct_ranks,
+)
 from turnwise.models.vector_cache import encode_unique
 
-#: Tokens of a query or a candidate.
+#: Maximum tokens of a context, question or candidate in an encoder; a re-ranker has its own maximum.
 MAX_LENGTH = 128
 
-#: Where the right answer has to be found: among the first so many.
-CUTOFFS = (1, 3, 5, 10)
+#: k of Top-k accuracy, and of recall R_n@k.
+TOP_CUTOFFS = (1, 3, 5, 10)
+RECALL_CUTOFFS = (1, 2, 5)
 
 #: Candidates of a question.
 CANDIDATES = 100
 
-#: Questions that are scored together.
-_BLOCK = 256
+#: Questions scored together.
+_BLOCK_SIZE = 256
 
+Context = Literal["history", "last"]
 Pool = Literal["random", "chunks"]
 Rows = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.floating]
+
+
+# ---- questions and answers
 
 
 def rank_answers(
@@ -45,39 +59,72 @@ def rank_answers(
     candidates: int = CANDIDATES,
     pool: Pool = "random",
     seed: int = 0,
-    cutoffs: Sequence[int] = CUTOFFS,
+    cutoffs: Sequence[int] = TOP_CUTOFFS,
 ) -> list[Outcome]:
-    """Top-k accuracy of each question's answer among answers to other questions.
+    """Compute the Top-k accuracy of each question's answer among answers to other questions.
 
     Args:
-        encoder: gives the vectors.
+        encoder: computes the vectors.
         pairs: questions and their answers.
         dataset: its name, for the results.
-        candidates: of a question, the right one included.
-        pool: where they come from. 'random': for each question the others are drawn anew, without replacement, and none is the
-            right answer's text, as the paper says. 'chunks': consecutive pairs share their answers, and what does not fill the last
-            chunk is dropped, as in the authors' code; figures then depend on the order of the pairs.
-        seed: of the draws.
+        candidates: per question, including the correct one.
+        pool: 'random': the others are sampled for each question without replacement, none with the text of the correct answer, as
+            in the paper. 'chunks': consecutive pairs share their answers, and an incomplete last chunk is dropped, as in the
+            authors' code; the result then depends on the order of the pairs.
+        seed: for sampling.
         cutoffs: k.
-
-    Raises:
-        DatasetError: if there are too few pairs.
     """
     questions, answers = [question for question, _ in pairs], [answer for _, answer in pairs]
-    commonest = max(Counter(answers).values(), default=0) if pool == "random" else 1
-    if len(pairs) - commonest + 1 < candidates:
+    most_common = max(Counter(answers).values(), default=0) if pool == "random" else 1
+    if len(pairs) - most_common + 1 < candidates:
         raise DatasetError(
             f"{dataset} has too few answers for {candidates} candidates a question: give more pairs, or ask for fewer candidates"
         )
-    vectors, rows = encode_unique(encoder, [*questions, *map(response_turns, answers)], MAX_LENGTH)
-    asked, given = rows[: len(pairs)], rows[len(pairs) :]
-    drawn = _random_pools(given, candidates, seed) if pool == "random" else _chunks(len(pairs), candidates)
-    found = np.concatenate([_answer_ranks(vectors, asked, given, block, pools) for block, pools in drawn])
+    inputs = [*questions, *map(response_turns, answers)]
+    vectors, rows = encode_unique(encoder, inputs, normalise=True, max_length=MAX_LENGTH)
+    question_rows, answer_rows = np.split(rows, 2)
+    pools = _random_pools(answer_rows, candidates, seed) if pool == "random" else _chunks(len(pairs), candidates)
+    ranks = np.concatenate([_answer_ranks(vectors, question_rows, answer_rows, *block) for block in pools])
     setting = "0-shot similarity" if pool == "random" else "0-shot similarity, chunks"
     return [
-        Outcome("responses", dataset, setting, f"Top-{cutoff}", (found <= cutoff)[None].astype(np.float64))
+        Outcome("responses", dataset, setting, f"Top-{cutoff}", (ranks <= cutoff)[None].astype(np.float64))
         for cutoff in cutoffs
     ]
+
+
+def _random_pools(answer_rows: Rows, candidates: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
+    """Yield blocks of pairs, and for each pair those whose answers are its candidates: its own, and others of different text."""
+    random = np.random.default_rng(seed)
+    pairs_of_row = np.split(np.argsort(answer_rows, kind="stable"), np.cumsum(np.bincount(answer_rows))[:-1])
+    for first in range(0, len(answer_rows), _BLOCK_SIZE):
+        block = np.arange(first, min(first + _BLOCK_SIZE, len(answer_rows)))
+        pools = np.empty((len(block), candidates), np.int64)
+        for pool, pair in zip(pools, block, strict=True):
+            same = pairs_of_row[answer_rows[pair]]
+            others = random.choice(len(answer_rows) - len(same), candidates - 1, replace=False, shuffle=False)
+            pool[0] = pair
+            # sampled from numbers that skip the pairs with the same answer: each of those before shifts a number by one
+            pool[1:] = others + np.searchsorted(same - np.arange(len(same)), others, side="right")
+        yield block, pools
+
+
+def _chunks(pairs: int, candidates: int) -> Iterator[tuple[Rows, Rows]]:
+    """Yield blocks of consecutive pairs that share their answers."""
+    for first in range(0, pairs - pairs % candidates, candidates):
+        block = np.arange(first, first + candidates)
+        yield block, np.tile(block, (candidates, 1))
+
+
+def _answer_ranks(
+    vectors: npt.NDArray[np.float32], question_rows: Rows, answer_rows: Rows, block: Rows, pools: Rows
+) -> Ranks:
+    # not a matrix product, which may round equal vectors differently, and so break ties
+    scores = np.einsum("qcd,qd->qc", vectors[answer_rows[pools]], vectors[question_rows[block]])
+    correct = np.take_along_axis(scores, (pools == block[:, None]).argmax(1)[:, None], 1)[:, 0]
+    return single_correct_ranks(correct, scores, answer_rows[pools] != answer_rows[block][:, None])
+
+
+# ---- contexts with labelled candidates
 
 
 def rank_responses(
@@ -86,64 +133,190 @@ def rank_responses(
     dataset: str,
     *,
     context: Context = "history",
-    cutoffs: Sequence[int] = CUTOFFS,
-    prefix: str = "Top-",
+    cutoffs: Sequence[int] = TOP_CUTOFFS,
 ) -> list[Outcome]:
-    """Top-k accuracy of the right responses among the candidates that a data set brings.
+    """Compute the Top-k accuracy of the correct responses among the candidates of a data set, by cosine.
+
+    Examples without a correct response are left out. With several, the value is the proportion of them among the first k.
 
     Args:
-        encoder: gives the vectors.
-        examples: contexts with candidates; those without a right one are left out. Where there are several, the figure is the share
-            of them among the first k.
+        encoder: computes the vectors.
+        examples: contexts with candidates.
         dataset: its name, for the results.
-        context: the whole history, newest turn last, cut from its head (the authors' code cuts from the end, and so loses the
-            newest turns), or the last turn alone.
+        context: the whole history, newest turn last, truncated from its head (the authors' code truncates from the end, and so
+            loses the newest turns), or only the last turn.
         cutoffs: k.
-        prefix: of the metrics' names.
-
-    Raises:
-        DatasetError: if no context has a right response.
     """
     answerable = with_answers(examples, dataset)
-    scores = cosine_scores(encoder, answerable, context, MAX_LENGTH)
-    found = [ranks(each, np.array(example.labels)) for each, example in zip(scores, answerable, strict=True)]
+    ranks = _rank_candidates(cosine_scores(encoder, answerable, context, MAX_LENGTH), answerable)
     setting = "0-shot similarity, history" if context == "history" else "0-shot similarity, last turn"
     return [
-        Outcome(
-            "responses", dataset, setting, f"{prefix}{cutoff}", np.array([[recall_at(each, cutoff) for each in found]])
-        )
+        Outcome("responses", dataset, setting, f"Top-{cutoff}", np.array([[recall_at(each, cutoff) for each in ranks]]))
         for cutoff in cutoffs
     ]
 
 
-# ---- pools: blocks of pairs, and the pairs whose answers are each one's candidates (questions, candidates)
+def rerank(
+    model: SupportsEncode | SupportsScore,
+    examples: Sequence[Candidates],
+    dataset: str,
+    *,
+    context: Context = "history",
+    max_length: int = MAX_LENGTH,
+) -> list[Outcome]:
+    """Compute R_n@1, R_n@2, R_n@5, MAP, MRR and P@1 as fractions, as UMS does.
+
+    R_n@k is the proportion of a context's correct candidates among the first k of its n. Contexts without a correct candidate are
+    left out, as in the papers, and their number is reported.
+
+    Args:
+        model: a re-ranker, or an encoder, whose cosine is used.
+        examples: contexts with labelled candidates.
+        dataset: its name, for the results.
+        context: the whole history, newest turn last, or only the last turn.
+        max_length: tokens of a context or a candidate, for an encoder.
+    """
+    answerable = with_answers(examples, dataset)
+    scores, setting = _score_candidates(model, answerable, context, max_length)
+    ranks = _rank_candidates(scores, answerable)
+    size = max(len(example.responses) for example in examples)
+    metrics: dict[str, Callable[[Ranks], float]] = {
+        **{f"R{size}@{cutoff}": partial(recall_at, cutoff=cutoff) for cutoff in RECALL_CUTOFFS},
+        "MAP": average_precision,
+        "MRR": reciprocal_rank,
+        "P@1": precision_at_one,
+    }
+    outcomes = [
+        _reranking_outcome(dataset, setting, metric, [compute(each) for each in ranks])
+        for metric, compute in metrics.items()
+    ]
+    if len(answerable) < len(examples):
+        unanswerable = np.array([[not example.positives for example in examples]], np.float64)
+        outcomes.append(Outcome("reranking", dataset, setting, WITHOUT_ANSWER, unanswerable, scale=len(examples)))
+    return outcomes
 
 
-def _random_pools(given: Rows, candidates: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
-    """For each pair its own answer, and others' that do not say the same."""
+@dataclass(frozen=True, slots=True)
+class AdversarialExample:
+    """An example with an utterance of its own context among its candidates, and the index of that candidate."""
+
+    example: Candidates
+    adversary: int
+
+
+def make_adversarial(examples: Sequence[Candidates], seed: int = 0) -> list[AdversarialExample]:
+    """Replace, in each example, a random wrong candidate by a random utterance of its context.
+
+    The utterance stays in the context and is never the text of a correct candidate. Examples without a correct candidate, a wrong
+    one or such an utterance are left out.
+    """
     random = np.random.default_rng(seed)
-    alike = np.split(np.argsort(given, kind="stable"), np.cumsum(np.bincount(given))[:-1])
-    for first in range(0, len(given), _BLOCK):
-        block = np.arange(first, min(first + _BLOCK, len(given)))
-        pools = np.empty((len(block), candidates), np.int64)
-        for pool, pair in zip(pools, block, strict=True):
-            same = alike[given[pair]]
-            others = random.choice(len(given) - len(same), candidates - 1, replace=False, shuffle=False)
-            pool[0] = pair
-            # drawn by numbers that pass over the pairs of the same answer: each of those that comes before shifts a number by one
-            pool[1:] = others + np.searchsorted(same - np.arange(len(same)), others, side="right")
-        yield block, pools
+    made = []
+    for example in examples:
+        wrong = [index for index, correct in enumerate(example.labels) if not correct]
+        utterances = [utterance for utterance in example.context if utterance not in example.positives]
+        if not example.positives or not wrong or not utterances:
+            continue
+        adversary = wrong[random.integers(len(wrong))]
+        responses = list(example.responses)
+        responses[adversary] = utterances[random.integers(len(utterances))]
+        made.append(AdversarialExample(Candidates(example.context, tuple(responses), example.labels), adversary))
+    return made
 
 
-def _chunks(pairs: int, candidates: int) -> Iterator[tuple[Rows, Rows]]:
-    """Consecutive pairs that share their answers."""
-    for first in range(0, pairs - pairs % candidates, candidates):
-        block = np.arange(first, first + candidates)
-        yield block, np.tile(block, (candidates, 1))
+def rerank_adversarial(
+    model: SupportsEncode | SupportsScore,
+    examples: Sequence[Candidates],
+    dataset: str,
+    *,
+    context: Context = "history",
+    max_length: int = MAX_LENGTH,
+    seed: int = 0,
+) -> list[Outcome]:
+    """Compute R_n@1, MRR and how often the adversary is ranked first (lower is better) on UMS's adversarial set.
+
+    The set tests whether a model knows what comes next or only what is similar: one wrong candidate is an utterance of the context
+    itself (`make_adversarial`). Arguments are those of `rerank`; ties count against the model.
+    """
+    size = max((len(example.responses) for example in examples), default=0)
+    adversarial = make_adversarial([merge_duplicates(example) for example in examples], seed)
+    if not adversarial:
+        raise DatasetError(
+            f"{dataset} has no context with a correct response, a wrong one and an utterance to put in its place"
+        )
+    changed = [each.example for each in adversarial]
+    scores, setting = _score_candidates(model, changed, context, max_length)
+    ranks = _rank_candidates(scores, changed)
+    # if the adversary's score is not a number, nothing is above it
+    first = [float(not (each > each[made.adversary]).any()) for each, made in zip(scores, adversarial, strict=True)]
+    setting += ", adversarial"
+    return [
+        _reranking_outcome(dataset, setting, f"R{size}@1", [recall_at(each, 1) for each in ranks]),
+        _reranking_outcome(dataset, setting, "MRR", [reciprocal_rank(each) for each in ranks]),
+        _reranking_outcome(dataset, setting, "adversary first", first),
+    ]
 
 
-def _answer_ranks(vectors: npt.NDArray[np.float32], asked: Rows, given: Rows, block: Rows, pools: Rows) -> Ranks:
-    # not as a product of matrices, which may round equal vectors differently, and so break ties
-    scores = np.einsum("qcd,qd->qc", vectors[given[pools]], vectors[asked[block]])
-    truth = np.take_along_axis(scores, (pools == block[:, None]).argmax(1)[:, None], 1)[:, 0]
-    return truth_ranks(truth, scores, given[pools] != given[block][:, None])
+def cosine_scores(
+    encoder: SupportsEncode, examples: Sequence[Candidates], context: Context = "history", max_length: int = MAX_LENGTH
+) -> list[Scores]:
+    """Return the cosines of each example's candidates with its context; the encoder truncates histories from the head."""
+    contexts = [
+        context_turns(example.context if context == "history" else example.context[-1:]) for example in examples
+    ]
+    responses = [response_turns(text) for example in examples for text in example.responses]
+    vectors, rows = encode_unique(encoder, [*contexts, *responses], normalise=True, max_length=max_length)
+    queries, rows = vectors[rows[: len(examples)]], rows[len(examples) :]
+    ends = np.cumsum([len(example.responses) for example in examples])
+    # not a matrix product, which may round equal vectors differently, and so break ties
+    return [
+        (vectors[each].astype(np.float64) * query).sum(1)
+        for query, each in zip(queries, np.split(rows, ends[:-1]), strict=True)
+    ]
+
+
+def with_answers(examples: Sequence[Candidates], dataset: str) -> list[Candidates]:
+    """Return the examples that have a correct candidate, each correct text once; raises DatasetError if there are none."""
+    answerable = [merge_duplicates(example) for example in examples if example.positives]
+    if not answerable:
+        raise DatasetError(f"{dataset} has no context with a correct response: there is nothing to rank")
+    return answerable
+
+
+def merge_duplicates(example: Candidates) -> Candidates:
+    """Remove candidates that repeat a correct one; the first correct one of a text stays in its place."""
+    positives = set(example.positives)
+    if len(positives) == sum(response in positives for response in example.responses):
+        return example
+    seen: set[str] = set()
+    merged = []
+    for response, correct in zip(example.responses, example.labels, strict=True):
+        if response in positives and (not correct or response in seen):
+            continue
+        seen.add(response)
+        merged.append((response, correct))
+    responses, labels = zip(*merged, strict=True)
+    return Candidates(example.context, responses, labels)
+
+
+def _score_candidates(
+    model: SupportsEncode | SupportsScore, examples: Sequence[Candidates], context: Context, max_length: int
+) -> tuple[list[Scores], str]:
+    """Return the scores of each example's candidates, and the name of the setting."""
+    if not hasattr(model, "score"):
+        scores = cosine_scores(model, examples, context, max_length)
+        return scores, "cosine, history" if context == "history" else "cosine, last turn"
+    reranker = cast(SupportsScore, model)
+    setting = "re-ranker" if context == "history" else "re-ranker, last turn"
+    inputs = [(each.context if context == "history" else each.context[-1:], each.responses) for each in examples]
+    if isinstance(reranker, SupportsScoreAll):
+        return [*reranker.score_all(inputs)], setting
+    return [reranker.score(turns, responses) for turns, responses in inputs], setting
+
+
+def _rank_candidates(scores: Sequence[Scores], examples: Sequence[Candidates]) -> list[Ranks]:
+    return [correct_ranks(each, np.array(example.labels)) for each, example in zip(scores, examples, strict=True)]
+
+
+def _reranking_outcome(dataset: str, setting: str, metric: str, values: list[float]) -> Outcome:
+    return Outcome("reranking", dataset, setting, metric, np.array([values]), scale=1.0)

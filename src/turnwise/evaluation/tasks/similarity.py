@@ -1,34 +1,64 @@
-"""Textual similarity: does the cosine of two texts go with what people say of their closeness?
-
-DialogueCSE measures D-STS so, with Spearman's correlation; the authors' code gives Pearson's beside it.
-"""
+"""Tasks on the cosine of two texts: `sts`, `retrieval` and `nli`."""
 
 import numpy as np
 
 from turnwise.core.types import SupportsEncode
-from turnwise.evaluation.datasets.similarity import SimilarityData
+from turnwise.evaluation.datasets.retrieval import RetrievalData
+from turnwise.evaluation.datasets.sentence_pairs import SimilarityData, TripletData
 from turnwise.evaluation.metrics import Outcome
-from turnwise.models.vector_cache import encode_unique
+from turnwise.evaluation.tasks.scoring import average_precision, correct_ranks, reciprocal_rank
+from turnwise.models.vector_cache import encode_distinct, encode_unique
 
-#: Tokens of a text: DialogueCSE's 100 for JDDC; it has 50 for ECD and MDC.
+#: Maximum tokens of a text: DialogueCSE's for JDDC (it has 50 for ECD and MDC), and DSE's for single utterances.
 MAX_LENGTH = 100
+NLI_MAX_LENGTH = 64
+
+# Cosines are computed with einsum: a matrix product may round equal vectors differently, and so break ties.
 
 
-def correlate(encoder: SupportsEncode, data: SimilarityData, *, max_length: int = MAX_LENGTH) -> list[Outcome]:
-    """Spearman's and Pearson's correlation of cosine and gold score over the test pairs; equal values share their mean rank.
+def evaluate_similarity(
+    encoder: SupportsEncode, data: SimilarityData, *, max_length: int = MAX_LENGTH
+) -> list[Outcome]:
+    """Compute Spearman's and Pearson's correlation of cosines with human scores over the test pairs.
 
-    Args:
-        encoder: gives the vectors.
-        data: pairs of texts with their scores.
-        max_length: of texts, in tokens.
+    DialogueCSE evaluates D-STS with Spearman's correlation; the authors' code also has Pearson's.
     """
     texts = [pair.first for pair in data.test] + [pair.second for pair in data.test]
-    vectors, rows = encode_unique(encoder, texts, max_length)
-    first, second = vectors[rows[: len(data.test)]], vectors[rows[len(data.test) :]]
-    # not as a product of matrices, which may round equal pairs differently, and so break ties
+    first, second = np.split(encode_distinct(encoder, texts, normalise=True, max_length=max_length), 2)
     cosines = np.einsum("pd,pd->p", first, second)
     evidence = np.stack([cosines, np.array([pair.score for pair in data.test])], 1)[None]
     return [
         Outcome("sts", data.name, "cosine", "Spearman", evidence, "spearman"),
         Outcome("sts", data.name, "cosine", "Pearson", evidence, "pearson"),
     ]
+
+
+def evaluate_retrieval(encoder: SupportsEncode, data: RetrievalData, *, max_length: int = MAX_LENGTH) -> list[Outcome]:
+    """Compute MAP and MRR of the test queries' positives, ranked by cosine, as DialogueCSE does.
+
+    Each query has its own positives (same intent) and negatives; among equal cosines negatives come first.
+    """
+    texts = [text for query in data.test for text in (query.text, *query.positives, *query.negatives)]
+    vectors, rows = encode_unique(encoder, texts, normalise=True, max_length=max_length)
+    precisions, reciprocals, start = [], [], 0
+    for query in data.test:
+        labels = np.arange(len(query.positives) + len(query.negatives)) < len(query.positives)
+        candidates = vectors[rows[start + 1 : start + 1 + len(labels)]]
+        ranks = correct_ranks(np.einsum("cd,d->c", candidates, vectors[rows[start]]), labels)
+        start += 1 + len(labels)
+        precisions.append(average_precision(ranks))
+        reciprocals.append(reciprocal_rank(ranks))
+    return [
+        Outcome("retrieval", data.name, "cosine", "MAP", np.array([precisions])),
+        Outcome("retrieval", data.name, "cosine", "MRR", np.array([reciprocals])),
+    ]
+
+
+def evaluate_nli(encoder: SupportsEncode, data: TripletData, *, max_length: int = NLI_MAX_LENGTH) -> list[Outcome]:
+    """Compute how often the entailment is nearer to the anchor than the contradiction (DSE, section 4.5); ties are wrong."""
+    texts = [text for triplet in data.test for text in (triplet.anchor, triplet.entailment, triplet.contradiction)]
+    vectors, rows = encode_unique(encoder, texts, normalise=True, max_length=max_length)
+    anchors, entailments, contradictions = vectors[rows.reshape(-1, 3).T]
+    correct = np.einsum("td,td->t", anchors, entailments) > np.einsum("td,td->t", anchors, contradictions)
+    evidence = correct[None].astype(np.float64)
+    return [Outcome("nli", data.name, "entailment nearer than contradiction", "accuracy", evidence)]

@@ -100,7 +100,7 @@ class EvaluationPlan:
                 out=folder,
                 fine_tuning=self.fine_tuning,
                 effort=self.effort,
-                pictures=False,
+                plots=False,
                 progress=progress,
             )
             write_report(results, folder / results.suite)

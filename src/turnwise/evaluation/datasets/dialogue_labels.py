@@ -1,0 +1,204 @@
+"""Labelled dialogues: the next system actions (`actions`) and whether the last turn is consistent (`inference`).
+
+TOD-BERT, DSE and DiaEval take DSTC2 (19 acts) and GSIM (13) as TOD-BERT's authors converted them to a universal set of acts. The
+files read here have the corpora's own labels: 11 act types of DSTC2, 7 of GSIM. (DSE's text exchanges the papers' two numbers.)
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn, peer
+from turnwise.corpus.readers.convlab import read_dstc2, read_gsim_m2m
+from turnwise.corpus.store import read_corpus
+from turnwise.evaluation.datasets.dataset import (
+    SPLITS,
+    Dataset,
+    known_datasets,
+    open_strict,
+    parse_choice,
+    parse_text,
+    read_json_lines,
+)
+
+# ---- actions
+
+
+@dataclass(frozen=True, slots=True)
+class ActionExample:
+    """The turns so far, newest last, and what the system does next.
+
+    Attributes:
+        turns: one or more.
+        actions: act types of the next turn, sorted, each once.
+        last: whether it is the last of its dialogue. DSE's test sets, 1,117 and 1,039 examples, are as large as those alone.
+    """
+
+    turns: tuple[Turn, ...]
+    actions: tuple[str, ...]
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ActionData:
+    """A data set of action examples, in the splits of its authors."""
+
+    name: str
+    licence: str
+    train: tuple[ActionExample, ...]
+    valid: tuple[ActionExample, ...]
+    test: tuple[ActionExample, ...]
+
+    @property
+    def actions(self) -> list[str]:
+        """Return the actions of all splits, sorted."""
+        examples = (*self.train, *self.valid, *self.test)
+        return sorted({action for example in examples for action in example.actions})
+
+
+def _action_examples(dialogues: Iterable[Dialogue]) -> list[tuple[ActionExample, ...]]:
+    """Return, by split, an example for each system turn that has acts and a history."""
+    splits: dict[str | None, list[ActionExample]] = {split: [] for split in SPLITS}
+    for dialogue in dialogues:
+        turns = dialogue.turns
+        places = [place for place, turn in enumerate(turns) if place and turn.speaker == SYSTEM and turn.acts]
+        for place in places:
+            # 'inform(food)' → 'inform': the slots would make hundreds of labels
+            actions = tuple(sorted({act.partition("(")[0] for act in turns[place].acts}))
+            splits[dialogue.split].append(ActionExample(turns[:place], actions, place == places[-1]))
+    return [tuple(splits[split]) for split in SPLITS]
+
+
+ACTION_DATASETS: dict[str, Dataset[ActionData]] = known_datasets(
+    "actions",
+    ActionData,
+    {
+        "dstc2": lambda folder: _action_examples(read_dstc2(open_strict(folder))),
+        "gsim": lambda folder: _action_examples(read_gsim_m2m(open_strict(folder), form="unified")),
+        "sample": lambda folder: _action_examples(read_corpus(folder)),
+    },
+)
+
+
+# ---- inference
+
+#: DiaEval keeps dialogues of fewer tokens; here words are counted, since the paper does not name its tokeniser.
+MAX_WORDS = 256
+
+_SPEAKERS = {"driver": USER, "assistant": SYSTEM}
+_DOMAINS = ("calendar", "navigate", "weather_new")
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceExample:
+    """A dialogue, with the statement in question last, and its label."""
+
+    turns: tuple[Turn, ...]
+    label: str
+
+    def __post_init__(self) -> None:
+        if not self.turns:
+            raise ValueError("the dialogue has no turns")
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceData:
+    """A data set of inference examples."""
+
+    name: str
+    licence: str
+    train: tuple[InferenceExample, ...]
+    valid: tuple[InferenceExample, ...]
+    test: tuple[InferenceExample, ...]
+
+    @property
+    def labels(self) -> list[str]:
+        """Return the labels of all splits, sorted."""
+        return sorted({example.label for example in (*self.train, *self.valid, *self.test)})
+
+
+_InferenceSplits = tuple[tuple[InferenceExample, ...], ...]
+
+
+def _read_ci_tod(folder: Path, train: Iterable[str]) -> _InferenceSplits:
+    """Read CI-ToD, which DiaEval calls IC-TOD: inconsistent is what conflicts with the user's query or the history.
+
+    Conflicts with the knowledge base are ignored, as there.
+    """
+    domains = {"train": train, "dev": _DOMAINS, "test": _DOMAINS}
+    source = open_strict(folder)
+
+    def read(split: str) -> Iterator[InferenceExample]:
+        for domain in domains[split]:
+            path = folder / f"{domain}_{split}.json"
+            for line, record in source.json_array(path):
+                with source.guard(path, line):
+                    conflicts = [parse_choice(record["scenario"][kind], "0", "1") == "1" for kind in ("qi", "hi")]
+                    turns = (
+                        Turn(_SPEAKERS[turn["turn"]], parse_text(turn["utterance"])) for turn in record["dialogue"]
+                    )
+                    yield InferenceExample(tuple(turns), "inconsistent" if any(conflicts) else "consistent")
+
+    return tuple(tuple(read(split)) for split in domains)
+
+
+def _read_decode(folder: Path) -> _InferenceSplits:
+    """Read DECODE in its authors' splits, without dialogues of 256 words or more."""
+
+    def parse_example(record: Any) -> InferenceExample:
+        contradiction = record["is_contradiction"]
+        if not isinstance(contradiction, bool):
+            raise ValueError(f"expected true or false, not {contradiction!r}")
+        turns = (Turn(peer(1 + int(turn["agent_id"])), parse_text(turn["text"])) for turn in record["turns"])
+        return InferenceExample(tuple(turns), "contradiction" if contradiction else "non-contradiction")
+
+    return tuple(
+        tuple(
+            example
+            for example in read_json_lines(folder, f"{split}.jsonl", parse_example)
+            if sum(len(turn.text.split()) for turn in example.turns) < MAX_WORDS
+        )
+        for split in ("train", "dev", "test")
+    )
+
+
+def _read_decode_pairs(folder: Path) -> _InferenceSplits:
+    """Read pairs of turns by one speaker: 60% train, 20% valid, 20% test, by a hash of the first turn's text.
+
+    So pairs with the same first turn are in the same split, and the same files give the same splits everywhere.
+    """
+    splits: dict[str, list[InferenceExample]] = {split: [] for split in SPLITS}
+    source = open_strict(folder)
+    path = folder / "decode_prosecco_size_df.tsv"
+    for line, row in source.csv_rows(path, "\t"):
+        with source.guard(path, line):
+            first, second = parse_text(row["seg1"]), parse_text(row["seg2"])
+            label = "contradiction" if parse_choice(row["label"], "0", "1") == "0" else "non-contradiction"
+            fifth = int.from_bytes(sha256(f"turnwise:decode_pairs:{first}".encode()).digest()[:8], "big") % 5
+            split = ("test", "valid", "train", "train", "train")[fifth]
+            splits[split].append(InferenceExample((Turn(peer(1), first), Turn(peer(1), second)), label))
+    return tuple(map(tuple, splits.values()))
+
+
+def _read_sample(folder: Path) -> _InferenceSplits:
+    def parse_example(record: Any) -> InferenceExample:
+        turns = (Turn(turn["speaker"], parse_text(turn["text"])) for turn in record["turns"])
+        return InferenceExample(tuple(turns), "consistent" if record["consistent"] else "inconsistent")
+
+    return tuple(tuple(read_json_lines(folder, f"{split}.jsonl", parse_example)) for split in SPLITS)
+
+
+INFERENCE_DATASETS: dict[str, Dataset[InferenceData]] = known_datasets(
+    "inference",
+    InferenceData,
+    {
+        "ci_tod": partial(_read_ci_tod, train=_DOMAINS[:2]),
+        "ci_tod_full": partial(_read_ci_tod, train=_DOMAINS),
+        "decode": _read_decode,
+        "decode_pairs": _read_decode_pairs,
+        "sample": _read_sample,
+    },
+)

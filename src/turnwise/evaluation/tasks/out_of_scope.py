@@ -1,0 +1,159 @@
+"""Out-of-scope detection by prototypes, as DSE evaluates it.
+
+A test utterance whose highest similarity to a prototype is below a threshold is out of scope; otherwise it gets that prototype's
+intent. The paper's thresholds are the mean, and the mean minus the standard deviation, of these highest similarities over the test
+utterances themselves: they use no labels but the test set, and its proportion of out-of-scope utterances moves the threshold. So
+there is one more threshold, from in-scope validation utterances, and metrics that need none: AUROC and FPR95 of the highest
+similarity, with in-scope as the positive class.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from turnwise.core.types import SupportsEncode
+from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData
+from turnwise.evaluation.metrics import Outcome
+from turnwise.evaluation.tasks.intents import (
+    MAX_LENGTH,
+    SEEDS,
+    SHOTS,
+    Flags,
+    Indices,
+    Vectors,
+    compute_prototypes,
+    is_highest,
+    number_intents,
+    sample_few_shot,
+)
+from turnwise.models.vector_cache import encode_distinct
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRun:
+    """Decisions on the test utterances, those in scope first, with one sample of prototypes.
+
+    Attributes:
+        similarities: the highest similarity of each utterance.
+        correct: whether it is that of the true intent only, for in-scope utterances.
+        rejected: the utterances that each threshold rejects.
+    """
+
+    similarities: npt.NDArray[np.float32]
+    correct: Flags
+    rejected: dict[str, Flags]
+
+
+def detect_out_of_scope(
+    encoder: SupportsEncode,
+    data: IntentData,
+    *,
+    shots: Sequence[int] = SHOTS,
+    seeds: int = SEEDS,
+    false_rejection: float = 0.05,
+    authors: bool = False,
+) -> list[Outcome]:
+    """Compute Accuracy, In-Accuracy, OOS-Accuracy, OOS-Recall and their mean for each number of shots and threshold; AUROC, FPR95.
+
+    Accuracy is over all test utterances, with out-of-scope as one more class; In-Accuracy over those in scope; OOS-Accuracy is that
+    of the decision between in and out of scope; OOS-Recall the proportion of out-of-scope utterances that are rejected.
+
+    Args:
+        encoder: computes the vectors.
+        data: a data set with out-of-scope utterances.
+        shots: k; supports are sampled as for intent classification.
+        seeds: number of samples.
+        false_rejection: the proportion of in-scope validation utterances that the 'threshold from validation' rejects.
+        authors: as in the authors' code instead: out-of-scope has its own prototype, from its training utterances; the
+            similarities of a test utterance to all prototypes are scaled to length 1; and what equals the threshold is rejected
+            too. Only the paper's two thresholds.
+    """
+    if not data.out_of_scope.test or (authors and not data.out_of_scope.train):
+        raise DatasetError(
+            f"{data.name} has no out-of-scope utterances: take a data set that has them, such as clinc150"
+        )
+    labelled = data.with_out_of_scope() if authors else data
+    labels = [example.intent for example in labelled.train]
+    classes, truth = number_intents(labelled.train, data.test)
+    texts = [*(example.text for example in (*labelled.train, *data.test)), *data.out_of_scope.test]
+    vectors = encode_distinct(encoder, texts, normalise=True, max_length=MAX_LENGTH)
+    train, test = vectors[: len(labels)], vectors[len(labels) :]
+    outcomes = []
+    for count in shots:
+        runs = []
+        for seed in range(seeds):
+            support, validation = sample_few_shot(labels, count, seed)
+            prototypes = compute_prototypes(train[support], classes[support], classes.max() + 1)
+            if authors:
+                runs.append(_run_as_authors(test, prototypes, truth, sorted(set(labels)).index(OUT_OF_SCOPE)))
+            elif not len(validation):
+                raise DatasetError(f"{data.name} has no second example of any intent to take a threshold from")
+            else:
+                runs.append(_run(test, prototypes, truth, train[validation], false_rejection))
+        correct = np.stack([run.correct for run in runs])
+        for threshold in runs[0].rejected:
+            setting = f"{count}-shot, threshold {threshold}" + (", as in the authors' code" if authors else "")
+            rejected = np.stack([run.rejected[threshold] for run in runs])
+            outcomes += scope_outcomes("out-of-scope", data.name, setting, correct, rejected)
+        if not authors:
+            similarities = np.stack([run.similarities for run in runs])
+            evidence = np.stack([similarities, in_scope_mask(similarities, len(truth))], -1)
+            setting = f"{count}-shot, any threshold"
+            outcomes.append(Outcome("out-of-scope", data.name, setting, "AUROC", evidence, "auroc"))
+            outcomes.append(Outcome("out-of-scope", data.name, setting, "FPR95", evidence, "fpr95"))
+    return outcomes
+
+
+def _run(test: Vectors, prototypes: Vectors, truth: Indices, validation: Vectors, false_rejection: float) -> ScopeRun:
+    similarities = test @ prototypes.T
+    highest = similarities.max(1)
+    from_validation = float(np.quantile((validation @ prototypes.T).max(1), false_rejection))
+    thresholds = {**paper_thresholds(highest), "from validation": from_validation}
+    rejected = {name: highest < threshold for name, threshold in thresholds.items()}
+    return ScopeRun(highest, is_highest(similarities[: len(truth)], truth), rejected)
+
+
+def _run_as_authors(test: Vectors, prototypes: Vectors, truth: Indices, out_of_scope: int) -> ScopeRun:
+    similarities = test @ prototypes.T
+    similarities /= np.linalg.norm(similarities, axis=1, keepdims=True)
+    highest, outside = similarities.max(1), similarities.argmax(1) == out_of_scope
+    rejected = {name: outside | (highest <= threshold) for name, threshold in paper_thresholds(highest).items()}
+    return ScopeRun(highest, is_highest(similarities[: len(truth)], truth), rejected)
+
+
+def paper_thresholds(similarities: npt.NDArray[np.float32]) -> dict[str, float]:
+    """Return the paper's thresholds, from all test utterances."""
+    mean, std = float(similarities.mean(dtype=np.float64)), float(similarities.std(dtype=np.float64))
+    return {"mean-std": mean - std, "mean": mean}
+
+
+def scope_outcomes(task: str, dataset: str, setting: str, correct: Flags, rejected: Flags) -> list[Outcome]:
+    """Return the paper's metrics.
+
+    `correct` says whether the nearest intent is the true one (runs, in-scope utterances), `rejected` whether an utterance is
+    rejected (runs, utterances), those in scope first.
+    """
+    count = correct.shape[1]
+    in_scope = in_scope_mask(rejected, count)
+    right = rejected.copy()
+    right[:, :count] = ~rejected[:, :count] & correct
+    ratios = [(right, np.ones_like(in_scope)), (right & in_scope, in_scope)]
+    ratios += [(rejected != in_scope, np.ones_like(in_scope)), (rejected & ~in_scope, ~in_scope)]
+    accuracy, in_accuracy, oos_accuracy, oos_recall = (np.stack(pair, -1).astype(np.float32) for pair in ratios)
+    mean = np.concatenate([accuracy, in_accuracy, oos_accuracy, oos_recall], -1)
+    return [
+        Outcome(task, dataset, setting, "Accuracy", accuracy[..., 0]),
+        Outcome(task, dataset, setting, "In-Accuracy", in_accuracy, "ratio"),
+        Outcome(task, dataset, setting, "OOS-Accuracy", oos_accuracy[..., 0]),
+        Outcome(task, dataset, setting, "OOS-Recall", oos_recall, "ratio"),
+        Outcome(task, dataset, setting, "Ave.", mean, "macro ratio"),
+    ]
+
+
+def in_scope_mask(like: npt.NDArray[Any], count: int) -> Flags:
+    """Return which utterances (runs, utterances) are in scope: the first `count` of every run."""
+    return np.broadcast_to(np.arange(like.shape[1]) < count, like.shape)
