@@ -143,7 +143,7 @@ def test_numbers_name_combinations_as_the_product_orders_them(choices: list[list
         assert pick_values(number, choices) == list(values)
 
 
-@pytest.mark.parametrize("wrong", [{"top": 0}, {"top": 1, "most": 0}])
+@pytest.mark.parametrize("wrong", [{"top": 0}, {"top": 1, "max_per_template": 0}])
 def test_too_little_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(CorpusError, match="must be at least 1"):
         list(augment(HOUSE, EntityBook.from_corpus(HOUSE), **wrong))

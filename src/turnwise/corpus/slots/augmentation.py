@@ -80,7 +80,7 @@ def augment(
         table: is filled with the templates of the corpus.
     """
     if top < 1 or max_per_template < 1:
-        raise CorpusError(f"top and most must be at least 1, got {top} and {max_per_template}")
+        raise CorpusError(f"top and max_per_template must be at least 1, got {top} and {max_per_template}")
     table = TemplateTable() if table is None else table
     written = FingerprintSet()
 
