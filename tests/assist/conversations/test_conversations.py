@@ -177,7 +177,7 @@ def test_speakers_of_bare_texts_alternate(conversations: Conversations) -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ([], "a turn at least"),
+        ([], "at least one turn"),
         ("hello", r"\[text\]"),
         (["  "], "at least one word"),
         ([3], "not int"),
