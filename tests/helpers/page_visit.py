@@ -7,7 +7,7 @@ LOW_CONTRAST = """() => {
   const parse = (colour) => { const c = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
     c.fillStyle = colour; c.fillRect(0, 0, 1, 1); return [...c.getImageData(0, 0, 1, 1).data]; };
   const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-  const light = (c) => { const [r, g, b] = c.map((v) => linear(v / 255)); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const light = (c) => { const [r, g, b] = c.map((v) => linear(v / 255)); return 0.2126*r + 0.7152*g + 0.0722*b; };
   const behind = (node) => { for (; node; node = node.parentElement) {
     const c = parse(getComputedStyle(node).backgroundColor); if (c[3] === 255) return c; } return [255, 255, 255]; };
   return [...document.querySelectorAll("body *")].filter((node) => {

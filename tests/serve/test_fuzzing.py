@@ -25,8 +25,8 @@ def address(tmp_path_factory: pytest.TempPathFactory, tiny_folder) -> Iterator[s
 def run_schemathesis(address: str, place: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run schemathesis.
 
-    It reports statuses of 500 and above; undocumented statuses, content types and bodies; invalid requests that are accepted,
-    and valid ones that are rejected.
+    It reports statuses of 500 and above; undocumented statuses, content types and bodies; invalid requests that are
+    accepted, and valid ones that are rejected.
     """
     command = [
         Path(sys.executable).parent / "schemathesis",

@@ -43,10 +43,12 @@ def test_every_route_documents_itself_and_its_errors(description: dict) -> None:
                     "application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}
                 }, path
     expected = """GET /about, POST /embed, POST /v1/embeddings, GET /v1/models, GET /intents, POST /intents/predict,
-        GET /intents/{intent}/examples, POST /intents/examples, POST /intents/examples/remove, POST /respond, POST /respond/answers,
+        GET /intents/{intent}/examples, POST /intents/examples, POST /intents/examples/remove, POST /respond,
+        POST /respond/answers,
         POST /conversations/similar, GET /conversations/clusters,
         GET /conversations/dialogue, POST /coherence, GET /map, POST /map/name, POST /map/merge,
-        POST /map/split, POST /map/label, POST /map/undo, POST /map/redo, GET /map/next, GET /map/labels.csv, POST /map/fit,
+        POST /map/split, POST /map/label, POST /map/undo, POST /map/redo, GET /map/next, GET /map/labels.csv,
+        POST /map/fit,
         GET /report, GET /health, GET /ready, GET /metrics, POST /reload"""
     assert routes == {" ".join(each.split()) for each in expected.split(",")}
 

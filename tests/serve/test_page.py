@@ -24,7 +24,10 @@ from turnwise.serve.settings import ServeSettings, add_key
 PAGE = Path(turnwise.serve.__file__).parent / "page"
 VIEWS = ("utterance", "conversation", "map", "report")
 #: The end of a bar, and the position of its threshold, in pixels from the left.
-END = "(bar) => { const f = bar.querySelector('.fill'); return f.offsetLeft + (f.matches('.negative') ? 0 : f.offsetWidth); }"
+END = """(bar) => {
+  const fill = bar.querySelector('.fill');
+  return fill.offsetLeft + (fill.matches('.negative') ? 0 : fill.offsetWidth);
+}"""
 LINE = "(bar) => { const line = bar.querySelector('.threshold'); return line.offsetLeft + line.offsetWidth / 2; }"
 
 #: The id or text of the focused element, and its outline; empty after the end of the page.
