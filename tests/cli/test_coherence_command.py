@@ -84,7 +84,7 @@ def test_invalid_input_is_reported(
         _, error = run(path, "--model", model, code=1)
         assert f"{path} is not a store" in error and "turnwise corpus import" in error
     _, error = run(store, "--model", tiny_folder("bert"), code=1)
-    assert "is no re-ranker" in error
+    assert "is not a turnwise re-ranker" in error
     _, error = run(store, "--model", model, "--out", tmp_path / "suspects.txt", code=2)
     assert "does not end in .csv or .jsonl" in error
     _, error = run(store, "--model", model, "--out", tmp_path / "no" / "suspects.csv", code=2)

@@ -241,7 +241,7 @@ def test_compare_prints_a_verdict_and_a_table(measured: tuple[Path, Answer], whi
     plain, _ = measured
     text = run("compare", plain, whitened).stdout
     verdict = re.match(
-        r"(.+) is better than (.+) in (\d) of 1 figures, worse in (\d), no clear difference in (\d);", text
+        r"(.+) is better than (.+) in (\d) of 1 metrics, worse in (\d), no clear difference in (\d);", text
     )
     assert verdict is not None and verdict.groups()[:2] == (str(whitened), str(plain))
     assert sum(map(int, verdict.groups()[2:])) == 1
@@ -268,7 +268,7 @@ def test_a_model_does_not_differ_from_itself(measured: tuple[Path, Answer]) -> N
 def test_compare_reports_invalid_input(measured: tuple[Path, Answer], tmp_path: Path) -> None:
     plain, _ = measured
     assert_one_clear_error(run("compare", plain, code=2), "name two or more result folders", 2)
-    assert_one_clear_error(run("compare", plain, tmp_path, code=1), "results.json is not there", 1)
+    assert_one_clear_error(run("compare", plain, tmp_path, code=1), "results.json does not exist", 1)
 
 
 # ---- annotate

@@ -117,7 +117,7 @@ def test_errors_are_one_line(table, tmp_path, run):
     assert "no examples of 'nothing'" in run("examples", "remove", out, "nothing", code=1)[1]
     assert "non-blank" in run("examples", "add", out, "x", " ", code=1)[1]
     assert "above 0" in run("calibrate", out, table, "--false-rejection", 0, code=1)[1]
-    assert "no example itself" in run("calibrate", out, table, code=1)[1]
+    assert "not an example itself" in run("calibrate", out, table, code=1)[1]
     run("fit", table, "--out", out, "--head", "forest", code=2)
     run("predict", out, code=2)
     run("predict", out, "hello", "--file", table, code=2)
@@ -150,7 +150,7 @@ def test_a_table_without_labelled_texts_is_rejected(tmp_path):
     with pytest.raises(TableFileError, match=r"no column 'intent'; it has 'text'.*--intent"):
         read_labelled(tmp_path / "a.csv")
     (tmp_path / "a.txt").write_text("hello\n\n there\n")
-    with pytest.raises(TableFileError, match=r"none of \.csv"):
+    with pytest.raises(TableFileError, match=r"none of the suffixes \.csv"):
         read_labelled(tmp_path / "a.txt")
     assert read_texts(tmp_path / "a.txt") == ["hello", " there"]
 

@@ -84,7 +84,7 @@ def test_reports_on_a_classifier_folder_with_its_own_settings(
         (["{table}", "--out", "{place}/none/report.html"], 2, "does not exist"),
         (["{table}"], 1, "has no column 'text'"),
         (["{place}/missing.csv"], 1, "cannot be read"),
-        (["{place}"], 1, "is a folder, and not a store"),
+        (["{place}"], 1, "is a directory but not a store"),
         (["{table}", "--folds", "1"], 2, "--folds"),
         (["{table}", "--text", "said", "--intent", "wants", "--head", "forest"], 2, "is not one of 'neighbours'"),
     ],
