@@ -178,7 +178,7 @@ def test_times_are_of_blocks_of_contexts_and_no_two_models_are_compared_by_them(
 def test_nothing_to_select_is_said() -> None:
     with pytest.raises(DatasetError, match="mine has one right response for all contexts"):
         evaluate_selection(Encodes(), Scores(), examples(3, shared=3), "mine")
-    with pytest.raises(DatasetError, match="no context with a right response"):
+    with pytest.raises(DatasetError, match="no context with a correct response"):
         evaluate_selection(Encodes(), Scores(), [Candidates(("a",), ("b",), (False,))], "mine")
 
 
@@ -251,7 +251,7 @@ def test_times_are_kept_with_the_machine_that_took_them(data: Path, tmp_path: Pa
 
 
 def test_an_encoder_alone_is_told_what_it_lacks(data: Path) -> None:
-    with pytest.raises(EvaluationError, match="it takes an encoder and a re-ranker, which --reranker names"):
+    with pytest.raises(EvaluationError, match="it needs an encoder and a re-ranker, which --reranker names"):
         evaluate(Encodes(), data, tasks=["selection"])
 
 

@@ -42,7 +42,7 @@ def test_a_data_set_that_is_asked_for_and_is_not_there_is_named(data: Path) -> N
 
 def test_a_model_that_cannot_do_it_is_told_from_data_that_are_not_there(data: Path) -> None:
     with pytest.raises(
-        EvaluationError, match="nothing of intents can be run on longest: prototypes: the model does not have"
+        EvaluationError, match="no protocol of intents can be run on longest: prototypes: the model does not have"
     ):
         evaluate(Longest(), data, tasks=["intents"], name="longest")
 

@@ -61,7 +61,7 @@ def sample_pairs(
     """Sample distinct pairs, in random order and with their texts in random order.
 
     A third each are neighbours by split_words (cosine of sets of split_words), neighbours by vectors (cosine) and turns of one
-    label; without an encoder, half each by split_words and by label. If `count` is not divisible, the earlier sources have
+    label; without an encoder, half each by words and by label. If `count` is not divisible, the earlier sources have
     one pair more. Every turn starts a pair before any turn starts a second one from the same source.
 
     Args:
@@ -132,7 +132,7 @@ def write_gold(path: Path, pairs: Sequence[ScoredPair]) -> None:
 
 
 def _word_sets(texts: Sequence[str]) -> Any:
-    """Return which split_words a text contains (texts, split_words), sparse."""
+    """Return which words a text contains (texts, words), sparse."""
     try:
         return CountVectorizer(analyzer=split_words, binary=True, dtype=np.float32).fit_transform(texts)
     except ValueError:

@@ -36,7 +36,7 @@ DATA = os.environ.get("TURNWISE_DATA")
 SLOW = ("conversations_star", "conversations_schema_guided")
 COSINE = "mean cosine of random pairs"
 SHARE = "share of the first principal component"
-DISTANCE = "distance of find_contexts that share a frequent answer"
+DISTANCE = "distance of contexts that share a frequent answer"
 RELATIVE = f"{DISTANCE}, relative to random pairs"
 
 TURNS = st.builds(Turn, st.sampled_from(["user", "system"]), st.sampled_from(["a", "A ", "b", "c", "yes", "Yes", "ok"]))
@@ -167,7 +167,7 @@ def test_rotation_and_scale_do_not_matter(seed: int, least: float) -> None:
 
 
 class Drawing(Heard):
-    """An encoder that draws find_contexts towards their answer."""
+    """An encoder that draws contexts towards their answer."""
 
     def __init__(self, data: ConversationData, strength: float):
         super().__init__(16)
@@ -257,14 +257,14 @@ def test_what_a_corpus_has_too_little_of() -> None:
         DatasetError, match=f"toy has {MIN_TEXTS - 1} different utterances, {MIN_TEXTS} are needed.*more dial"
     ):
         isotropy(Heard(), held(MIN_TEXTS - 1, 1))
-    # single turns have no answers, pairs no find_contexts of three turns, and answers that are all different are not frequent
+    # single turns have no answers, pairs no contexts of three turns, and answers that are all different are not frequent
     assert {key[0] for key in figures(isotropy(Heard(), held(MIN_TEXTS, 1)))} == {"utterances"}
     assert {key[0] for key in figures(isotropy(Heard(), held(150, 2)))} == {"utterances", "contexts of 1 turn"}
     rare = held(150, 4, [f"answer {number}" for number in range(1000)])
     assert {key[1] for key in figures(isotropy(Heard(), rare))} == {COSINE, SHARE}
 
 
-# ---- find_contexts, answers and pairs
+# ---- contexts, answers and pairs
 
 
 @given(DIALOGUES, st.integers(1, 4))

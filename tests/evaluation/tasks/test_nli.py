@@ -21,7 +21,7 @@ def test_equals_a_plain_loop(triplets: list[Triplet]) -> None:
     ]
     assume(all(one == two or abs(one - two) > 1e-5 for one, two in closeness))
     (outcome,) = evaluate_nli(encoder, TripletData("toy", "none", tuple(triplets)))
-    assert outcome.key == ("nli", "toy", "entailment evaluate_nli than contradiction", "accuracy")
+    assert outcome.key == ("nli", "toy", "entailment nearer than contradiction", "accuracy")
     assert outcome.evidence.tolist() == [[float(one > two) for one, two in closeness]]
     assert len(set(encoder.encoded)) == len(encoder.encoded)
 

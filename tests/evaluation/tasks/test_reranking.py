@@ -1,4 +1,4 @@
-"""Re-ranking against plain statements of UMS's metrics; the make_adversarial set's construction; ties never favour the model."""
+"""Re-ranking against plain statements of UMS's metrics; the adversarial set's construction; ties never favour the model."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -110,7 +110,7 @@ turns = st.lists(st.text("abcdef ", min_size=1, max_size=6), min_size=1, max_siz
 def test_an_encoder_ranks_by_cosine(contexts: list[tuple[list[str], list[str]]], history: bool) -> None:
     examples = [Candidates(tuple(context), tuple(responses), (False, True, False)) for context, responses in contexts]
     if not examples:
-        with pytest.raises(DatasetError, match="toy has no context with a right response"):
+        with pytest.raises(DatasetError, match="toy has no context with a correct response"):
             rerank(Letters(), examples, "toy")
         return
     outcomes = rerank(Letters(), examples, "toy", context="history" if history else "last")
@@ -217,7 +217,7 @@ def test_a_copy_of_the_truth_is_not_held_against_the_model() -> None:
     assert values(rerank(Lengths(), [doubled], "toy"))["R3@1"] == 1
 
 
-# ---- the make_adversarial set
+# ---- the adversarial set
 
 some = st.builds(
     lambda context, rows: Candidates(
@@ -280,7 +280,7 @@ def test_adversarial_metrics_worked_out_by_hand() -> None:
 
 
 def test_nothing_to_make_an_adversary_of() -> None:
-    with pytest.raises(DatasetError, match="toy has no context with a right response, a wrong one"):
+    with pytest.raises(DatasetError, match="toy has no context with a correct response, a wrong one"):
         rerank_adversarial(Lengths(), [Candidates(("yes",), ("yes", "no"), (True, False))], "toy")
 
 

@@ -166,10 +166,10 @@ def test_the_truth_among_its_candidates_twice_is_counted_once() -> None:
 
 def test_contexts_without_an_answer_are_left_out() -> None:
     extra = Candidates(("hello 1",), ("answer 1", "answer 2"), (False, False))
-    outcomes = rank_responses(Oracle(), [*EXAMPLES, extra], "toy", cutoffs=(1, 2), prefix="R20@")
+    outcomes = rank_responses(Oracle(), [*EXAMPLES, extra], "toy", cutoffs=(1, 2))
     assert [(outcome.metric, outcome.evidence.shape) for outcome in outcomes] == [
-        ("R20@1", (1, 30)),
-        ("R20@2", (1, 30)),
+        ("Top-1", (1, 30)),
+        ("Top-2", (1, 30)),
     ]
-    with pytest.raises(DatasetError, match="no context with a right response"):
+    with pytest.raises(DatasetError, match="no context with a correct response"):
         rank_responses(Oracle(), [extra], "toy")
