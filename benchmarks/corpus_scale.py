@@ -2,9 +2,9 @@
 
     python benchmarks/corpus_scale.py FOLDER --utterances 37000000
 
-prints a table of the stages with seconds and peak memory: resident (including memory-mapped files) and anonymous, which the
-system cannot reclaim. The logs are generated once, if FOLDER has none; `--only` runs some of the stages. Temporary files are also
-written to FOLDER.
+prints a table of the stages with seconds and peak memory: resident (including memory-mapped files) and anonymous, which
+the system cannot reclaim. The logs are generated once, if FOLDER has none; `--only` runs some of the stages. Temporary
+files are also written to FOLDER.
 """
 
 import argparse
@@ -24,25 +24,26 @@ TURNS = 10
 
 #: The vocabulary of the synthetic turns.
 TEXT = """
-about after again all also always and any around ask away back bad because been before being best better big blue book both
-bring but buy call can car change city class clean close cold come could day did different dinner does done door down early easy
-eat else end even every far few find first flight food for found free friday from full game get give good great green guest had
-half happy hard has have hear help here high home hotel hour house how idea just keep kind know large last late leave left less
-like line list little live long look lost lot love made mail make many maybe mean meet might minute monday money month more
-morning most move much music name near need never new next nice night nothing now number of off office often old once one only
-open order other our out over own paid part pay people perhaps phone place plan play please price quick quiet rain read ready
-really red rest ride right road room round safe same say school second see seem sell send shop short should show side small some
-song soon sorry sound south start stay still stop store street such sunny sure table take talk taxi tell than thank that the
-then there these they thing think this ticket time to today together tomorrow too town train travel trip try turn two under
-until up use very visit wait walk want warm was watch water way week well went west what when where which while white who why
-will wind with without word work would year yes yet young
+about after again all also always and any around ask away back bad because been before being best better big blue book
+both bring but buy call can car change city class clean close cold come could day did different dinner does done door
+down early easy eat else end even every far few find first flight food for found free friday from full game get give
+good great green guest had half happy hard has have hear help here high home hotel hour house how idea just keep kind
+know large last late leave left less like line list little live long look lost lot love made mail make many maybe mean
+meet might minute monday money month more morning most move much music name near need never new next nice night
+nothing now number of off office often old once one only open order other our out over own paid part pay people
+perhaps phone place plan play please price quick quiet rain read ready really red rest ride right road room round safe
+same say school second see seem sell send shop short should show side small some song soon sorry sound south start
+stay still stop store street such sunny sure table take talk taxi tell than thank that the then there these they thing
+think this ticket time to today together tomorrow too town train travel trip try turn two under until up use very
+visit wait walk want warm was watch water way week well went west what when where which while white who why will wind
+with without word work would year yes yet young
 """
 WORDS = TEXT.split()
 SLOTS = ("city", "date", "name", "price", "title")
 
 
 class Speech:
-    """Synthetic turns: half are answers with a skewed frequency, three in ten contain slot values, the rest are unique."""
+    """Synthetic turns: half are answers of skewed frequency, three in ten contain slot values, the rest are unique."""
 
     def __init__(self, random_numbers: random.Random):
         self._random = random_numbers
@@ -174,7 +175,8 @@ def stage_tokens(folder: Path) -> str:
     from turnwise.training.tokens import tokenise_corpus
 
     texts = tokenise_corpus(_training_corpus(folder), Encoder.load("minilm").backbone.tokenizer)
-    return f"{len(texts):,} turns, the most frequent answer {max(texts.frequency(turn) for turn in range(100_000)):,} times"
+    most_frequent = max(texts.frequency(turn) for turn in range(100_000))
+    return f"{len(texts):,} turns, the most frequent answer {most_frequent:,} times"
 
 
 def stage_examples(folder: Path) -> str:
@@ -280,7 +282,8 @@ def stage_mixing(folder: Path) -> str:
         config = LoaderConfig(1024, 64, 512, 1, buffer)
         loader = BatchLoader("dse", objective, examples, texts, encoder.composer, config)
         dialogue, store = (mixing(loader.samplers[0], 1024, groups) for groups in (dialogues, stores))
-        shares = f"{dialogue.together:.2e} ({dialogue.together / dialogue.chance:.1f} times) | {store.together:.4f} | {store.chance:.4f}"
+        ratio = dialogue.together / dialogue.chance
+        shares = f"{dialogue.together:.2e} ({ratio:.1f} times) | {store.together:.4f} | {store.chance:.4f}"
         rows.append(f"| {buffer or 'all':>10} | {shares} | {dialogue.correlation:+.4f} |")
     return f"{len(examples):,} pairs\n" + "\n".join(rows) + "\n"
 

@@ -58,7 +58,8 @@ def measure(folder: Path, rows: int) -> dict[str, Any]:
     exact = table.search(queries, 10, exact=True, columns=[])
     approximate = table.search(queries, 10, columns=[])
     shared = [
-        len({row.key for row in one} & {row.key for row in other}) for one, other in zip(exact, approximate, strict=True)
+        len({row.key for row in one} & {row.key for row in other})
+        for one, other in zip(exact, approximate, strict=True)
     ]
     return metrics | {"recall, own vectors": index.recall, "recall, other vectors": float(np.mean(shared)) / 10}
 

@@ -12,18 +12,18 @@ from hypothesis import HealthCheck, settings
 
 from tests.helpers import ROOT
 
-# how fast an example is made or tried tells of the machine, and of what else runs on it
+# timing depends on the machine and on other load
 settings.register_profile("turnwise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("turnwise")
 
-# read by huggingface_hub when it is imported, so before any test is
+# read by huggingface_hub when it is imported
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-# read by torch when it is imported: workers that run side by side have a core each, and would otherwise fight for all of them
+# read by torch when it is imported: each test worker uses one core
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# read by Triton when it is imported, whoever does that first: without a GPU its kernels are interpreted
+# read by Triton when it is imported: without a GPU its kernels are interpreted
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
 

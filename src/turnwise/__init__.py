@@ -59,7 +59,8 @@ __all__ = [
 def register_extensions() -> None:
     """Register the papers' suites and the applications' tasks with `evaluation`.
 
-    `turnwise.evaluate` and the command line do this; it is needed before calling functions of `turnwise.evaluation` directly.
+    `turnwise.evaluate` and the command line do this; it is needed before calling functions of `turnwise.evaluation`
+    directly.
     """
     from turnwise.assist import evaluation_tasks
     from turnwise.papers import registration

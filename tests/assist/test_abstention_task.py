@@ -1,4 +1,7 @@
-"""Abstention: the classifier as a user would fit it, DSE's thresholds as out-of-scope detection has them, and equal rates."""
+"""Abstention.
+
+The classifier as a user would fit it, DSE's thresholds as out-of-scope detection has them, and equal rates.
+"""
 
 import os
 from collections.abc import Sequence
@@ -145,7 +148,7 @@ def test_data_sets_without_what_it_takes_say_so() -> None:
 @pytest.mark.full
 @pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
 def test_the_named_rate_holds_on_clinc150() -> None:
-    """Within two points over ten draws of five examples an intent, and more found than by DSE's similarity at that rate."""
+    """Within two points over ten seeds with five examples per intent, and a higher recall than DSE's similarity."""
     from turnwise.models.encoder import Encoder
 
     data = load_intents("clinc150", Path(str(DATA)))

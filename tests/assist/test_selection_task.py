@@ -1,4 +1,7 @@
-"""Two stages measured end to end: figures against a plain restatement, what is kept of times, the command, and the pictures."""
+"""Two stages measured end to end.
+
+Figures against a plain restatement, what is kept of times, the command, and the pictures.
+"""
 
 import io
 import json
@@ -83,7 +86,7 @@ class Scores:
 
 
 def examples(count: int, right: int = 1, shared: int = 0) -> list[Candidates]:
-    """Contexts with right responses of their own, the first few of which share one, and a wrong one that is nobody's."""
+    """Contexts with their own right responses, the first few sharing one, and a response that is wrong for all."""
     made = []
     for number in range(count):
         own = [f"answer {number} {place}" if number >= shared else f"the answer {place}" for place in range(right)]
@@ -98,7 +101,10 @@ def values(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], list[float]]:
 def plain(
     given_examples: Sequence[Candidates], encoder: Encodes, depth: int
 ) -> list[tuple[float, float, float, float]]:
-    """Of each context: Top-1, MRR and retrieved at a depth, and the reciprocal rank by similarity; wrong ones win ties."""
+    """Of each context: Top-1, MRR and retrieved at a depth, and the reciprocal rank by similarity.
+
+    Wrong ones win ties.
+    """
     pool = list(dict.fromkeys(text for example in given_examples for text in example.positives))
     found = []
     for example in given_examples:
@@ -141,7 +147,10 @@ def test_figures_are_what_sorting_gives(count: int, right: int, shared: int, kin
 
 
 def test_ties_never_favour_the_models() -> None:
-    """Where all vectors are the same nothing is retrieved before the end of the pool; where all scores are, nothing comes first."""
+    """Where all vectors are the same nothing is retrieved before the end of the pool.
+
+    Where all scores are, nothing comes first.
+    """
     found = values(
         evaluate_selection(Encodes("constant"), Scores(constant=True), examples(10), "mine", depths=(1, 9, 10))
     )

@@ -38,7 +38,10 @@ def scored(draw: st.DrawFn) -> Array:
 
 
 def brute_fpr95(score: Array, truth: Array) -> float:
-    """The least restrictive look at it: of all thresholds that 95% of the positives pass, the one that fewest negatives pass."""
+    """The least restrictive look at it.
+
+    Of all thresholds that 95% of the positives pass, the one that fewest negatives pass.
+    """
     positives, negatives = score[truth == 1], score[truth == 0]
     return min(float((negatives >= t).mean()) for t in positives if 20 * (positives >= t).sum() >= 19 * len(positives))
 
@@ -168,7 +171,10 @@ def test_a_run_that_is_not_drawn_has_no_say() -> None:
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
-    """200 draws of 20 runs by 200 coin flips with chance 0.7: the 95% confidence_interval should hold 0.7 in 90 to 100% of them."""
+    """200 draws of 20 runs by 200 coin flips with chance 0.7.
+
+    The 95% confidence_interval should hold 0.7 in 90 to 100% of them.
+    """
     random = np.random.default_rng(0)
     covered = 0
     for draw in range(200):
@@ -190,7 +196,7 @@ def test_an_interval_of_a_constant_is_a_point() -> None:
 
 @pytest.mark.parametrize("statistic", ["mean", "ratio", "spearman", "auroc"])
 def test_equal_seeds_and_shapes_draw_alike(statistic: Statistic) -> None:
-    """The figure of a model and of the same model with all scores moved up differ by nothing but the move, in every drawing."""
+    """Shifting all scores of a model shifts its metric by the same amount in every bootstrap sample."""
     evidence = evidence_of(statistic)
     moved = evidence + 1 if statistic == "mean" else evidence * [2, 1]
     difference = bootstrap(statistic, moved, seed=3) - bootstrap(statistic, evidence, seed=3) * (

@@ -1,4 +1,7 @@
-"""What sums up a suite: the figures that the papers' own averages are made of, plain means of them, and paired differences."""
+"""What sums up a suite.
+
+The figures that the papers' own averages are made of, plain means of them, and paired differences.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -19,7 +19,10 @@ def row(
 
 
 def table() -> ResultTable:
-    """Ours clearly better, clearly worse, within its interval, not like for like, absent and undefined; a group without ours."""
+    """Ours clearly better, clearly worse, within its interval, not like for like, absent and undefined.
+
+    A group without ours.
+    """
     nan = float("nan")
     first = ResultGroup(
         "1-shot",

@@ -43,8 +43,8 @@ Flags = npt.NDArray[np.bool_]
 Scores = npt.NDArray[np.floating]
 Vectors = npt.NDArray[np.float32]
 
-#: Settings of the intent classifiers under test, by their name in the results. Prototypes equal neighbours where an intent has no more
-#: examples than neighbours are counted.
+#: Settings of the intent classifiers under test, by their name in the results. Prototypes equal neighbours where an
+#: intent has no more examples than neighbours are counted.
 CLASSIFIERS: Mapping[str, Mapping[str, Any]] = {
     "neighbours": {"head": "neighbours"},
     "neighbours, a threshold an intent": {"head": "neighbours", "per_intent": True},
@@ -136,15 +136,16 @@ def evaluate_abstention(
 ) -> list[Outcome]:
     """Measure the false rejection rate and DSE's out-of-scope metrics of intent classifiers.
 
-    For each seed, k utterances per intent are sampled as for few-shot intents. The classifier is fitted and calibrated on these
-    alone: it sees neither a validation nor a test utterance. Then it decides on all test utterances, in scope and out of scope.
-    Where a data set has out-of-scope training utterances, one classifier is also calibrated with them.
+    For each seed, k utterances per intent are sampled as for few-shot intents. The classifier is fitted and calibrated
+    on these alone: it sees neither a validation nor a test utterance. Then it decides on all test utterances, in scope
+    and out of scope. Where a data set has out-of-scope training utterances, one classifier is also calibrated with
+    them.
 
-    The classifier is compared with DSE's two thresholds (the mean, and the mean minus the standard deviation, of the test
-    utterances' is_highest similarities). These reject more than a user would request, so out-of-scope recall is also compared at
-    equal false rejection rates: DSE's similarity with its threshold moved until it rejects as many in-scope utterances as the
-    classifier, and the classifier's threshold moved to the rates of DSE's thresholds. Moving a threshold uses the labels of the
-    test set: it compares scores and is no way to choose a threshold.
+    The classifier is compared with DSE's two thresholds (the mean, and the mean minus the standard deviation, of the
+    test utterances' highest similarities). These reject more than a user would request, so out-of-scope recall is
+    also compared at equal false rejection rates: DSE's similarity with its threshold moved until it rejects as many
+    in-scope utterances as the classifier, and the classifier's threshold moved to the rates of DSE's thresholds. Moving
+    a threshold uses the labels of the test set: it compares scores and is no way to choose a threshold.
 
     Args:
         encoder: computes the vectors.
@@ -203,7 +204,7 @@ def _decide_all(
     false_rejection: float,
     classifiers: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, _Decisions]:
-    """Return the scope_outcomes on one sample by setting; `similarities` and `correct` are those of the compute_prototypes."""
+    """Return the outcomes on one sample by setting; `similarities` and `correct` are those of the prototypes."""
     requested = f"{false_rejection:.0%} named"
     by_threshold = {
         name: _Decisions(correct, similarities < threshold)
@@ -237,7 +238,7 @@ def _classify(
     false_rejection: float,
     settings: Mapping[str, Any],
 ) -> tuple[_Decisions, npt.NDArray[np.float64]]:
-    """Return a classifier's scope_outcomes and the scores of its best guesses."""
+    """Return a classifier's outcomes and the scores of its best guesses."""
     classifier = IntentClassifier(encoder, false_rejection=false_rejection, max_length=INTENT_MAX_LENGTH, **settings)
     classifier.fit(sample.texts, sample.intents, out_of_scope=out_of_scope, vectors=sample.vectors)
     decided = classifier.decide(sample.test_texts, neighbours=0, vectors=sample.test_vectors)
@@ -249,7 +250,7 @@ def _classify(
 
 
 def _reject_equally_many(scores: npt.NDArray[np.floating], reference: _Decisions) -> Flags:
-    """Reject the lowest scores so that as many in-scope utterances are rejected as in `reference`; ties stay together."""
+    """Reject the lowest scores until as many in-scope utterances as in `reference` are rejected; ties stay together."""
     in_scope = len(reference.correct)
     count = int(reference.rejected[:in_scope].sum())
     threshold = np.sort(scores[:in_scope])[count] if count < in_scope else np.inf
@@ -284,15 +285,16 @@ def evaluate_selection(
 ) -> list[Outcome]:
     """Measure two-stage response selection: an encoder retrieves k of all responses, a re-ranker orders them.
 
-    The pool is every distinct correct response of the test contexts; for a context only its own responses (or equal texts) are
-    correct. The largest k is retrieved and re-ranked once; a smaller one uses its first k. Metrics, in percent:
+    The pool is every distinct correct response of the test contexts; for a context only its own responses (or equal
+    texts) are correct. The largest k is retrieved and re-ranked once; a smaller one uses its first k. Metrics, in
+    percent:
 
     - Top-1: how often the first response is correct;
     - MRR: mean reciprocal rank of the best correct response, 0 if none was retrieved;
     - retrieved: how often a correct response is among the k, an upper bound for every re-ranker.
 
-    Top-1 and MRR are also given for the similarity alone. Times in milliseconds per context are measured over blocks of contexts;
-    retrieving includes encoding the contexts but not the pool.
+    Top-1 and MRR are also given for the similarity alone. Times in milliseconds per context are measured over blocks of
+    contexts; retrieving includes encoding the contexts but not the pool.
 
     Args:
         encoder: retrieves.
@@ -338,8 +340,10 @@ def _retrieve_and_rerank(
     """Run both stages.
 
     Returns:
-        For each context which retrieved responses are correct, nearest first (of equal similarities the wrong ones first), and the
-        re-ranker's scores of them; for each block of contexts the seconds of retrieving, of re-ranking, and the number of contexts.
+        For each context which retrieved responses are correct, nearest first (of equal similarities the wrong ones
+        first), and the
+        re-ranker's scores of them; for each block of contexts the seconds of retrieving, of re-ranking, and the number
+        of contexts.
     """
     flags: list[Flags] = []
     scores: list[Scores] = []

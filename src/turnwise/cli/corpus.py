@@ -87,8 +87,9 @@ def import_command(
     step: Annotated[
         list[str] | None,
         typer.Option(
-            help="Hygiene step, applied in order; repeatable: unicode, control-characters, mask[=email,phone,card,url], "
-            "merge-speakers, minimum-turns=N, maximum-turns=N, maximum-words=N, exact-duplicates, near-duplicates[=0.8]."
+            help="Hygiene step, applied in order; repeatable: unicode, control-characters, merge-speakers, "
+            "mask[=email,phone,card,url], minimum-turns=N, maximum-turns=N, maximum-words=N, exact-duplicates, "
+            "near-duplicates[=0.8]."
         ),
     ] = None,
     settings: Annotated[
@@ -234,7 +235,8 @@ def sample_command(
 ) -> None:
     """Generate a synthetic corpus: customer service in ten domains, to try everything without a download.
 
-    Beside the store's dialogues it writes labelled sets: `intents/`, `responses/`, `inference/`, `pairs/` and `triplets/`.
+    Beside the store's dialogues it writes labelled sets: `intents/`, `responses/`, `inference/`, `pairs/` and
+    `triplets/`.
     """
     from turnwise.corpus.synthetic.sample_sets import write_sample
 

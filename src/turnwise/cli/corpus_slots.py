@@ -135,7 +135,7 @@ def detect_command(
     `--against` reports agreement with annotated slots; it also works without STORE and `--out`.
 
     Examples:
-    `turnwise corpus detect stores/clinc150 --out stores/clinc150-slots --gazetteer stores/massive --gazetteer stores/snips`
+    `turnwise corpus detect stores/clinc150 --out stores/clinc150-slots --gazetteer stores/massive`
 
     `turnwise corpus detect --gazetteer stores/massive --against stores/snips`
     """

@@ -28,8 +28,8 @@ def evaluate_command(
     model: Annotated[
         str,
         typer.Argument(
-            help="minilm, a model folder, a Hugging Face id, sentence-transformers:NAME, glove:FILE, or module:function "
-            "(a Python function from a list of texts to an array)."
+            help="minilm, a model folder, a Hugging Face id, sentence-transformers:NAME, glove:FILE, or "
+            "module:function (a Python function from a list of texts to an array)."
         ),
     ],
     data: Data,

@@ -164,7 +164,7 @@ def add_command(
 ) -> None:
     """Add examples of an intent, without training.
 
-    Example: `turnwise intents examples add intents refund "I want my money back" "please refund me" "can I get a refund"`
+    Example: `turnwise intents examples add intents refund "I want my money back" "please refund me"`
     """
     quiet_transformers()
     from turnwise.assist.intents.storage import IntentFolder

@@ -41,8 +41,8 @@ def embed_command(
         str,
         typer.Argument(
             metavar="INPUT",
-            help="A store, or a .txt (one text per line), .csv, .tsv, .jsonl or .parquet file. With --engine ray: a store, "
-            "a .parquet file or a folder of them, possibly a URI on object storage.",
+            help="A store, or a .txt (one text per line), .csv, .tsv, .jsonl or .parquet file. With --engine ray: "
+            "a store, a .parquet file or a folder of them, possibly a URI on object storage.",
         ),
     ],
     out: Annotated[

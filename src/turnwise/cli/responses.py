@@ -37,7 +37,7 @@ def index_command(
 ) -> None:
     """Add agent turns and canned answers to a table. Rows already present are skipped, so interrupted runs continue.
 
-    Canned answers may also have the fields 'after' (the turn that the answer replies to), 'source', 'split' and 'intent'.
+    Canned answers may also have the fields 'after' (the turn before the answer), 'source', 'split' and 'intent'.
 
     Example: `turnwise responses index stores/our-logs answers.csv --out responses`
     """

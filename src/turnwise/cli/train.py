@@ -109,7 +109,7 @@ def glove_command(
 ) -> None:
     """Train GloVe word vectors on conversations, for the baseline that averages them.
 
-    Example: `turnwise glove --corpus store --split train --out vectors.txt`, then `turnwise evaluate glove:vectors.txt …`
+    Example: `turnwise glove --corpus store --out vectors.txt`, then `turnwise evaluate glove:vectors.txt …`
     """
     from turnwise.corpus.store import read_corpus
     from turnwise.papers.baselines.word_vectors import train_word_vectors

@@ -67,8 +67,8 @@ class Protocol:
     Attributes:
         task: the task it belongs to.
         datasets: what it can be run on.
-        needs: vectors, scores of candidates (by cosine, if need be), coherence heads (or vectors), weights to train, template
-            vectors in addition, or both vectors and a re-ranker's scores.
+        needs: vectors, scores of candidates (by cosine, if need be), coherence heads (or vectors), weights to train,
+            template vectors in addition, or both vectors and a re-ranker's scores.
         run: evaluates a model on a data set.
         timed: whether it also measures time; it then gets a model without a vector cache.
         add_plots: adds plots of its metrics to the results.

@@ -1,8 +1,9 @@
 """Metrics with confidence intervals, computed from per-example outcomes.
 
-A task keeps a few numbers for every run and every test example: the *evidence*. A statistic turns evidence into the value of a
-metric. Confidence intervals come from the bootstrap: runs and examples are resampled together, because all runs of a test set share
-its examples. Two models evaluated on the same examples get the same resamples, so that their difference is a paired one.
+A task keeps a few numbers for every run and every test example: the *evidence*. A statistic turns evidence into the
+value of a metric. Confidence intervals come from the bootstrap: runs and examples are resampled together, because all
+runs of a test set share its examples. Two models evaluated on the same examples get the same resamples, so that their
+difference is a paired one.
 """
 
 from collections.abc import Callable, Sequence
@@ -163,10 +164,11 @@ def compute_per_run(statistic: Statistic, evidence: npt.NDArray[np.floating]) ->
     """Compute a statistic of every run.
 
     Args:
-        statistic: 'mean' of one part; 'ratio' of the sums of two parts (numerator, denominator); 'macro ratio', the mean over
-            several such pairs, where a pair whose denominator is 0 counts as 0 (unless that is only so in a bootstrap sample: a
-            rare label that was not sampled is left out); 'log ratio', the logarithm of a ratio; 'spearman' and 'pearson'
-            correlation of two parts; 'auroc' and 'fpr95' of a score (higher: more likely positive) and a label (0 or 1).
+        statistic: 'mean' of one part; 'ratio' of the sums of two parts (numerator, denominator); 'macro ratio', the
+            mean over several such pairs, where a pair whose denominator is 0 counts as 0 (unless that is only so in a
+            bootstrap sample: a rare label that was not sampled is left out); 'log ratio', the logarithm of a ratio;
+            'spearman' and 'pearson' correlation of two parts; 'auroc' and 'fpr95' of a score (higher: more likely
+            positive) and a label (0 or 1).
         evidence: (runs, examples, parts).
     """
     values = evidence.astype(np.float64, copy=False)
@@ -206,7 +208,7 @@ def _resample(random: np.random.Generator, count: int, examples: int) -> Array:
 
 
 def _weighted(statistic: Statistic, values: Array, weights: Array) -> Array:
-    """Compute a statistic (samples, runs) of evidence (runs, examples, parts) with example weights (samples, examples)."""
+    """Compute a statistic (samples, runs) of evidence (runs, examples, parts) with weights (samples, examples)."""
     runs, examples, parts = values.shape
     with np.errstate(invalid="ignore", divide="ignore"):
         if statistic in _STATISTICS_OF_SUMS:
@@ -243,7 +245,7 @@ _STATISTICS_OF_SUMS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def _pearson(first: Array, second: Array, weights: Array) -> Array:
-    """Return the weighted correlation of parts (examples,), or of parts that differ between samples (samples, examples)."""
+    """Return the weighted correlation of parts (examples,), or of parts that vary by sample (samples, examples)."""
     total = weights.sum(1)
 
     def centred(part: Array) -> Array:

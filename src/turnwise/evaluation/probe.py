@@ -14,7 +14,8 @@ from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.intents import prototype_intents
 from turnwise.evaluation.tasks.responses import rerank, rerank_adversarial
 
-#: Intent data sets, contexts of an encoder and contexts per data set of a re-ranker: enough to see a trend, few enough to be quick.
+#: Intent data sets, contexts of an encoder and contexts per data set of a re-ranker: enough to see a trend, few enough
+#: to be quick.
 INTENT_DATASETS = ("clinc150", "banking77", "hwu64", "snips", "sample")
 ENCODER_CONTEXTS = 200
 RERANKER_CONTEXTS = 500
@@ -30,9 +31,9 @@ ProbeFunction = Callable[[ProbedModel], dict[str, float]]
 def make_probe(data: Path, reranks: bool = False) -> ProbeFunction:
     """Return a probe on the data sets in a folder.
 
-    For an encoder it computes few-shot intents, and sample responses by the last turn's cosine. For a re-ranker it uses the
-    validation contexts of every response-selection data set that is present, or of the folder itself if that is a store, as they
-    are and with UMS's adversaries, and averages over the data sets.
+    For an encoder it computes few-shot intents, and sample responses by the last turn's cosine. For a re-ranker it uses
+    the validation contexts of every response-selection data set that is present, or of the folder itself if that is a
+    store, as they are and with UMS's adversaries, and averages over the data sets.
     """
     return _reranker_probe(data) if reranks else _encoder_probe(data)
 
@@ -67,7 +68,8 @@ def _reranker_probe(data: Path) -> ProbeFunction:
     held_out = {name: contexts for name, contexts in loaded.items() if contexts}
     if not held_out:
         raise DatasetError(
-            f"{data} holds no data for probing a re-ranker: no response-selection data set with validation contexts, and it is not"
+            f"{data} holds no data for probing a re-ranker: no response-selection data set with validation contexts,"
+            " and it is not"
             " a store that has a split 'valid'"
         )
 

@@ -56,12 +56,12 @@ def evaluate(
 ) -> Results:
     """Evaluate a model by a suite, or by single tasks on all data sets that are present.
 
-    With `out`, vectors and outcomes are cached in `out/cache`: an interrupted evaluation continues where it stopped, and nothing is
-    computed twice. `turnwise.evaluation.reporting.report.write_report` writes the results.
+    With `out`, vectors and outcomes are cached in `out/cache`: an interrupted evaluation continues where it stopped,
+    and nothing is computed twice. `turnwise.evaluation.reporting.report.write_report` writes the results.
 
     Args:
-        model: an `Encoder`, a sentence-transformers model, a function from texts to an array, an object with `encode` or `score`,
-            or the name of one (see `load_model`).
+        model: an `Encoder`, a sentence-transformers model, a function from texts to an array, an object with `encode`
+            or `score`, or the name of one (see `load_model`).
         data: a folder of data sets in their authors' layouts, or of sample data.
         suite: the name of a registered suite, such as 'dse', 'dialoguecse', 'tadse', 'diaeval' or 'ums'.
         tasks: instead of a suite: 'intents', 'responses', ….
@@ -70,8 +70,8 @@ def evaluate(
         fine_tuning: whether to run protocols that train the encoder; None: in a suite, not in single tasks.
         effort: shortens the protocols; results say so.
         name: of the model, for the results.
-        reranker: used together with an encoder, for protocols that need both and wherever candidates are scored; a model or its
-            name.
+        reranker: used together with an encoder, for protocols that need both and wherever candidates are scored; a
+            model or its name.
         plots: whether to draw the plots of the suite and the tasks.
         progress: called with what is being done.
 
@@ -196,7 +196,10 @@ class _Runner:
         return self._catalogues[protocol.datasets]
 
     def _is_expected(self, protocol: Protocol) -> bool:
-        """Return whether a protocol is reported as left out where it cannot be run: compression only for models with templates."""
+        """Return whether a protocol is reported as left out where it cannot be run.
+
+        Compression only for models with templates.
+        """
         return protocol.needs != "templates" or protocol.supports(self.model)
 
     def suite_jobs(self, suite: Suite, results: Results) -> Iterator[EvaluationJob]:

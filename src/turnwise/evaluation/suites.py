@@ -1,4 +1,4 @@
-"""The registry of suites (named sets of protocols and data sets, with their tables, plots and summaries), and summaries of results.
+"""The registry of suites (protocols and data sets with their tables, plots and summaries), and summaries of results.
 
 Suites are defined by the packages above this one, which register them here with `register_suite`.
 """
@@ -26,8 +26,8 @@ from turnwise.models.loading import ModelUnderTest
 #: A metric on any data set: task, setting, metric.
 MetricKey = tuple[str, str, str]
 
-#: Adds tables to the results, and published values to their rows. Gets the data sets used, by task and name, how the model differs
-#: from those of the published tables, and how much of the protocols was run.
+#: Adds tables to the results, and published values to their rows. Gets the data sets used, by task and name, how the
+#: model differs from those of the published tables, and how much of the protocols was run.
 AddTables = Callable[[Results, Mapping[tuple[str, str], Dataset[Any]], str, Effort], None]
 
 #: Loads a data set by protocol and name; returns None if the data folder does not hold it.
@@ -142,7 +142,8 @@ class SummaryResult:
 def summarise(results: Results) -> list[SummaryResult]:
     """Summarise results; summaries without any measured metric are left out.
 
-    A registered suite has its own summaries; single tasks have one for every task, setting and metric except descriptive ones.
+    A registered suite has its own summaries; single tasks have one for every task, setting and metric except
+    descriptive ones.
     """
     suite = SUITES.get(results.suite)
     summaries: Iterable[Summary] = suite.summaries if suite else ()

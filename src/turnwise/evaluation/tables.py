@@ -1,4 +1,7 @@
-"""Tables of results: the rows that a paper published, the measured row below them, and how their cells are formatted."""
+"""Tables of results.
+
+The rows that a paper published, the measured row below them, and how their cells are formatted.
+"""
 
 import math
 from collections.abc import Iterator
@@ -22,7 +25,10 @@ class PublishedRow:
 
 @dataclass(frozen=True, slots=True)
 class ResultGroup:
-    """Published rows and the measured row below them, with a metric (or None) for each column; empty: no measured row."""
+    """Published rows and the measured row below them, with a metric (or None) for each column.
+
+    Empty: no measured row.
+    """
 
     name: str
     published: tuple[PublishedRow, ...]
@@ -109,7 +115,10 @@ class MeasuredCell:
 
 
 def footnotes(table: ResultTable) -> list[tuple[str, str]]:
-    """Return marks and texts of the footnotes; notes have no mark, and are left out where a marked one includes them."""
+    """Return marks and texts of the footnotes.
+
+    Notes have no mark, and are left out where a marked one includes them.
+    """
     reasons = _reasons(table)
     notes = [("", note) for note in dict.fromkeys(table.notes) if not any(note in reason for reason in reasons)]
     return [*((_mark(index), f"Not like for like: {reason}") for index, reason in enumerate(reasons)), *notes]

@@ -1,8 +1,8 @@
 """Pairs of turns for human similarity judgements, and gold scores from them: D-STS, as DialogueCSE builds it.
 
-The paper (section 5.1.2) samples pairs in three ways, so that enough of them are similar: neighbours by their split_words,
-neighbours by their vectors, and two random turns of one intent. Annotators rate the similarity in meaning from 1 to 5;
-the median of the ratings is the gold score.
+The paper (section 5.1.2) samples pairs in three ways, so that enough of them are similar: neighbours by their
+words, neighbours by their vectors, and two random turns of one intent. Annotators rate the similarity in meaning
+from 1 to 5; the median of the ratings is the gold score.
 """
 
 import csv
@@ -60,9 +60,9 @@ def sample_pairs(
 ) -> list[CandidatePair]:
     """Sample distinct pairs, in random order and with their texts in random order.
 
-    A third each are neighbours by split_words (cosine of sets of split_words), neighbours by vectors (cosine) and turns of one
-    label; without an encoder, half each by words and by label. If `count` is not divisible, the earlier sources have
-    one pair more. Every turn starts a pair before any turn starts a second one from the same source.
+    A third each are neighbours by words (cosine of their sets of words), neighbours by vectors (cosine) and turns of
+    one label; without an encoder, half each by words and by label. If `count` is not divisible, the earlier sources
+    have one pair more. Every turn starts a pair before any turn starts a second one from the same source.
 
     Args:
         turns: distinct texts with labels, as `labelled_turns` returns them.

@@ -119,7 +119,7 @@ class _ExampleWriter:
 
 
 def _first_occurrences(buckets: FingerprintBuckets) -> npt.NDArray[np.bool_]:
-    """Return, for each text_fingerprint in the order of addition, whether it is the first of its kind."""
+    """Return, for each fingerprint in the order of addition, whether it is the first of its kind."""
     first = np.zeros(len(buckets), np.bool_)
     for fingerprints, places in buckets:
         first[places[np.unique(fingerprints, return_index=True)[1]]] = True

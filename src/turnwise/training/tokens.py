@@ -199,7 +199,7 @@ def _write_frequencies(folder: Path, buckets: FingerprintBuckets) -> None:
 def _tokenise_templates(
     corpus: TrainingCorpus, tokenizer: PreTrainedTokenizerBase, progress: Progress, marks: SlotMarks
 ) -> TemplateTokens:
-    """Tokenise the templates of turns with slots; of each distinct one, a text_fingerprint is held in memory."""
+    """Tokenise the templates of turns with slots; of each distinct one, a fingerprint is held in memory."""
     inputs = ["templates", *marks.tokens, *corpus.identity, tokenizer.backend_tokenizer.to_str()]
 
     def write(folder: Path) -> None:

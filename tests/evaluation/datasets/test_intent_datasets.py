@@ -1,4 +1,7 @@
-"""Intent data sets: real ones' published sizes and digests; templates against the texts they come from; what broken files say."""
+"""Intent data sets: real ones' published sizes and digests; templates against the texts they come from.
+
+What broken files say.
+"""
 
 import itertools
 import json
@@ -293,7 +296,10 @@ def test_tagged_words(folders: Path, data: st.DataObject, rows: list[list[tuple[
 @settings(deadline=None, max_examples=60)
 @given(st.lists(texts, min_size=1, max_size=3), st.sampled_from(["[{} : {}]", "[{}: {} ]", "[ {}:{}]"]))
 def test_marked_slots(folders: Path, rows: list[list[tuple[list[str], str]]], form: str) -> None:
-    """As HWU64 and MASSIVE mark them; where a text has no white space but its annotation has, the template follows the text."""
+    """As HWU64 and MASSIVE mark them.
+
+    Where a text has no white space but its annotation has, the template follows the text.
+    """
     notes = [
         " ".join(form.format(slot, " ".join(said)) if slot else " ".join(said) for said, slot in pieces)
         for pieces in rows

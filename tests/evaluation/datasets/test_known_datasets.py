@@ -1,4 +1,7 @@
-"""Every data set but the intents': what is known of it, its real sizes and hash, the sample world's, and files that do not fit."""
+"""Every data set but the intents'.
+
+What is known of it, its real sizes and hash, the sample world's, and files that do not fit.
+"""
 
 import os
 from pathlib import Path

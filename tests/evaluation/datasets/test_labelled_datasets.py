@@ -1,4 +1,4 @@
-"""Questions, actions, inference, similarity, retrieval and triplets on files made up in each layout, and the sample world's."""
+"""Questions, actions, inference, similarity, retrieval and triplets: files in each layout, and the sample corpus."""
 
 import json
 from collections import defaultdict
@@ -293,7 +293,7 @@ def test_sample_triplets_differ_in_a_value(seed: int) -> None:
     assert len({triplet.anchor for triplet in triplets}) == len(triplets) >= 900
     for triplet in triplets:
         assert len({triplet.anchor, triplet.entailment, triplet.contradiction}) == 3
-    # the entailment says every value that the anchor says, so it shares more of its rare words than the contradiction does
+    # the entailment contains every value of the anchor, so it shares more rare words with it than the contradiction
     nearer = [
         _shared(triplet.anchor, triplet.entailment) - _shared(triplet.anchor, triplet.contradiction)
         for triplet in triplets

@@ -127,7 +127,10 @@ def test_many_clear_differences_stay_clear(write: Write) -> None:
 
 @given(st.lists(st.floats(0, 1), max_size=12))
 def test_holm_steps_down(values: list[float]) -> None:
-    """A hypothesis falls if it and all with smaller p-values fall: each is held against the level over how many are left."""
+    """A hypothesis falls if it and all with smaller p-values fall.
+
+    Each is held against the level over how many are left.
+    """
     corrected = holm(values)
     order = sorted(range(len(values)), key=lambda place: values[place])
     running = 0.0

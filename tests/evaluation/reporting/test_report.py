@@ -1,4 +1,7 @@
-"""The folder is whole and the same every time; the page is read in a real browser, on a phone, in the dark and on paper."""
+"""The folder is whole and the same every time.
+
+The page is read in a real browser, on a phone, in the dark and on paper.
+"""
 
 import json
 import re
@@ -15,11 +18,15 @@ from tests.helpers.svg import group, marks, paths, texts
 from turnwise.evaluation.reporting.report import render_report, write_report
 from turnwise.evaluation.results import Results, read_content
 
-#: Every text on the page whose contrast with what is behind it is below what the WCAG ask for (4.5, or 3 for large text).
+#: Every text on the page whose contrast with what is behind it is below what the WCAG ask for (4.5, or 3 for large
+#: text).
 FAINT = """() => {
   const parse = (colour) => { const c = colour.match(/[\\d.]+/g).map(Number); return c.length > 3 ? c : [...c, 1]; };
   const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-  const light = (c) => { const [r, g, b] = c.map((v) => linear(v / 255)); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const light = (c) => {
+    const [r, g, b] = c.map((v) => linear(v / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
   const behind = (node) => { for (; node; node = node.parentElement) {
     const c = parse(getComputedStyle(node).backgroundColor); if (c[3] > 0) return c; } return [255, 255, 255, 1]; };
   const faint = [];
@@ -30,7 +37,8 @@ FAINT = """() => {
     const colour = node instanceof SVGElement ? style.fill : style.color;
     const [a, b] = [light(parse(colour)), light(behind(node))].sort((x, y) => y - x);
     const enough = parseFloat(style.fontSize) >= 24 ? 3 : 4.5;
-    if ((a + 0.05) / (b + 0.05) < enough) faint.push([node.tagName, node.textContent.slice(0, 40), (a + 0.05) / (b + 0.05)]);
+    const contrast = (a + 0.05) / (b + 0.05);
+    if (contrast < enough) faint.push([node.tagName, node.textContent.slice(0, 40), contrast]);
   }
   return faint;
 }"""
@@ -111,11 +119,14 @@ def test_a_page_of_little_is_a_page(tmp_path: Path) -> None:
 
 
 def test_the_summary_counts_what_can_be_compared(folder: Path) -> None:
-    """In the made-up table: two better (one of them a metric of which less is), one worse, one within, one not like for like."""
+    """In the made-up table.
+
+    Two better (one of them a metric of which less is), one worse, one within, one not like for like.
+    """
     text = (folder / "report.html").read_text(encoding="utf-8")
     assert (
-        "5 metrics can be compared with the method that a paper proposes: 2 are better, 2 worse, and for 1 the published"
-        in text
+        "5 metrics can be compared with the method that a paper proposes: 2 are better, 2 worse,"
+        " and for 1 the published" in text
     )
     assert "1 of them are not like for like" in text
     assert text.count('<small class="better"') == 2

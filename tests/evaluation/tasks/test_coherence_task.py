@@ -1,4 +1,7 @@
-"""The task of coherence: how its puzzles are drawn, what models that know and models that guess get, and who can be asked."""
+"""The task of coherence.
+
+How its puzzles are drawn, what models that know and models that guess get, and who can be asked.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -244,7 +247,10 @@ class Topics:
 
 
 def test_an_encoder_is_asked_for_the_misfit_by_its_neighbours() -> None:
-    """A turn between two others of its dialogue is told from them; at an end, so is its one neighbour's mean from its own."""
+    """A turn between two others of its dialogue is told from them.
+
+    At an end, so is its one neighbour's mean from its own.
+    """
     outcomes = coherence(Topics(), EXAMPLES, "toy")
     assert [(outcome.setting, outcome.metric) for outcome in outcomes] == [
         ("misfit, cosine", "accuracy"),

@@ -1,4 +1,7 @@
-"""Semantic compression measured: against plain NumPy, λ from validation alone, and from training to results by the command line."""
+"""Semantic compression measured.
+
+Against plain NumPy, λ from validation alone, and from training to results by the command line.
+"""
 
 import json
 import shutil
@@ -144,7 +147,10 @@ DATA = IntentData(
 
 
 def restated_nearest(train: Sequence[IntentExample], asked_for: Sequence[IntentExample], share: float) -> float:
-    """1-NN by cosine of mixtures, in a double loop: utterances, and the template of each that has a slot, are the references."""
+    """1-NN by cosine of mixtures, in a double loop.
+
+    Utterances, and the template of each that has a slot, are the references.
+    """
 
     def vector(text: str, template: str) -> Array:
         return unit(share * Other().unit(template) + (1 - share) * Drawn().unit(text))
@@ -330,7 +336,10 @@ def model(trained: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten intents of the sample world; `lamps`, which marks slots and has no validation split; and `plain`, which marks none."""
+    """Ten intents of the sample world; `lamps`, which marks slots and has no validation split.
+
+    And `plain`, which marks none.
+    """
     place = tmp_path_factory.mktemp("data")
     (place / "intents").mkdir()
     items = list(labelled_utterances(1))

@@ -1,4 +1,7 @@
-"""Intents on frozen vectors: few-shot draws as DSE's; prototypes, neighbours and regression against plain statements."""
+"""Intents on frozen vectors: few-shot draws as DSE's.
+
+Prototypes, neighbours and regression against plain statements.
+"""
 
 import os
 from collections import Counter
@@ -37,7 +40,10 @@ DATA = os.environ.get("TURNWISE_DATA")
 
 
 class Letters:
-    """An encoder that counts letters: slow thought, but vectors that a test can work out. It notes what it was asked."""
+    """An encoder that counts letters: slow thought, but vectors that a test can work out.
+
+    It notes what it was asked.
+    """
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -290,7 +296,7 @@ def test_an_encoder_may_look_at_slots() -> None:
 
 @pytest.mark.parametrize("valid", [0, 30])
 def test_validation_is_the_nearest_neighbour_of_what_may_be_looked_at(valid: int) -> None:
-    """Equal to measuring on a data set whose test set is the validation set, or a tenth that is no reference any more."""
+    """Equal to evaluating on the validation set as the test set, or on a tenth removed from the references."""
     data = toy(
         train=120, valid=valid, test=3, out_of_scope=OutOfScopeTexts(("hhhh", "gh"), ("hhh",) if valid else (), ("h",))
     )

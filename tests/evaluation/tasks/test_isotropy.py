@@ -1,4 +1,7 @@
-"""Isotropy against plain NumPy and clouds whose figures are known; which answers are frequent, and who is paired with whom."""
+"""Isotropy against plain NumPy and clouds whose figures are known.
+
+Which answers are frequent, and who is paired with whom.
+"""
 
 import math
 import os
@@ -257,7 +260,7 @@ def test_what_a_corpus_has_too_little_of() -> None:
         DatasetError, match=f"toy has {MIN_TEXTS - 1} different utterances, {MIN_TEXTS} are needed.*more dial"
     ):
         isotropy(Heard(), held(MIN_TEXTS - 1, 1))
-    # single turns have no answers, pairs no contexts of three turns, and answers that are all different are not frequent
+    # single turns have no answers, pairs no contexts of three turns, and distinct answers are not frequent
     assert {key[0] for key in figures(isotropy(Heard(), held(MIN_TEXTS, 1)))} == {"utterances"}
     assert {key[0] for key in figures(isotropy(Heard(), held(150, 2)))} == {"utterances", "contexts of 1 turn"}
     rare = held(150, 4, [f"answer {number}" for number in range(1000)])

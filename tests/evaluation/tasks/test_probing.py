@@ -1,4 +1,7 @@
-"""Probing: a layer on frozen vectors is as good as scikit-learn's logistic regression, and chosen without the test set."""
+"""Probing.
+
+A layer on frozen vectors is as good as scikit-learn's logistic regression, and chosen without the test set.
+"""
 
 import itertools
 from collections import Counter

@@ -1,4 +1,7 @@
-"""Re-ranking against plain statements of UMS's metrics; the adversarial set's construction; ties never favour the model."""
+"""Re-ranking against plain statements of UMS's metrics; the adversarial set's construction.
+
+Ties never favour the model.
+"""
 
 import os
 from collections.abc import Callable, Sequence
@@ -64,7 +67,8 @@ def values(outcomes: Sequence[Outcome]) -> dict[str, float]:
     return {outcome.metric: outcome.row().value for outcome in outcomes}
 
 
-#: Lengths of the candidates decide; the first context has two right ones (ranks 1 and 4), the second one (rank 2), the third none.
+#: Lengths of the candidates decide; the first context has two right ones (ranks 1 and 4), the second one (rank 2), the
+#: third none.
 EXAMPLES = [
     Candidates(("hi", "so?"), ("aaaa", "bbb", "cc", "d"), (True, False, False, True)),
     Candidates(("hello",), ("a", "bb", "cccc", "eee"), (False, False, False, True)),
@@ -163,7 +167,10 @@ def test_a_model_that_marks_speakers_is_judged_too(context: Context, tiny_folder
 
 
 def test_a_model_that_only_separates_turns_gets_what_it_would_of_texts(tiny_folder: Callable[[str], Path]) -> None:
-    """Whoever is said to speak: ours, sentence-transformers', a function; a long history loses its head, a response its end."""
+    """Whoever is said to speak: ours, sentence-transformers', a function.
+
+    A long history loses its head, a response its end.
+    """
     ours = Encoder.load(tiny_folder("bert"), device="cpu")
     theirs = SentenceTransformerEncoder(SentenceTransformer(str(tiny_folder("bert")), device="cpu"))
     function = FunctionEncoder(

@@ -1,4 +1,7 @@
-"""Semantic retrieval: MAP and MRR against scikit-learn and a plain loop; ties never favour the model; the authors' own data."""
+"""Semantic retrieval: MAP and MRR against scikit-learn and a plain loop; ties never favour the model.
+
+The authors' own data.
+"""
 
 import os
 from pathlib import Path

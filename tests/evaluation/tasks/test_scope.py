@@ -20,7 +20,10 @@ SEEDS = 4
 
 
 class Drawn:
-    """An encoder of made-up vectors: around a centre for each intent, anywhere for the rest. It notes what it was asked."""
+    """An encoder of made-up vectors: around a centre for each intent, anywhere for the rest.
+
+    It notes what it was asked.
+    """
 
     def __init__(self) -> None:
         self.asked: list[str] = []

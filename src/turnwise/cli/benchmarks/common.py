@@ -22,7 +22,7 @@ def time_call(function: Callable[[], object]) -> float:
 def best_times(
     functions: Mapping[str, Callable[[], object]], repeats: int, progress: Progress = silent
 ) -> dict[str, float]:
-    """Return the shortest time of each function; the rounds alternate, so that other load on the machine affects all."""
+    """Return the shortest time of each function; rounds alternate, so that other load on the machine affects all."""
     best = dict.fromkeys(functions, math.inf)
     for repeat in range(repeats):
         progress("rounds", repeat, repeats)
@@ -37,7 +37,7 @@ def schema_guided_folder(data: Path | None) -> Path:
     if folder is None or not folder.is_dir():
         problem = f"{folder} does not exist" if folder else "no data folder was given"
         raise TurnwiseError(
-            f"{problem}: fetch the corpus (turnwise corpus fetch schema_guided_dialogue --out DIR/schema_guided_dialogue)"
-            " and name DIR with --data or the environment variable TURNWISE_DATA"
+            f"{problem}: fetch it (turnwise corpus fetch schema_guided_dialogue --out DIR/schema_guided_dialogue) and"
+            " name DIR with --data or the environment variable TURNWISE_DATA"
         )
     return folder

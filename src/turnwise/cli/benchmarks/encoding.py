@@ -46,7 +46,8 @@ def encode_benchmark(
     """Encode the same texts with sentence-transformers, PyTorch, ONNX (32 and 8 bits) and a static table.
 
     All use the same weights, alternate in one run after a warm-up pass, and report the best of several rounds.
-    sentence-transformers runs on PyTorch with its defaults. ONNX graphs, which run on the CPU only, are skipped on a GPU.
+    sentence-transformers runs on PyTorch with its defaults. ONNX graphs, which run on the CPU only, are skipped on a
+    GPU.
 
     Args:
         data: folder with Schema-Guided, whose first turns are encoded; None: the sample corpus.

@@ -12,7 +12,7 @@ from turnwise.version import describe_environment
 
 
 def import_benchmark(data: Path | None, repeats: int, progress: Progress = silent) -> dict[str, Any]:
-    """Import Schema-Guided into a store, and only parse the same files with `json.load`; the best of several runs each."""
+    """Import Schema-Guided into a store, and parse the same files with `json.load`; the best of several runs each."""
     folder = schema_guided_folder(data)
     files = sorted(folder.rglob("dialogues_*.json"))
 

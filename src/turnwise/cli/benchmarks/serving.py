@@ -59,7 +59,7 @@ end
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """Throughput and latency of a server with a number of clients, each waiting for its answer; one text per request."""
+    """Throughput and latency of a server with some number of clients, each waiting for its answer."""
 
     server: str
     clients: int
@@ -80,8 +80,8 @@ def serve_benchmark(
 ) -> dict[str, Any]:
     """Measure `turnwise serve`, and sentence-transformers behind a handler that is `def` or `async def`.
 
-    All servers use the same model and texts, run in one process each from the beginning, and alternate, so that other load
-    on the machine affects all; the round with the highest throughput counts. The ratio is to the better handler.
+    All servers use the same model and texts, run in one process each from the beginning, and alternate, so that other
+    load on the machine affects all; the round with the highest throughput counts. The ratio is to the better handler.
 
     Args:
         model: 'minilm', a model folder or a Hugging Face id.

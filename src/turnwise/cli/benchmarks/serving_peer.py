@@ -1,6 +1,7 @@
 """The peer of `turnwise bench serve`: sentence-transformers behind a FastAPI handler, as it is usually written.
 
-Run as `python -m turnwise.cli.benchmarks.serving_peer MODEL sync|async`; the first line on standard error is the address.
+Run as `python -m turnwise.cli.benchmarks.serving_peer MODEL sync|async`; the first line on standard error is the
+address.
 """
 
 import json

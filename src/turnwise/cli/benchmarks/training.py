@@ -54,9 +54,9 @@ def train_benchmark(
 ) -> dict[str, Any]:
     """Train on pairs of Schema-Guided with turnwise and with sentence-transformers' in-batch-negatives loss.
 
-    Both use the same backbone, pairs, batch size, maximum length and device, in one run, and bf16 where the GPU has it. Our
-    time includes loading, tokenising, the checkpoint and saving; the peer's is the trainer's alone, without saving. The
-    steady-state values are those of a step in the second half.
+    Both use the same backbone, pairs, batch size, maximum length and device, in one run, and bf16 where the GPU has it.
+    Our time includes loading, tokenising, the checkpoint and saving; the peer's is the trainer's alone, without saving.
+    The steady-state values are those of a step in the second half.
 
     Args:
         data: folder with Schema-Guided.

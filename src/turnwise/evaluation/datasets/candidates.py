@@ -1,8 +1,8 @@
-"""Response selection: contexts with candidate responses, some of them correct (`candidates`), and questions with their answers.
+"""Response selection: contexts with candidate responses, some of them correct, and questions with their answers.
 
-Most candidates come as their authors publish them: the Ubuntu corpora V1 and V2, Douban and E-commerce as files of candidates,
-DSTC7's Ubuntu track as JSON, DailyDialog++ with negatives of two kinds. Two are sampled here, with a seed: `irc_ubuntu` from
-disentangled threads, and `candidates_from_store` from any store of dialogues.
+Most candidates come as their authors publish them: the Ubuntu corpora V1 and V2, Douban and E-commerce as files of
+candidates, DSTC7's Ubuntu track as JSON, DailyDialog++ with negatives of two kinds. Two are sampled here, with a seed:
+`irc_ubuntu` from disentangled threads, and `candidates_from_store` from any store of dialogues.
 """
 
 from collections.abc import Callable, Iterable
@@ -53,8 +53,9 @@ def candidates_from_store(
 ) -> CandidateData:
     """Make a data set of any dialogues with system turns.
 
-    Each dialogue gives one example: the correct response is one of its system turns of more than three words, the context is what
-    was said before it, and the negatives are such turns of other dialogues of the same split, none of them equal to it.
+    Each dialogue gives one example: the correct response is one of its system turns of more than three words, the
+    context is what was said before it, and the negatives are such turns of other dialogues of the same split, none of
+    them equal to it.
 
     Args:
         corpus: read once per split; dialogues without a split are test data.
@@ -165,8 +166,8 @@ def _read_dstc7(folder: Path) -> list[_Examples]:
 def _with_correct_options(context: list[str], options: list[str], correct: list[str]) -> Candidates:
     """Return the options with each correct response once: where it first occurs among them, or last.
 
-    The authors' reader puts the correct response before the candidates, among which it occurs already: a perfect model then gets it
-    wrong whenever the second copy is taken for a wrong answer.
+    The authors' reader puts the correct response before the candidates, among which it occurs already: a perfect model
+    then gets it wrong whenever the second copy is taken for a wrong answer.
     """
     if not context or not correct:
         raise ValueError("a context or its correct answer is missing")
@@ -178,7 +179,10 @@ def _with_correct_options(context: list[str], options: list[str], correct: list[
 
 
 def _read_dailydialog_plusplus(folder: Path, negatives: str) -> list[_Examples]:
-    """Read five correct responses per context and five wrong ones; a wrong one that is also listed as correct is dropped."""
+    """Read five correct responses per context and five wrong ones.
+
+    A wrong one that is also listed as correct is dropped.
+    """
 
     def example(record: Any) -> Candidates:
         right = parse_texts(record["positive_responses"])

@@ -33,7 +33,7 @@ class ConversationData:
 def sample_dialogues(
     dialogues: Iterable[Dialogue], count: int = MAX_DIALOGUES, seed: int = 0
 ) -> tuple[tuple[Turn, ...], ...]:
-    """Sample dialogues at random and return their turns without labels, in the order of the corpus; all if there are fewer.
+    """Sample dialogues (all if there are fewer) and return their turns without labels, in the order of the corpus.
 
     Corpora are often sorted by topic, so the first ones would not do. Memory holds the sampled dialogues only.
     """

@@ -68,7 +68,7 @@ class Dataset(Generic[Data]):
         if not self.is_present(data):
             missing = next(pattern for pattern in self.files if not any(folder.glob(pattern)))
             raise DatasetError(
-                f"{folder / missing} does not exist: {self.name} is expected in its authors' layout; get it from {self.home}"
+                f"{folder / missing} does not exist: {self.name} must have its authors' layout; get it from {self.home}"
             )
         try:
             return self.read(folder)
@@ -133,7 +133,10 @@ def described_dataset(
 def with_store(
     datasets: dict[str, Dataset[Data]], data: Path | None, read: Callable[[Path, str], Data], differs: str
 ) -> dict[str, Dataset[Data]]:
-    """Add the folder of data sets itself if it is a store: as 'sample' if it holds sample data, else by its folder's name."""
+    """Add the folder of data sets itself if it is a store.
+
+    As 'sample' if it holds sample data, else by its folder's name.
+    """
     if data is None or not is_store(data):
         return datasets
     name = "sample" if (data / "intents").is_dir() else data.resolve().name

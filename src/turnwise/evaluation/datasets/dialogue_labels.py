@@ -1,7 +1,8 @@
 """Labelled dialogues: the next system actions (`actions`) and whether the last turn is consistent (`inference`).
 
-TOD-BERT, DSE and DiaEval take DSTC2 (19 acts) and GSIM (13) as TOD-BERT's authors converted them to a universal set of acts. The
-files read here have the corpora's own labels: 11 act types of DSTC2, 7 of GSIM. (DSE's text exchanges the papers' two numbers.)
+TOD-BERT, DSE and DiaEval take DSTC2 (19 acts) and GSIM (13) as TOD-BERT's authors converted them to a universal set of
+acts. The files read here have the corpora's own labels: 11 act types of DSTC2, 7 of GSIM. (DSE's text exchanges the
+papers' two numbers.)
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +35,8 @@ class ActionExample:
     Attributes:
         turns: one or more.
         actions: act types of the next turn, sorted, each once.
-        last: whether it is the last of its dialogue. DSE's test sets, 1,117 and 1,039 examples, are as large as those alone.
+        last: whether it is the last of its dialogue. DSE's test sets, 1,117 and 1,039 examples, are as large as those
+            alone.
     """
 
     turns: tuple[Turn, ...]

@@ -1,7 +1,7 @@
 """Intent data sets in their authors' splits: public sets, sample data, and private ones as CSV files.
 
-Sets that are corpora too are read by the corpora's readers. Where a data set marks slots, each example has them. Out-of-scope
-utterances are kept apart from the intents; `IntentData.with_out_of_scope` makes an intent of them.
+Sets that are corpora too are read by the corpora's readers. Where a data set marks slots, each example has them.
+Out-of-scope utterances are kept apart from the intents; `IntentData.with_out_of_scope` makes an intent of them.
 """
 
 import json
@@ -93,7 +93,7 @@ class IntentData:
         return sorted({example.intent for example in (*self.train, *self.valid, *self.test)})
 
     def with_out_of_scope(self) -> "IntentData":
-        """Return the same data with 'out_of_scope' as one more intent, whose examples end each split and have no slots."""
+        """Return the data with 'out_of_scope' as one more intent, whose examples end each split and have no slots."""
 
         def extend(split: tuple[IntentExample, ...], texts: tuple[str, ...]) -> tuple[IntentExample, ...]:
             return split + tuple(IntentExample(text, OUT_OF_SCOPE) for text in texts)
@@ -112,9 +112,10 @@ def intent_datasets(data: Path | None = None) -> dict[str, Dataset[IntentData]]:
     """Return the intent data sets by name, whether or not they are present.
 
     Args:
-        data: a folder of data sets; what depends on its contents is added: `massive_LOCALE` for each further locale of MASSIVE, and
-            a private data set NAME for each `intents_csv/NAME` with train.csv and test.csv (optionally valid.csv), with the columns
-            text, intent and optionally template (the text with `{name}` for each slot's value).
+        data: a folder of data sets; what depends on its contents is added: `massive_LOCALE` for each further locale of
+            MASSIVE, and a private data set NAME for each `intents_csv/NAME` with train.csv and test.csv (optionally
+            valid.csv), with the columns text, intent and optionally template (the text with `{name}` for each slot's
+            value).
     """
     datasets = dict(_KNOWN_DATASETS)
     if data is None:
@@ -187,8 +188,9 @@ def parse_slots(pieces: Pieces, text: str) -> tuple[Slot, ...]:
 def template_pieces(template: str, text: str) -> Pieces:
     """Split a text into pieces, by a template that has `{name}` in place of each slot's value.
 
-    The words around the slots must be the same in text and template, except for white space at both ends. From left to right, a
-    value is as short as possible, but never blank. A template that equals the text has no slots, whatever braces are in it.
+    The words around the slots must be the same in text and template, except for white space at both ends. From left to
+    right, a value is as short as possible, but never blank. A template that equals the text has no slots, whatever
+    braces are in it.
 
     Raises:
         ValueError: if no values turn the template into the text.

@@ -1,9 +1,10 @@
-"""Semantic retrieval: for a query, texts of the same intent are to be ranked before others, as DialogueCSE evaluates it.
+"""Semantic retrieval: texts with the intent of a query should be ranked before others, as DialogueCSE evaluates it.
 
-The data sets are the authors' own, and others built by the paper's steps (section 5.1.2) from any store whose turns are labelled
-with intents or acts: sentences with intent labels are collected and inconsistent ones removed; for each sentence BM25 retrieves 100
-others; those of the same intent are its positives, at most 30 of them; a model then has to rank these first. Where the paper's
-annotators judge whether a sentence and its label are consistent, a text with several labels is taken to be inconsistent here.
+The data sets are the authors' own, and others built by the paper's steps (section 5.1.2) from any store whose turns are
+labelled with intents or acts: sentences with intent labels are collected and inconsistent ones removed; for each
+sentence BM25 retrieves 100 others; those of the same intent are its positives, at most 30 of them; a model then has to
+rank these first. Where the paper's annotators judge whether a sentence and its label are consistent, a text with
+several labels is taken to be inconsistent here.
 """
 
 import re
@@ -87,12 +88,13 @@ def labelled_turns(
 ) -> list[LabelledTurn]:
     """Return the distinct labelled turns of a corpus, in the order of their first occurrence.
 
-    Texts are equal whatever their case and white space; the first form is kept. A text with several labels is left out. Memory
-    holds the distinct texts only.
+    Texts are equal whatever their case and white space; the first form is kept. A text with several labels is left out.
+    Memory holds the distinct texts only.
 
     Args:
         corpus: the dialogues.
-        label: a turn's intent, or the names of its acts together: 'inform(city)' and 'request(date)' make 'inform+request'.
+        label: a turn's intent, or the names of its acts together: 'inform(city)' and 'request(date)' make
+            'inform+request'.
         speaker: whose turns, such as 'user'; None: everybody's.
         split: which dialogues, such as 'test'; None: all.
     """
@@ -135,9 +137,10 @@ def build_retrieval(
 ) -> RetrievalData:
     """Build a retrieval data set as DialogueCSE does: all of it is for testing, nothing for validation.
 
-    A candidate shares at least one word with its query, so a query may have fewer than `candidates`; ties of BM25 (Lucene's form,
-    k1 = 1.5, b = 0.75) are resolved by the order of the turns. Of more than `positives` turns with the query's label the best-ranked
-    are kept and the others dropped. A query without a positive or without a negative is left out.
+    A candidate shares at least one word with its query, so a query may have fewer than `candidates`; ties of BM25
+    (Lucene's form, k1 = 1.5, b = 0.75) are resolved by the order of the turns. Of more than `positives` turns with the
+    query's label the best-ranked are kept and the others dropped. A query without a positive or without a negative is
+    left out.
 
     Args:
         turns: distinct texts with their labels.
@@ -168,7 +171,8 @@ def build_retrieval(
             made[number] = RetrievalQuery(query.text, tuple(right), tuple(wrong))
     if not made:
         raise ConstructionError(
-            f"{name}: none of {len(turns)} turns shares a word both with another of its own label and with one of another label:"
+            f"{name}: none of {len(turns)} turns shares a word both with another of its own label"
+            " and with one of another label:"
             " retrieval cannot be built; choose another label or more dialogues"
         )
     return RetrievalData(name, licence, (), tuple(made[number] for number in sorted(made)))
@@ -254,6 +258,9 @@ _CONSTRUCTED = known_datasets(
 
 
 def retrieval_datasets(data: Path | None = None) -> dict[str, Dataset[RetrievalData]]:
-    """Return the data sets for semantic retrieval: the authors' own, those built from public corpora, and the store itself."""
+    """Return the data sets for semantic retrieval.
+
+    The authors' own, those built from public corpora, and the store itself.
+    """
     differs = _CONSTRUCTED["retrieval_star"].differs
     return with_store({**RETRIEVAL_DATASETS, **_CONSTRUCTED}, data, _read_store, differs)

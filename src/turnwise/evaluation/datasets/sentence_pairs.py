@@ -1,10 +1,10 @@
 """Pairs of texts with a human similarity score (`similarity`), and triplets of natural language inference (`triplets`).
 
-The SemEval sets of a year are read as one ('all': the pairs of its files one after another, one correlation over them), pairs
-without a score left out, as the organisers do.
+The SemEval sets of a year are read as one ('all': the pairs of its files one after another, one correlation over them),
+pairs without a score left out, as the organisers do.
 
-A premise with both an entailment and a contradiction gives one triplet, of the first of each in the order of the files; premises
-without both, neutral pairs and pairs without a gold label ('-') give none.
+A premise with both an entailment and a contradiction gives one triplet, of the first of each in the order of the files;
+premises without both, neutral pairs and pairs without a gold label ('-') give none.
 """
 
 from collections.abc import Iterable, Iterator

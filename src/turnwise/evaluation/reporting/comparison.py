@@ -1,8 +1,9 @@
 """Comparison of models on the same test examples: is one better, or was it luck?
 
-For every metric that two models have, runs and examples are resampled (the bootstrap), the same ones for both models, and the
-difference is computed in each sample, so that what is hard for both cancels out. The p-value is twice the smaller proportion of
-samples in which the difference is at most, or at least, zero. Holm's correction accounts for the number of comparisons.
+For every metric that two models have, runs and examples are resampled (the bootstrap), the same ones for both models,
+and the difference is computed in each sample, so that what is hard for both cancels out. The p-value is twice the
+smaller proportion of samples in which the difference is at most, or at least, zero. Holm's correction accounts for the
+number of comparisons.
 """
 
 from collections.abc import Sequence
@@ -90,7 +91,10 @@ def compare(*folders: Path) -> list[Comparison]:
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
-    """Correct p-values for their number: the smallest times all of them, the next times one fewer, …; their order stays."""
+    """Correct p-values for their number: the smallest times all of them, the next times one fewer, ….
+
+    Their order stays.
+    """
     order = np.argsort(probabilities, kind="stable")
     factors = np.arange(len(order), 0, -1)
     corrected = np.empty(len(order))
@@ -193,7 +197,8 @@ def _sentence(comparisons: Sequence[Comparison], corrected: int) -> str:
         return f"None of the metrics of {other} can be compared with those of {base}.\n"
     return (
         f"{other} is better than {base} in {verdicts.count('better')} of {compared} metrics, worse in "
-        f"{verdicts.count('worse')}, no clear difference in {verdicts.count('no clear difference')}; corrected for {corrected} "
+        f"{verdicts.count('worse')}, no clear difference in {verdicts.count('no clear difference')};"
+        f" corrected for {corrected} "
         "comparisons by Holm.\n"
     )
 

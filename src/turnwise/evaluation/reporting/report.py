@@ -27,7 +27,10 @@ _MAX_PORTRAIT_COLUMNS = 8
 
 
 def write_report(results: Results, folder: Path) -> None:
-    """Write `results.json`, `outcomes.parquet`, `tables.md`, `figures/*.svg` and `report.html`; equal results give equal bytes."""
+    """Write `results.json`, `outcomes.parquet`, `tables.md`, `figures/*.svg` and `report.html`.
+
+    Equal results give equal bytes.
+    """
     write_results(results, folder)
     (folder / "tables.md").write_text(render_markdown(results), encoding="utf-8")
     for name, plot in results.plots.items():
@@ -79,7 +82,8 @@ def _summarise(cells: Iterable[MeasuredCell]) -> str:
     verdicts = [cell.verdict for cell in compared]
     better, worse, within = (verdicts.count(verdict) for verdict in ("better", "worse", "within"))
     text = (
-        f"{len(compared)} metrics can be compared with the method that a paper proposes: {better} are better, {worse} worse, and "
+        f"{len(compared)} metrics can be compared with the method that a paper proposes: {better} are better,"
+        f" {worse} worse, and "
         f"for {within} the published value lies within our 95% interval."
     )
     unlike = sum(bool(cell.mark) for cell in compared)

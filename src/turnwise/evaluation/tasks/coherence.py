@@ -7,9 +7,9 @@ From each dialogue one window of up to five turns is sampled, and the model is a
 - predecessor: all but the last are shuffled; which of them came right before it?
 - order: all are shuffled; in which order were they said?
 
-A re-ranker answers with the heads it has. An encoder has none; it only answers the first, with the turn of the lowest mean cosine
-with its neighbours. Each metric comes with its chance level, which depends on the length of the windows. Ties never favour the
-model: the correct answer must score higher than all others. Metrics are fractions.
+A re-ranker answers with the heads it has. An encoder has none; it only answers the first, with the turn of the lowest
+mean cosine with its neighbours. Each metric comes with its chance level, which depends on the length of the windows.
+Ties never favour the model: the correct answer must score higher than all others. Metrics are fractions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -86,7 +86,7 @@ def coherence(
     seed: int = 0,
     progress: Progress = silent,
 ) -> list[Outcome]:
-    """Compute accuracies of misfit, place and predecessor, adjacent pairs and Kendall's τ of the order, and their chance levels.
+    """Compute the accuracies of misfit, place and predecessor, the metrics of the order, and their chance levels.
 
     Args:
         model: a re-ranker with some of the heads, or an encoder.
@@ -137,7 +137,8 @@ def complete_dialogues(examples: Sequence[Candidates]) -> list[_Texts]:
 def sample_questions(dialogues: Sequence[_Texts], seed: int = 0, window: int = WINDOW) -> list[CoherenceQuestion]:
     """Sample questions on each dialogue, or on `MAX_DIALOGUES` of them; every position is equally likely.
 
-    The foreign turn never occurs in the dialogue itself, whatever its case; a dialogue for which there is none is left out.
+    The foreign turn never occurs in the dialogue itself, whatever its case; a dialogue for which there is none is left
+    out.
     """
     random = np.random.default_rng(seed)
     chosen = np.sort(random.permutation(len(dialogues))[:MAX_DIALOGUES])
@@ -232,7 +233,10 @@ def _evaluate_order(
 
 
 def _true_positions(turns: _Texts, indices: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return the true position of each turn of an order; of equal turns the first in the order counts as the first said."""
+    """Return the true position of each turn of an order.
+
+    Of equal turns the first in the order counts as the first said.
+    """
     positions: dict[str, list[int]] = {}
     for position, turn in enumerate(turns):
         positions.setdefault(turn, []).append(position)

@@ -1,7 +1,7 @@
 """Semantic compression (TaDSE, Eq. 5, Table 6, Figs. 5 and 8): vectors moved towards those of templates by a weight λ.
 
-λ is chosen from the paper's three by the 1-NN accuracy on validation utterances; the test set is evaluated with the chosen one only.
-With encoders that cache their vectors (`VectorCache`), each input is encoded once for all values of λ.
+λ is chosen from the paper's three by the 1-NN accuracy on validation utterances; the test set is evaluated with the
+chosen one only. With encoders that cache their vectors (`VectorCache`), each input is encoded once for all values of λ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -116,7 +116,8 @@ class TemplateWeightChoice:
     Attributes:
         template_weight: λ, the best of the paper's three on validation data.
         source: where templates come from.
-        curve: 1-NN accuracy on validation utterances in percent by λ, the mean over the data sets; λ = 0: no compression.
+        curve: 1-NN accuracy on validation utterances in percent by λ, the mean over the data sets; λ = 0: no
+            compression.
     """
 
     template_weight: float

@@ -1,12 +1,12 @@
 """Fine-tuning on a few examples, as DSE evaluates it: intents, responses and dialogue actions.
 
-Every run starts from the same weights, learns from a small training set, is stopped by a validation set of the same size, and is
-evaluated once on the test set, with the weights of the best validation. The given encoder is not changed.
+Every run starts from the same weights, learns from a small training set, is stopped by a validation set of the same
+size, and is evaluated once on the test set, with the weights of the best validation. The given encoder is not changed.
 
-What the paper leaves open is as in the authors' code: how many validations without improvement end a run, and their metric
-(accuracy; the mean of the Top-k accuracies; the mean of micro and macro F1). Where the code departs from the paper we follow the
-paper: validations come every 10 or 30 steps even if an epoch is longer, and responses are learnt with SimCLR's loss. Dropout on
-attention weights, which the paper does not mention, is off.
+What the paper leaves open is as in the authors' code: how many validations without improvement end a run, and their
+metric (accuracy; the mean of the Top-k accuracies; the mean of micro and macro F1). Where the code departs from the
+paper we follow the paper: validations come every 10 or 30 steps even if an epoch is longer, and responses are learnt
+with SimCLR's loss. Dropout on attention weights, which the paper does not mention, is off.
 """
 
 import copy
@@ -42,8 +42,9 @@ from turnwise.training.finetuning import (
     linear_head,
 )
 
-#: The paper's settings (Appendix B.1), with the patience of the authors' code: five validations that are at least 10 steps and an
-#: epoch apart, three that are 50 steps apart (fifteen of 10), and three that are at least 30 steps and an epoch apart.
+#: The paper's settings (Appendix B.1), with the patience of the authors' code: five validations that are at least 10
+#: steps and an epoch apart, three that are 50 steps apart (fifteen of 10), and three that are at least 30 steps and an
+#: epoch apart.
 INTENTS = FineTuningSettings(50, 16, 3e-5, evaluate_every=10, patience=5, max_length=64, dropout=0.1)
 RESPONSES = FineTuningSettings(50, 100, 3e-5, evaluate_every=10, patience=15, max_length=128)
 ACTIONS = FineTuningSettings(100, 32, 5e-5, evaluate_every=30, patience=3, max_length=32, dropout=0.2)
@@ -66,7 +67,8 @@ def fine_tuned_intents(
 ) -> list[Outcome]:
     """Compute the accuracy of a linear layer and the encoder, both trained on k utterances per intent.
 
-    Each seed samples as for prototypes (`sample_few_shot`): k utterances per intent to learn from, and k for validation.
+    Each seed samples as for prototypes (`sample_few_shot`): k utterances per intent to learn from, and k for
+    validation.
     """
     tuner = _FineTuner(encoder, settings)
     labels = [example.intent for example in data.train]
@@ -99,8 +101,9 @@ def fine_tuned_responses(
 ) -> list[Outcome]:
     """Compute the Top-k accuracy of a question's answer among others after training on k pairs.
 
-    The second half of the pairs, in a fixed random order, is the test set of all runs. From the first half each seed samples k
-    pairs to learn from and k for validation. Ranking is that of `rank_answers`, with the same test candidates in every run.
+    The second half of the pairs, in a fixed random order, is the test set of all runs. From the first half each seed
+    samples k pairs to learn from and k for validation. Ranking is that of `rank_answers`, with the same test candidates
+    in every run.
     """
     order = np.random.default_rng(0).permutation(len(pairs))
     rest, test = order[: len(pairs) // 2], [pairs[row] for row in order[len(pairs) // 2 :]]
@@ -139,8 +142,8 @@ def fine_tuned_actions(
 ) -> list[Outcome]:
     """Compute micro and macro F1 of the next system actions, predicted from the history's newest tokens.
 
-    An action is predicted if its sigmoid is above 0.5. Macro F1 is the mean over all actions of the data set; those that neither
-    occur nor are predicted count as 0.
+    An action is predicted if its sigmoid is above 0.5. Macro F1 is the mean over all actions of the data set; those
+    that neither occur nor are predicted count as 0.
 
     Args:
         encoder: where runs start.
@@ -148,8 +151,8 @@ def fine_tuned_actions(
         shots: k examples per action (`sample_few_shot_actions`).
         seeds: runs.
         settings: of fine-tuning.
-        roles: each turn follows [SYS] or [USR], as in the paper; False: turns are joined as the encoder joins them, which for one
-            with separators is what the authors' code does to all models but TOD-BERT.
+        roles: each turn follows [SYS] or [USR], as in the paper; False: turns are joined as the encoder joins them,
+            which for one with separators is what the authors' code does to all models but TOD-BERT.
         last_only: use only the last example of each dialogue: the paper's test sets are as large as that.
         progress: called with the number of runs done.
     """
@@ -179,8 +182,8 @@ def fine_tuned_actions(
 def sample_few_shot_actions(actions: Sequence[Sequence[str]], shots: int, seed: int) -> tuple[Rows, Rows]:
     """Sample distinct training and validation examples.
 
-    Of the examples that have an action, min(2k, n) are sampled, action by action in sorted order; those that an earlier action has
-    sampled are dropped, so there may be fewer; the larger half of the others is for training.
+    Of the examples that have an action, min(2k, n) are sampled, action by action in sorted order; those that an earlier
+    action has sampled are dropped, so there may be fewer; the larger half of the others is for training.
     """
     random = np.random.default_rng(seed)
     members: dict[str, list[int]] = defaultdict(list)
@@ -246,7 +249,7 @@ class _FineTuner:
     def fit_pairs(
         self, examples: Sequence[tuple[Tokens, Tokens]], validation: Pairs, candidates: int, seed: int
     ) -> None:
-        """Fit the encoder to pairs by SimCLR's loss, validated by ranking, with fewer candidates if there are fewer answers."""
+        """Fit the encoder to pairs with SimCLR's loss, validated by ranking among as many answers as there are."""
         candidates = min(candidates, len({answer for _, answer in validation}))
 
         def batch_loss(outputs: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:

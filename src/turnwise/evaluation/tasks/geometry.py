@@ -1,8 +1,9 @@
 """Geometry of utterance vectors: uniformity and alignment as metrics, t-SNE maps as plots.
 
-Uniformity (TaDSE, Eq. 6) is the logarithm of the mean of exp(-2d²) over pairs of utterances at distance d; alignment (Eq. 7) is the
-mean of d² over pairs of one intent. Lower is better for both. Vectors are normalised first, as both are defined on the hypersphere
-(the authors' code leaves that out, and divides alignment by the number of uniformity's pairs).
+Uniformity (TaDSE, Eq. 6) is the logarithm of the mean of exp(-2d²) over pairs of utterances at distance d; alignment
+(Eq. 7) is the mean of d² over pairs of one intent. Lower is better for both. Vectors are normalised first, as both are
+defined on the hypersphere (the authors' code leaves that out, and divides alignment by the number of uniformity's
+pairs).
 """
 
 from collections.abc import Hashable, Sequence
@@ -43,7 +44,7 @@ def geometry(encoder: SupportsEncode, data: IntentData, *, max_length: int = MAX
 
     # in chunks that fit scikit-learn's working memory
     sums = np.concatenate(list(pairwise_distances_chunked(vectors[rows], reduce_func=sum_terms, squared=True)))[None]
-    # both utterances of a pair are resampled in the bootstrap, while the sum over an utterance's pairs stands for one of them:
+    # both utterances of a pair are resampled in the bootstrap, while an utterance's sum over pairs stands for one:
     # doubling its deviation from the mean corrects for that and leaves the total as it is
     evidence = 2 * sums - sums.mean(1, keepdims=True)
     return [
@@ -65,7 +66,7 @@ def intent_map(
     model: str = "",
     max_length: int = MAX_LENGTH,
 ) -> str:
-    """Draw test utterances of some intents, one colour each, and out-of-scope ones as black rings (DSE, Fig. 1, left), as SVG.
+    """Draw test utterances of some intents in colour, and out-of-scope ones as black rings (DSE, Fig. 1, left), as SVG.
 
     Args:
         encoder: computes the vectors.
@@ -106,7 +107,7 @@ def answer_map(
     model: str = "",
     max_length: int = 128,
 ) -> str:
-    """Draw questions as triangles, their answers as circles in their colour, others as black rings (DSE, Fig. 1, right), as SVG.
+    """Draw questions as triangles, their answers as circles, others as black rings (DSE, Fig. 1, right), as SVG.
 
     Args:
         encoder: computes the vectors.

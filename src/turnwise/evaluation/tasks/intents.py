@@ -1,9 +1,9 @@
 """Intent classification on frozen vectors: by few-shot prototypes, nearest neighbours, or logistic regression.
 
-Prototypes are DSE's protocol. For each of ten seeds, 2k utterances per intent are sampled from the training set; the first half is
-the support set, the second a validation set that this setting does not use. A prototype is the mean of its intent's normalised
-vectors; a test utterance gets the intent whose prototype has the highest dot product with it (the authors do not normalise
-prototypes again); ties count as wrong.
+Prototypes are DSE's protocol. For each of ten seeds, 2k utterances per intent are sampled from the training set; the
+first half is the support set, the second a validation set that this setting does not use. A prototype is the mean of
+its intent's normalised vectors; a test utterance gets the intent whose prototype has the highest dot product with it
+(the authors do not normalise prototypes again); ties count as wrong.
 
 Nearest neighbours are TaDSE's: the whole training set, and its templates if it has any, by cosine.
 """
@@ -48,8 +48,8 @@ def encode_examples(
 ) -> tuple[Vectors, Indices]:
     """Return normalised vectors, and the row of each example.
 
-    Examples of one text are encoded once for each of their annotations, but share a row if that makes no difference: equal texts
-    are then equally near, unless the encoder uses slots.
+    Examples of one text are encoded once for each of their annotations, but share a row if that makes no difference:
+    equal texts are then equally near, unless the encoder uses slots.
     """
     inputs = [example.input for example in examples]
     vectors, rows = encode_unique(encoder, inputs, normalise=True, max_length=max_length)
@@ -66,7 +66,10 @@ def encode_examples(
 
 
 def number_intents(train: Sequence[IntentExample], test: Sequence[IntentExample]) -> tuple[Indices, Indices]:
-    """Return the intents of both as indices of the sorted training intents; -1, which is never predicted, for others."""
+    """Return the intents of both as indices of the sorted training intents.
+
+    -1, which is never predicted, for others.
+    """
     index = {intent: number for number, intent in enumerate(sorted({example.intent for example in train}))}
     return (
         np.array([index[example.intent] for example in train], np.int64),
@@ -86,7 +89,10 @@ def _group_by_label(labels: Sequence[str]) -> list[list[int]]:
 
 
 def sample_few_shot(labels: Sequence[str], shots: int, seed: int) -> tuple[Indices, Indices]:
-    """Sample min(2k, n) examples of each label without replacement; the larger half is the support, the rest for validation."""
+    """Sample min(2k, n) examples of each label without replacement.
+
+    The larger half is the support, the rest for validation.
+    """
     random = np.random.default_rng(seed)
     support: list[int] = []
     validation: list[int] = []
@@ -107,7 +113,10 @@ def compute_prototypes(vectors: Vectors, labels: Indices, classes: int) -> Vecto
 
 
 def is_highest(scores: npt.NDArray[np.float32], truth: Indices) -> Flags:
-    """Return whether only the true class of each row (rows, classes) has the highest score; a truth of -1 is no class."""
+    """Return whether only the true class of each row (rows, classes) has the highest score.
+
+    A truth of -1 is no class.
+    """
     own = np.take_along_axis(scores, truth[:, None], 1)
     return np.asarray((truth >= 0) & ((scores >= own).sum(1) == 1))
 
@@ -149,8 +158,8 @@ def nearest_intents(
 ) -> list[Outcome]:
     """Compute the accuracy of the k nearest training examples, an outcome for each k.
 
-    The intent is that of most of the k; of several, the one with the higher sum of similarities. Remaining ties count as wrong, and
-    of references that are equally near, those of wrong intents come first.
+    The intent is that of most of the k; of several, the one with the higher sum of similarities. Remaining ties count
+    as wrong, and of references that are equally near, those of wrong intents come first.
 
     Args:
         encoder: computes the vectors.
@@ -176,8 +185,8 @@ def nearest_validation(
 ) -> float:
     """Return the 1-NN accuracy, from 0 to 1, on validation utterances, to choose a model or a setting.
 
-    References and out-of-scope utterances are as in `nearest_intents`. A data set without a validation split holds out a tenth of
-    its training set, by intent, sampled with the seed.
+    References and out-of-scope utterances are as in `nearest_intents`. A data set without a validation split holds out
+    a tenth of its training set, by intent, sampled with the seed.
     """
     labelled = data.with_out_of_scope()
     train, valid = labelled.train, labelled.valid
@@ -188,7 +197,10 @@ def nearest_validation(
 
 
 def _make_templates(train: Sequence[IntentExample], marks: SlotMarks) -> list[IntentExample]:
-    """Return the distinct templates of each intent as texts; one without a slot equals its utterance and is left out."""
+    """Return the distinct templates of each intent as texts.
+
+    One without a slot equals its utterance and is left out.
+    """
     templates = [(example.template, example.intent) for example in train if example.slots]
     distinct = dict.fromkeys((marks.text(template), intent) for template, intent in templates if template is not None)
     return [IntentExample(text, intent) for text, intent in distinct]
@@ -236,8 +248,8 @@ def logistic_intents(
 ) -> list[Outcome]:
     """Compute the accuracy of logistic regression on the normalised vectors of the whole training set.
 
-    The regularisation is chosen on the validation set; without one, on a tenth of the training set, after which the model is fitted
-    on all of it.
+    The regularisation is chosen on the validation set; without one, on a tenth of the training set, after which the
+    model is fitted on all of it.
     """
     classes, truth = number_intents(data.train, data.test)
     _, validation_truth = number_intents(data.train, data.valid)

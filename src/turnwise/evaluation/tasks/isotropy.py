@@ -1,11 +1,12 @@
 """Isotropy of conversation vectors, and whether contexts are near that merely share a frequent answer.
 
-WMDC weights its training pairs by how rare their response is, because answers such as "yes" and "thank you" (a) make vectors crowd
-together in a few directions and (b) draw contexts together that have only such an answer in common. Both are measured here for any
-encoder. Vectors are normalised; texts that differ only in case and surrounding space are equal, and each counts once.
+WMDC weights its training pairs by how rare their response is, because answers such as "yes" and "thank you" (a) make
+vectors crowd together in a few directions and (b) draw contexts together that have only such an answer in common. Both
+are measured here for any encoder. Vectors are normalised; texts that differ only in case and surrounding space are
+equal, and each counts once.
 
-The distance of two vectors is 1 - cosine, computed as half of their squared difference: equal vectors have a distance of 0 without
-rounding errors, and texts without a vector (of unknown words only) lie together in the origin.
+The distance of two vectors is 1 - cosine, computed as half of their squared difference: equal vectors have a distance
+of 0 without rounding errors, and texts without a vector (of unknown words only) lie together in the origin.
 """
 
 from collections import Counter, defaultdict
@@ -34,7 +35,8 @@ WINDOWS = (1, 3)
 MAX_TEXTS = 5_000
 MIN_TEXTS = 100
 
-#: An answer is frequent if it is among this fraction of the distinct ones (or the first ten) and occurs at least so often.
+#: An answer is frequent if it is among this fraction of the distinct ones (or the first ten) and occurs at least so
+#: often.
 FREQUENT_FRACTION = 0.01
 FREQUENT_ANSWERS = 10
 FREQUENT_OCCURRENCES = 5
@@ -75,18 +77,20 @@ def isotropy(
     seed: int = 0,
     max_length: int = MAX_LENGTH,
 ) -> list[Outcome]:
-    """Measure the isotropy of a corpus' utterances and contexts, and the distances of contexts that share a frequent answer.
+    """Measure the isotropy of utterances and contexts, and the distances of contexts that share a frequent answer.
 
-    - 'mean cosine of random pairs' (lower is better): each text is in one pair, so that pairs are independent and the bootstrap
-      over them is valid.
-    - 'share of the first principal component' (lower is better) of the centred vectors' variance, in percent; 100 if all vectors
-      are equal. In the bootstrap the centre and the component are those of the corpus: the interval is for a fixed direction.
-    - 'distance of contexts that share a frequent answer' (higher is better): the mean over pairs of contexts of different text and
-      from different dialogues whose next turn is the same frequent answer; and 'relative to random pairs', of which as many are
-      taken: 1 where sharing the answer does not matter, undefined where all contexts have the same vector.
+    - 'mean cosine of random pairs' (lower is better): each text is in one pair, so that pairs are independent and the
+      bootstrap over them is valid.
+    - 'share of the first principal component' (lower is better) of the centred vectors' variance, in percent; 100 if
+      all vectors are equal. In the bootstrap the centre and the component are those of the corpus: the interval is for
+      a fixed direction.
+    - 'distance of contexts that share a frequent answer' (higher is better): the mean over pairs of contexts of
+      different text and from different dialogues whose next turn is the same frequent answer; and 'relative to random
+      pairs', of which as many are taken: 1 where sharing the answer does not matter, undefined where all contexts have
+      the same vector.
 
-    A context is a number of consecutive turns, with their speakers, before another turn. Windows with too few contexts, and
-    distances with too few pairs, are left out.
+    A context is a number of consecutive turns, with their speakers, before another turn. Windows with too few contexts,
+    and distances with too few pairs, are left out.
 
     Args:
         encoder: computes the vectors.
@@ -98,7 +102,8 @@ def isotropy(
     utterances = _distinct((normalise_text(turn.text), turn.text) for dialogue in data.dialogues for turn in dialogue)
     if len(utterances) < MIN_TEXTS:
         raise DatasetError(
-            f"{data.name} has {len(utterances)} different utterances, at least {MIN_TEXTS} are needed: give a corpus of more dialogues"
+            f"{data.name} has {len(utterances)} different utterances, at least {MIN_TEXTS} are needed:"
+            " give a corpus of more dialogues"
         )
     outcomes = list(_measure(encoder, data.name, "utterances", _sample(utterances, seed), [], max_length))
     frequent = frequent_answers(context.answer for context in find_contexts(data.dialogues, 1))
@@ -126,7 +131,8 @@ def find_contexts(dialogues: Iterable[Sequence[Turn]], window: int) -> list[Answ
 def frequent_answers(answers: Iterable[str]) -> list[str]:
     """Return the most frequent answers, most frequent first, ties sorted.
 
-    They are the first percent of the distinct answers, or the first ten if that is more, if they occur at least five times.
+    They are the first percent of the distinct answers, or the first ten if that is more, if they occur at least five
+    times.
     """
     counts = sorted(Counter(answers).items(), key=lambda item: (-item[1], item[0]))
     most = max(FREQUENT_ANSWERS, round(FREQUENT_FRACTION * len(counts)))
@@ -138,8 +144,8 @@ def pairs_sharing_answers(
 ) -> list[tuple[AnsweredContext, AnsweredContext]]:
     """Sample pairs of contexts with the same frequent answer.
 
-    The two have different texts and come from different dialogues, and a context is in only one pair of an answer. The answers take
-    turns, the most frequent first; one that has no pair left, or has given twenty, drops out.
+    The two have different texts and come from different dialogues, and a context is in only one pair of an answer. The
+    answers take turns, the most frequent first; one that has no pair left, or has given twenty, drops out.
     """
     random = np.random.default_rng(seed)
     by_answer = defaultdict[str, list[AnsweredContext]](list)

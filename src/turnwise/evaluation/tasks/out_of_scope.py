@@ -1,10 +1,10 @@
 """Out-of-scope detection by prototypes, as DSE evaluates it.
 
-A test utterance whose highest similarity to a prototype is below a threshold is out of scope; otherwise it gets that prototype's
-intent. The paper's thresholds are the mean, and the mean minus the standard deviation, of these highest similarities over the test
-utterances themselves: they use no labels but the test set, and its proportion of out-of-scope utterances moves the threshold. So
-there is one more threshold, from in-scope validation utterances, and metrics that need none: AUROC and FPR95 of the highest
-similarity, with in-scope as the positive class.
+A test utterance whose highest similarity to a prototype is below a threshold is out of scope; otherwise it gets that
+prototype's intent. The paper's thresholds are the mean, and the mean minus the standard deviation, of these highest
+similarities over the test utterances themselves: they use no labels but the test set, and its proportion of
+out-of-scope utterances moves the threshold. So there is one more threshold, from in-scope validation utterances, and
+metrics that need none: AUROC and FPR95 of the highest similarity, with in-scope as the positive class.
 """
 
 from collections.abc import Sequence
@@ -57,10 +57,11 @@ def detect_out_of_scope(
     false_rejection: float = 0.05,
     authors: bool = False,
 ) -> list[Outcome]:
-    """Compute Accuracy, In-Accuracy, OOS-Accuracy, OOS-Recall and their mean for each number of shots and threshold; AUROC, FPR95.
+    """Compute Accuracy, In-Accuracy, OOS-Accuracy, OOS-Recall and their mean by shots and threshold; AUROC, FPR95.
 
-    Accuracy is over all test utterances, with out-of-scope as one more class; In-Accuracy over those in scope; OOS-Accuracy is that
-    of the decision between in and out of scope; OOS-Recall the proportion of out-of-scope utterances that are rejected.
+    Accuracy is over all test utterances, with out-of-scope as one more class; In-Accuracy over those in scope;
+    OOS-Accuracy is that of the decision between in and out of scope; OOS-Recall the proportion of out-of-scope
+    utterances that are rejected.
 
     Args:
         encoder: computes the vectors.
@@ -69,8 +70,8 @@ def detect_out_of_scope(
         seeds: number of samples.
         false_rejection: the proportion of in-scope validation utterances that the 'threshold from validation' rejects.
         authors: as in the authors' code instead: out-of-scope has its own prototype, from its training utterances; the
-            similarities of a test utterance to all prototypes are scaled to length 1; and what equals the threshold is rejected
-            too. Only the paper's two thresholds.
+            similarities of a test utterance to all prototypes are scaled to length 1; and what equals the threshold is
+            rejected too. Only the paper's two thresholds.
     """
     if not data.out_of_scope.test or (authors and not data.out_of_scope.train):
         raise DatasetError(
@@ -134,8 +135,8 @@ def paper_thresholds(similarities: npt.NDArray[np.float32]) -> dict[str, float]:
 def scope_outcomes(task: str, dataset: str, setting: str, correct: Flags, rejected: Flags) -> list[Outcome]:
     """Return the paper's metrics.
 
-    `correct` says whether the nearest intent is the true one (runs, in-scope utterances), `rejected` whether an utterance is
-    rejected (runs, utterances), those in scope first.
+    `correct` says whether the nearest intent is the true one (runs, in-scope utterances), `rejected` whether an
+    utterance is rejected (runs, utterances), those in scope first.
     """
     count = correct.shape[1]
     in_scope = in_scope_mask(rejected, count)

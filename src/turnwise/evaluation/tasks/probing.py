@@ -1,8 +1,8 @@
 """Probing of frozen encoders, as DiaEval evaluates them: a layer is trained on the vectors, the encoder is not.
 
-The layer's size, dropout, learning rate and weight decay are searched on the validation set, as in SentEval; a data set without one
-gives a tenth of its training set, stratified by label. Vectors are not normalised, but standardised by the training set's mean and
-standard deviation. The test set is used once, with the chosen layer.
+The layer's size, dropout, learning rate and weight decay are searched on the validation set, as in SentEval; a data set
+without one gives a tenth of its training set, stratified by label. Vectors are not normalised, but standardised by the
+training set's mean and standard deviation. The test set is used once, with the chosen layer.
 """
 
 import itertools
@@ -29,8 +29,8 @@ SETTING = "frozen encoder, MLP"
 #: Maximum tokens of a history.
 MAX_LENGTH = 256
 
-#: Training of a layer: a validation after every epoch but not before so many steps (small data sets have short epochs), a maximum
-#: number of validations, and how many of them without improvement are tolerated.
+#: Training of a layer: a validation after every epoch but not before so many steps (small data sets have short epochs),
+#: a maximum number of validations, and how many of them without improvement are tolerated.
 _BATCH_SIZE = 256
 _MIN_STEPS = 50
 _MAX_VALIDATIONS = 50
@@ -166,7 +166,7 @@ def fit_probe(
     seed: int = 0,
     steps: int | None = None,
 ) -> Probe:
-    """Train a layer for all settings of a grid and return the one with the best validation score, the earliest of several.
+    """Train a layer for all settings of a grid and return the (first) one with the best validation score.
 
     Each is trained by Adam until the validation score has not improved a few times, and keeps the weights of the best.
 

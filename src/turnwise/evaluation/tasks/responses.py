@@ -1,7 +1,7 @@
-"""Response selection: ranking by cosine (`responses`, as in DSE) and re-ranking of labelled candidates (`reranking`, as in UMS).
+"""Response selection: ranking by cosine (`responses`, DSE) and re-ranking of labelled candidates (`reranking`, UMS).
 
-Among equal scores wrong candidates come first, and a candidate that repeats a correct one word for word is counted once, as the
-correct one.
+Among equal scores wrong candidates come first, and a candidate that repeats a correct one word for word is counted
+once, as the correct one.
 """
 
 from collections import Counter
@@ -68,9 +68,9 @@ def rank_answers(
         pairs: questions and their answers.
         dataset: its name, for the results.
         candidates: per question, including the correct one.
-        pool: 'random': the others are sampled for each question without replacement, none with the text of the correct answer, as
-            in the paper. 'chunks': consecutive pairs share their answers, and an incomplete last chunk is dropped, as in the
-            authors' code; the result then depends on the order of the pairs.
+        pool: 'random': the others are sampled for each question without replacement, none with the text of the correct
+            answer, as in the paper. 'chunks': consecutive pairs share their answers, and an incomplete last chunk is
+            dropped, as in the authors' code; the result then depends on the order of the pairs.
         seed: for sampling.
         cutoffs: k.
     """
@@ -78,7 +78,8 @@ def rank_answers(
     most_common = max(Counter(answers).values(), default=0) if pool == "random" else 1
     if len(pairs) - most_common + 1 < candidates:
         raise DatasetError(
-            f"{dataset} has too few answers for {candidates} candidates a question: give more pairs, or ask for fewer candidates"
+            f"{dataset} has too few answers for {candidates} candidates a question:"
+            " give more pairs, or ask for fewer candidates"
         )
     inputs = [*questions, *map(response_turns, answers)]
     vectors, rows = encode_unique(encoder, inputs, normalise=True, max_length=MAX_LENGTH)
@@ -93,7 +94,10 @@ def rank_answers(
 
 
 def _random_pools(answer_rows: Rows, candidates: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
-    """Yield blocks of pairs, and for each pair those whose answers are its candidates: its own, and others of different text."""
+    """Yield blocks of pairs, and for each pair those whose answers are its candidates.
+
+    Its own, and others of different text.
+    """
     random = np.random.default_rng(seed)
     pairs_of_row = np.split(np.argsort(answer_rows, kind="stable"), np.cumsum(np.bincount(answer_rows))[:-1])
     for first in range(0, len(answer_rows), _BLOCK_SIZE):
@@ -137,14 +141,15 @@ def rank_responses(
 ) -> list[Outcome]:
     """Compute the Top-k accuracy of the correct responses among the candidates of a data set, by cosine.
 
-    Examples without a correct response are left out. With several, the value is the proportion of them among the first k.
+    Examples without a correct response are left out. With several, the value is the proportion of them among the first
+    k.
 
     Args:
         encoder: computes the vectors.
         examples: contexts with candidates.
         dataset: its name, for the results.
-        context: the whole history, newest turn last, truncated from its head (the authors' code truncates from the end, and so
-            loses the newest turns), or only the last turn.
+        context: the whole history, newest turn last, truncated from its head (the authors' code truncates from the end,
+            and so loses the newest turns), or only the last turn.
         cutoffs: k.
     """
     answerable = with_answers(examples, dataset)
@@ -166,8 +171,8 @@ def rerank(
 ) -> list[Outcome]:
     """Compute R_n@1, R_n@2, R_n@5, MAP, MRR and P@1 as fractions, as UMS does.
 
-    R_n@k is the proportion of a context's correct candidates among the first k of its n. Contexts without a correct candidate are
-    left out, as in the papers, and their number is reported.
+    R_n@k is the proportion of a context's correct candidates among the first k of its n. Contexts without a correct
+    candidate are left out, as in the papers, and their number is reported.
 
     Args:
         model: a re-ranker, or an encoder, whose cosine is used.
@@ -207,8 +212,8 @@ class AdversarialExample:
 def make_adversarial(examples: Sequence[Candidates], seed: int = 0) -> list[AdversarialExample]:
     """Replace, in each example, a random wrong candidate by a random utterance of its context.
 
-    The utterance stays in the context and is never the text of a correct candidate. Examples without a correct candidate, a wrong
-    one or such an utterance are left out.
+    The utterance stays in the context and is never the text of a correct candidate. Examples without a correct
+    candidate, a wrong one or such an utterance are left out.
     """
     random = np.random.default_rng(seed)
     made = []
@@ -235,8 +240,8 @@ def rerank_adversarial(
 ) -> list[Outcome]:
     """Compute R_n@1, MRR and how often the adversary is ranked first (lower is better) on UMS's adversarial set.
 
-    The set tests whether a model knows what comes next or only what is similar: one wrong candidate is an utterance of the context
-    itself (`make_adversarial`). Arguments are those of `rerank`; ties count against the model.
+    The set tests whether a model knows what comes next or only what is similar: one wrong candidate is an utterance of
+    the context itself (`make_adversarial`). Arguments are those of `rerank`; ties count against the model.
     """
     size = max((len(example.responses) for example in examples), default=0)
     adversarial = make_adversarial([merge_duplicates(example) for example in examples], seed)
@@ -260,7 +265,10 @@ def rerank_adversarial(
 def cosine_scores(
     encoder: SupportsEncode, examples: Sequence[Candidates], context: Context = "history", max_length: int = MAX_LENGTH
 ) -> list[Scores]:
-    """Return the cosines of each example's candidates with its context; the encoder truncates histories from the head."""
+    """Return the cosines of each example's candidates with its context.
+
+    The encoder truncates histories from the head.
+    """
     contexts = [
         context_turns(example.context if context == "history" else example.context[-1:]) for example in examples
     ]
@@ -276,7 +284,10 @@ def cosine_scores(
 
 
 def with_answers(examples: Sequence[Candidates], dataset: str) -> list[Candidates]:
-    """Return the examples that have a correct candidate, each correct text once; raises DatasetError if there are none."""
+    """Return the examples that have a correct candidate, each correct text once.
+
+    Raises DatasetError if there are none.
+    """
     answerable = [merge_duplicates(example) for example in examples if example.positives]
     if not answerable:
         raise DatasetError(f"{dataset} has no context with a correct response: there is nothing to rank")

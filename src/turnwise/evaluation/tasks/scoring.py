@@ -1,6 +1,7 @@
 """Metrics of ranked candidates and of multi-label predictions.
 
-Ties never favour the model: among equal scores wrong candidates come first, and a score that is not a number counts against it.
+Ties never favour the model: among equal scores wrong candidates come first, and a score that is not a number counts
+against it.
 """
 
 from collections.abc import Sequence

@@ -55,7 +55,10 @@ def evaluate_retrieval(encoder: SupportsEncode, data: RetrievalData, *, max_leng
 
 
 def evaluate_nli(encoder: SupportsEncode, data: TripletData, *, max_length: int = NLI_MAX_LENGTH) -> list[Outcome]:
-    """Compute how often the entailment is nearer to the anchor than the contradiction (DSE, section 4.5); ties are wrong."""
+    """Compute how often the entailment is nearer to the anchor than the contradiction (DSE, section 4.5).
+
+    Ties are wrong.
+    """
     texts = [text for triplet in data.test for text in (triplet.anchor, triplet.entailment, triplet.contradiction)]
     vectors, rows = encode_unique(encoder, texts, normalise=True, max_length=max_length)
     anchors, entailments, contradictions = vectors[rows.reshape(-1, 3).T]
