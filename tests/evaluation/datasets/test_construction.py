@@ -151,7 +151,7 @@ def test_labels_of_turns(tmp_path: Path) -> None:
         LabelledTurn("cancel it", "cancel"),
     ]
     assert labelled_turns(corpus, "acts", split="test") == [LabelledTurn("Book  it", "inform+request")]
-    with pytest.raises(ConstructionError, match="no turn has acts"):
+    with pytest.raises(ConstructionError, match="no turn has a unique acts"):
         labelled_turns(corpus, "acts")
-    with pytest.raises(ConstructionError, match="no turn of 'system' in split 'test' has intent"):
+    with pytest.raises(ConstructionError, match="no turn of 'system' in split 'test' has a unique intent"):
         labelled_turns(corpus, speaker="system", split="test")

@@ -124,7 +124,7 @@ FILES = {
 def test_a_corpus_in_its_authors_layout(name: str, tmp_path: Path) -> None:
     dataset = conversation_datasets()[name]
     assert dataset.name == name and dataset.licence and dataset.digest and "at most 2,000" in dataset.differs
-    with pytest.raises(DatasetError, match="is not there") as error:
+    with pytest.raises(DatasetError, match="does not exist") as error:
         dataset.load(tmp_path)
     assert dataset.home in str(error.value)
     for file, content in FILES[name].items():

@@ -487,7 +487,7 @@ def test_what_is_missing_is_named_with_its_home(tmp_path: Path) -> None:
         load_intents("nonsense", tmp_path)
     for name, dataset in intent_datasets().items():
         with pytest.raises(
-            DatasetError, match=rf"is not there: {name} is expected .* get it from {re.escape(dataset.home)}"
+            DatasetError, match=rf"does not exist: {name} is expected .* get it from {re.escape(dataset.home)}"
         ):
             load_intents(name, tmp_path)
     lay(tmp_path, {"intents_csv/mine/train.csv": "text,intent\na,b\n"})
@@ -500,7 +500,7 @@ def test_the_probe_leaves_other_sets_alone(tmp_path: Path) -> None:
         path: content for name in ("atis", "massive", "snips_original") for path, content in layouts()[name].items()
     }
     lay(tmp_path, files | {f"intents_csv/mine/{split}.csv": "text,intent\na,b\n" for split in ("train", "test")})
-    with pytest.raises(DatasetError, match="holds nothing to probe with"):
+    with pytest.raises(DatasetError, match="holds no data for a probe"):
         make_probe(tmp_path)
 
 

@@ -76,7 +76,7 @@ def test_everything_is_known_of_it(kind: str, name: str, tmp_path: Path) -> None
     assert dataset.home
     # what has a digest has been measured on, so its sizes are held here
     assert bool(dataset.digest) == ((kind, name.removesuffix("_100")) in SIZES)
-    with pytest.raises(DatasetError, match="is not there") as error:
+    with pytest.raises(DatasetError, match="does not exist") as error:
         dataset.load(tmp_path)
     assert dataset.home in str(error.value)
 
@@ -241,7 +241,7 @@ BROKEN = [
         "retrieval_ecd",
         "test/select.txt",
         "0\ta\t\t\t\n0\tb\t\t\t\n",
-        r"select\.txt, line 2: the id '0' was there before",
+        r"select\.txt, line 2: the id '0' occurs twice",
     ),
     (
         "triplets",

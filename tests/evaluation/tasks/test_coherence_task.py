@@ -326,8 +326,8 @@ def test_a_re_ranker_is_measured_on_a_sample_world(reranker: Reranker, sample_wo
 
 def test_a_re_ranker_without_the_heads_is_passed_over(reranker: Reranker, sample_world: Callable[[int], Path]) -> None:
     only = Reranker(reranker.backbone, {"selection": reranker.heads["selection"]})  # type: ignore[dict-item]
-    suits = PROTOCOLS["coherence"].suits
+    suits = PROTOCOLS["coherence"].supports
     assert suits(wrap_model(reranker)) and suits(wrap_model(Topics())) and not suits(wrap_model(only))
     assert evaluate(only, sample_world(60), suite="ums", plots=False).facts["left out"].keys() >= {"coherence"}
-    with pytest.raises(EvaluationError, match="nothing of coherence can be run"):
+    with pytest.raises(EvaluationError, match="no protocol of coherence can be run"):
         evaluate(only, sample_world(60), tasks=["coherence"])

@@ -137,7 +137,7 @@ def test_responses_improve(encoder: Encoder) -> None:
 
 
 def test_too_few_pairs_are_refused(encoder: Encoder) -> None:
-    with pytest.raises(DatasetError, match="takes 40 at least"):
+    with pytest.raises(DatasetError, match="needs at least 40"):
         fine_tuned_responses(encoder, [("a", "b")] * 39, "toy", shots=(10,))
 
 

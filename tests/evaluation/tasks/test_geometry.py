@@ -137,7 +137,7 @@ def test_questions_and_answers() -> None:
     asked = {text.split()[1] for text in encoder.encoded if text.startswith("question")}
     assert len(asked) == 4
     assert asked <= {text.split()[1] for text in encoder.encoded if text.startswith("answer")}
-    with pytest.raises(DatasetError, match="toy has 50 pairs, 112 are wanted"):
+    with pytest.raises(DatasetError, match="toy has 50 pairs, 112 are needed"):
         answer_map(Drawn(), pairs, "toy")
 
 

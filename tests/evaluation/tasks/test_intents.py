@@ -211,7 +211,7 @@ def test_even_votes_go_against_the_model() -> None:
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     data = toy()
     whole = nearest_intents(Letters(), data, neighbours=(1, 3))
-    monkeypatch.setattr(module, "_BLOCK", 130)
+    monkeypatch.setattr(module, "_MAX_SIMILARITIES", 130)
     for before, after in zip(whole, nearest_intents(Letters(), data, neighbours=(1, 3)), strict=True):
         assert np.array_equal(before.evidence, after.evidence)
 
@@ -306,7 +306,7 @@ def test_validation_is_the_nearest_neighbour_of_what_may_be_looked_at(valid: int
     if valid:
         held, kept = whole.valid, whole.train
     else:
-        places = module._tenth([each.intent for each in whole.train], 0, "toy")
+        places = module._hold_out_tenth([each.intent for each in whole.train], 0, "toy")
         kept, held = (tuple(whole.train[place] for place in part) for part in places)
         assert Counter(kept) + Counter(held) == Counter(whole.train)
     for marks in (SlotMarks(), SlotMarks(("x",))):
@@ -400,9 +400,9 @@ def test_a_tenth_of_each_intent_is_held_out(labels: list[str], seed: int) -> Non
     counts = Counter(labels)
     if max(counts.values()) == 1:
         with pytest.raises(DatasetError, match="toy has neither a validation set nor a second example"):
-            module._tenth(labels, seed, "toy")
+            module._hold_out_tenth(labels, seed, "toy")
         return
-    kept, held = module._tenth(labels, seed, "toy")
+    kept, held = module._hold_out_tenth(labels, seed, "toy")
     assert sorted([*kept, *held]) == list(range(len(labels)))
     found = Counter(labels[index] for index in held)
     assert found == Counter({label: max(1, count // 10) for label, count in counts.items() if count > 1})

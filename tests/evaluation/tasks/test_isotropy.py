@@ -257,7 +257,7 @@ def test_a_large_corpus_is_drawn_from() -> None:
 
 def test_what_a_corpus_has_too_little_of() -> None:
     with pytest.raises(
-        DatasetError, match=f"toy has {MIN_TEXTS - 1} different utterances, {MIN_TEXTS} are needed.*more dial"
+        DatasetError, match=f"toy has {MIN_TEXTS - 1} different utterances, at least {MIN_TEXTS} are needed.*more dial"
     ):
         isotropy(Heard(), held(MIN_TEXTS - 1, 1))
     # single turns have no answers, pairs no contexts of three turns, and distinct answers are not frequent

@@ -132,7 +132,7 @@ def test_what_a_plane_cannot_tell_apart_takes_a_hidden_layer() -> None:
 
     train, valid, test = examples(600), examples(200), examples(200)
     probe = fit_probe(train, valid, 2, cross_entropy, accuracy, grid=FEW)
-    assert probe.point.hidden
+    assert probe.settings.hidden
     assert (probe.logits(test.vectors).argmax(1) == test.targets).mean() > 0.85
 
 
@@ -146,12 +146,12 @@ def test_the_point_is_chosen_by_validation() -> None:
     good, idle = SMALL[0], ProbeSettings(0, 0.0, 1e-9, 0.0)
     for grid in ((good, idle), (idle, good)):
         probe = fit_probe(ProbeData(train, classes), ProbeData(valid, asked), 3, cross_entropy, accuracy, grid=grid)
-        assert probe.point == good
+        assert probe.settings == good
         assert probe.score == pytest.approx((probe.logits(valid).argmax(1) == asked).mean())
     level = fit_probe(
         ProbeData(train, classes), ProbeData(valid, asked), 3, cross_entropy, lambda *_: 0.5, grid=(idle, good)
     )
-    assert level.point == idle
+    assert level.settings == idle
 
 
 @pytest.mark.parametrize(("steps", "made"), [(1, 1), (7, 7), (120, 120), (None, 50 * 50)])
