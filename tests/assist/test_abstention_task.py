@@ -14,7 +14,13 @@ import pytest
 from turnwise.assist.evaluation_tasks import CLASSIFIERS, evaluate_abstention
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData, IntentExample, OutOfScopeTexts, load_intents
+from turnwise.evaluation.datasets.intents import (
+    OUT_OF_SCOPE,
+    IntentData,
+    IntentUtterance,
+    OutOfScopeTexts,
+    load_intents,
+)
 from turnwise.evaluation.metrics import DESCRIPTIVE_METRICS, FALSE_REJECTION, Outcome, compute_per_run
 from turnwise.evaluation.tasks.intents import sample_few_shot
 from turnwise.evaluation.tasks.out_of_scope import detect_out_of_scope
@@ -40,8 +46,10 @@ class Around:
         return (made / np.linalg.norm(made)).astype(np.float32)
 
 
-def rows(first: int, last: int) -> tuple[IntentExample, ...]:
-    return tuple(IntentExample(f"{kind} {number}", f"intent {kind}") for number in range(first, last) for kind in KINDS)
+def rows(first: int, last: int) -> tuple[IntentUtterance, ...]:
+    return tuple(
+        IntentUtterance(f"{kind} {number}", f"intent {kind}") for number in range(first, last) for kind in KINDS
+    )
 
 
 OUTSIDE = OutOfScopeTexts(tuple(f"none {n}" for n in range(20)), (), tuple(f"none {n}" for n in range(20, 60)))

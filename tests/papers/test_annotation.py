@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.drawn import Drawn
 from turnwise.evaluation.datasets.retrieval import LabelledTurn, split_words
-from turnwise.evaluation.datasets.sentence_pairs import ScoredPair
+from turnwise.evaluation.datasets.sentence_pairs import SimilarityPair
 from turnwise.papers.annotation import (
     AnnotationError,
     CandidatePair,
@@ -90,7 +90,7 @@ def test_all_pairs_can_be_sampled(size: int) -> None:
 
 def test_neighbours_by_words_have_a_common_word() -> None:
     turns = [LabelledTurn(f"text{number}", "x") for number in range(9)]
-    with pytest.raises(AnnotationError, match="the turns give 0 new pairs by split_words, but 1 are needed"):
+    with pytest.raises(AnnotationError, match="the turns give 0 new pairs by words, but 1 are needed"):
         sample_pairs(turns, None, 1)
 
 
@@ -143,11 +143,11 @@ def test_medians_of_annotated_files(tmp_path_factory: pytest.TempPathFactory, an
     assert {frozenset((pair.first, pair.second)): pair.score for pair in gold} == medians
     write_gold(folder / "gold.tsv", gold)
     lines = [line.split("\t") for line in (folder / "gold.tsv").read_text(encoding="utf-8").splitlines()]
-    assert [ScoredPair(first, second, float(score)) for score, first, second in lines] == gold
+    assert [SimilarityPair(first, second, float(score)) for score, first, second in lines] == gold
 
 
 def test_gold_file_has_the_layout_of_dsts(tmp_path: Path) -> None:
-    write_gold(tmp_path / "gold.tsv", [ScoredPair("a\tb\n", "明天", 4.0), ScoredPair("c", "d", 3.5)])
+    write_gold(tmp_path / "gold.tsv", [SimilarityPair("a\tb\n", "明天", 4.0), SimilarityPair("c", "d", 3.5)])
     assert (tmp_path / "gold.tsv").read_bytes() == "4\ta b\t明天\n3.5\tc\td\n".encode()
 
 

@@ -13,7 +13,7 @@ from tests.helpers.drawn import Drawn
 from tests.helpers.svg import groups, marks, paths, texts
 from turnwise.core.dialogue import Slot
 from turnwise.corpus.slots.template import Template
-from turnwise.evaluation.datasets.intents import IntentData, IntentExample
+from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.metrics import MetricRow
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.compression import MixedEncoder
@@ -34,11 +34,11 @@ class TemplateVectors:
 def intent_data(name: str, intents: tuple[str, ...]) -> IntentData:
     """Return forty test utterances, each with a slot."""
     test = [
-        IntentExample(f"{intents[number % len(intents)]} number {number}", intents[number % len(intents)])
+        IntentUtterance(f"{intents[number % len(intents)]} number {number}", intents[number % len(intents)])
         for number in range(40)
     ]
     marked = [
-        IntentExample(
+        IntentUtterance(
             each.text,
             each.intent,
             (Slot("which", value := each.text.split()[-1], len(each.text) - len(value), len(each.text)),),

@@ -100,7 +100,7 @@ def test_the_probe_has_the_metric_of_keep_best_for_any_number_of_candidates(tmp_
 
 
 def test_missing_probe_data_is_reported_before_training(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="nothing to probe a re-ranker with"):
+    with pytest.raises(DatasetError, match="no data for probing a re-ranker"):
         make_probe(tmp_path, reranks=True)
 
 

@@ -21,7 +21,7 @@ from sklearn.neighbors import NearestNeighbors
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.retrieval import LabelledTurn, split_words
-from turnwise.evaluation.datasets.sentence_pairs import ScoredPair
+from turnwise.evaluation.datasets.sentence_pairs import SimilarityPair
 
 PairSource = Literal["words", "vectors", "label"]
 
@@ -102,7 +102,7 @@ def write_pairs(path: Path, pairs: Sequence[CandidatePair]) -> None:
         writer.writerows((pair.id, pair.first, pair.second, pair.source, "") for pair in pairs)
 
 
-def read_gold_pairs(paths: Sequence[Path]) -> list[ScoredPair]:
+def read_gold_pairs(paths: Sequence[Path]) -> list[SimilarityPair]:
     """Return the pairs of annotated files with the medians of their scores, in the order of the first file.
 
     Args:
@@ -117,12 +117,12 @@ def read_gold_pairs(paths: Sequence[Path]) -> list[ScoredPair]:
     for path, pairs in zip(paths[1:], annotations[1:], strict=True):
         _check_same_pairs(paths[0], annotations[0], path, pairs)
     return [
-        ScoredPair(pair.first, pair.second, float(median(pairs[identity].score for pairs in annotations)))
+        SimilarityPair(pair.first, pair.second, float(median(pairs[identity].score for pairs in annotations)))
         for identity, pair in annotations[0].items()
     ]
 
 
-def write_gold(path: Path, pairs: Sequence[ScoredPair]) -> None:
+def write_gold(path: Path, pairs: Sequence[SimilarityPair]) -> None:
     """Write pairs in D-STS's layout: score, first and second text, separated by tabs; white space becomes one space."""
     lines = [f"{pair.score:g}\t{' '.join(pair.first.split())}\t{' '.join(pair.second.split())}\n" for pair in pairs]
     path.write_text("".join(lines), encoding="utf-8", newline="")

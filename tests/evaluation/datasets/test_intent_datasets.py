@@ -23,7 +23,7 @@ from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import (
     OUT_OF_SCOPE,
     IntentData,
-    IntentExample,
+    IntentUtterance,
     OutOfScopeTexts,
     intent_datasets,
     load_intents,
@@ -148,13 +148,13 @@ def slots(data: IntentData) -> Counter[str]:
     return Counter(slot.name for each in utterances for slot in each.slots or ())
 
 
-def marked(utterance: IntentExample) -> str | None:
+def marked(utterance: IntentUtterance) -> str | None:
     return None if utterance.template is None else utterance.template.text(names=True)
 
 
-def utterance(text: str, intent: str, *values: tuple[str, str]) -> IntentExample:
+def utterance(text: str, intent: str, *values: tuple[str, str]) -> IntentUtterance:
     """With slots (name, value), whose values the text holds once each."""
-    return IntentExample(
+    return IntentUtterance(
         text,
         intent,
         tuple(Slot(name, value, text.index(value), text.index(value) + len(value)) for name, value in values),
@@ -172,9 +172,9 @@ def filled(template: str, values: Sequence[str]) -> str:
 
 
 EXPECTED = {
-    **{f"clinc150{kind}": [IntentExample("fly me away", "fly")] for kind in CLINC},
+    **{f"clinc150{kind}": [IntentUtterance("fly me away", "fly")] for kind in CLINC},
     **{
-        name: [IntentExample("lost, my card", "card"), IntentExample("new pin", "pin")]
+        name: [IntentUtterance("lost, my card", "card"), IntentUtterance("new pin", "pin")]
         for name in ("banking77", "hwu64")
     },
     "hwu64_kfold": [utterance("light in the red  room now", "lamp_on", ("place", "red  room"), ("date", "now"))],
@@ -210,7 +210,7 @@ def test_out_of_scope_lies_apart_until_it_is_asked_for(tmp_path: Path) -> None:
     joined = data.with_out_of_scope()
     assert joined.intents == ["fly", OUT_OF_SCOPE]
     assert joined.out_of_scope == OutOfScopeTexts()
-    assert joined.train == (*data.train, IntentExample("green is red", OUT_OF_SCOPE))
+    assert joined.train == (*data.train, IntentUtterance("green is red", OUT_OF_SCOPE))
     assert joined.valid == data.valid
     assert [utterance.intent for utterance in joined.test] == ["fly", OUT_OF_SCOPE, OUT_OF_SCOPE]
     assert load_intents("sample", tmp_path).out_of_scope == OutOfScopeTexts(*[("what is love",)] * 3)
@@ -219,7 +219,9 @@ def test_out_of_scope_lies_apart_until_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_intents_are_those_of_all_splits() -> None:
-    data = IntentData("toy", "", (IntentExample("x", "b"),), (IntentExample("y", "c"),), (IntentExample("z", "a"),))
+    data = IntentData(
+        "toy", "", (IntentUtterance("x", "b"),), (IntentUtterance("y", "c"),), (IntentUtterance("z", "a"),)
+    )
     assert data.intents == ["a", "b", "c"]
 
 
@@ -419,7 +421,7 @@ def test_a_template_that_does_not_fit_is_named_by_file_and_line(
 def test_what_an_utterance_gives() -> None:
     """Slots, even if there are none of them in it, make it a turn; what is not marked stays a text."""
     plain, bare, slotted = (
-        IntentExample("to york", "go"),
+        IntentUtterance("to york", "go"),
         utterance("to york", "go"),
         utterance("to york", "go", ("city", "york")),
     )
@@ -429,7 +431,7 @@ def test_what_an_utterance_gives() -> None:
     assert slotted.input == (Turn(USER, "to york", slots=(Slot("city", "york", 3, 7),)),)
     assert len({hash(each.input) for each in (plain, bare, slotted)}) == 3
     with pytest.raises(ValueError, match="offsets 3:7 enclose 'rome'"):
-        IntentExample("to rome", "go", (Slot("city", "york", 3, 7),))
+        IntentUtterance("to rome", "go", (Slot("city", "york", 3, 7),))
 
 
 # --- which there are
@@ -465,7 +467,7 @@ def test_private_sets(tmp_path: Path) -> None:
     assert list(found) == [*KNOWN, "mine", "ours"]
     assert found["mine"].is_present(tmp_path)
     mine, ours = load_intents("mine", tmp_path), load_intents("ours", tmp_path)
-    assert mine.train == mine.valid == mine.test == (IntentExample("my card is lost", "card"),)
+    assert mine.train == mine.valid == mine.test == (IntentUtterance("my card is lost", "card"),)
     assert mine.out_of_scope == OutOfScopeTexts(*[("what is love",)] * 3)
     assert ours.train == (utterance("to york, now", "go", ("city", "york")), utterance("hi", "greet"))
     assert ours.valid == ()
@@ -491,7 +493,7 @@ def test_what_is_missing_is_named_with_its_home(tmp_path: Path) -> None:
         ):
             load_intents(name, tmp_path)
     lay(tmp_path, {"intents_csv/mine/train.csv": "text,intent\na,b\n"})
-    with pytest.raises(DatasetError, match=r"intents_csv/mine/test\.csv is not there"):
+    with pytest.raises(DatasetError, match=r"intents_csv/mine/test\.csv does not exist"):
         load_intents("mine", tmp_path)
 
 

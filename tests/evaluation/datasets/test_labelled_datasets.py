@@ -19,7 +19,7 @@ from turnwise.evaluation.datasets.dialogue_labels import (
     InferenceExample,
 )
 from turnwise.evaluation.datasets.retrieval import RETRIEVAL_DATASETS, RetrievalQuery
-from turnwise.evaluation.datasets.sentence_pairs import SIMILARITY_DATASETS, TRIPLET_DATASETS, ScoredPair, Triplet
+from turnwise.evaluation.datasets.sentence_pairs import SIMILARITY_DATASETS, TRIPLET_DATASETS, SimilarityPair, Triplet
 
 
 def write(path: Path, content: str) -> None:
@@ -210,17 +210,17 @@ def test_similarity_layouts(tmp_path: Path) -> None:
     write(benchmark / "sts-dev.csv", 'main\tfile\t2012\t1\t2.5\ta "quoted text\tb\n')
     write(benchmark / "sts-test.csv", "main\tfile\t2012\t1\t5.000\tc \td\tsource\tsource\n")
     stsb = SIMILARITY_DATASETS["stsb"].load(tmp_path)
-    assert (stsb.valid, stsb.test) == ((ScoredPair('a "quoted text', "b", 2.5),), (ScoredPair("c", "d", 5.0),))
+    assert (stsb.valid, stsb.test) == ((SimilarityPair('a "quoted text', "b", 2.5),), (SimilarityPair("c", "d", 5.0),))
     related = tmp_path / "sts_nli/brmson_dataset-sts/data/sts/sick2014"
     for name in ("SICK_trial.txt", "SICK_test_annotated.txt"):
         write(
             related / name,
             "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n4\ta\tb\t3.6\tNEUTRAL\n",
         )
-    assert SIMILARITY_DATASETS["sick"].load(tmp_path).test == (ScoredPair("a", "b", 3.6),)
+    assert SIMILARITY_DATASETS["sick"].load(tmp_path).test == (SimilarityPair("a", "b", 3.6),)
     for split in ("dev", "test"):
         write(tmp_path / "dialoguecse/datasets/jddc" / split / "sts.txt", "4\t什么时候到\t几天能到\n")
-    assert SIMILARITY_DATASETS["dsts_jddc"].load(tmp_path).valid == (ScoredPair("什么时候到", "几天能到", 4.0),)
+    assert SIMILARITY_DATASETS["dsts_jddc"].load(tmp_path).valid == (SimilarityPair("什么时候到", "几天能到", 4.0),)
 
 
 def test_semeval_files_are_one_set_without_what_nobody_judged(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_semeval_files_are_one_set_without_what_nobody_judged(tmp_path: Path) ->
     write(year / "a.test.tsv", "0.5\tv\tw\n")
     write(year / "a.train.tsv", "5\tleft\tout\n")
     data = SIMILARITY_DATASETS["sts16"].load(tmp_path)
-    assert (data.valid, data.test) == ((), (ScoredPair("v", "w", 0.5), ScoredPair("x", "y", 1.0)))
+    assert (data.valid, data.test) == ((), (SimilarityPair("v", "w", 0.5), SimilarityPair("x", "y", 1.0)))
 
 
 def test_sample_similarity_is_graded(world: Path) -> None:

@@ -30,7 +30,7 @@ from turnwise.corpus.slots.template import ONE_MARK, SlotMarks, Template
 from turnwise.corpus.store import StoreWriter
 from turnwise.corpus.synthetic.sample_sets import labelled_utterances
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.datasets.intents import IntentData, IntentExample, OutOfScopeTexts, load_intents
+from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts, load_intents
 from turnwise.evaluation.metrics import DESCRIPTIVE_METRICS, TEMPLATE_SHARE, Outcome
 from turnwise.evaluation.tasks.compression import (
     CURVE_WEIGHTS,
@@ -86,10 +86,10 @@ class Placed:
         return np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
 
 
-def asked(text: str, intent: str, value: str = "") -> IntentExample:
+def asked(text: str, intent: str, value: str = "") -> IntentUtterance:
     """An utterance of a data set that marks slots: this value, or none."""
     start = text.index(value) if value else 0
-    return IntentExample(text, intent, (Slot("what", value, start, start + len(value)),) if value else ())
+    return IntentUtterance(text, intent, (Slot("what", value, start, start + len(value)),) if value else ())
 
 
 # ---- the mixture
@@ -146,7 +146,7 @@ DATA = IntentData(
 )
 
 
-def restated_nearest(train: Sequence[IntentExample], asked_for: Sequence[IntentExample], share: float) -> float:
+def restated_nearest(train: Sequence[IntentUtterance], asked_for: Sequence[IntentUtterance], share: float) -> float:
     """1-NN by cosine of mixtures, in a double loop.
 
     Utterances, and the template of each that has a slot, are the references.
@@ -164,7 +164,7 @@ def restated_nearest(train: Sequence[IntentExample], asked_for: Sequence[IntentE
     return right / len(asked_for)
 
 
-def shown(utterance: IntentExample) -> str:
+def shown(utterance: IntentUtterance) -> str:
     """The template as a text; of an utterance without slots, its text."""
     return utterance.text if utterance.template is None else ONE_MARK.text(utterance.template)
 
@@ -206,7 +206,7 @@ OWN = Placed({"to the left": 0, "to the right": 90, "first red": 60, "second red
 THEIRS = Placed({"to the left": 0, "to the right": 90, "first {SLOT}": 0, "second {SLOT}": 90})
 
 
-def split(valid: IntentExample, test: IntentExample) -> IntentData:
+def split(valid: IntentUtterance, test: IntentUtterance) -> IntentData:
     return IntentData("turns", "none", LEFT_OR_RIGHT, (valid,), (test,))
 
 
@@ -216,7 +216,7 @@ def figures(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
 
 @pytest.mark.parametrize(("valid", "test", "chosen"), [(DRAWN_TO, DRAWN_FROM, 0.5), (DRAWN_FROM, DRAWN_TO, 0.1)])
 def test_the_share_is_best_on_validation_whatever_it_is_on_test(
-    valid: IntentExample, test: IntentExample, chosen: float
+    valid: IntentUtterance, test: IntentUtterance, chosen: float
 ) -> None:
     own, templates = Side(OWN, False), Side(THEIRS, True)
     found = figures(compressed_intents(own, {"given": templates}, split(valid, test), marks=ONE_MARK))
@@ -264,7 +264,7 @@ def test_nothing_is_given_where_no_slots_are_marked() -> None:
         "plain",
         "none",
         *(
-            tuple(IntentExample(each.text, each.intent) for each in part)
+            tuple(IntentUtterance(each.text, each.intent) for each in part)
             for part in (DATA.train, DATA.valid, DATA.test)
         ),
     )

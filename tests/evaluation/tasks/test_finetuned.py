@@ -16,7 +16,7 @@ from sklearn.metrics import f1_score
 from turnwise.core.dialogue import Turn
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.dialogue_labels import ActionData, ActionExample
-from turnwise.evaluation.datasets.intents import IntentData, IntentExample
+from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.metrics import compute_per_run
 from turnwise.evaluation.tasks import fine_tuning
 from turnwise.evaluation.tasks.fine_tuning import (
@@ -51,9 +51,9 @@ def intent_data(seed: int = 0) -> IntentData:
     random = np.random.default_rng(seed)
     words = {"ride": "taxi", "stay": "hotel", "eat": "table"}
 
-    def utterances(count: int) -> tuple[IntentExample, ...]:
+    def utterances(count: int) -> tuple[IntentUtterance, ...]:
         return tuple(
-            IntentExample(sentence(random, word), intent) for intent, word in words.items() for _ in range(count)
+            IntentUtterance(sentence(random, word), intent) for intent, word in words.items() for _ in range(count)
         )
 
     return IntentData("toy", "none", utterances(12), (), utterances(10))
@@ -96,7 +96,7 @@ def test_intents_are_learnt_and_the_encoder_is_left_alone(encoder: Encoder) -> N
 
 def test_an_intent_that_is_never_learnt_is_never_right(encoder: Encoder) -> None:
     data = intent_data()
-    strange = (IntentExample("where is the train", "travel"),)
+    strange = (IntentUtterance("where is the train", "travel"),)
     outcome = fine_tuned_intents(
         encoder, replace(data, test=data.test + strange), shots=(1,), seeds=1, settings=replace(INTENTS, steps=1)
     )[0]
@@ -104,7 +104,7 @@ def test_an_intent_that_is_never_learnt_is_never_right(encoder: Encoder) -> None
 
 
 def test_nothing_to_validate_with_is_said(encoder: Encoder) -> None:
-    data = replace(intent_data(), train=(IntentExample("taxi", "ride"), IntentExample("hotel", "stay")))
+    data = replace(intent_data(), train=(IntentUtterance("taxi", "ride"), IntentUtterance("hotel", "stay")))
     with pytest.raises(DatasetError, match="toy has no label with two training examples"):
         fine_tuned_intents(encoder, data, seeds=1)
 

@@ -18,17 +18,17 @@ from tests.helpers.drawn import Constant, Drawn
 from tests.helpers.svg import groups, shapes
 from turnwise.core.dialogue import Slot
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.datasets.intents import IntentData, IntentExample, OutOfScopeTexts, intent_datasets
+from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts, intent_datasets
 from turnwise.evaluation.tasks.geometry import answer_map, geometry, intent_map, two_intents_map
 from turnwise.models.loading import FunctionEncoder
 
 DATA = os.environ.get("TURNWISE_DATA")
 UTTERANCES = st.lists(
-    st.builds(IntentExample, st.text("abcd", min_size=1, max_size=3), st.sampled_from("xyz")), min_size=4, max_size=25
+    st.builds(IntentUtterance, st.text("abcd", min_size=1, max_size=3), st.sampled_from("xyz")), min_size=4, max_size=25
 )
 
 
-def data_of(test: list[IntentExample], outside: int = 0) -> IntentData:
+def data_of(test: list[IntentUtterance], outside: int = 0) -> IntentData:
     return IntentData(
         "toy",
         "none",
@@ -41,7 +41,7 @@ def data_of(test: list[IntentExample], outside: int = 0) -> IntentData:
 
 @settings(deadline=None)
 @given(UTTERANCES)
-def test_equals_a_double_loop(test: list[IntentExample]) -> None:
+def test_equals_a_double_loop(test: list[IntentUtterance]) -> None:
     encoder = Drawn()
     near, alike = [], []
     for one in range(len(test)):
@@ -58,7 +58,7 @@ def test_equals_a_double_loop(test: list[IntentExample]) -> None:
 
 
 def test_chunks_change_nothing() -> None:
-    test = [IntentExample(f"text {number}", f"intent {number % 7}") for number in range(600)]
+    test = [IntentUtterance(f"text {number}", f"intent {number % 7}") for number in range(600)]
     whole = geometry(Drawn(), data_of(test))
     with sklearn.config_context(working_memory=0.1):
         chunked = geometry(Drawn(), data_of(test))
@@ -76,7 +76,7 @@ def test_intervals_are_those_of_drawing_both_ends_of_every_pair() -> None:
         def vector(self, text: str) -> npt.NDArray[np.float32]:
             return np.eye(6, dtype=np.float32)[0] + super().vector(text) * len(text) / 20
 
-    test = [IntentExample("x" * (number % 20) + str(number), f"intent {number % 7}") for number in range(120)]
+    test = [IntentUtterance("x" * (number % 20) + str(number), f"intent {number % 7}") for number in range(120)]
     encoder, random = Lopsided(), np.random.default_rng(1)
     places = np.stack([encoder.unit(each.text) for each in test])
     intents = np.array([each.intent for each in test])
@@ -99,11 +99,11 @@ def test_intervals_are_those_of_drawing_both_ends_of_every_pair() -> None:
 
 def test_extremes() -> None:
     """Everything in one place: no distance at all."""
-    uniformity, alignment = geometry(Constant(), data_of([IntentExample(str(number), "x") for number in range(10)]))
+    uniformity, alignment = geometry(Constant(), data_of([IntentUtterance(str(number), "x") for number in range(10)]))
     assert uniformity.row().value == pytest.approx(0, abs=1e-6)
     assert alignment.row().value == pytest.approx(0, abs=1e-6)
     with pytest.raises(DatasetError, match="no two test utterances of one intent"):
-        geometry(Constant(), data_of([IntentExample(str(number), str(number)) for number in range(10)]))
+        geometry(Constant(), data_of([IntentUtterance(str(number), str(number)) for number in range(10)]))
 
 
 def marks(svg: str) -> list[Counter[tuple[str, str]]]:
@@ -112,7 +112,7 @@ def marks(svg: str) -> list[Counter[tuple[str, str]]]:
 
 
 def test_intents_in_colour_and_out_of_scope_as_black_rings() -> None:
-    data = data_of([IntentExample(f"text {number}", f"intent {number % 5}") for number in range(40)], outside=100)
+    data = data_of([IntentUtterance(f"text {number}", f"intent {number % 5}") for number in range(40)], outside=100)
     encoder = Drawn()
     svg = intent_map(encoder, data, intents=3, seed=1, model="a model")
     assert svg == intent_map(Drawn(), data, intents=3, seed=1, model="a model")
@@ -143,7 +143,7 @@ def test_questions_and_answers() -> None:
 
 def test_two_intents() -> None:
     data = data_of(
-        [IntentExample(f"text {number}", ("PlayMusic", "AddToPlaylist", "other")[number % 3]) for number in range(60)]
+        [IntentUtterance(f"text {number}", ("PlayMusic", "AddToPlaylist", "other")[number % 3]) for number in range(60)]
     )
     assert marks(two_intents_map(Drawn(), data)) == [{("circle", "#b3261e"): 20}, {("circle", "#1f4e79"): 20}]
     with pytest.raises(DatasetError, match="no test utterance of intent 'nothing'"):
@@ -152,7 +152,7 @@ def test_two_intents() -> None:
 
 def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
     """Texts that are said several times, with other slots each time."""
-    plain = [IntentExample(f"text {number % 40}", ("PlayMusic", "AddToPlaylist")[number % 2]) for number in range(60)]
+    plain = [IntentUtterance(f"text {number % 40}", ("PlayMusic", "AddToPlaylist")[number % 2]) for number in range(60)]
     slotted = [
         replace(each, slots=(Slot("x", "text"[: number % 4 + 1], 0, number % 4 + 1),))
         for number, each in enumerate(plain)
@@ -167,7 +167,7 @@ def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
 
 def test_too_little_to_show_says_so() -> None:
     few = data_of(
-        [IntentExample(f"text {number}", "PlayMusic" if number % 2 else "AddToPlaylist") for number in range(30)]
+        [IntentUtterance(f"text {number}", "PlayMusic" if number % 2 else "AddToPlaylist") for number in range(30)]
     )
     with pytest.raises(DatasetError, match="toy has 30 texts to show"):
         two_intents_map(Drawn(), few)

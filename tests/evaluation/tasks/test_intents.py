@@ -20,7 +20,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from turnwise.core.dialogue import Slot, Turn
 from turnwise.corpus.slots.template import SlotMarks
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.datasets.intents import IntentData, IntentExample, OutOfScopeTexts, load_intents
+from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts, load_intents
 from turnwise.evaluation.tasks import intents as module
 from turnwise.evaluation.tasks.intents import (
     encode_examples,
@@ -66,11 +66,11 @@ def vectors(texts: Sequence[str]) -> npt.NDArray[np.float32]:
 LETTERS = {"one": "aab", "two": "cdd", "three": "eef"}
 
 
-def utterances(count: int, random: np.random.Generator) -> tuple[IntentExample, ...]:
+def utterances(count: int, random: np.random.Generator) -> tuple[IntentUtterance, ...]:
     made = []
     for _ in range(count):
         intent = str(random.choice(list(LETTERS)))
-        made.append(IntentExample("".join(random.choice(list(LETTERS[intent] + "abcdefgh"), 5)), intent))
+        made.append(IntentUtterance("".join(random.choice(list(LETTERS[intent] + "abcdefgh"), 5)), intent))
     return tuple(made)
 
 
@@ -126,8 +126,8 @@ def test_prototypes_equal_a_plain_statement() -> None:
 
 def test_a_tie_of_prototypes_goes_against_the_model() -> None:
     """Both intents have the same training utterance: whichever comes first in the alphabet, neither is found."""
-    train = (IntentExample("ab", "one"), IntentExample("ab", "two"), IntentExample("cc", "three"))
-    test = (IntentExample("ab", "one"), IntentExample("ab", "two"), IntentExample("c", "three"))
+    train = (IntentUtterance("ab", "one"), IntentUtterance("ab", "two"), IntentUtterance("cc", "three"))
+    test = (IntentUtterance("ab", "one"), IntentUtterance("ab", "two"), IntentUtterance("c", "three"))
     (outcome,) = prototype_intents(Letters(), IntentData("toy", "none", train, (), test), shots=(1,), seeds=1)
     assert outcome.evidence.tolist() == [[0, 0, 1]]
 
@@ -136,9 +136,9 @@ def test_an_intent_without_training_utterances_is_never_found() -> None:
     data = IntentData(
         "toy",
         "none",
-        (IntentExample("aaa", "one"), IntentExample("ccc", "two")),
+        (IntentUtterance("aaa", "one"), IntentUtterance("ccc", "two")),
         (),
-        (IntentExample("aaa", "one"), IntentExample("e", "new")),
+        (IntentUtterance("aaa", "one"), IntentUtterance("e", "new")),
     )
     for task in (prototype_intents, nearest_intents):
         for outcome in task(Letters(), data):
@@ -162,7 +162,7 @@ def test_the_nearest_neighbour_is_scikit_learns() -> None:
             return spread[[int(text.split()[1]) for text in inputs]]
 
     labels = random.choice(["one", "two"], 140)
-    rows = tuple(IntentExample(name, str(label)) for name, label in zip(names, labels, strict=True))
+    rows = tuple(IntentUtterance(name, str(label)) for name, label in zip(names, labels, strict=True))
     data = IntentData("toy", "none", rows[:100], (), rows[100:])
     outcomes = nearest_intents(Spread(), data, neighbours=(1, 3, 5, 51))
     assert [outcome.setting for outcome in outcomes] == ["1-NN", "3-NN", "5-NN", "51-NN"]
@@ -188,7 +188,7 @@ rows = st.tuples(st.text("abc", min_size=1, max_size=2), st.sampled_from("xyz"))
 @given(st.lists(rows, min_size=1, max_size=15), rows, st.integers(1, 17))
 def test_votes_equal_a_plain_statement(train: list[tuple[str, str]], query: tuple[str, str], count: int) -> None:
     """Most votes, then the higher sum, then against the model; of equally near references wrong ones come first."""
-    data = IntentData("toy", "none", tuple(IntentExample(*row) for row in train), (), (IntentExample(*query),))
+    data = IntentData("toy", "none", tuple(IntentUtterance(*row) for row in train), (), (IntentUtterance(*query),))
     (outcome,) = nearest_intents(Scattered(), data, neighbours=(count,))
     asked = Scattered().encode([query[0]])[0]
     similarity = {text: float(Scattered().encode([text])[0] @ asked) for text, _ in train}
@@ -202,7 +202,7 @@ def test_votes_equal_a_plain_statement(train: list[tuple[str, str]], query: tupl
 
 
 def test_even_votes_go_against_the_model() -> None:
-    rows = (IntentExample("aab", "one"), IntentExample("aab", "two"))
+    rows = (IntentUtterance("aab", "one"), IntentUtterance("aab", "two"))
     data = IntentData("toy", "none", rows, (), rows)
     for outcome in nearest_intents(Letters(), data, neighbours=(1, 2, 9)):
         assert outcome.evidence.tolist() == [[0, 0]]
@@ -216,8 +216,8 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(before.evidence, after.evidence)
 
 
-def slotted(text: str, intent: str, *slots: tuple[str, int, int]) -> IntentExample:
-    return IntentExample(text, intent, tuple(Slot.from_text(text, *slot) for slot in slots))
+def slotted(text: str, intent: str, *slots: tuple[str, int, int]) -> IntentUtterance:
+    return IntentUtterance(text, intent, tuple(Slot.from_text(text, *slot) for slot in slots))
 
 
 def test_templates_are_references_too() -> None:
@@ -248,7 +248,7 @@ def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
     plain = toy(train=100, valid=40, test=60)
     plain = replace(plain, train=plain.train + tuple(replace(each, intent="one") for each in plain.train))
 
-    def marked(rows: tuple[IntentExample, ...]) -> tuple[IntentExample, ...]:
+    def marked(rows: tuple[IntentUtterance, ...]) -> tuple[IntentUtterance, ...]:
         return tuple(
             slotted(each.text, each.intent, ("x", number % 3, number % 3 + 1)) for number, each in enumerate(rows)
         )
@@ -322,7 +322,7 @@ def test_validation_is_the_nearest_neighbour_of_what_may_be_looked_at(valid: int
 
 def test_nothing_to_validate_on() -> None:
     data = IntentData(
-        "toy", "none", (IntentExample("a", "one"), IntentExample("b", "two")), (), (IntentExample("a", "one"),)
+        "toy", "none", (IntentUtterance("a", "one"), IntentUtterance("b", "two")), (), (IntentUtterance("a", "one"),)
     )
     with pytest.raises(DatasetError, match="neither a validation set nor a second example"):
         nearest_validation(Letters(), data)
@@ -371,7 +371,7 @@ def test_regression_takes_the_best_strength_on_validation() -> None:
     (outcome,) = logistic_intents(Letters(), data, strengths=(0.001, 1.0, 100.0))
     assert outcome.key == ("intents", "toy", "logistic regression", "accuracy")
 
-    def split(rows: Sequence[IntentExample]) -> tuple[npt.NDArray[np.float32], list[str]]:
+    def split(rows: Sequence[IntentUtterance]) -> tuple[npt.NDArray[np.float32], list[str]]:
         return vectors([row.text for row in rows]), [row.intent for row in rows]
 
     models = [

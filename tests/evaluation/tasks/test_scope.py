@@ -10,7 +10,13 @@ import pytest
 from sklearn.metrics import accuracy_score, recall_score, roc_auc_score, roc_curve
 
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData, IntentExample, OutOfScopeTexts, load_intents
+from turnwise.evaluation.datasets.intents import (
+    OUT_OF_SCOPE,
+    IntentData,
+    IntentUtterance,
+    OutOfScopeTexts,
+    load_intents,
+)
 from turnwise.evaluation.metrics import Outcome, compute_per_run
 from turnwise.evaluation.tasks.intents import sample_few_shot
 from turnwise.evaluation.tasks.out_of_scope import detect_out_of_scope
@@ -47,8 +53,10 @@ def vector(text: str) -> npt.NDArray[np.float32]:
 KINDS = "abcdef"
 
 
-def rows(first: int, last: int) -> tuple[IntentExample, ...]:
-    return tuple(IntentExample(f"{kind} {number}", f"intent {kind}") for number in range(first, last) for kind in KINDS)
+def rows(first: int, last: int) -> tuple[IntentUtterance, ...]:
+    return tuple(
+        IntentUtterance(f"{kind} {number}", f"intent {kind}") for number in range(first, last) for kind in KINDS
+    )
 
 
 DATASET = IntentData(
@@ -95,7 +103,7 @@ def expected(found: list[list[str]]) -> dict[str, list[float]]:
 
 
 def similarities(
-    texts: Sequence[str], train: Sequence[IntentExample], support: Sequence[int]
+    texts: Sequence[str], train: Sequence[IntentUtterance], support: Sequence[int]
 ) -> tuple[list[str], npt.NDArray[np.float64]]:
     """To each intent's prototype, by plain loops."""
     intents = sorted({row.intent for row in train})

@@ -7,17 +7,19 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 
 from tests.helpers.drawn import Drawn
-from turnwise.evaluation.datasets.sentence_pairs import ScoredPair, SimilarityData
+from turnwise.evaluation.datasets.sentence_pairs import SimilarityData, SimilarityPair
 from turnwise.evaluation.metrics import compute_per_run
 from turnwise.evaluation.tasks.similarity import evaluate_similarity
 
 TEXTS = st.text("abcd", min_size=1, max_size=2)
-PAIRS = st.lists(st.builds(ScoredPair, TEXTS, TEXTS, st.sampled_from([1.0, 2.0, 2.5, 5.0])), min_size=3, max_size=30)
+PAIRS = st.lists(
+    st.builds(SimilarityPair, TEXTS, TEXTS, st.sampled_from([1.0, 2.0, 2.5, 5.0])), min_size=3, max_size=30
+)
 
 
 @settings(deadline=None)
 @given(PAIRS)
-def test_equals_scipy(pairs: list[ScoredPair]) -> None:
+def test_equals_scipy(pairs: list[SimilarityPair]) -> None:
     encoder = Drawn()
     gold = [pair.score for pair in pairs]
     # rounded, so that equal pairs are equal whatever the order of their texts
@@ -36,7 +38,12 @@ def test_equals_scipy(pairs: list[ScoredPair]) -> None:
 
 def test_equal_pairs_have_equal_cosines() -> None:
     """Rounding does not order what is equal, whichever of the texts comes first."""
-    pairs = [ScoredPair("a", "b", 1.0), ScoredPair("b", "a", 2.0), ScoredPair("c", "d", 3.0), ScoredPair("a", "b", 4.0)]
+    pairs = [
+        SimilarityPair("a", "b", 1.0),
+        SimilarityPair("b", "a", 2.0),
+        SimilarityPair("c", "d", 3.0),
+        SimilarityPair("a", "b", 4.0),
+    ]
     encoder = Drawn(size=33)
     evidence = evaluate_similarity(encoder, SimilarityData("toy", "none", (), tuple(pairs)))[0].evidence
     assert evidence[0, 0, 0] == evidence[0, 1, 0] == evidence[0, 3, 0]
@@ -44,10 +51,10 @@ def test_equal_pairs_have_equal_cosines() -> None:
 
 
 def test_only_tests_count_and_the_length_is_passed_on() -> None:
-    test = tuple(ScoredPair(f"a{number}", f"b{number}", number % 3) for number in range(5))
+    test = tuple(SimilarityPair(f"a{number}", f"b{number}", number % 3) for number in range(5))
     encoder = Drawn()
     outcomes = evaluate_similarity(
-        encoder, SimilarityData("toy", "none", (ScoredPair("v", "w", 1.0),), test), max_length=7
+        encoder, SimilarityData("toy", "none", (SimilarityPair("v", "w", 1.0),), test), max_length=7
     )
     assert "v" not in encoder.encoded
     assert encoder.lengths == [7]

@@ -36,7 +36,7 @@ PRIVATE_FOLDER = "intents_csv"
 
 
 @dataclass(frozen=True, slots=True)
-class IntentExample:
+class IntentUtterance:
     """A text and its intent.
 
     Attributes:
@@ -82,9 +82,9 @@ class IntentData:
 
     name: str
     licence: str
-    train: tuple[IntentExample, ...]
-    valid: tuple[IntentExample, ...]
-    test: tuple[IntentExample, ...]
+    train: tuple[IntentUtterance, ...]
+    valid: tuple[IntentUtterance, ...]
+    test: tuple[IntentUtterance, ...]
     out_of_scope: OutOfScopeTexts = OutOfScopeTexts()
 
     @property
@@ -95,8 +95,8 @@ class IntentData:
     def with_out_of_scope(self) -> "IntentData":
         """Return the data with 'out_of_scope' as one more intent, whose examples end each split and have no slots."""
 
-        def extend(split: tuple[IntentExample, ...], texts: tuple[str, ...]) -> tuple[IntentExample, ...]:
-            return split + tuple(IntentExample(text, OUT_OF_SCOPE) for text in texts)
+        def extend(split: tuple[IntentUtterance, ...], texts: tuple[str, ...]) -> tuple[IntentUtterance, ...]:
+            return split + tuple(IntentUtterance(text, OUT_OF_SCOPE) for text in texts)
 
         texts = self.out_of_scope
         return replace(
@@ -160,7 +160,7 @@ def load_intents(name: str, data: Path) -> IntentData:
     return datasets[name].load(data)
 
 
-_Split = list[IntentExample]
+_Split = list[IntentUtterance]
 
 
 def _make_intent_data(name: str, licence: str, *splits: _Split) -> IntentData:
@@ -225,7 +225,7 @@ def _read_corpus(reader: str, folder: Path, source: CorpusSource | None = None, 
     for dialogue in get_reader(reader).read(source or open_strict(folder), **options):
         (turn,) = dialogue.turns
         if dialogue.split in splits:
-            splits[dialogue.split].append(IntentExample(turn.text, str(turn.intent), turn.slots))
+            splits[dialogue.split].append(IntentUtterance(turn.text, str(turn.intent), turn.slots))
     return [splits[split] for split in SPLITS]
 
 
@@ -237,7 +237,7 @@ def _read_clinc150(form: str, folder: Path) -> list[_Split]:
         replace(rejection, reason=": ".join(filter(None, (rejection.dialogue, rejection.reason))))
     )
     splits = [
-        [IntentExample(row.text, OUT_OF_SCOPE if row.intent == "oos" else row.intent) for row in split]
+        [IntentUtterance(row.text, OUT_OF_SCOPE if row.intent == "oos" else row.intent) for row in split]
         for split in _read_corpus("clinc150", folder, source, form=form)
     ]
     for name, rows in zip(SPLITS, splits, strict=True):
@@ -250,20 +250,20 @@ def _read_csv(label: str, files: Sequence[str], folder: Path) -> list[_Split]:
     """Read CSV files with the columns text, label and optionally template; '' for a split without a file."""
     source = open_strict(folder)
 
-    def read(path: Path) -> Iterator[IntentExample]:
+    def read(path: Path) -> Iterator[IntentUtterance]:
         for line, row in source.csv_rows(path):
             with source.guard(path, line):
                 text, intent = require_text(row, "text"), require_text(row, label)
                 pieces = template_pieces(require_text(row, "template"), text) if "template" in row else None
-                yield IntentExample(text, intent, None if pieces is None else parse_slots(pieces, text))
+                yield IntentUtterance(text, intent, None if pieces is None else parse_slots(pieces, text))
 
     return [list(read(folder / file)) if file else [] for file in files]
 
 
 def _read_sample(folder: Path) -> list[_Split]:
-    def example(record: Any) -> IntentExample:
+    def example(record: Any) -> IntentUtterance:
         slots = tuple(Slot(**slot) for slot in record["slots"])
-        return IntentExample(require_text(record, "text"), require_text(record, "intent"), slots)
+        return IntentUtterance(require_text(record, "text"), require_text(record, "intent"), slots)
 
     return [list(read_json_lines(folder, f"{split}.jsonl", example)) for split in SPLITS]
 
@@ -295,7 +295,7 @@ def _read_snips_file(path: Path, intent: str) -> _Split:
                 raise ValueError("a record with 'data', the pieces of an utterance, is expected")
             pieces = [_parse_snips_piece(part) for part in entry["data"]]
             text = "".join(words for words, _ in pieces).strip()
-            rows.append(IntentExample(text, intent, parse_slots(pieces, text)))
+            rows.append(IntentUtterance(text, intent, parse_slots(pieces, text)))
     return rows
 
 

@@ -27,7 +27,7 @@ from turnwise.evaluation.datasets.dataset import (
 
 
 @dataclass(frozen=True, slots=True)
-class ScoredPair:
+class SimilarityPair:
     """Two texts and the human score of their similarity."""
 
     first: str
@@ -41,14 +41,14 @@ class SimilarityData:
 
     name: str
     licence: str
-    valid: tuple[ScoredPair, ...]
-    test: tuple[ScoredPair, ...]
+    valid: tuple[SimilarityPair, ...]
+    test: tuple[SimilarityPair, ...]
 
 
-_PairSplits = tuple[tuple[ScoredPair, ...], ...]
+_PairSplits = tuple[tuple[SimilarityPair, ...], ...]
 
 
-def _read_pairs(path: Path, columns: tuple[int, int, int], header: bool = False) -> Iterator[ScoredPair]:
+def _read_pairs(path: Path, columns: tuple[int, int, int], header: bool = False) -> Iterator[SimilarityPair]:
     """Yield the pairs of a TSV file with score, first and second text in these columns; a score may be empty."""
     source = open_strict(path)
     score, first, second = columns
@@ -56,7 +56,7 @@ def _read_pairs(path: Path, columns: tuple[int, int, int], header: bool = False)
         if fields[score] == "" or (header and number == 1):
             continue
         with source.guard(path, number):
-            yield ScoredPair(parse_text(fields[first]), parse_text(fields[second]), float(fields[score]))
+            yield SimilarityPair(parse_text(fields[first]), parse_text(fields[second]), float(fields[score]))
 
 
 def _read_valid_and_test(
@@ -70,8 +70,8 @@ def _read_semeval(folder: Path) -> _PairSplits:
 
 
 def _read_sample_pairs(folder: Path) -> _PairSplits:
-    def pair(record: Any) -> ScoredPair:
-        return ScoredPair(parse_text(record["first"]), parse_text(record["second"]), float(record["score"]))
+    def pair(record: Any) -> SimilarityPair:
+        return SimilarityPair(parse_text(record["first"]), parse_text(record["second"]), float(record["score"]))
 
     return tuple(tuple(read_json_lines(folder, f"{split}.jsonl", pair)) for split in ("valid", "test"))
 

@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from turnwise.core.types import SupportsEncode
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.datasets.intents import IntentData, IntentExample
+from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.metrics import Outcome
 from turnwise.models.vector_cache import encode_unique
 
@@ -44,7 +44,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def encode_examples(
-    encoder: SupportsEncode, examples: Sequence[IntentExample], max_length: int = MAX_LENGTH
+    encoder: SupportsEncode, examples: Sequence[IntentUtterance], max_length: int = MAX_LENGTH
 ) -> tuple[Vectors, Indices]:
     """Return normalised vectors, and the row of each example.
 
@@ -65,7 +65,7 @@ def encode_examples(
     return vectors, np.array(shared, np.int64)
 
 
-def number_intents(train: Sequence[IntentExample], test: Sequence[IntentExample]) -> tuple[Indices, Indices]:
+def number_intents(train: Sequence[IntentUtterance], test: Sequence[IntentUtterance]) -> tuple[Indices, Indices]:
     """Return the intents of both as indices of the sorted training intents.
 
     -1, which is never predicted, for others.
@@ -196,18 +196,21 @@ def nearest_validation(
     return float(_classify_by_neighbours(encoder, [*train, *_make_templates(train, marks)], valid, (1,)).mean())
 
 
-def _make_templates(train: Sequence[IntentExample], marks: SlotMarks) -> list[IntentExample]:
+def _make_templates(train: Sequence[IntentUtterance], marks: SlotMarks) -> list[IntentUtterance]:
     """Return the distinct templates of each intent as texts.
 
     One without a slot equals its utterance and is left out.
     """
     templates = [(example.template, example.intent) for example in train if example.slots]
     distinct = dict.fromkeys((marks.text(template), intent) for template, intent in templates if template is not None)
-    return [IntentExample(text, intent) for text, intent in distinct]
+    return [IntentUtterance(text, intent) for text, intent in distinct]
 
 
 def _classify_by_neighbours(
-    encoder: SupportsEncode, known: Sequence[IntentExample], queries: Sequence[IntentExample], neighbours: Sequence[int]
+    encoder: SupportsEncode,
+    known: Sequence[IntentUtterance],
+    queries: Sequence[IntentUtterance],
+    neighbours: Sequence[int],
 ) -> Flags:
     """Return whether each query gets its intent from its k nearest references (neighbours, queries)."""
     classes, truth = number_intents(known, queries)
