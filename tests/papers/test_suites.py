@@ -78,8 +78,8 @@ def test_suites_run_all_tasks_of_the_papers(evaluated_suites: dict[str, tuple[Re
 
 
 def test_plots_of_the_papers_are_drawn(evaluated_suites: dict[str, tuple[Results, Path]]) -> None:
-    assert set(evaluated_suites["dse"][0].figures) == {"intents_sample.svg", "answers_sample.svg"}
-    assert set(evaluated_suites["tadse"][0].figures) == {"neighbours.svg"}
+    assert set(evaluated_suites["dse"][0].plots) == {"intents_sample.svg", "answers_sample.svg"}
+    assert set(evaluated_suites["tadse"][0].plots) == {"neighbours.svg"}
     assert "needs more" in evaluated_suites["tadse"][0].facts["pictures left out"]["two_intents_sample.svg"]
 
 
@@ -138,7 +138,7 @@ def test_functions_are_evaluated_without_cache_and_training(world: Path, tmp_pat
     results = evaluate(letters, world, suite="dse", out=tmp_path, effort=EFFORT, name="letters")
     assert {"intents", "responses", "nli", "out-of-scope"} <= {row.task for row in results.rows}
     assert not any("fine-tuned" in row.setting for row in results.rows)
-    assert results.facts["left out"]["fine-tuned intents"] == "the model does not have what it takes"
+    assert results.facts["left out"]["fine-tuned intents"] == "the model does not have what it needs"
     assert not (tmp_path / "cache").exists()
 
 
@@ -156,8 +156,8 @@ def test_rerankers_are_evaluated_by_their_scores(world: Path) -> None:
     [
         ({"suite": "glue"}, "there is no suite 'glue': choose from dse"),
         ({"tasks": ["sorting"]}, "there is no task 'sorting': choose from"),
-        ({}, "either which suite or which tasks"),
-        ({"suite": "dse", "tasks": ["nli"]}, "either which suite or which tasks"),
+        ({}, "either a suite or one or more tasks"),
+        ({"suite": "dse", "tasks": ["nli"]}, "either a suite or one or more tasks"),
         ({"tasks": ["nli"], "datasets": ["snli"]}, "holds no data set for nli among snli"),
     ],
 )
@@ -184,7 +184,7 @@ def test_protocols_with_too_little_data_are_left_out(tmp_path: Path, encoder: En
 def test_folder_without_data_is_rejected(encoder: Encoder, tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match="holds no data set"):
         evaluate(encoder, tmp_path, suite="dse")
-    with pytest.raises(EvaluationError, match="is no folder"):
+    with pytest.raises(EvaluationError, match="is not a folder"):
         evaluate(encoder, tmp_path / "nothing", suite="dse")
 
 
