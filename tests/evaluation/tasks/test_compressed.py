@@ -588,7 +588,7 @@ def test_what_cannot_be_is_told_and_changes_nothing(
     assert "plain marks no slots" in run(*given_of, "plain", code=1)
     assert kept(model) == before
     shutil.rmtree(model / "compression")
-    told = "only a model trained on templates"
+    told = "needs a model trained on templates"
     assert told in run("compress", model, "--weight", 0.2, code=1)
     assert told in run(*given_of, "sample", code=1)
     where = ("--task", "geometry", "--data", data, "--out", tmp_path / "out")
