@@ -79,7 +79,10 @@ def test_evaluate_prints_both_times_and_their_ratio(world: Path, tiny_folder: Ca
 
 @pytest.mark.parametrize(
     ("folder", "datasets", "message"),
-    [("sample", ["banking77"], "holds no data set for dse among banking77"), ("nowhere", [], "nowhere is no folder")],
+    [
+        ("sample", ["banking77"], "holds no data set for dse among banking77"),
+        ("nowhere", [], "nowhere is not a folder"),
+    ],
 )
 def test_evaluate_reports_missing_data(
     folder: str, datasets: list[str], message: str, world: Path, tiny_folder: Callable[[str], Path]

@@ -134,7 +134,7 @@ def test_a_suite_without_fine_tuning(world: Path, tiny: Path, tmp_path: Path) ->
         "evaluate", tiny, "--suite", "dse", "--no-fine-tuning", "--data", world, "--out", tmp_path, "--seeds", 1
     )
     assert "prototypes" in answer.stdout and "fine-tuned" not in answer.stdout
-    assert "left out: fine-tuned intents; fine-tuning was not asked for" in answer.stderr.splitlines()
+    assert "left out: fine-tuned intents; fine-tuning was not requested" in answer.stderr.splitlines()
 
 
 def test_json_equals_results_json_and_has_every_key(measured: tuple[Path, Answer]) -> None:
@@ -191,7 +191,7 @@ def test_a_function_in_the_working_directory_is_evaluated(world: Path, tmp_path:
         (["--suite", "glue"], 1, "there is no suite 'glue': choose from dse, dialoguecse, tadse, diaeval, ums"),
         (["--task", "sorting"], 1, "there is no task 'sorting': choose from intents, out-of-scope"),
         (["--task", "nli", "--dataset", "snli"], 1, "holds no data set for nli among snli"),
-        (["--task", "nli", "--data", "nowhere"], 1, "nowhere is no folder"),
+        (["--task", "nli", "--data", "nowhere"], 1, "nowhere is not a folder"),
         (["--task", "nli", "--data", "WORLD/intents"], 1, "holds no data set for the task 'nli'"),
         (["--task", "nli", "--postprocess", "polish", "--fit", "WORLD"], 2, "is not one of 'whitening', 'flow'"),
         (["--task", "nli", "--postprocess", "whitening", "--fit", "nowhere"], 1, "nowhere is not a store"),

@@ -244,7 +244,7 @@ def test_exported_model_is_evaluated_but_not_trained(
 ) -> None:
     results = evaluate(str(exported.folder), sample_world(40), tasks=["intents"], fine_tuning=True)
     assert {row.setting for row in results.rows} >= {"1-shot prototypes", "5-shot prototypes"}
-    assert results.facts["left out"] == {"fine-tuned intents": "the model does not have what it takes"}
+    assert results.facts["left out"] == {"fine-tuned intents": "the model does not have what it needs"}
     recipe = load_recipe("dse", [f"backbone={exported.folder}", "steps=1"])
     with pytest.raises(BackboneError, match="cannot be trained or changed"):
         train(recipe, read_corpus(sample_world(40)), tmp_path / "model")

@@ -217,7 +217,7 @@ def test_exported_model_is_evaluated_but_not_trained(
 ) -> None:
     results = evaluate(str(static), sample_world(40), tasks=["intents"], fine_tuning=True)
     assert {row.setting for row in results.rows} >= {"1-shot prototypes", "5-shot prototypes"}
-    assert results.facts["left out"] == {"fine-tuned intents": "the model does not have what it takes"}
+    assert results.facts["left out"] == {"fine-tuned intents": "the model does not have what it needs"}
     assert wrap_model(Encoder.load(static)).trainable is None
     recipe = load_recipe("dse", [f"backbone={static}", "steps=1"])
     with pytest.raises(

@@ -65,7 +65,7 @@ def test_changes_are_on_disk_before_they_are_acknowledged(client: TestClient, fo
             (copy / each.name).write_bytes(each.read_bytes())
         with Labelling.open(copy) as labelling:
             assert labelling.labels() == state_body["labels"]
-            assert labelling.rows.tolist() == state_body["groups"]
+            assert labelling.row_groups.tolist() == state_body["groups"]
         return state_body
 
     assert state("name", {"group": 0, "name": "track"})["labels"] == ["track"] * 6 + [None] * 12

@@ -92,7 +92,7 @@ def sweep_command(
             points = run_sweep(
                 sweep,
                 read_corpus(*corpus, splits=split or None),
-                EvaluationPlan(data, sweep.suites, task or (), dataset or (), fine_tuning, Effort(seeds, steps)),
+                EvaluationPlan(data, sweep.suites, tuple(task or ()), dataset or (), fine_tuning, Effort(seeds, steps)),
                 out,
                 start=start,
                 keep_checkpoints=keep_checkpoints,

@@ -489,7 +489,7 @@ def test_what_is_missing_is_named_with_its_home(tmp_path: Path) -> None:
         load_intents("nonsense", tmp_path)
     for name, dataset in intent_datasets().items():
         with pytest.raises(
-            DatasetError, match=rf"does not exist: {name} is expected .* get it from {re.escape(dataset.home)}"
+            DatasetError, match=rf"does not exist: {name} must have .* get it from {re.escape(dataset.home)}"
         ):
             load_intents(name, tmp_path)
     lay(tmp_path, {"intents_csv/mine/train.csv": "text,intent\na,b\n"})

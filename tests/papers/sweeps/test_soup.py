@@ -202,7 +202,7 @@ def test_repeated_evaluation_reuses_results_and_writes_the_same_files(
     def fail(*arguments: object) -> None:
         raise AssertionError("evaluated again")
 
-    monkeypatch.setattr(evaluating._Runner, "_loaded", fail)
+    monkeypatch.setattr(evaluating._Runner, "_load", fail)
     monkeypatch.setattr(Encoder, "save", fail)
     again = evaluate_soups(*folders, [0, 0.5, 1], EvaluationPlan(world, **EVALUATION), out)
     assert written(out) == before
@@ -226,7 +226,7 @@ def test_invalid_evaluations_are_rejected_before_soups_are_written(
 
 def test_fine_tuning_is_optional(folders: tuple[Path, Path], world: Path, tmp_path: Path) -> None:
     evaluate_soups(*folders, [0.5], EvaluationPlan(world, tasks=["actions"], effort=EFFORT), tmp_path)
-    assert "actions without fine-tuned actions: fine-tuning was not asked for" in (tmp_path / "table.md").read_text(
+    assert "actions without fine-tuned actions: fine-tuning was not requested" in (tmp_path / "table.md").read_text(
         "utf-8"
     )
     fine_tuned = EvaluationPlan(world, tasks=["actions"], fine_tuning=True, effort=EFFORT)
