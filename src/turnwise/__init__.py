@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any
 from turnwise.version import __version__
 
 if TYPE_CHECKING:
-    from turnwise.assist.intents.classifier import IntentClassifier
-    from turnwise.assist.responses.responder import Responder
-    from turnwise.assist.responses.selector import Selector
-    from turnwise.core.dialogue import Dialogue, Slot, Turn
-    from turnwise.corpus.importing import import_corpus
-    from turnwise.corpus.store import read_corpus
-    from turnwise.evaluation.runner import evaluate
-    from turnwise.models.encoder import Encoder
-    from turnwise.models.reranker import Reranker
-    from turnwise.training.loop import train
-    from turnwise.training.recipe import load_recipe
+    from turnwise.assist.intents.classifier import IntentClassifier as IntentClassifier
+    from turnwise.assist.responses.responder import Responder as Responder
+    from turnwise.assist.responses.selector import Selector as Selector
+    from turnwise.core.dialogue import Dialogue as Dialogue
+    from turnwise.core.dialogue import Slot as Slot
+    from turnwise.core.dialogue import Turn as Turn
+    from turnwise.corpus.importing import import_corpus as import_corpus
+    from turnwise.corpus.store import read_corpus as read_corpus
+    from turnwise.evaluation.runner import evaluate as evaluate
+    from turnwise.models.encoder import Encoder as Encoder
+    from turnwise.models.reranker import Reranker as Reranker
+    from turnwise.training.loop import train as train
+    from turnwise.training.recipe import load_recipe as load_recipe
 
+#: The module of each public name.
 _HOMES = {
     "Dialogue": "turnwise.core.dialogue",
     "Encoder": "turnwise.models.encoder",
@@ -37,23 +40,7 @@ _HOMES = {
     "evaluate": "turnwise.evaluation.runner",
 }
 
-__all__ = [
-    "Dialogue",
-    "Encoder",
-    "IntentClassifier",
-    "Reranker",
-    "Responder",
-    "Selector",
-    "Slot",
-    "Turn",
-    "__version__",
-    "evaluate",
-    "import_corpus",
-    "load_recipe",
-    "read_corpus",
-    "register_extensions",
-    "train",
-]
+__all__ = [*_HOMES, "__version__", "register_extensions"]
 
 
 def register_extensions() -> None:

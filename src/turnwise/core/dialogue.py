@@ -58,20 +58,12 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """An utterance of one speaker, with the labels that its source gives it.
+    """An utterance of one speaker, with the labels that its source gives it."""
 
-    Attributes:
-        speaker: 'user', 'system', or 'speaker_1', 'speaker_2', … in a conversation without roles.
-        text: the utterance; never empty.
-        intent: what the speaker wants, if the source says so.
-        acts: dialogue acts, such as 'inform' or 'request(date)'.
-        slots: values in the text, by character offsets.
-    """
-
-    speaker: str
-    text: str
+    speaker: str  # 'user', 'system', or 'speaker_1', 'speaker_2', … in a conversation without roles
+    text: str  # never empty
     intent: str | None = None
-    acts: tuple[str, ...] = ()
+    acts: tuple[str, ...] = ()  # dialogue acts, such as 'inform' or 'request(date)'
     slots: tuple[Slot, ...] = ()
 
     def __post_init__(self) -> None:
@@ -80,14 +72,12 @@ class Turn:
                 f"unknown speaker {self.speaker!r}: must be 'user', 'system', or 'speaker_1', 'speaker_2', …"
             )
         text = self.text
-        if not isinstance(text, str):
-            raise ValueError(f"the text is a {type(text).__name__}, not a string")
+        if not isinstance(text, str) or not text.isascii():  # skips the call for most texts
+            _check_string(text, "the text")
         if not text or text.isspace():
             raise ValueError("the text is empty")
         if "\0" in text:
             raise ValueError("the text contains a NUL character, as binary data does")
-        if not text.isascii():
-            _reject_lone_surrogates(text, "the text")
         if self.intent is not None:
             _check_string(self.intent, "the intent")
         for act in self.acts:
@@ -102,22 +92,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """A conversation, its turns in order.
+    """A conversation, its turns in order."""
 
-    Attributes:
-        id: unique within a store.
-        turns: at least one.
-        source: the corpus or log that it comes from.
-        split: 'train', 'valid' or 'test', if the source is split.
-    """
-
-    id: str
-    turns: tuple[Turn, ...]
-    source: str | None = None
-    split: str | None = None
+    id: str  # unique within a store
+    turns: tuple[Turn, ...]  # at least one
+    source: str | None = None  # the corpus or log that it comes from
+    split: str | None = None  # 'train', 'valid' or 'test', if the source is split
 
     def __post_init__(self) -> None:
-        if not self.id or not isinstance(self.id, str):
+        if not self.id:
             raise ValueError("a dialogue needs an id")
         _check_string(self.id, "the id")
         for value, name in ((self.source, "the source"), (self.split, "the split")):
@@ -130,15 +113,9 @@ class Dialogue:
 def _check_string(value: object, name: str) -> None:
     if not isinstance(value, str):
         raise ValueError(f"{name} is a {type(value).__name__}, not a string")
-    if not value.isascii():
-        _reject_lone_surrogates(value, name)
-
-
-def _reject_lone_surrogates(text: str, name: str) -> None:
-    """Reject half a character, which JSON escapes can contain but no UTF-8 file can hold."""
     try:
-        text.encode()
-    except UnicodeEncodeError as error:
+        value.encode()
+    except UnicodeEncodeError as error:  # JSON escapes can contain it, but no UTF-8 file can hold it
         raise ValueError(f"{name} contains half a character (a lone surrogate) at offset {error.start}") from None
 
 
@@ -180,12 +157,7 @@ def turn_texts(conversation: Conversation) -> list[str]:
 
 
 def as_turns(conversation: Conversation) -> tuple[Turn, ...]:
-    """Return the turns of a conversation; texts are assigned speakers as in `context_turns`.
-
-    Raises:
-        ValueError: if it is a single text, or has no turns.
-        TypeError: if a turn is neither a string nor a Turn.
-    """
+    """Return the turns of a conversation; texts get speakers as in `context_turns`. Raises as `turn_texts` does."""
     texts = turn_texts(conversation)
     given = conversation.turns if isinstance(conversation, Dialogue) else conversation
     turns = tuple(turn for turn in given if isinstance(turn, Turn))

@@ -21,12 +21,7 @@ class JournalError(TurnwiseError):
 
 
 class Journal:
-    """Changes on disk, in order.
-
-    Attributes:
-        path: the file.
-        entries: the changes that are on disk, oldest first.
-    """
+    """A journal file, opened for writing; `entries` are the changes that are on disk, oldest first."""
 
     def __init__(self, path: Path):
         """Open a journal, or create it.

@@ -1,4 +1,4 @@
-"""Interfaces of models: whatever encodes or scores can be evaluated, searched and served."""
+"""Vectors, and the interfaces of models: whatever encodes or scores can be evaluated, searched and served."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -6,13 +6,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+Vectors = npt.NDArray[np.float32]
+
 
 class SupportsEncode(Protocol):
     """An encoder."""
 
-    def encode(
-        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> npt.NDArray[np.float32]:
+    def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
         """Return vectors (inputs, dimensions) of texts or histories, which are lists of turns, newest last."""
 
 

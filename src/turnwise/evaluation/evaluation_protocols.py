@@ -29,9 +29,9 @@ from turnwise.evaluation.tasks.out_of_scope import detect_out_of_scope
 from turnwise.evaluation.tasks.probing import probe_actions, probe_inference
 from turnwise.evaluation.tasks.responses import rank_answers, rank_responses, rerank, rerank_adversarial
 from turnwise.evaluation.tasks.similarity import evaluate_nli, evaluate_retrieval, evaluate_similarity
-from turnwise.models.coherence import SupportsCoherence
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import ModelUnderTest
+from turnwise.models.reranker import Reranker
 from turnwise.training.finetuning import FineTuningSettings
 
 #: Returns the data sets of a protocol; a folder of data sets may hold more than the known ones.
@@ -112,8 +112,8 @@ def _scorer_or_encoder(model: ModelUnderTest) -> SupportsEncode | SupportsScore:
     return model.scorer or encoder_of(model)
 
 
-def _heads_or_encoder(model: ModelUnderTest) -> SupportsEncode | SupportsCoherence:
-    return cast(SupportsCoherence, model.scorer) if coherence_heads(model.scorer) else encoder_of(model)
+def _heads_or_encoder(model: ModelUnderTest) -> SupportsEncode | Reranker:
+    return cast(Reranker, model.scorer) if coherence_heads(model.scorer) else encoder_of(model)
 
 
 def _trainable(model: ModelUnderTest) -> Encoder:

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +18,16 @@ from scipy.special import expit
 from turnwise.core.dialogue import Conversation, Dialogue, turn_texts
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
-from turnwise.models.backbone.inputs import Composer, MarkedInput, deletion_input, insertion_input, search_input
-from turnwise.models.backbone.stream import Tokens
+from turnwise.models.backbone.inputs import deletion_input, insertion_input, search_input
+
+if TYPE_CHECKING:  # it imports this module
+    from turnwise.models.reranker import Reranker
 
 #: Turns that are read at a time when a corpus is checked.
 CHUNK = 4_000
 
 #: The least score of a gap, so that its logarithm is finite.
 _MIN_SCORE = 1e-12
-
-CoherenceTask = Literal["insertion", "deletion", "search"]
 
 #: An order of turns, by their indices in a list sorted by text.
 _Order = tuple[int, ...]
@@ -37,25 +37,6 @@ _Probabilities = npt.NDArray[np.float64]
 
 class CoherenceError(TurnwiseError):
     """A conversation has too few turns, or is not a conversation."""
-
-
-class SupportsCoherence(Protocol):
-    """What these functions need of a re-ranker."""
-
-    max_length: int
-    window: int
-
-    @property
-    def composer(self) -> Composer:
-        """Composes token sequences."""
-
-    def tokenise(self, texts: Sequence[str]) -> dict[str, Tokens]:
-        """Return the tokens of each distinct text."""
-
-    def logits(
-        self, task: CoherenceTask, marked: Sequence[MarkedInput], *, progress: Progress = silent
-    ) -> list[npt.NDArray[np.float32]]:
-        """Return a head's output at the marked positions of each sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +52,12 @@ class PositionScores:
 
 
 def out_of_place_scores(
-    reranker: SupportsCoherence, dialogues: Sequence[Conversation], *, progress: Progress = silent
+    reranker: "Reranker", dialogues: Sequence[Conversation], *, progress: Progress = silent
 ) -> list[PositionScores]:
-    """Return, for each turn of each conversation, the probability that it is out of place.
+    """Return, for each turn of each conversation of two or more turns, the probability that it is out of place.
 
-    The head was trained on windows with exactly one foreign turn: scores rank the turns of a conversation better than
-    they say whether any turn is foreign.
-
-    Args:
-        reranker: with a head for deletion.
-        dialogues: of two or more turns.
-        progress: reports the number of windows.
+    The head for deletion was trained on windows with exactly one foreign turn: scores rank the turns of a conversation
+    better than they say whether any turn is foreign.
     """
     texts = [_check_texts(dialogue, minimum=2) for dialogue in dialogues]
     tokens, composer = reranker.tokenise(list(chain.from_iterable(texts))), reranker.composer
@@ -92,16 +68,12 @@ def out_of_place_scores(
 
 
 def placement_scores(
-    reranker: SupportsCoherence, queries: Sequence[tuple[Conversation, str]], *, progress: Progress = silent
+    reranker: "Reranker", queries: Sequence[tuple[Conversation, str]], *, progress: Progress = silent
 ) -> list[PositionScores]:
     """Return, for each gap of each conversation, the probability that an utterance belongs there.
 
-    Gap n is the one before turn n, from 0; the last gap comes after all turns.
-
-    Args:
-        reranker: with a head for insertion.
-        queries: conversations of one or more turns, each with an utterance that belongs among its turns.
-        progress: reports the number of processed windows.
+    Gap n is the one before turn n, from 0; the last gap comes after all turns. `queries` are conversations of one or
+    more turns, each with an utterance that belongs among its turns; the re-ranker has a head for insertion.
     """
     texts = [_check_texts(dialogue, minimum=1) for dialogue, _ in queries]
     utterances = [utterance for _, utterance in queries]
@@ -116,7 +88,7 @@ def placement_scores(
 
 
 def predecessor_scores(
-    reranker: SupportsCoherence, queries: Sequence[tuple[Sequence[str], str]], *, progress: Progress = silent
+    reranker: "Reranker", queries: Sequence[tuple[Sequence[str], str]], *, progress: Progress = silent
 ) -> list[_Probabilities]:
     """Return, for each candidate turn, the log-odds that it directly precedes a target.
 
@@ -136,32 +108,21 @@ def predecessor_scores(
 
 @dataclass(frozen=True, slots=True)
 class TurnOrder:
-    """The most likely order of turns.
+    """The most likely order of turns."""
 
-    Attributes:
-        indices: of the given turns, the first turn first.
-        score: the mean, over the turns, of the log-probability of a turn's gap among all gaps for it.
-        given: the same mean for the order in which the turns were given.
-    """
-
-    indices: tuple[int, ...]
-    score: float
-    given: float
+    indices: tuple[int, ...]  # of the given turns, the first turn first
+    score: float  # the mean, over the turns, of the log-probability of a turn's gap among all gaps for it
+    given: float  # the same mean for the order in which the turns were given
 
 
 def predict_orders(
-    reranker: SupportsCoherence, dialogues: Sequence[Conversation], *, progress: Progress = silent
+    reranker: "Reranker", dialogues: Sequence[Conversation], *, progress: Progress = silent
 ) -> list[TurnOrder]:
-    """Return the most likely order of the turns of each conversation, whatever the order in which they are given.
+    """Return the most likely order of the two or more turns of each conversation, whatever order they are given in.
 
-    A greedy search inserts the turn with the most probable gap first. Then turns are moved to their best gap, the one
-    that gains most first, until none gains; the best-scoring order on the way is returned, which need not be the best
-    of all orders.
-
-    Args:
-        reranker: with a head for insertion.
-        dialogues: of two or more turns, in any order.
-        progress: reports the number of placed turns, then the number of finished conversations.
+    A greedy search inserts the turn with the most probable gap first, by the head for insertion. Then turns are moved
+    to their best gap, the one that gains most first, until none gains; the best-scoring order on the way is returned,
+    which need not be the best of all orders.
     """
     texts = [_check_texts(dialogue, minimum=2) for dialogue in dialogues]
     ranks = [sorted(range(len(turns)), key=turns.__getitem__) for turns in texts]
@@ -174,7 +135,7 @@ def predict_orders(
     ]
 
 
-def _build_orders(reranker: SupportsCoherence, texts: Sequence[Sequence[str]], progress: Progress) -> list[_Order]:
+def _build_orders(reranker: "Reranker", texts: Sequence[Sequence[str]], progress: Progress) -> list[_Order]:
     """Start with one turn and insert the others, each time the one whose best gap is most probable."""
     orders: list[list[int]] = [[0] for _ in texts]
     while unfinished := [number for number, order in enumerate(orders) if len(order) < len(texts[number])]:
@@ -191,7 +152,7 @@ def _build_orders(reranker: SupportsCoherence, texts: Sequence[Sequence[str]], p
 
 
 def _improve_orders(
-    reranker: SupportsCoherence, texts: Sequence[Sequence[str]], orders: Sequence[_Order], progress: Progress
+    reranker: "Reranker", texts: Sequence[Sequence[str]], orders: Sequence[_Order], progress: Progress
 ) -> list[tuple[_Order, float]]:
     """Move turns to their best gap until none gains by it; return the best orders and their scores."""
     current, best = list(orders), [(order, -np.inf) for order in orders]
@@ -210,7 +171,7 @@ def _improve_orders(
 
 
 def _own_gaps(
-    reranker: SupportsCoherence, texts: Sequence[Sequence[str]], orders: Sequence[_Order]
+    reranker: "Reranker", texts: Sequence[Sequence[str]], orders: Sequence[_Order]
 ) -> list[list[_Probabilities]]:
     """Return, for turn n of each order, the probabilities of the gaps among the other turns; its own gap is n."""
     queries = [
@@ -227,7 +188,7 @@ def _order_score(gaps: Sequence[_Probabilities]) -> float:
 
 
 def _gap_probabilities(
-    reranker: SupportsCoherence, texts: Sequence[Sequence[str]], queries: Sequence[tuple[int, Sequence[int], int]]
+    reranker: "Reranker", texts: Sequence[Sequence[str]], queries: Sequence[tuple[int, Sequence[int], int]]
 ) -> list[_Probabilities]:
     """Return the normalised scores of the gaps for (conversation, an order of some of its turns, another turn)."""
     placements = placement_scores(
@@ -263,7 +224,7 @@ class CoherenceReport:
 
 
 def check_corpus(
-    reranker: SupportsCoherence,
+    reranker: "Reranker",
     dialogues: Iterable[Dialogue],
     *,
     top: int = 20,
@@ -273,13 +234,8 @@ def check_corpus(
 ) -> CoherenceReport:
     """Find the most suspicious turns of a corpus, which is streamed: memory holds a few thousand turns at a time.
 
-    Args:
-        reranker: with a head for deletion.
-        dialogues: of any number of turns.
-        top: the most turns to return; of equal scores the first read.
-        threshold: the least score of a returned turn.
-        total: the number of dialogues, if known.
-        progress: reports the number of dialogues read.
+    At most `top` turns are returned, of equal scores the first read, with a score of `threshold` at least. `total` is
+    the number of dialogues, if known.
     """
     read = turns = skipped = 0
     suspects: list[OutOfPlaceTurn] = []

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -22,7 +21,8 @@ from torch.nn.functional import normalize
 
 from turnwise.core.dialogue import USER, Slot, Turn
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import write_atomic
+from turnwise.core.files import read_json, write_atomic
+from turnwise.core.types import Vectors
 from turnwise.corpus.slots.detectors import Detector, detector_from_json
 from turnwise.corpus.slots.template import SlotMarks, Template
 from turnwise.models.backbone.backbone import PoolerLayer
@@ -36,8 +36,6 @@ DEFAULT_TEMPLATE_WEIGHT = 0.2
 
 #: Utterances and templates that are compared at a time.
 _BLOCK = 4_096
-
-Vectors = npt.NDArray[np.float32]
 
 _SETTINGS_FILE = "compression.json"
 _TENSORS_FILE = "compression.safetensors"
@@ -64,10 +62,9 @@ class Compression(nn.Module):
     Attributes:
         marks: the slot marks of the templates that the model was trained on.
         template_weight: λ, from 0 (the utterance alone) to 1 (the template alone).
-        source: of the templates.
-        layer: the layer on templates' vectors (M_A), if the model was trained with one.
+        layer: on templates' vectors (M_A), if the model was trained with one.
         templates: of the training corpus, to retrieve from.
-        vectors: of these, after the layer, of length 1 (templates, hidden).
+        vectors: of these templates, after the layer, of length 1 (templates, hidden).
     """
 
     vectors: torch.Tensor
@@ -140,13 +137,9 @@ class Compression(nn.Module):
         if self.detector is None:
             raise CompressionError("templates cannot be detected: the model has no detector")
         turns = [turn for item in items for turn in ([item] if isinstance(item, str) else item)]
-        slots = iter(self.detector.find_all([turn.text if isinstance(turn, Turn) else turn for turn in turns]))
-        return [
-            self._detected_template(item, next(slots))
-            if isinstance(item, str)
-            else [self._detected_template(turn, next(slots)) for turn in item]
-            for item in items
-        ]
+        slots = self.detector.find_all([turn.text if isinstance(turn, Turn) else turn for turn in turns])
+        templates = map(self._detected_template, turns, slots)
+        return [next(templates) if isinstance(item, str) else [next(templates) for _ in item] for item in items]
 
     def _template(self, turn: Turn | str) -> Turn | str:
         return Turn(turn.speaker, self.marks.text(Template.from_turn(turn))) if isinstance(turn, Turn) else turn
@@ -190,7 +183,7 @@ class Compression(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         tensors = {"vectors": self.vectors.contiguous()}
         if self.layer is not None:
-            tensors |= {f"layer.{name}": value.contiguous() for name, value in self.layer.state_dict().items()}
+            tensors |= {name: value.contiguous() for name, value in self.layer.state_dict(prefix="layer.").items()}
         save_file(tensors, folder / _TENSORS_FILE)
         settings = {
             "share": self.template_weight,
@@ -209,7 +202,7 @@ class Compression(nn.Module):
             raise CompressionError(
                 f"{folder} does not exist: semantic compression needs a model trained on templates (objective tadse)"
             )
-        settings = json.loads((folder / _SETTINGS_FILE).read_text(encoding="utf-8"))
+        settings = read_json(folder / _SETTINGS_FILE)
         tensors = load_file(folder / _TENSORS_FILE)
         layer = None
         if settings["layer"]:

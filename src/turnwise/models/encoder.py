@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors.torch import load_file
 from torch import nn
@@ -16,6 +15,7 @@ from torch.nn.functional import normalize
 from turnwise.core.dialogue import USER, Turn
 from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
+from turnwise.core.types import Vectors
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.models.backbone.backbone import Backbone, PoolerLayer, Pooling, choose_device, evaluation_mode, pool
 from turnwise.models.backbone.exported import ExportedBackbone, OnnxBackbone, StaticBackbone
@@ -170,7 +170,7 @@ class Encoder(nn.Module):
         max_length: int | None = None,
         batch_tokens: int | None = None,
         progress: Progress = silent,
-    ) -> npt.NDArray[np.float32]:
+    ) -> Vectors:
         """Return vectors (inputs, hidden), float32, in input order.
 
         An input is a text, or a conversation so far: a list of turns, newest last, as strings or `Turn`s. Too long a
@@ -202,18 +202,11 @@ class Encoder(nn.Module):
         max_length: int | None = None,
         batch_tokens: int | None = None,
         progress: Progress = silent,
-        utterances: npt.NDArray[np.float32] | None = None,
-    ) -> npt.NDArray[np.float32]:
+        utterances: Vectors | None = None,
+    ) -> Vectors:
         """Return the vectors of the inputs' templates for semantic compression, of length 1 (inputs, hidden).
 
-        Args:
-            items: the inputs.
-            compression: has the layer on templates, a detector, and templates to retrieve from.
-            source: of the templates.
-            max_length: as in `encode`, like the next two.
-            batch_tokens: see there.
-            progress: see there.
-            utterances: the inputs' own vectors, of length 1, if known.
+        `utterances` are the inputs' own vectors, of length 1, if known; for the rest see `encode` and `Compression`.
         """
         device, options = compression.vectors.device, (max_length, batch_tokens, progress)
         if source == "retrieved":
@@ -222,7 +215,7 @@ class Encoder(nn.Module):
         templates = compression.given_templates(items) if source == "given" else compression.detected_templates(items)
         vectors = torch.from_numpy(self._encode(templates, False, *options)).to(device)
         with torch.inference_mode():
-            projected: npt.NDArray[np.float32] = project_templates(vectors, compression.layer).cpu().numpy()
+            projected: Vectors = project_templates(vectors, compression.layer).cpu().numpy()
         return projected
 
     def _encode(
@@ -232,7 +225,7 @@ class Encoder(nn.Module):
         max_length: int | None,
         batch_tokens: int | None,
         progress: Progress,
-    ) -> npt.NDArray[np.float32]:
+    ) -> Vectors:
         """Return vectors without compression."""
         vectors = np.empty((len(items), self.hidden), np.float32)
         for first in range(0, len(items), TOKENISE_BATCH):
@@ -253,7 +246,7 @@ class Encoder(nn.Module):
         normalise: bool | None = None,
         batch_tokens: int | None = None,
         progress: Progress = silent,
-    ) -> npt.NDArray[np.float32]:
+    ) -> Vectors:
         """Return vectors (sequences, hidden) of token sequences from `tokenise`, without compression; see `encode`."""
         vectors = np.zeros((len(sequences), self.hidden), np.float32)
         budget = batch_tokens or BATCH_TOKENS.get(self.backbone.device.type, BATCH_TOKENS["cuda"])

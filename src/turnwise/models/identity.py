@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.types import SupportsEncode
+from turnwise.core.types import SupportsEncode, Vectors
 
 if TYPE_CHECKING:  # a search table compares encoders before anything heavy is imported
     from turnwise.models.backbone.backbone import Backbone
@@ -32,8 +31,6 @@ PROBE_TEXT = "The quick brown fox asks whether the 7:30 train to the lazy dog's 
 
 #: Texts that are compared where many are stored.
 _PROBES = 8
-
-Vectors = npt.NDArray[np.float32]
 
 
 class EncoderMismatchError(TurnwiseError):
@@ -92,7 +89,7 @@ class EncoderIdentity:
 def encoder_fingerprint(encoder: "Encoder") -> str:
     """Return a hash of all that determines an encoder's vectors: weights, vocabulary and settings."""
     settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
-    compression = encoder.compression.description() if encoder.compression is not None else ""
+    compression = "" if encoder.compression is None else encoder.compression.description()
     return digest_model(encoder, repr(settings), *_describe(encoder.backbone), compression)
 
 

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.types import SupportsEncode, SupportsScore
+from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.models.backbone.backbone import Backbone, Pooling
 from turnwise.models.backbone.exported import ExportedBackbone
@@ -48,29 +47,19 @@ class ModelError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True)
 class ModelUnderTest:
-    """A model with what evaluation needs to know of it.
+    """A model with what evaluation needs to know of it."""
 
-    Attributes:
-        name: for reports.
-        encoder: computes vectors; None for a re-ranker.
-        scorer: scores candidates; None for an encoder.
-        trainable: the encoder that fine-tuning starts from; None if it cannot be trained.
-        fingerprint: equal for equal vectors; None if unknown, and then nothing is cached on disk.
-        remark: how it differs from the model of published results; empty if it does not.
-        templates: encoders of the inputs' templates, by the templates' source; empty for a model without templates.
-        templates_fingerprint: equal for equal template vectors of models with one fingerprint; None if unknown.
-        marks: the slot marks in the templates that the model was trained on.
-    """
-
-    name: str
-    encoder: SupportsEncode | None
-    scorer: SupportsScore | None
-    trainable: Encoder | None
-    fingerprint: str | None
-    remark: str
+    name: str  # for reports
+    encoder: SupportsEncode | None  # None for a re-ranker
+    scorer: SupportsScore | None  # None for an encoder
+    trainable: Encoder | None  # the encoder that fine-tuning starts from; None if it cannot be trained
+    fingerprint: str | None  # equal for equal vectors; None if unknown, and then nothing is cached on disk
+    remark: str  # how it differs from the model of published results; empty if it does not
+    #: Encoders of the inputs' templates, by the templates' source; empty for a model without templates.
     templates: Mapping[TemplateSource, SupportsEncode] = field(default_factory=dict)
+    #: Equal for equal template vectors of models with one fingerprint; None if unknown.
     templates_fingerprint: str | None = None
-    marks: SlotMarks = ONE_MARK
+    marks: SlotMarks = ONE_MARK  # the slot marks in the templates that the model was trained on
 
 
 # ---- registries
@@ -98,9 +87,6 @@ def load_model(name: str, pooling: Pooling | None = None, compressed: bool = Fal
             list of texts to an array.
         pooling: replaces the model's own.
         compressed: apply semantic compression, as configured in the model's folder.
-
-    Raises:
-        ModelError: if there is no such model, or it cannot be compressed.
     """
     scheme, _, rest = name.partition(":")
     if compressed and (rest or pooling is not None):
@@ -138,15 +124,10 @@ def load_folder(
 
 
 def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
-    """Wrap anything that gives vectors or scores.
+    """Wrap anything that gives vectors or scores; `name` is for reports.
 
-    Args:
-        model: an `Encoder`, a sentence-transformers model, anything with `encode` or `score`, or a function from texts
-            to an array.
-        name: for reports.
-
-    Raises:
-        ModelError: if it is none of these.
+    That is an `Encoder`, a sentence-transformers model, anything with `encode` or `score`, or a function from texts to
+    an array.
     """
     if isinstance(model, ModelUnderTest):
         return model
@@ -162,9 +143,8 @@ def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
         return ModelUnderTest(name, SentenceTransformerEncoder(model), None, None, fingerprint, _OTHER_MODEL)
     if hasattr(model, "description") and hasattr(model, "encode"):
         return ModelUnderTest(name, model, None, None, digest_model(None, model.description), _OTHER_MODEL)
-    own = getattr(
-        model, "fingerprint", None
-    )  # a function may give other vectors tomorrow, unless it says that it will not
+    # a function may give other vectors tomorrow, unless it says that it will not
+    own = getattr(model, "fingerprint", None)
     declared = str(own) if own is not None else None
     if not hasattr(model, "encode") and hasattr(model, "score"):
         return ModelUnderTest(name, None, model, None, declared, _OTHER_MODEL)
@@ -218,9 +198,7 @@ class TemplateEncoder:
         self._compression = compression
         self._source: TemplateSource = source
 
-    def encode(
-        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> npt.NDArray[np.float32]:
+    def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
         """Return vectors of length 1 (inputs, hidden)."""
         return self._encoder.encode_templates(inputs, self._compression, self._source, max_length)
 
@@ -235,22 +213,18 @@ class SentenceTransformerEncoder:
     def __init__(self, model: Any):
         self._model = model
 
-    def encode(
-        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> npt.NDArray[np.float32]:
+    def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
         """Return vectors (inputs, size)."""
         separator = getattr(getattr(self._model[0], "tokenizer", None), "sep_token", None)
         texts = [_join_turns(item, f" {separator} " if separator else " ") for item in inputs]
         is_history = np.array([not isinstance(item, str) and len(item) > 1 for item in inputs], np.bool_)
-        groups: list[npt.NDArray[np.float32]] = []
+        options = {"normalize_embeddings": bool(normalise), "show_progress_bar": False}
+        groups: list[Vectors] = []
         for histories in (False, True):
             rows = np.flatnonzero(is_history == histories)
             if len(rows):
                 with self._truncation(histories, max_length):
-                    group = [texts[row] for row in rows]
-                    groups.append(
-                        self._model.encode(group, normalize_embeddings=bool(normalise), show_progress_bar=False)
-                    )
+                    groups.append(self._model.encode([texts[row] for row in rows], **options))
         original_order = np.argsort(np.argsort(is_history, kind="stable"))
         return np.asarray(np.concatenate(groups or [np.empty((0, 0), np.float32)]), np.float32)[original_order]
 
@@ -278,9 +252,7 @@ class FunctionEncoder:
     def __init__(self, function: Callable[[list[str]], Any]):
         self._function = function
 
-    def encode(
-        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> npt.NDArray[np.float32]:
+    def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
         """Return vectors (inputs, size); truncation is left to the function."""
         vectors = np.asarray(self._function([_join_turns(item, "\n") for item in inputs]), np.float32)
         if vectors.ndim != 2 or len(vectors) != len(inputs) or not np.isfinite(vectors).all():

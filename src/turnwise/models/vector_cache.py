@@ -17,12 +17,10 @@ from torch.nn.functional import normalize
 
 from turnwise.core.dialogue import Turn
 from turnwise.core.progress import Progress, silent
-from turnwise.core.types import SupportsEncode
+from turnwise.core.types import SupportsEncode, Vectors
 
 #: Inputs encoded between two writes: what an interruption can cost.
 PORTION = 4_096
-
-Vectors = npt.NDArray[np.float32]
 
 
 class VectorCache:

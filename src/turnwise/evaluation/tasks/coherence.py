@@ -26,13 +26,8 @@ from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import CHANCE, Outcome
 from turnwise.models.backbone.inputs import WINDOW
-from turnwise.models.coherence import (
-    SupportsCoherence,
-    out_of_place_scores,
-    placement_scores,
-    predecessor_scores,
-    predict_orders,
-)
+from turnwise.models.coherence import out_of_place_scores, placement_scores, predecessor_scores, predict_orders
+from turnwise.models.reranker import Reranker
 from turnwise.models.vector_cache import encode_distinct
 
 #: Maximum tokens of a turn in an encoder; a re-ranker has its own maximum.
@@ -78,7 +73,7 @@ class CoherenceQuestion:
 
 
 def coherence(
-    model: SupportsEncode | SupportsCoherence,
+    model: SupportsEncode | Reranker,
     examples: Sequence[Candidates],
     dataset: str,
     *,
@@ -105,7 +100,7 @@ def coherence(
     if not heads:
         scores = _dissimilarities(cast(SupportsEncode, model), questions, max_length)
         return _misfit_outcomes(dataset, "cosine", questions, scores)
-    reranker = cast(SupportsCoherence, model)
+    reranker = cast(Reranker, model)
     outcomes: list[Outcome] = []
     if "deletion" in heads:
         found = out_of_place_scores(reranker, [question.with_foreign for question in questions], progress=progress)
@@ -189,7 +184,7 @@ def _dissimilarities(encoder: SupportsEncode, questions: Sequence[CoherenceQuest
 
 
 def _evaluate_placement(
-    dataset: str, reranker: SupportsCoherence, questions: Sequence[CoherenceQuestion], progress: Progress
+    dataset: str, reranker: Reranker, questions: Sequence[CoherenceQuestion], progress: Progress
 ) -> list[Outcome]:
     inputs = [(question.without_removed, question.turns[question.removed]) for question in questions]
     found = placement_scores(reranker, inputs, progress=progress)
@@ -206,7 +201,7 @@ def _correct_gaps(question: CoherenceQuestion) -> set[int]:
 
 
 def _evaluate_predecessor(
-    dataset: str, reranker: SupportsCoherence, questions: Sequence[CoherenceQuestion], progress: Progress
+    dataset: str, reranker: Reranker, questions: Sequence[CoherenceQuestion], progress: Progress
 ) -> list[Outcome]:
     """Evaluate windows with at least two candidates; no outcome without such windows."""
     chosen = [question for question in questions if len(question.shuffled) > 1]
@@ -221,7 +216,7 @@ def _evaluate_predecessor(
 
 
 def _evaluate_order(
-    dataset: str, reranker: SupportsCoherence, questions: Sequence[CoherenceQuestion], progress: Progress
+    dataset: str, reranker: Reranker, questions: Sequence[CoherenceQuestion], progress: Progress
 ) -> list[Outcome]:
     """Evaluate the predicted orders; `predict_orders` ignores the order of its input, so turns need no shuffling."""
     found = predict_orders(reranker, [question.turns for question in questions], progress=progress)

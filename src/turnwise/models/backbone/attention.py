@@ -36,20 +36,12 @@ TILE_SIZES = (64, 128)
 
 @dataclass(frozen=True, slots=True)
 class StreamShape:
-    """The layout of a stream, as attention needs it.
-
-    Attributes:
-        groups: runs of sequences of one length.
-        starts: where sequences begin (sequences + 1,), int32 on the device; None if the varlen kernel is not used.
-        longest: tokens of the longest sequence.
-        tiles: the result of `plan_tiles`, on the device; None if the tile kernel is not used.
-        tile_size: positions of a tile.
-    """
+    """The layout of a stream, as attention needs it."""
 
     groups: tuple[LengthGroup, ...]
-    starts: torch.Tensor | None
-    longest: int
-    tiles: torch.Tensor | None = None
+    starts: torch.Tensor | None  # (sequences + 1,), int32 on the device; None if the varlen kernel is not used
+    longest: int  # tokens of the longest sequence
+    tiles: torch.Tensor | None = None  # from `plan_tiles`, on the device; None if the tile kernel is not used
     tile_size: int = 0
 
     @classmethod

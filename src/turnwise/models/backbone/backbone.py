@@ -43,27 +43,16 @@ Layers = Literal["last", "first-last"]
 Pooling = Literal["mean", "cls", "cls-mlp", "max", "first-last"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
 
-#: The names of the two kinds of dropout in configurations.
+#: The names of the two kinds of dropout in configurations; T5's `dropout_rate` is one number for both.
 _HIDDEN_DROPOUT = (
-    "hidden_dropout_prob",
-    "dropout",
-    "resid_pdrop",
-    "embd_pdrop",
-    "mlp_dropout",
-    "embedding_dropout",
-    "dropout_rate",  # T5 has one number for both
+    *("hidden_dropout_prob", "dropout", "resid_pdrop", "embd_pdrop", "mlp_dropout", "embedding_dropout"),
+    "dropout_rate",
 )
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
 
 
 class Backbone(nn.Module):
-    """A Hugging Face encoder and its tokenizer.
-
-    Attributes:
-        model: the transformers model.
-        tokenizer: its tokenizer.
-        execution: 'unpadded' or in 'buckets'.
-    """
+    """A Hugging Face encoder and its tokenizer."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, execution: Execution | None = None):
         super().__init__()
@@ -167,7 +156,6 @@ class Backbone(nn.Module):
                     setattr(self.model.config, name, value)
 
     def _drops_attention(self, path: str) -> bool:
-        """Return whether a dropout module applies to attention weights, by its path in transformers."""
         if path.endswith("attention.dropout"):
             return bool(self.model.config.model_type != "mpnet")  # which has it after the attention
         return path.endswith(("attention.self.dropout", "attention.attn.dropout", "attn_dropout"))

@@ -23,6 +23,7 @@ from torch.nn.functional import embedding_bag
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from turnwise.core.files import write_json
+from turnwise.core.types import Vectors
 from turnwise.models.backbone.backbone import Backbone, Layers
 from turnwise.models.backbone.source import STATIC, BackboneError, write_modules
 from turnwise.models.backbone.stream import TokenStream
@@ -45,16 +46,10 @@ _UNLIMITED = 1_000_000
 
 
 class ExportedBackbone(Backbone):
-    """An exported model: `vectors` instead of token states, and no weights to train.
+    """An exported model: `vectors` instead of token states, and no weights to train."""
 
-    Attributes:
-        kind: its name in `turnwise.json`.
-        description: its name in messages.
-        folder: where it was loaded from, for messages.
-    """
-
-    kind: ClassVar[str]
-    description: ClassVar[str]
+    kind: ClassVar[str]  # its name in `turnwise.json`
+    description: ClassVar[str]  # its name in messages, beside the folder that it was loaded from
 
     def __init__(self, config: Any, tokenizer: PreTrainedTokenizerBase, folder: Path):
         torch.nn.Module.__init__(self)  # not Backbone's own, which needs a transformers model
@@ -83,17 +78,15 @@ class ExportedBackbone(Backbone):
     @property
     def model(self) -> Any:  # type: ignore[override]
         """Raise an error: there is no model that could be trained or changed."""
-        raise BackboneError(
-            f"{self.folder} is {self.description}, which runs but cannot be trained or changed: use the model "
-            "that it was exported from"
-        )
+        raise self._unsupported("runs but cannot be trained or changed")
 
     def forward(self, stream: TokenStream, layers: Layers = "last") -> torch.Tensor:
         """Raise an error: there are no token states."""
-        raise BackboneError(
-            f"{self.folder} is {self.description}, which gives one vector per text and no token states: use "
-            "the model that it was exported from"
-        )
+        raise self._unsupported("gives one vector per text and no token states")
+
+    def _unsupported(self, reason: str) -> BackboneError:
+        origin = "use the model that it was exported from"
+        return BackboneError(f"{self.folder} is {self.description}, which {reason}: {origin}")
 
 
 # ---- ONNX
@@ -136,11 +129,8 @@ class OnnxBackbone(ExportedBackbone):
 
     def vectors(self, stream: TokenStream) -> torch.Tensor:
         """Return pooled vectors (sequences, hidden), not normalised, in input order."""
-        pieces = []
-        for group in stream.groups:
-            rows = stream.ids[group.start : group.end].view(group.count, group.length).numpy()
-            pieces.append(torch.from_numpy(self.graph.run(rows)))
-        return stream.restore(torch.cat(pieces))
+        rows = [stream.ids[group.start : group.end].view(group.count, group.length) for group in stream.groups]
+        return stream.restore(torch.cat([torch.from_numpy(self.graph.run(ids.numpy())) for ids in rows]))
 
 
 class OnnxGraph:
@@ -157,7 +147,7 @@ class OnnxGraph:
         outputs = {each.name for each in self._session.get_outputs()}
         self._output = ONNX_UNNORMALISED if ONNX_UNNORMALISED in outputs else ONNX_VECTOR
 
-    def run(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def run(self, ids: npt.NDArray[np.int64]) -> Vectors:
         """Return vectors (rows, hidden) of rows of token ids without padding."""
         values = dict(zip(ONNX_INPUTS, (ids, np.ones_like(ids), np.zeros_like(ids)), strict=True))
         (vectors,) = self._session.run([self._output], {name: values[name] for name in self._inputs})
@@ -205,7 +195,7 @@ class StaticBackbone(ExportedBackbone):
     kind = "static"
     description = "a static model (a table of token vectors)"
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, table: npt.NDArray[np.float32], folder: Path):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, table: Vectors, folder: Path):
         """Combine a tokenizer with a table (tokens, size), whose rows are its ids; `folder` is for messages."""
         rows, size = table.shape
         if rows != len(tokenizer):
@@ -277,7 +267,7 @@ def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **({} if unknown is None else {"unk_token": unknown}))
 
 
-def _read_table(folder: Path, tensors: dict[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
+def _read_table(folder: Path, tensors: dict[str, npt.NDArray[Any]]) -> Vectors:
     """Return the table that model2vec (which may share rows and weight them) or sentence-transformers wrote."""
     embeddings = tensors.get("embeddings", tensors.get("embedding.weight"))
     if embeddings is None or embeddings.ndim != 2:

@@ -68,27 +68,16 @@ def tokenise(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Ragged
 
 @dataclass(frozen=True, slots=True)
 class Composer:
-    """Composes the token sequences that a backbone expects.
+    """Composes the token sequences that a backbone expects."""
 
-    Attributes:
-        prefix: tokens before a text ([CLS]).
-        middle: tokens between the two texts of a pair ([SEP]).
-        suffix: tokens after a text ([SEP]).
-        separator: tokens between the turns of a history.
-        roles: the tokens that name a speaker in the style 'roles'; else empty.
-        mask: the mask token; -1 if the tokenizer has none.
-        vocabulary: the number of tokens.
-        special: added tokens such as [EOT], and their ids.
-    """
-
-    prefix: Tokens
-    middle: Tokens
-    suffix: Tokens
-    separator: Tokens
-    roles: dict[str, int]
-    mask: int
-    vocabulary: int
-    special: dict[str, int]
+    prefix: Tokens  # before a text ([CLS])
+    middle: Tokens  # between the two texts of a pair ([SEP])
+    suffix: Tokens  # after a text ([SEP])
+    separator: Tokens  # between the turns of a history
+    roles: dict[str, int]  # the tokens that name a speaker in the style 'roles'; else empty
+    mask: int  # the mask token; -1 if the tokenizer has none
+    vocabulary: int  # the number of tokens
+    special: dict[str, int]  # the ids of added tokens such as [EOT]
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, style: TurnStyle = "separator") -> "Composer":

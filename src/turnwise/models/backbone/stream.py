@@ -12,13 +12,7 @@ Tokens = npt.NDArray[np.int32]
 
 
 class RaggedTokens(Sequence[Tokens]):
-    """Token sequences, concatenated.
-
-    Attributes:
-        tokens: of all sequences (tokens,).
-        lengths: of the sequences (sequences,).
-        starts: where each sequence begins (sequences,).
-    """
+    """Token sequences, concatenated: `tokens` (tokens,), and the `starts` and `lengths` of sequences (sequences,)."""
 
     __slots__ = ("lengths", "starts", "tokens")
 
@@ -103,19 +97,12 @@ class TokenStream:
 
     Sequences of equal length are neighbours, so each group of them can be viewed as a rectangle (count, length) without
     a copy: attention and pooling run on rectangles that hold no padding.
-
-    Attributes:
-        ids: token ids (tokens,).
-        segments: segment ids (tokens,), where sequences have two parts.
-        lengths: of the sequences in stream order (sequences,).
-        order: the input position of every sequence, in stream order (sequences,).
-        groups: the runs of one length.
     """
 
-    ids: torch.Tensor
-    segments: torch.Tensor | None
-    lengths: npt.NDArray[np.int64]
-    order: npt.NDArray[np.int64]
+    ids: torch.Tensor  # (tokens,)
+    segments: torch.Tensor | None  # (tokens,), where sequences have two parts
+    lengths: npt.NDArray[np.int64]  # of the sequences in stream order (sequences,)
+    order: npt.NDArray[np.int64]  # the input position of every sequence, in stream order (sequences,)
     groups: tuple[LengthGroup, ...]
 
     @classmethod
@@ -169,10 +156,7 @@ class TokenStream:
         return states[to_device(torch.from_numpy(rows), states.device)]
 
     def buckets(self, budget: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges (first, end) of sequences that, padded to the longest, have at most `budget` tokens.
-
-        A single sequence longer than the budget is a bucket of its own.
-        """
+        """Yield ranges (first, end) of sequences with at most `budget` tokens and padding, or of one that is longer."""
         first = 0
         for index, length in enumerate(self.lengths):
             if index > first and (index + 1 - first) * length > budget:
