@@ -1,6 +1,5 @@
 """`turnwise corpus templates`, `augment` and `detect`: slots, templates and their augmentation."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -83,7 +82,7 @@ def augment_command(
     from turnwise.corpus.slots.template_table import open_training_split
 
     with progress_bar() as progress:
-        written, statistics = augment_store(
+        written = augment_store(
             store,
             out,
             top=top,
@@ -93,13 +92,13 @@ def augment_command(
             speaker=_speaker(speaker),
             progress=progress,
         )
-    data = statistics.as_dict()
+    data = {name: value for name, value in written.manifest["facts"].items() if name != "made_of"}
     rows = [
         ("read", _describe_splits(open_training_split(store, split))),
-        ("slots", f"{statistics.slot_names:,}, with {statistics.values:,} distinct values"),
-        ("templates", f"{statistics.templates:,}"),
-        ("utterances", f"{statistics.utterances:,}, {statistics.distinct_utterances:,} of them distinct"),
-        ("augmented", f"{statistics.augmented_utterances:,} ({data['utterances_per_template']:.1f} per template)"),
+        ("slots", f"{data['slot_names']:,}, with {data['values']:,} distinct values"),
+        ("templates", f"{data['templates']:,}"),
+        ("utterances", f"{data['utterances']:,}, {data['distinct_utterances']:,} of them distinct"),
+        ("augmented", f"{data['augmented_utterances']:,} ({data['utterances_per_template']:.1f} per template)"),
     ]
     show({"splits": written.manifest["options"]["splits"], **data}, facts(out, rows), as_json=as_json)
 
@@ -159,18 +158,17 @@ def detect_command(
             SpacyDetector(spacy) if spacy else BuiltInDetector.learn(learn_from, min_fraction, min_count)
         )
         if store is not None and out is not None:
-            written, detection = detect_store(
+            written = detect_store(
                 store, out, detector, speaker=_speaker(speaker), replace_slots=replace, progress=progress
             )
             book = EntityBook.from_corpus(written, _speaker(speaker))
-            data = {**asdict(detection), "values": book.distinct_values, "by_name": _slot_values(book, top)}
+            data = {name: written.manifest["facts"][name] for name in ("utterances", "with_slots", "slots")}
+            names = f"{len(book.counts):,} names and {book.distinct_values:,} distinct values"
             rows = [
-                ("utterances", f"{detection.utterances:,}, {detection.with_slots:,} of them with a slot"),
-                (
-                    "slots",
-                    f"{detection.slots:,} with {len(book.counts):,} names and {book.distinct_values:,} distinct values",
-                ),
+                ("utterances", f"{data['utterances']:,}, {data['with_slots']:,} of them with a slot"),
+                ("slots", f"{data['slots']:,} with {names}"),
             ]
+            data |= {"values": book.distinct_values, "by_name": _slot_values(book, top)}
             blocks = [facts(out, rows), _slot_table(book, top)]
         scores = {path: score_detector(view, detector, _speaker(speaker)) for path, view in views.items()}
     for path, score in scores.items():
@@ -214,6 +212,6 @@ def _score_tables(path: str, splits: str, score: "DetectorScore") -> "list[Table
     ]
     by_name = []
     for name, counts in score.by_name.items():
-        exact, overlapping = counts.exact / counts.annotated, counts.overlapping / counts.annotated
-        by_name.append((name, f"{counts.annotated:,}: {exact:.0%} exact, {overlapping:.0%} overlapping"))
+        recalls = f"{counts['exact_recall']:.0%} exact, {counts['overlapping_recall']:.0%} overlapping"
+        by_name.append((name, f"{counts['annotated']:,}: {recalls}"))
     return [facts(f"Against {path}", rows), facts("Annotated slots and the proportion detected", by_name)]

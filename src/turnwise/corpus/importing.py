@@ -12,8 +12,7 @@ from turnwise.core.progress import Progress, silent
 from turnwise.corpus.hygiene import CleaningStep, make_step
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source import CorpusError, CorpusSource, Rejection
-from turnwise.corpus.store import Store, StoreWriter
-from turnwise.version import __version__
+from turnwise.corpus.store import Store, StoreWriter, provenance
 
 #: Distinct rejection reasons that a manifest counts; `rejected.jsonl` has all of them.
 MAX_REASONS = 50
@@ -78,19 +77,18 @@ def import_corpus(
             reason = next(iter(reasons), "the input contains none")
             raise CorpusError(f"no dialogue of {path} was accepted ({reason}); {out} is unchanged")
         writer.commit(
-            {
-                "turnwise": __version__,
-                "reader": spec.name,
-                "options": options,
-                "licence": spec.licence,
-                "home": spec.home,
-                "read": asdict(source.counts),
-                "left_out": {name: count for name, count in source.skipped.items() if count},
-                "reasons": dict(reasons.most_common()),
-                "facts": source.facts,
-                "steps": [{"step": description, "changes": dict(step.changes)} for description, step in cleaning],
-                "inputs": source.inputs,
-            }
+            provenance(
+                spec.name,
+                options,
+                asdict(source.counts),
+                licence=spec.licence,
+                home=spec.home,
+                left_out={name: count for name, count in source.skipped.items() if count},
+                reasons=dict(reasons.most_common()),
+                facts=source.facts,
+                steps=[{"step": description, "changes": dict(step.changes)} for description, step in cleaning],
+                inputs=source.inputs,
+            )
         )
     return Store(out)
 

@@ -176,6 +176,11 @@ class Store:
         for batch in self.batches():
             yield from dialogues_from_batch(batch)
 
+    def splits(self) -> set[str]:
+        """Return the splits of the dialogues."""
+        names = {name for batch in self.batches(["split"]) for name in batch.column("split").unique().to_pylist()}
+        return names - {None}
+
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows as Arrow record batches, with all columns or some: for counting without creating objects."""
         for file in self.manifest["files"]:
@@ -309,36 +314,49 @@ def is_store(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
-def derived_manifest(
-    store: Store, command: str, options: Mapping[str, Any], read: Mapping[str, int], facts: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the provenance of a store made from another one: its licence, and its files as inputs.
+def provenance(reader: str, options: Mapping[str, Any], read: Mapping[str, int], **values: Any) -> dict[str, Any]:
+    """Return what a manifest says about the origin of a store.
 
     Args:
-        store: the original store.
-        command: the command that made the new one.
-        options: the settings of the command.
-        read: the numbers of dialogues and utterances that were read.
-        facts: the results of the command.
+        reader: the reader or command that made it.
+        options: its settings.
+        read: the numbers of dialogues and utterances that it read.
+        values: replace the defaults: nothing else is known of the origin.
     """
-    original = store.manifest
-    name = f"{store.folder.name} ({original.get('reader', 'unknown')}, generation {original['generation']})"
-    return {
+    defaults = {
         "turnwise": __version__,
-        "reader": command,
+        "reader": reader,
         "options": dict(options),
-        "licence": original.get("licence", ""),
-        "home": original.get("home", ""),
+        "licence": "",
+        "home": "",
         "read": dict(read),
         "left_out": {},
         "reasons": {},
-        "facts": {**facts, "made_of": name},
+        "facts": {},
         "steps": [],
-        "inputs": [
+        "inputs": [],
+    }
+    return defaults | values
+
+
+def derived_provenance(
+    store: Store, command: str, options: Mapping[str, Any], read: Mapping[str, int], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the provenance of a store that a command made from another one: its licence, and its files as inputs."""
+    original = store.manifest
+    name = f"{store.folder.name} ({original.get('reader', 'unknown')}, generation {original['generation']})"
+    return provenance(
+        command,
+        options,
+        read,
+        licence=original.get("licence", ""),
+        home=original.get("home", ""),
+        facts={**facts, "made_of": name},
+        inputs=[
             {"name": file["name"], "bytes": (store.folder / file["name"]).stat().st_size, "sha256": file["sha256"]}
             for file in original["files"]
         ],
-    }
+    )
 
 
 def _load_manifest(folder: Path) -> dict[str, Any]:

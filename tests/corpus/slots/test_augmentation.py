@@ -163,11 +163,13 @@ def test_nothing_of_a_test_split_enters(tmp_path: Path) -> None:
     view = read_corpus(folder, splits=["train"])
     book = EntityBook.from_corpus(view)
     assert "secret" not in dict(book.most_common("device", 100))
-    written, statistics = augment_store(folder, tmp_path / "out", top=9)
+    written = augment_store(folder, tmp_path / "out", top=9)
     for found in (list(written), list(augment(view, book, top=9))):
         assert len(found) == 9
         assert not any("secret" in text or "vault" in text or "Where" in text for text in texts(found))
-    assert statistics.as_dict() == {
+    statistics = written.manifest["facts"]
+    del statistics["made_of"]
+    assert statistics == {
         "slot_names": 2,
         "values": 6,
         "templates": 1,
@@ -180,9 +182,9 @@ def test_nothing_of_a_test_split_enters(tmp_path: Path) -> None:
 
 def test_the_store_says_what_it_was_made_of(tmp_path: Path) -> None:
     folder = store(tmp_path / "house", HOUSE)
-    written, _ = augment_store(folder, tmp_path / "out", top=3, max_per_template=4, seed=7)
-    again, _ = augment_store(folder, tmp_path / "again", top=3, max_per_template=4, seed=7)
-    other, _ = augment_store(folder, tmp_path / "other", top=3, max_per_template=4, seed=8)
+    written = augment_store(folder, tmp_path / "out", top=3, max_per_template=4, seed=7)
+    again = augment_store(folder, tmp_path / "again", top=3, max_per_template=4, seed=7)
+    other = augment_store(folder, tmp_path / "other", top=3, max_per_template=4, seed=8)
     assert written.manifest["options"] == {"top": 3, "most": 4, "seed": 7, "splits": ["train"], "speaker": "user"}
     assert written.manifest["licence"] == "none of yours"
     source = Store(folder).manifest

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -45,15 +44,15 @@ def test_the_store_keeps_every_split_and_its_detector(tmp_path: Path) -> None:
     dialogues = [*many, *alone([said("good night")], "test")]
     plain = store(tmp_path / "plain", dialogues)
     told: list[tuple[str, int, int | None]] = []
-    written, detection = detect_store(plain, tmp_path / "out", DETECTOR, progress=lambda *what: told.append((*what,)))
+    written = detect_store(plain, tmp_path / "out", DETECTOR, progress=lambda *what: told.append((*what,)))
     assert list(written) == list(detect_slots(dialogues, DETECTOR))
-    assert asdict(detection) == {"utterances": 661, "with_slots": 660, "slots": 3 * 660}
     assert [done for _, done, _ in told] == [512, 1024]
     manifest = written.manifest
     assert detector_from_json(manifest["detector"]) == DETECTOR
     assert (manifest["reader"], manifest["licence"]) == ("detect", "none of yours")
     assert manifest["options"] == {"speaker": "user", "replace": False}
-    assert manifest["facts"]["made_of"].startswith("plain (made-up, generation ")
+    assert manifest["facts"].pop("made_of").startswith("plain (made-up, generation ")
+    assert manifest["facts"] == {"utterances": 661, "with_slots": 660, "slots": 3 * 660}
     assert [file["sha256"] for file in manifest["inputs"]] == [
         file["sha256"] for file in read_corpus(plain).stores[0].manifest["files"]
     ]
@@ -64,7 +63,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"train-1 already has slots .town in 'to Oslo'.*--replace"):
         detect_store(marked, tmp_path / "out", DETECTOR)
     assert not (tmp_path / "out").exists()
-    written, _ = detect_store(marked, tmp_path / "out", DETECTOR, replace_slots=True)
+    written = detect_store(marked, tmp_path / "out", DETECTOR, replace_slots=True)
     assert [slot.name for found in written for turn in found.turns for slot in turn.slots] == ["city"]
     with pytest.raises(CorpusError, match="is the store to read"):
         detect_store(marked, marked, DETECTOR, replace_slots=True)
@@ -170,6 +169,7 @@ def test_the_documented_scores(
 def test_the_documented_slots_of_clinc150(real: Callable[[str, str], Path], tmp_path: Path) -> None:
     """As docs/templates.md counts them, to five in a hundred."""
     detector = BuiltInDetector.learn([real(reader, place) for reader, place in LAYOUTS.items()])
-    _, detection = detect_store(real("clinc150", "clinc150_oos"), tmp_path / "slots", detector)
-    assert detection.utterances == 23_700
-    assert (detection.with_slots, detection.slots) == pytest.approx((6_950, 9_478), rel=0.05)
+    written = detect_store(real("clinc150", "clinc150_oos"), tmp_path / "slots", detector)
+    facts = written.manifest["facts"]
+    assert facts["utterances"] == 23_700
+    assert (facts["with_slots"], facts["slots"]) == pytest.approx((6_950, 9_478), rel=0.05)

@@ -109,9 +109,7 @@ def test_templates_are_counted_and_numbered_by_intent() -> None:
         dialogue(3, said("to noon", ("time", "noon"), intent="fly"), said("Oslo?", ("city", "Oslo"), speaker="system")),
     ]
     table = TemplateTable.from_corpus(corpus, "user")
-    assert [
-        (template.text(names=True), intent, use.number, use.utterances) for template, intent, use in table.with_slots()
-    ] == [
+    assert [(use.template.text(names=True), use.intent, use.number, use.utterances) for use in table.with_slots()] == [
         ("to {city}", "fly", 0, 2),
         ("to {city}", "ride", 1, 1),
         ("to {time}", "fly", 3, 1),

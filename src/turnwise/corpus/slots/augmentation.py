@@ -7,9 +7,7 @@ fingerprint of each utterance written (at most 22 bytes). Values and templates w
 import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from turnwise.core.dialogue import USER, Dialogue, Turn
 from turnwise.core.progress import Progress, silent
@@ -23,32 +21,7 @@ from turnwise.corpus.slots.template_table import (
     require_slots,
 )
 from turnwise.corpus.source import CorpusError
-from turnwise.corpus.store import Store, StoreWriter, derived_manifest
-
-
-@dataclass(frozen=True, slots=True)
-class AugmentationStatistics:
-    """The result of an augmentation, as in TaDSE's Table 1.
-
-    Attributes:
-        slot_names: number of slots that have values ('entities' in the paper).
-        values: number of their distinct values.
-        templates: number of distinct templates, including utterances without slots.
-        utterances: number of turns read.
-        distinct_utterances: number of turns without duplicates.
-        augmented_utterances: number of turns written, including originals.
-    """
-
-    slot_names: int
-    values: int
-    templates: int
-    utterances: int
-    distinct_utterances: int
-    augmented_utterances: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the statistics for JSON, with the mean number of utterances per template."""
-        return asdict(self) | {"utterances_per_template": self.augmented_utterances / max(1, self.templates)}
+from turnwise.corpus.store import Store, StoreWriter, derived_provenance
 
 
 def augment(
@@ -92,13 +65,13 @@ def augment(
         if is_new(turn):
             yield Dialogue(f"{number:06d}-original-{times}", (turn,), dialogue.source, "train")
     values = {name: [value for value, _ in book.most_common(name, top)] for name in book.counts}
-    for template, intent, use in table.with_slots():
-        choices = [values.get(name, ()) for name in template.names]
+    for use in table.with_slots():
+        choices = [values.get(name, ()) for name in use.template.names]
         # one generator per template: its sample does not depend on the values of other templates
         generator = random.Random(f"{seed}/{use.number}")
         for combination in sample_combinations(math.prod(map(len, choices)), max_per_template, generator):
-            text, slots = template.fill(pick_values(combination, choices))
-            turn = Turn(use.speaker, text, intent, (), slots)
+            text, slots = use.template.fill(pick_values(combination, choices))
+            turn = Turn(use.speaker, text, use.intent, (), slots)
             if is_new(turn):
                 yield Dialogue(f"{use.number:06d}-{combination}", (turn,), use.source, "train")
 
@@ -137,8 +110,10 @@ def augment_store(
     split: str | None = None,
     speaker: str | None = USER,
     progress: Progress = silent,
-) -> tuple[Store, AugmentationStatistics]:
-    """Augment a store into another, whose manifest says what it was made of and how.
+) -> Store:
+    """Augment a split of a store (see `augment`) into another store.
+
+    The manifest says what it was made of and how; its `facts` are the statistics of TaDSE's Table 1.
 
     Args:
         store: the store to read.
@@ -170,10 +145,16 @@ def augment_store(
             originals += "-original-" in dialogue.id
             if writer.counts.dialogues % 1000 == 0:
                 progress("writing utterances", writer.counts.dialogues)
-        statistics = AugmentationStatistics(
-            len(book.counts), book.distinct_values, len(table), table.utterances, originals, writer.counts.utterances
-        )
+        facts = {
+            "slot_names": len(book.counts),
+            "values": book.distinct_values,
+            "templates": len(table),
+            "utterances": table.utterances,
+            "distinct_utterances": originals,
+            "augmented_utterances": writer.counts.utterances,
+            "utterances_per_template": writer.counts.utterances / max(1, len(table)),
+        }
         read = {"dialogues": len(corpus), "utterances": table.utterances}
         options = {"top": top, "most": max_per_template, "seed": seed, "splits": corpus.splits, "speaker": speaker}
-        writer.commit(derived_manifest(corpus.stores[0], "augment", options, read, statistics.as_dict()))
-    return Store(out), statistics
+        writer.commit(derived_provenance(corpus.stores[0], "augment", options, read, facts))
+    return Store(out)

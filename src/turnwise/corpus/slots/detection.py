@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,42 +11,21 @@ from turnwise.core.dialogue import USER, Dialogue, Slot
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.slots.detectors import Detector, DetectorError
 from turnwise.corpus.slots.template import non_overlapping_slots
-from turnwise.corpus.slots.template_table import iterate_turns, list_splits
+from turnwise.corpus.slots.template_table import iterate_turns
 from turnwise.corpus.source import CorpusError
-from turnwise.corpus.store import Corpus, Store, StoreWriter, derived_manifest
+from turnwise.corpus.store import Corpus, Store, StoreWriter, derived_provenance
 
 #: Dialogues in memory at once, so that a detector can read many texts together.
 _BATCH = 512
 
 
-@dataclass(frozen=True, slots=True)
-class DetectionResult:
-    """What was detected in a store.
-
-    Attributes:
-        utterances: turns of the speaker.
-        with_slots: how many of them have a slot now.
-        slots: how many slots they have.
-    """
-
-    utterances: int
-    with_slots: int
-    slots: int
-
-
 def detect_slots(
     corpus: Iterable[Dialogue], detector: Detector, *, speaker: str | None = USER, replace_slots: bool = False
 ) -> Iterator[Dialogue]:
-    """Yield the dialogues with detected slots in every turn of a speaker.
-
-    Args:
-        corpus: dialogues.
-        detector: finds the slots.
-        speaker: whose turns; None: everyone's. Other turns are unchanged.
-        replace_slots: whether to replace slots that such turns already have.
+    """Yield the dialogues with detected slots in every turn of a speaker (None: of all).
 
     Raises:
-        CorpusError: if a turn of the speaker has slots that are not to be replaced.
+        CorpusError: if such a turn already has slots, unless they are to be replaced.
     """
     dialogues = iter(corpus)
     while batch := list(islice(dialogues, _BATCH)):
@@ -76,42 +55,43 @@ def detect_store(
     speaker: str | None = USER,
     replace_slots: bool = False,
     progress: Progress = silent,
-) -> tuple[Store, DetectionResult]:
-    """Write a store with detected slots in all splits; its manifest describes the detector and the original store.
+) -> Store:
+    """Write a store with detected slots in all splits.
+
+    Its manifest has the detector (`detector`, for `detector_from_json`) and the numbers of turns of the speaker, of
+    those with slots, and of slots (`facts`).
 
     Args:
         store: the store to read.
         out: the store to write; an existing one is replaced once all is done.
-        detector: finds the slots; the manifest stores it under `detector`, for `detector_from_json`.
+        detector: finds the slots.
         speaker: whose turns; None: everyone's. Other turns are unchanged.
         replace_slots: whether to replace slots that such turns already have.
         progress: reports the number of dialogues written.
 
     Raises:
         CorpusError: if a turn of the speaker has slots that are not to be replaced, no turn is the speaker's, or `out`
-        is
-            the store to read.
+            is the store to read.
     """
     store, out = Path(store), Path(out)
     opened = Store(store)
     if out.exists() and out.samefile(store):
         raise CorpusError(f"{out} is the store to read: choose another --out")
-    counts: Counter[str] = Counter()
+    facts = Counter(utterances=0, with_slots=0, slots=0)
     with StoreWriter(out) as writer:
         for dialogue in detect_slots(opened, detector, speaker=speaker, replace_slots=replace_slots):
             writer.write(dialogue)
             for _, turn in iterate_turns([dialogue], speaker):
-                counts.update(utterances=1, with_slots=bool(turn.slots), slots=len(turn.slots))
+                facts.update(utterances=1, with_slots=bool(turn.slots), slots=len(turn.slots))
             if writer.counts.dialogues % _BATCH == 0:
                 progress("detecting slots", writer.counts.dialogues, len(opened))
-        result = DetectionResult(counts["utterances"], counts["with_slots"], counts["slots"])
-        if not result.utterances:
+        if not facts["utterances"]:
             raise CorpusError(f"{store} has no turn of the speaker {speaker}: name another --speaker")
         options = {"speaker": speaker, "replace": replace_slots}
         read = {"dialogues": writer.counts.dialogues, "utterances": writer.counts.utterances}
-        manifest = derived_manifest(opened, "detect", options, read, asdict(result))
+        manifest = derived_provenance(opened, "detect", options, read, facts)
         writer.commit(manifest | {"detector": detector.to_json()})
-    return Store(out), result
+    return Store(out)
 
 
 # ---- evaluation
@@ -119,18 +99,13 @@ def detect_store(
 
 @dataclass(frozen=True, slots=True)
 class SlotAgreement:
-    """How far detected and annotated slots agree.
-
-    Attributes:
-        found: detected slots.
-        annotated: annotated slots.
-        right: detected slots that match an annotated one.
-        recalled: annotated slots that match a detected one.
-    """
+    """How far detected and annotated slots agree."""
 
     found: int
     annotated: int
+    #: Detected slots that match an annotated one.
     right: int
+    #: Annotated slots that match a detected one.
     recalled: int
 
     @property
@@ -155,48 +130,18 @@ class SlotAgreement:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotNameScore:
-    """How well the annotated slots of one name are detected.
-
-    Attributes:
-        annotated: slots of that name.
-        exact: how many of them are detected with the same span, under any name.
-        overlapping: how many are detected at least in part, under any name.
-        named: detected slots of that name with the same span.
-    """
-
-    annotated: int
-    exact: int
-    overlapping: int
-    named: SlotAgreement
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the score for JSON."""
-        return {
-            "annotated": self.annotated,
-            "exact_recall": self.exact / self.annotated,
-            "overlapping_recall": self.overlapping / self.annotated,
-            "named": self.named.as_dict(),
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class DetectorScore:
-    """A detector compared with annotated slots.
-
-    Attributes:
-        utterances: number of turns.
-        exact: slots match if they have the same span.
-        overlapping: slots match if their spans share a character.
-        named: slots match if they have the same span and name.
-        by_name: by annotated name, most frequent first; ties in alphabetical order.
-    """
+    """A detector compared with annotated slots."""
 
     utterances: int
+    #: Slots match if they have the same span.
     exact: SlotAgreement
+    #: Slots match if their spans share a character.
     overlapping: SlotAgreement
+    #: Slots match if they have the same span and name.
     named: SlotAgreement
-    by_name: dict[str, SlotNameScore]
+    #: By annotated name, most frequent first: its count, its recall under any name, and its `named` agreement.
+    by_name: dict[str, dict[str, Any]]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the score for JSON."""
@@ -207,7 +152,7 @@ class DetectorScore:
             "exact": self.exact.as_dict(),
             "overlapping": self.overlapping.as_dict(),
             "named": self.named.as_dict(),
-            "by_name": {name: score.as_dict() for name, score in self.by_name.items()},
+            "by_name": self.by_name,
         }
 
 
@@ -236,10 +181,15 @@ def score_detector(corpus: Iterable[Dialogue], detector: Detector, speaker: str 
     def agreement(right: int, recalled: int) -> SlotAgreement:
         return SlotAgreement(detected.total(), annotated.total(), right, recalled)
 
-    by_name = {}
-    for name, count in sorted(annotated.items(), key=lambda item: (-item[1], item[0])):
-        same_name = SlotAgreement(detected[name], count, named[name], named[name])
-        by_name[name] = SlotNameScore(count, exact[name], overlapping[name], same_name)
+    by_name = {
+        name: {
+            "annotated": count,
+            "exact_recall": exact[name] / count,
+            "overlapping_recall": overlapping[name] / count,
+            "named": SlotAgreement(detected[name], count, named[name], named[name]).as_dict(),
+        }
+        for name, count in sorted(annotated.items(), key=lambda item: (-item[1], item[0]))
+    }
     return DetectorScore(
         len(turns),
         agreement(exact.total(), exact.total()),
@@ -256,15 +206,11 @@ def _overlaps(slot: Slot, others: Sequence[Slot]) -> bool:
 def open_test_split(store: Path | str, learnt_from: Sequence[Path | str] = ()) -> Corpus:
     """Open the part of a store that a detector is evaluated on: 'test', else 'valid', else everything without splits.
 
-    Args:
-        store: a store with annotated slots.
-        learnt_from: the stores whose training split the detector has learnt from.
-
     Raises:
         DetectorError: if the store has splits but neither of these, or no splits and the detector has learnt from it.
     """
     opened = Store(store)
-    splits = list_splits(opened)
+    splits = opened.splits()
     for split in ("test", "valid"):
         if split in splits:
             return Corpus([opened], [split])

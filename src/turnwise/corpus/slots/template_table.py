@@ -47,16 +47,12 @@ _BUFFERED_TEMPLATES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TemplateUse:
-    """The use of a template with one intent.
-
-    Attributes:
-        number: of the template and intent, from 0 in order of first appearance.
-        speaker: who uses it first.
-        source: of the dialogue that uses it first.
-        utterances: how often it is used.
-    """
+    """A template with one intent, numbered in order of first appearance, and how many utterances use it."""
 
     number: int
+    template: Template
+    intent: str | None
+    #: Who uses it first, and the source of that dialogue.
     speaker: str
     source: str | None
     utterances: int
@@ -116,13 +112,13 @@ class TemplateTable:
         """Return the number of distinct templates, whatever their intents."""
         return len(self._distinct)
 
-    def with_slots(self) -> Iterator[tuple[Template, str | None, TemplateUse]]:
+    def with_slots(self) -> Iterator[TemplateUse]:
         """Yield the templates that have slots with their intents, in order of first appearance."""
         self._flush()
         query = "SELECT number, pieces, names, intent, speaker, source FROM template ORDER BY number"
         for number, pieces, names, intent, speaker, source in self._database.execute(query):
-            use = TemplateUse(number, speaker, source, self._times[number])
-            yield _load_template(pieces, names), intent, use
+            template = _load_template(pieces, names)
+            yield TemplateUse(number, template, intent, speaker, source, self._times[number])
 
     def most_common(self, k: int) -> list[tuple[Template, int]]:
         """Return the `k` most frequent templates with slots and their counts; ties in alphabetical order."""
@@ -242,27 +238,19 @@ def open_training_split(store: Path | str, split: str | None = None) -> Corpus:
             unless requested.
     """
     opened = Store(store)
-    if split is not None:
-        return Corpus([opened], [split])
-    splits = list_splits(opened)
-    if not splits:
-        return Corpus([opened])
-    if "train" not in splits:
-        raise CorpusError(f"{store} has the splits {', '.join(sorted(splits))} but no train: choose one with --split")
-    return Corpus([opened], ["train"])
+    if split is None and (splits := opened.splits()):
+        split = "train"
+        if split not in splits:
+            names = ", ".join(sorted(splits))
+            raise CorpusError(f"{store} has the splits {names} but no train: choose one with --split")
+    return Corpus([opened], None if split is None else [split])
 
 
 def require_named_splits(corpus: Corpus) -> None:
     """Raise a CorpusError if templates would be learnt from splits other than 'train' without a request."""
     for store in corpus.stores if corpus.splits is None else ():
-        if others := sorted(list_splits(store) - {"train"}):
+        if others := sorted(store.splits() - {"train"}):
             raise CorpusError(
                 f"{store.folder} has the split {others[0]}, whose templates would be learnt: "
                 "choose what to read (--split train)"
             )
-
-
-def list_splits(store: Store) -> set[str]:
-    """Return the splits of the dialogues of a store."""
-    splits = {name for batch in store.batches(["split"]) for name in batch.column("split").unique().to_pylist()}
-    return splits - {None}

@@ -22,11 +22,10 @@ from typing import Any, TypeVar
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Slot, Turn
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.slots.template import Template
-from turnwise.corpus.store import Store, StoreWriter
+from turnwise.corpus.store import Store, StoreWriter, provenance
 from turnwise.corpus.synthetic.conversation import CONTRADICTIONS, OUT_OF_SCOPE, SampleConversation
 from turnwise.corpus.synthetic.sample import sample_dialogues, sample_split
 from turnwise.corpus.synthetic.world import SPLITS, Filling, Intent, LineBuilder, Phrasing, World, load_world, pick
-from turnwise.version import __version__
 
 UTTERANCES = {"train": 20, "valid": 5, "test": 10}
 OUT_OF_SCOPE_UTTERANCES = {"train": 50, "valid": 50, "test": 250}
@@ -389,21 +388,8 @@ def write_sample(out: Path, dialogues: int, seed: int, progress: Progress = sile
             writer.write(dialogue)
             if number % 100 == 0:
                 progress("dialogues", number, dialogues)
-        writer.commit(
-            {
-                "turnwise": __version__,
-                "reader": "sample",
-                "options": {"dialogues": dialogues, "seed": seed},
-                "licence": "Apache-2.0",
-                "home": "",
-                "read": asdict(writer.counts),
-                "left_out": {},
-                "reasons": {},
-                "facts": {},
-                "steps": [],
-                "inputs": [],
-            }
-        )
+        options = {"dialogues": dialogues, "seed": seed}
+        writer.commit(provenance("sample", options, asdict(writer.counts), licence="Apache-2.0"))
     store = Store(out)
     source = store if dialogues >= RESPONSE_DIALOGUES else sample_dialogues(RESPONSE_DIALOGUES, seed)
     responses = (
