@@ -12,10 +12,9 @@ import pytest
 
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import IntentError, IntentExamples
-from turnwise.assist.intents.model import assign_folds
+from turnwise.assist.intents.model import IntentModel, assign_folds
 from turnwise.assist.intents.report import (
     IntentReport,
-    PrecomputedEncoder,
     cross_validate,
     make_report,
     render_report,
@@ -83,7 +82,7 @@ class Spy(IntentClassifier):
     classified: list[str] = []  # noqa: RUF012  shared by the copies of the folds
 
     def fit(self, texts: Sequence[str], intents: Sequence[str], **settings: Any) -> "Spy":
-        self.seen = {*texts, *settings["out_of_scope"]}
+        self.seen = set(texts)
         return super().fit(texts, intents, **settings)
 
     def decide(self, texts: Sequence[str], **settings: Any) -> list[Any]:
@@ -126,12 +125,6 @@ def test_cross_validation_matches_a_restatement() -> None:
         ]
 
 
-def test_precomputed_encoder_returns_the_vectors_of_its_texts() -> None:
-    encoder = Bag()
-    precomputed = PrecomputedEncoder(["hello", "stop"], encoder.encode(["hello", "stop"]))
-    assert np.array_equal(precomputed.encode(["stop", "hello", "stop"]), encoder.encode(["stop", "hello", "stop"]))
-
-
 # ---- the report
 
 
@@ -167,17 +160,18 @@ def test_texts_are_encoded_once_for_all_folds() -> None:
 
 
 def test_encoder_is_tuned_in_every_fold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folds get the encoder itself, not precomputed vectors."""
-    seen: list[Any] = []
+    """Folds get the encoder itself, not vectors that were computed before."""
+    tuned: list[Any] = []
 
-    def record(classifier: Any, encoder: Any, examples_: IntentExamples, **_: Any) -> Any:
-        seen.append(encoder)
-        return cross_validate(IntentClassifier(encoder), encoder, examples_, folds=4)
+    def tune(encoder: Any, pairs: Any, settings: Any, *_: Any) -> Any:
+        tuned.append(encoder)
+        vectors = encoder.encode([text for text, _ in pairs])
+        return Bag(), IntentModel.fit(IntentExamples.from_pairs(pairs, vectors), settings)
 
-    monkeypatch.setattr("turnwise.assist.intents.report.cross_validate", record)
+    monkeypatch.setattr("turnwise.assist.intents.tuning.fit_with_tuning", tune)
     encoder = Bag()
     report = make_report(*examples(4), IntentClassifier(encoder, tuning=TuningSettings(epochs=3)), folds=4)
-    assert seen == [encoder]
+    assert tuned == [encoder] * 4
     assert report.settings["tuning"]["epochs"] == 3 and report.settings["encoder"] == "Bag"
 
 

@@ -31,15 +31,24 @@ _LOG_TEMPERATURE_BOUNDS = (-7.0, 3.0)
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """A reliability curve over the non-empty bins of the predicted probability, and the expected calibration error.
+    """A reliability curve over the non-empty bins of the predicted probability, and the expected calibration error."""
 
-    Per bin: the mean probability of the predictions, the fraction that is correct, and their number.
-    """
-
-    confidence: npt.NDArray[np.float64]
-    accuracy: npt.NDArray[np.float64]
+    confidence: npt.NDArray[np.float64]  # per bin: the mean probability of its predictions
+    accuracy: npt.NDArray[np.float64]  # the fraction of them that is correct
     count: npt.NDArray[np.int64]
     ece: float
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Reliability":
+        """Restore what `to_json` returned."""
+        ece = float("nan") if values["ece"] is None else values["ece"]
+        confidence, accuracy = np.array(values["confidence"], np.float64), np.array(values["accuracy"], np.float64)
+        return cls(confidence, accuracy, np.array(values["count"], np.int64), ece)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the curve as JSON values; JSON has no NaN."""
+        values = {name: np.asarray(value).tolist() for name, value in asdict(self).items()}
+        return {**values, "ece": values["ece"] if values["count"] else None}
 
 
 def compute_reliability(
@@ -48,33 +57,24 @@ def compute_reliability(
     """Return the reliability curve of predictions in bins of equal width, given their probabilities and correctness."""
     bin_of = np.minimum((np.asarray(confidence, np.float64) * bins).astype(np.int64), bins - 1)
     count = np.bincount(bin_of, minlength=bins)
-    known = count > 0
-    mean_confidence = np.bincount(bin_of, confidence, bins)[known] / count[known]
-    accuracy = np.bincount(bin_of, correct, bins)[known] / count[known]
-    total = int(count.sum())
-    ece = float((np.abs(mean_confidence - accuracy) * count[known]).sum() / total) if total else float("nan")
-    return Reliability(mean_confidence, accuracy, count[known], ece)
+    occupied = count > 0
+    count = count[occupied]
+    mean_confidence = np.bincount(bin_of, confidence, bins)[occupied] / count
+    accuracy = np.bincount(bin_of, correct, bins)[occupied] / count
+    ece = float((np.abs(mean_confidence - accuracy) * count).sum() / count.sum()) if len(count) else float("nan")
+    return Reliability(mean_confidence, accuracy, count, ece)
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrationData:
-    """Scores of texts that the classifier has not been fitted on; (texts, intents) unless noted.
+    """Scores of texts that the classifier has not been fitted on; (texts, intents) unless noted."""
 
-    Attributes:
-        similarity: of in-scope texts to each intent.
-        logits: what the head ranks intents by; the similarity itself unless the head is logistic.
-        labels: the index of the intent of each in-scope text (texts).
-        oos_similarity: of in-scope texts to the out-of-scope examples (texts); None if there are none.
-        outside_similarity: of out-of-scope texts to each intent.
-        outside_oos_similarity: of out-of-scope texts to the other out-of-scope examples (texts).
-    """
-
-    similarity: Scores
-    logits: Scores
-    labels: Indices
-    oos_similarity: Scores | None = None
-    outside_similarity: Scores | None = None
-    outside_oos_similarity: Scores | None = None
+    similarity: Scores  # of in-scope texts to each intent
+    logits: Scores  # what the head ranks intents by; the similarity itself unless the head is logistic
+    labels: Indices  # the index of the intent of each in-scope text (texts)
+    oos_similarity: Scores | None = None  # of in-scope texts to the out-of-scope examples (texts)
+    outside_similarity: Scores | None = None  # of out-of-scope texts to each intent
+    outside_oos_similarity: Scores | None = None  # of out-of-scope texts to the other out-of-scope examples (texts)
 
     @classmethod
     def concatenate(cls, parts: Sequence["CalibrationData"]) -> "CalibrationData":
@@ -90,28 +90,19 @@ class CalibrationData:
 class Calibration:
     """Threshold and probabilities of a classifier.
 
-    Attributes:
-        false_rejection: the requested rate; None if the classifier never abstains.
-        threshold: the minimum score, before offsets; None if the classifier never abstains.
-        offsets: added to the threshold for each intent; empty for a common threshold.
-        temperature: logits are divided by it before the softmax.
-        caution: the weight with which similarity to the out-of-scope examples is subtracted from scores.
-        texts: the number of in-scope texts that it was calibrated on.
-        held_out: whether these were held out, so that the calibration remains valid when examples change; otherwise
-            they are the examples themselves, each left out in turn, and every change recalibrates.
-        out_of_scope_recall: the fraction of out-of-scope texts that is rejected; None without such texts.
-        reliability: of the probabilities, on the same texts.
+    It was calibrated either on held-out texts and remains valid when examples change, or on the examples themselves,
+    each left out in turn; then every change of them recalibrates.
     """
 
-    false_rejection: float | None
-    threshold: float | None
-    offsets: tuple[float, ...]
-    temperature: float
-    caution: float
-    texts: int
+    false_rejection: float | None  # the requested rate; None if the classifier never abstains
+    threshold: float | None  # the minimum score, before offsets; None if the classifier never abstains
+    offsets: tuple[float, ...]  # added to the threshold for each intent; empty for a common threshold
+    temperature: float  # logits are divided by it before the softmax
+    caution: float  # the weight with which similarity to the out-of-scope examples is subtracted from scores
+    texts: int  # the number of in-scope texts that it was calibrated on
     held_out: bool
-    out_of_scope_recall: float | None
-    reliability: Reliability
+    out_of_scope_recall: float | None  # the fraction of out-of-scope texts that is rejected; None without such texts
+    reliability: Reliability  # of the probabilities, on the same texts
 
     @classmethod
     def empty(cls) -> "Calibration":
@@ -122,20 +113,12 @@ class Calibration:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Calibration":
         """Restore what `to_json` returned."""
-        curve = values["reliability"]
-        reliability = Reliability(
-            np.array(curve["confidence"], np.float64),
-            np.array(curve["accuracy"], np.float64),
-            np.array(curve["count"], np.int64),
-            float("nan") if curve["ece"] is None else curve["ece"],
-        )
+        reliability = Reliability.from_json(values["reliability"])
         return cls(**{**values, "offsets": tuple(values["offsets"]), "reliability": reliability})
 
     def to_json(self) -> dict[str, Any]:
         """Return the calibration as JSON values."""
-        curve = {name: np.asarray(value).tolist() for name, value in asdict(self.reliability).items()}
-        # JSON has no NaN
-        return {**asdict(self), "reliability": {**curve, "ece": curve["ece"] if curve["count"] else None}}
+        return {**asdict(self), "reliability": self.reliability.to_json()}
 
     def for_intents(self, intents: Sequence[str], others: Sequence[str]) -> "Calibration":
         """Return this calibration of `intents` for other intents; new ones have no offset."""
@@ -211,15 +194,15 @@ def intent_offsets(own: Scores, labels: Indices, intents: int) -> Scores:
     are more similar to each other has fewer outliers, but not in proportion to its mean.
     """
     counts = np.bincount(labels, minlength=intents)
-    known = counts > 0
-    means = np.divide(np.bincount(labels, own, intents), counts, out=np.zeros(intents), where=known)
-    centre = means[known].mean()
-    degrees_of_freedom = max(1, len(own) - int(known.sum()))
+    observed = counts > 0
+    means = np.divide(np.bincount(labels, own, intents), counts, out=np.zeros(intents), where=observed)
+    centre = means[observed].mean()
+    degrees_of_freedom = max(1, len(own) - int(observed.sum()))
     within = float(((own - means[labels]) ** 2).sum() / degrees_of_freedom)
-    chance = within * float((1 / counts[known]).mean())
-    between = max(0.0, float(means[known].var(ddof=1)) - chance) if known.sum() > 1 else 0.0
+    chance = within * float((1 / counts[observed]).mean())
+    between = max(0.0, float(means[observed].var(ddof=1)) - chance) if observed.sum() > 1 else 0.0
     shrinkage = np.divide(
-        between, between + within / np.maximum(counts, 1), out=np.zeros(intents), where=known & (between > 0)
+        between, between + within / np.maximum(counts, 1), out=np.zeros(intents), where=observed & (between > 0)
     )
     return np.asarray(_OFFSET_FACTOR * shrinkage * (means - centre))
 
@@ -257,6 +240,5 @@ def _fit_caution(data: CalibrationData) -> float:
         np.concatenate([inside, outside]), np.repeat([1, 0], [len(inside), len(outside)])
     )
     in_scope, out_of_scope = regression.coef_[0]
-    # at most the weight of similarity to the intents, even if out-of-scope texts are more similar to these than others
-    # are
+    # at most the weight of similarity to the intents
     return float(np.clip(-out_of_scope / max(in_scope, abs(out_of_scope)), 0, 1)) if out_of_scope else 0.0

@@ -103,6 +103,7 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fit on examples, and calibrate on these alone.
 
         Duplicate texts of an intent count once. A text with the intent 'out_of_scope' is an out-of-scope example.
+        Raise IntentError if texts and intents do not match, or there are too few to fit or calibrate on.
 
         Args:
             texts: the examples.
@@ -111,9 +112,6 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 rejected at the same false rejection rate.
             vectors: normalised vectors of `texts`, if known; not supported with `tuning`.
             progress: called while the encoder is tuned.
-
-        Raises:
-            IntentError: if texts and intents do not match, or there are too few to fit or calibrate on.
         """
         pairs = [*validate_pairs(texts, intents), *validate_pairs(out_of_scope, [OUT_OF_SCOPE] * len(out_of_scope))]
         settings = self.settings
@@ -144,17 +142,15 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Calibration:
         """Calibrate on held-out texts; this calibration is kept when examples are added.
 
-        Texts that are examples themselves are ignored.
+        Texts that are examples themselves are ignored. Raise IntentError if an intent has no examples, or no in-scope
+        text is left.
 
         Args:
-            texts: the texts.
+            texts: of the intents, or out of scope.
             intents: the intent of each text, or 'out_of_scope'.
             out_of_scope: further out-of-scope texts.
             false_rejection: replaces the classifier's rate.
             vectors: normalised vectors of `texts`, if known.
-
-        Raises:
-            IntentError: if an intent has no examples, or no in-scope text is left.
         """
         model = self._fitted_model()
         pairs = [*validate_pairs(texts, intents), *validate_pairs(out_of_scope, [OUT_OF_SCOPE] * len(out_of_scope))]
@@ -184,20 +180,16 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         result = model.score(self._encode(texts))
         return np.where(result.abstained, OUT_OF_SCOPE, np.array(model.examples.classes)[result.order[:, 0]])
 
-    def predict_proba(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+    def predict_proba(self, texts: Sequence[str], *, vectors: Vectors | None = None) -> npt.NDArray[np.float64]:
         """Return the probability of each intent (texts, intents), assuming texts in scope; the order is `classes_`."""
-        return self._fitted_model().predict_proba(self._encode(texts))
+        return self._fitted_model().predict_proba(self._encode_missing(texts, vectors, len(texts)))
 
     def decide(
         self, texts: Sequence[str], *, neighbours: int = 3, several: bool = False, vectors: Vectors | None = None
     ) -> list[Decision]:
-        """Return the decision about each text, with its reason.
+        """Return the decision about each text, with its reason and its most similar examples (`neighbours` of them).
 
-        Args:
-            texts: the texts.
-            neighbours: the number of most similar examples to return with each.
-            several: whether to search for several intents in a text.
-            vectors: normalised vectors of the texts, if known.
+        `several` searches for several intents in a text; `vectors` are normalised vectors of the texts, if known.
         """
         model = self._fitted_model()
         decisions = model.decide(texts, self._encode_missing(texts, vectors, len(texts)), neighbours)
@@ -297,9 +289,7 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, folder: Path | str, *, encoder: SupportsEncode | None = None) -> "IntentClassifier":
         """Read a classifier that `save` wrote; `encoder` replaces the stored one.
 
-        Raises:
-            IntentError: if the folder holds no classifier.
-            EncoderMismatchError: if the encoder returns different vectors.
+        Raise IntentError if the folder holds no classifier, EncoderMismatchError if the encoder is another one.
         """
         from turnwise.assist.intents.storage import load_classifier
 

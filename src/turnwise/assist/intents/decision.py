@@ -31,17 +31,11 @@ Segments = dict[tuple[int, int], str]
 
 @dataclass(frozen=True, slots=True)
 class RankedIntent:
-    """A candidate intent of a text.
-
-    Attributes:
-        intent: its name.
-        score: similarity to its examples, on the scale of the threshold: at most 1, negative for dissimilar texts.
-        probability: that this is the intent, given that the text has one of the intents.
-    """
+    """A candidate intent of a text."""
 
     intent: str
-    score: float
-    probability: float
+    score: float  # similarity to its examples, on the scale of the threshold: at most 1, negative for dissimilar texts
+    probability: float  # that this is the intent, given that the text has one of the intents
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +49,22 @@ class SimilarExample:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision about a text.
+    """The decision about a text, with its reason in one sentence.
 
-    Attributes:
-        text: the text.
-        intent: the predicted intent; None if the classifier abstains.
-        score: of the best intent, also where the classifier abstains.
-        threshold: the minimum score; None if the classifier never abstains.
-        abstained: whether the score is below the threshold.
-        reason: an explanation in one sentence.
-        intents: all intents in the order of the text, if several were searched for; empty where it abstains.
-        runner_up: the second-best intent; None if there is only one intent.
-        ranked: the best five intents, best first: by probability, those that reach their threshold before the others;
-            if the classifier abstains, the most similar one comes first.
-        nearest: the most similar examples, most similar first.
+    The best five intents are ranked by probability, those that reach their threshold before the others; if the
+    classifier abstains, the most similar one comes first.
     """
 
     text: str
-    intent: str | None
-    score: float
-    threshold: float | None
+    intent: str | None  # None if the classifier abstains
+    score: float  # of the best intent, also where the classifier abstains
+    threshold: float | None  # the minimum score; None if the classifier never abstains
     abstained: bool
     reason: str
-    intents: tuple[str, ...]
-    runner_up: RankedIntent | None
+    intents: tuple[str, ...]  # in the order of the text, if several were searched for; empty where it abstains
+    runner_up: RankedIntent | None  # None if there is only one intent
     ranked: tuple[RankedIntent, ...]
-    nearest: tuple[SimilarExample, ...]
+    nearest: tuple[SimilarExample, ...]  # the most similar examples, most similar first
 
 
 def make_decision(

@@ -31,19 +31,12 @@ class IntentError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True)
 class IntentExamples:
-    """Distinct examples, sorted by intent and then by insertion order; out-of-scope examples come last.
-
-    Attributes:
-        pairs: each text with its intent.
-        vectors: normalised, one row per pair.
-        classes: the intents, sorted, without 'out_of_scope'.
-        labels: for each in-scope example the index of its intent in `classes`.
-    """
+    """Distinct examples, sorted by intent and then by insertion order; out-of-scope examples come last."""
 
     pairs: tuple[IntentPair, ...]
-    vectors: Vectors
-    classes: tuple[str, ...] = field(init=False)
-    labels: Indices = field(init=False)
+    vectors: Vectors  # normalised, one row per pair
+    classes: tuple[str, ...] = field(init=False)  # the intents, sorted, without 'out_of_scope'
+    labels: Indices = field(init=False)  # for each in-scope example the index of its intent
 
     def __post_init__(self) -> None:
         intents = [intent for _, intent in self.pairs if intent != OUT_OF_SCOPE]
@@ -130,16 +123,18 @@ def validate_vectors(vectors: Vectors, count: int) -> Vectors:
 def read_labelled(
     path: Path, text: str = "text", intent: str = "intent", speakers: Sequence[str] = ("user",)
 ) -> list[IntentPair]:
-    """Read texts and intents from a table file, or from the turns of a store; rows without an intent are skipped.
+    """Read texts and intents, or the turns of some speakers of a store; rows without an intent are skipped.
 
-    Args:
-        path: a file (.csv, .tsv, .jsonl, .parquet) or a store.
-        text: the column of texts.
-        intent: the column of intents.
-        speakers: whose turns are read from a store.
+    `text` and `intent` name the columns of a file (.csv, .tsv, .jsonl, .parquet).
     """
     if path.is_dir():
-        pairs = _read_store(path, speakers)
+        from turnwise.corpus.store import is_store, read_corpus
+
+        if not is_store(path):
+            suffixes = ", ".join(TABLE_SUFFIXES)
+            raise IntentError(f"{path} is a directory but not a store: pass a file ({suffixes}) or a store")
+        turns = (turn for dialogue in read_corpus(path) for turn in dialogue.turns if turn.speaker in speakers)
+        pairs = [(turn.text, turn.intent) for turn in turns if turn.intent]
     else:
         rows = read_rows(path, (text, intent), hint="name the columns with --text and --intent")
         values = ((row.optional_text(text), row.optional_text(intent)) for row in rows)
@@ -153,14 +148,3 @@ def read_texts(path: Path, text: str = "text") -> list[str]:
     """Read the non-blank texts of a .txt file (one per line) or of a column of a table file."""
     rows = read_rows(path, [text], suffixes=TEXT_FILE_SUFFIXES, hint="name the column with --text")
     return [value for row in rows if (value := row.optional_text(text)).strip()]
-
-
-def _read_store(path: Path, speakers: Sequence[str]) -> list[IntentPair]:
-    from turnwise.corpus.store import is_store, read_corpus
-
-    if not is_store(path):
-        raise IntentError(
-            f"{path} is a directory but not a store: pass a file ({', '.join(TABLE_SUFFIXES)}) or a store"
-        )
-    turns = (turn for dialogue in read_corpus(path) for turn in dialogue.turns if turn.speaker in speakers)
-    return [(turn.text, turn.intent) for turn in turns if turn.intent]

@@ -80,26 +80,16 @@ class SimilarityScorer:
     """Scores texts by their similarity to the examples of each intent.
 
     An example's neighbours are the other examples of its intent, or the k nearest of them.
-
-    Attributes:
-        vectors: normalised (examples, dimensions), sorted by intent.
-        starts: the first row of each intent, and the number of rows at the end.
-        k: how many of the most similar examples of an intent are averaged; None: all.
-        neighbour_sums: the sum of each example's cosines with its neighbours.
-        neighbour_counts: the number of its neighbours.
-        lowest: the lowest of these cosines; -inf if all other examples of the intent are neighbours.
-        following: the next lower cosine, of the example that would replace a removed neighbour; 0 if there is none.
-        mean_density: of all examples.
     """
 
-    vectors: Vectors
-    starts: Indices
-    k: int | None
-    neighbour_sums: Scores
-    neighbour_counts: Indices
-    lowest: Scores
-    following: Scores
-    mean_density: float
+    vectors: Vectors  # normalised (examples, dimensions), sorted by intent
+    starts: Indices  # the first row of each intent, and the number of rows at the end
+    k: int | None  # how many of the most similar examples of an intent are averaged; None: all
+    neighbour_sums: Scores  # the sum of each example's cosines with its neighbours
+    neighbour_counts: Indices  # the number of its neighbours
+    lowest: Scores  # the lowest of these cosines; -inf if all other examples of the intent are neighbours
+    following: Scores  # the next lower cosine, of the example that would replace a removed neighbour; 0 if none
+    mean_density: float  # of all examples
 
     @classmethod
     def fit(cls, vectors: Vectors, labels: Indices, k: int | None) -> "SimilarityScorer":
@@ -107,8 +97,9 @@ class SimilarityScorer:
         starts = np.searchsorted(labels, np.arange(labels[-1] + 2)).astype(np.int64)
         statistics = [_neighbour_statistics(vectors[first:last], k) for first, last in pairwise(starts)]
         sums, counts, lowest, following = (np.concatenate(parts) for parts in zip(*statistics, strict=True))
-        known = counts > 0
-        mean_density = float((sums[known] / counts[known]).mean()) if known.any() else _DEFAULT_DENSITY
+        has_neighbours = counts > 0
+        densities = sums[has_neighbours] / counts[has_neighbours]
+        mean_density = float(densities.mean()) if len(densities) else _DEFAULT_DENSITY
         return cls(vectors, starts, k, sums, counts, lowest, following, mean_density)
 
     def score(self, queries: Vectors) -> Scores:
@@ -229,35 +220,23 @@ def _cross_validated_logits(vectors: Vectors, labels: Indices, fold_of: Indices)
 
 @dataclass(frozen=True, slots=True)
 class IntentScores:
-    """Scores of texts: similarity less the weighted similarity to the out-of-scope examples (texts, intents).
+    """Scores of texts (texts, intents)."""
 
-    With the probabilities of intents, their indices in order, best first, and whether each text is rejected.
-    """
-
-    scores: Scores
+    scores: Scores  # similarity less the weighted similarity to the out-of-scope examples
     probabilities: Scores
-    order: Indices
-    abstained: npt.NDArray[np.bool_]
+    order: Indices  # of the intents, best first
+    abstained: npt.NDArray[np.bool_]  # whether each text is rejected (texts)
 
 
 @dataclass(frozen=True, slots=True)
 class IntentModel:
-    """An immutable fitted model, so that concurrent predictions are not affected by changes to the examples.
-
-    Attributes:
-        settings: how it was fitted.
-        examples: what it was fitted on.
-        similarity: scores similarity to the examples of each intent.
-        out_of_scope: scores similarity to the out-of-scope examples; None if there are none.
-        logistic: ranks intents instead of similarity; None for the other heads.
-        calibration: threshold and temperature.
-    """
+    """An immutable fitted model, so that concurrent predictions are not affected by changes to the examples."""
 
     settings: IntentSettings
     examples: IntentExamples
-    similarity: SimilarityScorer
-    out_of_scope: SimilarityScorer | None
-    logistic: LogisticHead | None
+    similarity: SimilarityScorer  # to the examples of each intent
+    out_of_scope: SimilarityScorer | None  # to the out-of-scope examples; None if there are none
+    logistic: LogisticHead | None  # ranks intents instead of similarity; None for the other heads
     calibration: Calibration
 
     @classmethod
@@ -295,18 +274,17 @@ class IntentModel:
     def with_examples(self, examples: IntentExamples) -> "IntentModel":
         """Return a model with other examples; recalibrated unless this one was calibrated on held-out texts."""
         model = IntentModel.uncalibrated(examples, self.settings)
+        previous = self.calibration
         # regressions for every fold would take too long, so a logistic head keeps its temperature
-        data = None
-        if not self.calibration.held_out:
-            data = replace(model, logistic=None).leave_one_out_data(_RECALIBRATION_EXAMPLES)
+        without_head = replace(model, logistic=None)
+        data = None if previous.held_out else without_head.leave_one_out_data(_RECALIBRATION_EXAMPLES)
         if data is None:
-            calibration = self.calibration.for_intents(self.examples.classes, examples.classes)
-            return replace(model, calibration=calibration)
-        calibration = model.calibrated(data, held_out=False).calibration
-        if model.logistic is not None:
-            temperature, reliability = self.calibration.temperature, self.calibration.reliability
-            calibration = replace(calibration, temperature=temperature, reliability=reliability)
-        return replace(model, calibration=calibration)
+            return replace(model, calibration=previous.for_intents(self.examples.classes, examples.classes))
+        model = model.calibrated(data, held_out=False)
+        if model.logistic is None:
+            return model
+        kept = {"temperature": previous.temperature, "reliability": previous.reliability}
+        return replace(model, calibration=replace(model.calibration, **kept))
 
     # ---- data for calibration
 
@@ -382,18 +360,14 @@ class IntentModel:
         """Return one decision per text, with its most similar examples."""
         if not len(texts):
             return []
-        result = self.score(vectors)
-        thresholds = self.calibration.thresholds(len(self.examples.classes))
+        result, classes = self.score(vectors), self.examples.classes
+        thresholds = self.calibration.thresholds(len(classes))
         similar = self._similar_examples(vectors, neighbours)
         decisions = []
         for row, text in enumerate(texts):
-            order = result.order[row, :MAX_RANKED]
-            ranked = [
-                RankedIntent(self.examples.classes[place], float(score), float(probability))
-                for place, score, probability in zip(
-                    order, result.scores[row, order], result.probabilities[row, order], strict=True
-                )
-            ]
+            order = result.order[row, :MAX_RANKED].tolist()
+            scores, probabilities = result.scores[row].tolist(), result.probabilities[row].tolist()
+            ranked = [RankedIntent(classes[place], scores[place], probabilities[place]) for place in order]
             threshold = None if self.calibration.threshold is None else float(thresholds[order[0]])
             decisions.append(make_decision(text, ranked, threshold, bool(result.abstained[row]), similar[row]))
         return decisions
@@ -401,11 +375,8 @@ class IntentModel:
     def _similar_examples(self, vectors: Vectors, count: int) -> list[list[SimilarExample]]:
         if not count:
             return [[] for _ in vectors]
-        result, pairs = nearest_neighbours(vectors, self.examples.in_scope_vectors, count), self.examples.pairs
+        nearest, pairs = nearest_neighbours(vectors, self.examples.in_scope_vectors, count), self.examples.pairs
         return [
-            [
-                SimilarExample(pairs[row][0], pairs[row][1], float(similarity))
-                for row, similarity in zip(rows, similarities, strict=True)
-            ]
-            for rows, similarities in zip(result.rows, result.similarities, strict=True)
+            [SimilarExample(*pairs[row], similarity) for row, similarity in zip(rows, similarities, strict=True)]
+            for rows, similarities in zip(nearest.rows.tolist(), nearest.similarities.tolist(), strict=True)
         ]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
 
 from turnwise.assist.intents.calibration import Reliability, compute_reliability
 from turnwise.assist.intents.classifier import IntentClassifier
@@ -32,6 +33,7 @@ from turnwise.core.plots import MissingPlotsError, line_chart
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode
+from turnwise.models.vector_cache import encode_distinct
 
 #: The maximum number of entries in each list of the report.
 MAX_ENTRIES = 30
@@ -144,8 +146,7 @@ class IntentReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
-        curve = {name: np.asarray(value).tolist() for name, value in asdict(self.reliability).items()}
-        return {**asdict(self), "settings": dict(self.settings), "reliability": curve}
+        return {**asdict(self), "settings": dict(self.settings), "reliability": self.reliability.to_json()}
 
 
 def make_report(
@@ -158,21 +159,10 @@ def make_report(
     seed: int = 0,
     progress: Progress = silent,
 ) -> IntentReport:
-    """Cross-validate a classifier on examples and report problems.
+    """Cross-validate a classifier on examples of intents, and optionally out-of-scope texts, and report problems.
 
-    Texts are encoded once, unless the classifier tunes its encoder: then that is tuned in every fold.
-
-    Args:
-        texts: the examples.
-        intents: the intent of each text.
-        classifier: provides the settings and is not fitted itself; None: the defaults of `IntentClassifier`.
-        out_of_scope: texts that have none of the intents.
-        folds: at least two.
-        seed: of the folds.
-        progress: called with the number of finished folds.
-
-    Raises:
-        IntentError: if texts and intents do not match, or there are too few.
+    `classifier` provides the settings and is not fitted itself. Texts are encoded once, unless it tunes its encoder:
+    then that is tuned in every fold. Raise IntentError if texts and intents do not match, or there are too few.
     """
     classifier = IntentClassifier() if classifier is None else classifier
     if folds < 2:
@@ -180,14 +170,11 @@ def make_report(
     _ = classifier.settings  # raises an error before anything is encoded
     pairs = [*validate_pairs(texts, intents), *((text, OUT_OF_SCOPE) for text in out_of_scope)]
     encoder = classifier.load_encoder()
-    distinct = list(dict.fromkeys(text for text, _ in pairs))
-    progress("encoding examples", 0, len(distinct))
-    encoded = encoder.encode(distinct, normalise=True, max_length=classifier.max_length)
-    precomputed = PrecomputedEncoder(distinct, encoded)
-    examples = IntentExamples.from_pairs(pairs, precomputed.encode([text for text, _ in pairs]))
+    progress("encoding examples", 0, len(pairs))
+    vectors = encode_distinct(encoder, [text for text, _ in pairs], normalise=True, max_length=classifier.max_length)
+    examples = IntentExamples.from_pairs(pairs, vectors)
     _check_counts(examples, folds)
-    fold_encoder = encoder if classifier.tuning is not None else precomputed
-    result = cross_validate(classifier, fold_encoder, examples, folds=folds, seed=seed, progress=progress)
+    result = cross_validate(classifier, encoder, examples, folds=folds, seed=seed, progress=progress)
     labels = examples.labels[result.rows]
     correct, answered = result.probabilities.argmax(1) == labels, ~result.rejected
     first = {pair: row for row, pair in reversed(list(enumerate(pairs)))}
@@ -253,18 +240,6 @@ class CrossValidation:
     outside_rejected: npt.NDArray[np.bool_]
 
 
-class PrecomputedEncoder:
-    """An encoder that returns known vectors, so that folds share them."""
-
-    def __init__(self, texts: Sequence[str], vectors: Vectors):
-        self._rows = {text: row for row, text in enumerate(texts)}
-        self._vectors = vectors
-
-    def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
-        """Return the known vectors, whatever the options."""
-        return self._vectors[[self._rows[text] for text in inputs]]
-
-
 def cross_validate(
     classifier: IntentClassifier,
     encoder: SupportsEncode,
@@ -276,34 +251,34 @@ def cross_validate(
 ) -> CrossValidation:
     """Classify the examples of each fold by a classifier fitted on the others.
 
-    `classifier` provides the settings and is not fitted; `encoder` replaces its encoder.
+    `classifier` provides the settings and is not fitted; `encoder`, which computed the examples' vectors, replaces its
+    own.
     """
-    inside, outside = examples.pairs[: len(examples.labels)], examples.pairs[len(examples.labels) :]
-    fold_of = assign_folds(examples.labels, folds, seed)
-    outside_fold_of = np.random.default_rng(seed).permutation(len(outside)) % folds
-    probabilities, scores = np.zeros((len(inside), len(examples.classes))), np.zeros(len(inside))
-    rejected, outside_rejected = np.zeros(len(inside), np.bool_), np.zeros(len(outside), np.bool_)
-    params = {**classifier.get_params(deep=False), "encoder": encoder}
+    inside, outside = len(examples.labels), len(examples.out_of_scope_vectors)
+    outside_folds = np.random.default_rng(seed).permutation(outside) % folds
+    fold_of = np.concatenate([assign_folds(examples.labels, folds, seed), outside_folds])
+    probabilities, scores = np.zeros((inside, len(examples.classes))), np.zeros(len(fold_of))
+    rejected = np.zeros(len(fold_of), np.bool_)
+
+    def vectors_of(rows: Indices) -> Vectors | None:
+        return examples.vectors[rows] if classifier.tuning is None else None  # tuning changes them
+
     for fold in range(folds):
         progress("cross-validating", fold, folds)
-        rows, outside_rows = np.flatnonzero(fold_of == fold), np.flatnonzero(outside_fold_of == fold)
-        seen = [pair for pair, own in zip(inside, fold_of, strict=True) if own != fold]
-        if len(seen) == len(inside):
+        seen, left_out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+        in_scope = left_out[left_out < inside]
+        if not len(in_scope):
             continue
-        fitted = type(classifier)(**params).fit(
-            [text for text, _ in seen],
-            [intent for _, intent in seen],
-            out_of_scope=[text for (text, _), own in zip(outside, outside_fold_of, strict=True) if own != fold],
-        )
-        texts = [inside[row][0] for row in rows]
-        probabilities[rows] = fitted.predict_proba(texts)
-        decisions = fitted.decide([*texts, *(outside[row][0] for row in outside_rows)], neighbours=0)
-        scores[rows] = [decision.score for decision in decisions[: len(rows)]]
-        rejected[rows] = [decision.abstained for decision in decisions[: len(rows)]]
-        outside_rejected[outside_rows] = [decision.abstained for decision in decisions[len(rows) :]]
+        texts, intents = zip(*(examples.pairs[row] for row in seen), strict=True)
+        fitted = clone(classifier).set_params(encoder=encoder).fit(texts, intents, vectors=vectors_of(seen))
+        texts = [examples.pairs[row][0] for row in left_out]
+        probabilities[in_scope] = fitted.predict_proba(texts[: len(in_scope)], vectors=vectors_of(in_scope))
+        decisions = fitted.decide(texts, neighbours=0, vectors=vectors_of(left_out))
+        scores[left_out] = [decision.score for decision in decisions]
+        rejected[left_out] = [decision.abstained for decision in decisions]
     progress("cross-validating", folds, folds)
-    rows = np.flatnonzero(fold_of >= 0)
-    return CrossValidation(rows, probabilities[rows], scores[rows], rejected[rows], outside_rejected)
+    rows = np.flatnonzero(fold_of[:inside] >= 0)
+    return CrossValidation(rows, probabilities[rows], scores[rows], rejected[rows], rejected[inside:])
 
 
 # ---- metrics and confusions
@@ -317,22 +292,11 @@ def compute_intent_metrics(examples: IntentExamples, result: CrossValidation) ->
     rejected = np.bincount(labels, result.rejected, minlength=count)
     confidence = np.bincount(labels, result.probabilities[np.arange(len(labels)), labels], minlength=count)
     wrong = matrix - np.diag(correct)
+    confused_with = [examples.classes[row.argmax()] if row.any() else None for row in wrong]
     with np.errstate(invalid="ignore"):
-        recall, precision = correct / totals, correct / matrix.sum(0)
-        rejected, confidence = rejected / totals, confidence / totals
-    return tuple(
-        IntentMetrics(
-            name,
-            int(sizes[index]),
-            int(totals[index]),
-            float(recall[index]),
-            float(precision[index]),
-            float(rejected[index]),
-            float(confidence[index]),
-            examples.classes[int(wrong[index].argmax())] if wrong[index].any() else None,
-        )
-        for index, name in enumerate(examples.classes)
-    )
+        fractions = correct / totals, correct / matrix.sum(0), rejected / totals, confidence / totals
+    columns = [column.tolist() for column in (sizes, totals, *fractions)]
+    return tuple(IntentMetrics(*row) for row in zip(examples.classes, *columns, confused_with, strict=True))
 
 
 def find_confusions(examples: IntentExamples, result: CrossValidation) -> tuple[Confusion, ...]:

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from safetensors import SafetensorError
@@ -61,15 +61,12 @@ def save_classifier(classifier: IntentClassifier, folder: Path) -> None:
     """Write a fitted classifier and sync the files to disk; raise IntentError if its encoder cannot be saved."""
     model, tuning = classifier.model_, classifier.tuning
     folder.mkdir(parents=True, exist_ok=True)
+    path = Path(classifier.encoder) if isinstance(classifier.encoder, str | Path) else None
+    is_bundled = path is not None and path.resolve() == (folder / _ENCODER).resolve()
     encoder_name = None
-    if isinstance(classifier.encoder, str | Path):
-        path = Path(classifier.encoder)
-        is_bundled = path.resolve() == (folder / _ENCODER).resolve()
-        if tuning is None and not is_bundled:
-            encoder_name = str(path.resolve()) if path.is_dir() else str(classifier.encoder)
-    else:
-        is_bundled = False
-    if encoder_name is None and not is_bundled:
+    if path is not None and tuning is None and not is_bundled:
+        encoder_name = str(path.resolve()) if path.is_dir() else str(classifier.encoder)
+    elif not is_bundled:
         _save_encoder(classifier.encoder_, folder / _ENCODER)
     tensors = {"vectors": model.examples.vectors}
     if model.logistic is not None:
@@ -113,9 +110,7 @@ def _save_encoder(encoder: Any, folder: Path) -> None:
 def load_classifier(folder: Path, encoder: SupportsEncode | None = None) -> IntentClassifier:
     """Read a classifier; `encoder` replaces the stored one.
 
-    Raises:
-        IntentError: if there is no classifier, or it is damaged.
-        EncoderMismatchError: if the encoder returns different vectors.
+    Raise IntentError if there is no classifier or it is damaged, EncoderMismatchError if the encoder is another one.
     """
     if not is_classifier(folder):
         raise IntentError(
@@ -130,12 +125,10 @@ def load_classifier(folder: Path, encoder: SupportsEncode | None = None) -> Inte
         examples = IntentExamples(pairs, validate_vectors(tensors["vectors"], len(pairs)))
         settings = IntentSettings(**{field.name: description[field.name] for field in fields(IntentSettings)})
         calibration = Calibration.from_json(description["calibration"])
-        if "weights" in tensors:  # a logistic head is restored, not fitted again
-            model = IntentModel.uncalibrated(examples, replace(settings, head="neighbours"))
-            model = replace(model, logistic=LogisticHead(tensors["weights"], tensors["bias"]))
-        else:
-            model = IntentModel.uncalibrated(examples, settings)
-        model = replace(model, settings=settings, calibration=calibration)
+        logistic = LogisticHead(tensors["weights"], tensors["bias"]) if "weights" in tensors else None
+        # a logistic head is restored, not fitted again
+        model = IntentModel.uncalibrated(examples, replace(settings, head="neighbours") if logistic else settings)
+        model = replace(model, settings=settings, logistic=logistic, calibration=calibration)
         tuning = description["tuning"]
         if tuning is not None:
             from turnwise.assist.intents.tuning import TuningSettings
@@ -159,9 +152,7 @@ def load_classifier(folder: Path, encoder: SupportsEncode | None = None) -> Inte
 class IntentFolder:
     """A classifier on disk whose examples can be changed; thread-safe, open in one process at a time.
 
-    Attributes:
-        folder: where it is stored.
-        classifier: includes all acknowledged changes.
+    `classifier` includes all acknowledged changes.
     """
 
     def __init__(self, folder: Path, classifier: IntentClassifier, journal: Journal):
@@ -174,9 +165,7 @@ class IntentFolder:
     def open(cls, folder: Path | str, *, encoder: SupportsEncode | None = None) -> "IntentFolder":
         """Open the folder of a classifier and apply its journal; `encoder` replaces the stored one.
 
-        Raises:
-            IntentError: if the folder holds no classifier.
-            JournalError: if another process has it open.
+        Raise IntentError if the folder holds no classifier, JournalError if another process has it open.
         """
         folder = Path(folder)
         if not is_classifier(folder):  # before a journal is created in the wrong place
@@ -229,7 +218,7 @@ class IntentFolder:
         """Allow another process to open the folder; the classifier remains usable."""
         self._journal.close()
 
-    def __enter__(self) -> "IntentFolder":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

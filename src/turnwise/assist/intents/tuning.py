@@ -11,6 +11,7 @@ examples is not enough for calibration: the encoder is tuned again for every fol
 """
 
 import copy
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -37,25 +38,15 @@ class TuningError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True)
 class TuningSettings:
-    """Settings of contrastive tuning.
-
-    Attributes:
-        epochs: passes over the examples.
-        groups: P, groups per step.
-        group_size: K, examples per group, all of one intent.
-        learning_rate: the peak; linear warm-up over the first 5% of the steps, then linear decay to 0.
-        temperature: τ of the loss.
-        max_length: tokens per example.
-        seed: of groups, their order, and dropout.
-    """
+    """Settings of contrastive tuning."""
 
     epochs: int = 15
-    groups: int = 16
-    group_size: int = 2
-    learning_rate: float = 3e-5
-    temperature: float = 0.1
-    max_length: int = 64
-    seed: int = 0
+    groups: int = 16  # P, groups per step
+    group_size: int = 2  # K, examples per group, all of one intent
+    learning_rate: float = 3e-5  # the peak; linear warm-up over the first 5% of the steps, then linear decay to 0
+    temperature: float = 0.1  # τ of the loss
+    max_length: int = 64  # tokens per example
+    seed: int = 0  # of groups, their order, and dropout
 
     def __post_init__(self) -> None:
         minimum = {"epochs": 1, "groups": 2, "group_size": 2, "max_length": 1, "seed": 0}
@@ -78,11 +69,8 @@ def tune_encoder(
     """Return a copy of an encoder, tuned on examples of intents; the given encoder is not changed.
 
     Equal examples and settings give equal weights on one machine. Hundreds of examples take seconds on a GPU, minutes
-    on a CPU.
-
-    Raises:
-        TuningError: if texts and intents do not match, there are fewer than two intents, or the encoder is compressed.
-        TrainingError: if the loss is not finite.
+    on a CPU. Raise TuningError if texts and intents do not match, there are fewer than two intents, or the encoder is
+    compressed; TrainingError if the loss is not finite.
     """
     settings = TuningSettings() if settings is None else settings
     if len(texts) != len(intents):
@@ -94,11 +82,8 @@ def tune_encoder(
         raise TuningError("the encoder is compressed, and tuning would not change its templates: load it uncompressed")
     tuned = copy.deepcopy(encoder)
     sequences = tuned.tokenise(texts, settings.max_length)
-    groups = [
-        group
-        for epoch in range(settings.epochs)
-        for group in make_groups(labels, settings.group_size, [settings.seed, epoch])
-    ]
+    epochs = (make_groups(labels, settings.group_size, [settings.seed, epoch]) for epoch in range(settings.epochs))
+    groups = list(itertools.chain.from_iterable(epochs))
     group_labels = torch.tensor([labels[group[0]] for group in groups], device=tuned.backbone.device)
     steps = math.ceil(len(groups) / settings.groups)
     done = 0
@@ -129,8 +114,7 @@ def make_groups(labels: Sequence[int] | npt.NDArray[np.int64], size: int, seed: 
     groups = []
     for label in np.unique(labels):
         rows = random.permutation(np.flatnonzero(np.asarray(labels) == label))
-        filled = np.resize(rows, math.ceil(len(rows) / size) * size)
-        groups += filled.reshape(-1, size).tolist()
+        groups += np.resize(rows, (math.ceil(len(rows) / size), size)).tolist()
     return groups
 
 
