@@ -120,10 +120,10 @@ def test_get_dialogue(client: TestClient, place: Path, tiny_folder) -> None:
 
 
 def test_clusters(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    from turnwise.assist.conversations.conversations import ConversationCluster
+    from turnwise.assist.conversations.conversations import ConversationCluster, ConversationClustering
 
-    found = [ConversationCluster(0, "hotel, room", ("hotel", "room"), 7, ("a", "b"))]
-    monkeypatch.setattr(Conversations, "clusters", lambda self: found)
+    clusters = [ConversationCluster(0, "hotel, room", ("hotel", "room"), 7, ("a", "b"))]
+    monkeypatch.setattr(Conversations, "cluster", lambda self: ConversationClustering(clusters, []))
     body = client.get("/conversations/clusters").json()
     assert body == {
         "clusters": [

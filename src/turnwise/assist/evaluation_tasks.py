@@ -101,15 +101,10 @@ def register() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Decisions:
-    """Decisions on the test utterances, in-scope ones first.
+    """Decisions on the test utterances, in-scope ones first."""
 
-    Attributes:
-        correct: whether the best guess is the true intent, for in-scope utterances only.
-        rejected: whether an utterance is rejected as out of scope.
-    """
-
-    correct: Flags
-    rejected: Flags
+    correct: Flags  # whether the best guess is the true intent, for in-scope utterances only
+    rejected: Flags  # whether an utterance is rejected as out of scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +129,7 @@ def evaluate_abstention(
     classifiers: Mapping[str, Mapping[str, Any]] = CLASSIFIERS,
     progress: Progress = silent,
 ) -> list[Outcome]:
-    """Measure the false rejection rate and DSE's out-of-scope metrics of intent classifiers.
+    """Measure the false rejection rate and DSE's out-of-scope metrics of intent classifiers (settings by name).
 
     For each seed, k utterances per intent are sampled as for few-shot intents. The classifier is fitted and calibrated
     on these alone: it sees neither a validation nor a test utterance. Then it decides on all test utterances, in scope
@@ -146,15 +141,6 @@ def evaluate_abstention(
     also compared at equal false rejection rates: DSE's similarity with its threshold moved until it rejects as many
     in-scope utterances as the classifier, and the classifier's threshold moved to the rates of DSE's thresholds. Moving
     a threshold uses the labels of the test set: it compares scores and is no way to choose a threshold.
-
-    Args:
-        encoder: computes the vectors.
-        data: a data set with out-of-scope utterances.
-        shots: values of k.
-        seeds: number of samples.
-        false_rejection: the requested false rejection rate.
-        classifiers: settings of `IntentClassifier` by name.
-        progress: called with the number of samples done.
     """
     if not data.out_of_scope.test:
         raise DatasetError(
@@ -167,6 +153,8 @@ def evaluate_abstention(
     test_texts = [*(utterance.text for utterance in data.test), *data.out_of_scope.test]
     vectors, rows = encode_unique(encoder, [*train_texts, *test_texts], normalise=True, max_length=INTENT_MAX_LENGTH)
     classes, truth = number_intents(data.train, data.test)
+    options: dict[str, Any] = {"false_rejection": false_rejection, "max_length": INTENT_MAX_LENGTH}
+    models = {name: IntentClassifier(encoder, **options, **settings) for name, settings in classifiers.items()}
     outcomes: list[Outcome] = []
     for number, count in enumerate(shots):
         runs: dict[str, list[_Decisions]] = defaultdict(list)
@@ -181,72 +169,54 @@ def evaluate_abstention(
                 test_intents=[utterance.intent for utterance in data.test],
                 test_vectors=vectors[rows[len(train_texts) :]],
             )
-            similarities = (
-                sample.test_vectors @ compute_prototypes(sample.vectors, classes[support], classes.max() + 1).T
-            )
+            prototypes = compute_prototypes(sample.vectors, classes[support], classes.max() + 1)
+            similarities = sample.test_vectors @ prototypes.T
             correct = is_highest(similarities[: len(truth)], truth)
-            decided = _decide_all(
-                encoder, sample, data.out_of_scope.train, similarities.max(1), correct, false_rejection, classifiers
-            )
-            for setting, decisions_of_run in decided.items():
-                runs[f"{count}-shot {setting}"].append(decisions_of_run)
-        for setting, of_setting in runs.items():
-            outcomes += _abstention_outcomes(data.name, setting, of_setting)
+            by_setting = _decide_all(sample, data.out_of_scope.train, similarities.max(1), correct, models)
+            for setting, decisions in by_setting.items():
+                runs[f"{count}-shot {setting}"].append(decisions)
+        for setting, runs_of_setting in runs.items():
+            outcomes += _abstention_outcomes(data.name, setting, runs_of_setting)
     return outcomes
 
 
 def _decide_all(
-    encoder: SupportsEncode,
     sample: _FewShotSample,
     out_of_scope: Sequence[str],
     similarities: npt.NDArray[np.floating],
     correct: Flags,
-    false_rejection: float,
-    classifiers: Mapping[str, Mapping[str, Any]],
+    classifiers: Mapping[str, IntentClassifier],
 ) -> dict[str, _Decisions]:
-    """Return the outcomes on one sample by setting; `similarities` and `correct` are those of the prototypes."""
-    requested = f"{false_rejection:.0%} named"
-    by_threshold = {
-        name: _Decisions(correct, similarities < threshold)
-        for name, threshold in paper_thresholds(similarities).items()
-    }
-    decided = {}
-    for name, settings in classifiers.items():
-        ours, scores = _classify(encoder, sample, (), false_rejection, settings)
-        decided[f"{name}, {requested}"] = ours
+    """Return the decisions on one sample by setting; `similarities` and `correct` are those of the prototypes."""
+    by_setting = {}
+    for name, classifier in classifiers.items():
+        requested = f"{name}, {classifier.false_rejection:.0%} named"
+        ours, scores = _classify(classifier, sample)
+        by_setting[requested] = ours
         if name != _COMPARED_CLASSIFIER:
             continue
-        decided[f"DSE's similarity, moved to the false rejection of {name}"] = _Decisions(
-            correct, _reject_equally_many(similarities, ours)
-        )
-        for threshold, theirs in by_threshold.items():
-            decided[f"DSE's threshold {threshold}"] = theirs
-            decided[f"{name}, moved to the false rejection of DSE's {threshold}"] = _Decisions(
-                ours.correct, _reject_equally_many(scores, theirs)
-            )
+        moved = _Decisions(correct, _reject_equally_many(similarities, ours))
+        by_setting[f"DSE's similarity, moved to the false rejection of {name}"] = moved
+        for paper_name, threshold in paper_thresholds(similarities).items():
+            theirs = _Decisions(correct, similarities < threshold)
+            by_setting[f"DSE's threshold {paper_name}"] = theirs
+            moved = _Decisions(ours.correct, _reject_equally_many(scores, theirs))
+            by_setting[f"{name}, moved to the false rejection of DSE's {paper_name}"] = moved
         if out_of_scope:
-            decided[f"{name}, {requested}, with out-of-scope examples"] = _classify(
-                encoder, sample, out_of_scope, false_rejection, settings
-            )[0]
-    return decided
+            by_setting[f"{requested}, with out-of-scope examples"], _ = _classify(classifier, sample, out_of_scope)
+    return by_setting
 
 
 def _classify(
-    encoder: SupportsEncode,
-    sample: _FewShotSample,
-    out_of_scope: Sequence[str],
-    false_rejection: float,
-    settings: Mapping[str, Any],
+    classifier: IntentClassifier, sample: _FewShotSample, out_of_scope: Sequence[str] = ()
 ) -> tuple[_Decisions, npt.NDArray[np.float64]]:
-    """Return a classifier's outcomes and the scores of its best guesses."""
-    classifier = IntentClassifier(encoder, false_rejection=false_rejection, max_length=INTENT_MAX_LENGTH, **settings)
+    """Fit a classifier on a sample, and return its decisions and the scores of its best guesses."""
     classifier.fit(sample.texts, sample.intents, out_of_scope=out_of_scope, vectors=sample.vectors)
-    decided = classifier.decide(sample.test_texts, neighbours=0, vectors=sample.test_vectors)
-    correct = [
-        decision.ranked[0].intent == intent for decision, intent in zip(decided, sample.test_intents, strict=False)
-    ]
-    rejected = [decision.abstained for decision in decided]
-    return _Decisions(np.array(correct), np.array(rejected)), np.array([decision.score for decision in decided])
+    decisions = classifier.decide(sample.test_texts, neighbours=0, vectors=sample.test_vectors)
+    guesses = [decision.ranked[0].intent for decision in decisions[: len(sample.test_intents)]]
+    correct = np.array(guesses) == np.array(sample.test_intents)
+    rejected = np.array([decision.abstained for decision in decisions])
+    return _Decisions(correct, rejected), np.array([decision.score for decision in decisions])
 
 
 def _reject_equally_many(scores: npt.NDArray[np.floating], reference: _Decisions) -> Flags:
@@ -294,18 +264,8 @@ def evaluate_selection(
     - retrieved: how often a correct response is among the k, an upper bound for every re-ranker.
 
     Top-1 and MRR are also given for the similarity alone. Times in milliseconds per context are measured over blocks of
-    contexts; retrieving includes encoding the contexts but not the pool.
-
-    Args:
-        encoder: retrieves.
-        reranker: orders the retrieved responses.
-        examples: contexts with labelled candidates.
-        dataset: its name, for the results.
-        depths: values of k.
-        max_contexts: contexts are sampled where there are more.
-        max_length: tokens of a context or a response in the encoder; a re-ranker has its own maximum.
-        seed: for sampling contexts.
-        progress: called with the number of contexts done.
+    contexts; retrieving includes encoding the contexts but not the pool. Where there are more than `max_contexts`, they
+    are sampled. `max_length` is the encoder's; a re-ranker has its own.
     """
     answerable = with_answers(examples, dataset)
     selector = Selector(encoder, reranker, max_length=max_length)
@@ -337,13 +297,10 @@ def evaluate_selection(
 def _retrieve_and_rerank(
     selector: Selector, examples: Sequence[Candidates], depth: int, progress: Progress
 ) -> tuple[list[Flags], list[Scores], npt.NDArray[np.float64]]:
-    """Run both stages.
+    """Run both stages; return which retrieved responses are correct, their scores, and times.
 
-    Returns:
-        For each context which retrieved responses are correct, nearest first (of equal similarities the wrong ones
-        first), and the
-        re-ranker's scores of them; for each block of contexts the seconds of retrieving, of re-ranking, and the number
-        of contexts.
+    Per context, responses are ordered by similarity (of equal ones the wrong first). Times are, per block of contexts,
+    the seconds of retrieving, of re-ranking, and the number of contexts.
     """
     flags: list[Flags] = []
     scores: list[Scores] = []
@@ -354,17 +311,13 @@ def _retrieve_and_rerank(
         contexts = [example.context for example in block]
         start = perf_counter()
         # one more than needed: whether the last one ties with the next decides which of them counts
-        found = selector.retrieve_all(contexts, depth + 1)
+        retrieved = selector.retrieve_all(contexts, depth + 1)
         retrieving = perf_counter() - start
         positives = [set(example.positives) for example in block]
-        correct = np.array(
-            [
-                [selector.responses[row] in texts for row in rows]
-                for rows, texts in zip(found.rows, positives, strict=True)
-            ]
-        )
-        order = np.lexsort((correct, -found.similarities))[:, :depth]
-        rows = np.take_along_axis(found.rows, order, 1)
+        pairs = zip(retrieved.rows, positives, strict=True)
+        correct = np.array([[selector.responses[row] in texts for row in rows] for rows, texts in pairs])
+        order = np.lexsort((correct, -retrieved.similarities))[:, :depth]
+        rows = np.take_along_axis(retrieved.rows, order, 1)
         flags += [*np.take_along_axis(correct, order, 1)]
         start = perf_counter()
         scores += selector.score_all(contexts, rows)
@@ -392,16 +345,16 @@ def add_selection_plots(results: Results) -> None:
             depth = float(setting["depth"].replace(",", ""))
             lines.setdefault(row.dataset, {}).setdefault(row.metric, []).append((depth, row.value, row.low, row.high))
     for dataset, series in lines.items():
+        values = {metric: [(depth, value) for depth, value, _, _ in points] for metric, points in series.items()}
+        bounds = {metric: [(depth, low, high) for depth, _, low, high in points] for metric, points in series.items()}
         draw = partial(
             line_chart,
-            {metric: [(depth, value) for depth, value, _, _ in points] for metric, points in series.items()},
+            values,
             f"{dataset}: responses selected in two stages",
             "k, responses that are retrieved and re-ranked",
             log_x=True,
             percent=True,
-            intervals={
-                metric: [(depth, low, high) for depth, _, low, high in points] for metric, points in series.items()
-            },
+            intervals=bounds,
             x_ticks={depth: f"{depth:,.0f}" for points in series.values() for depth, *_ in points},
             legend_outside=True,
         )

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -104,16 +104,14 @@ def clusters_command(
     Example: `turnwise conversations clusters conversations --out clusters.csv`
     """
     conversations = _open(table, model)
-    settings: dict[str, Any] = {"least": min_cluster_size, "method": method, "seed": seed}
     with progress_bar() as progress:
-        clusters = conversations.clusters(**settings, progress=progress)
-    members = conversations.cluster_of(**settings)
-    outside = sum(each.cluster < 0 for each in members)
+        result = conversations.cluster(min_cluster_size=min_cluster_size, method=method, seed=seed, progress=progress)
+    clusters = result.clusters
+    outside = sum(cluster < 0 for _, _, cluster in result.assignments)
     if out is not None:
         from turnwise.core.files import write_atomic
 
-        rows = [(each.dialogue, each.source, each.cluster) for each in members]
-        write_atomic(out, csv_text(("dialogue", "source", "cluster"), rows))
+        write_atomic(out, csv_text(("dialogue", "source", "cluster"), result.assignments))
     count = len(conversations)
     blocks: list[RenderableType] = [
         f"{count:,} conversations, {len(clusters):,} clusters, {outside:,} conversations in none"

@@ -93,12 +93,12 @@ def test_content_weighs_more_than_speaker() -> None:
         )
 
     boats, gardens = "mast sail", "rose hedge"
-    asked = vector((USER, boats), (SYSTEM, gardens))
+    query = vector((USER, boats), (SYSTEM, gardens))
     swapped = vector((SYSTEM, boats), (USER, gardens))
     other = vector((USER, "dial chime"), (SYSTEM, "pendulum hour"))
-    assert asked @ other < asked @ swapped < 0.99
+    assert query @ other < query @ swapped < 0.99
     alone = vector((USER, boats))  # the other side is silent
-    assert asked @ alone > swapped @ alone > other @ alone
+    assert query @ alone > swapped @ alone > other @ alone
     np.testing.assert_allclose(vector(("speaker_1", boats)), vector((USER, boats), (SYSTEM, boats)), atol=1e-6)
 
 
@@ -154,19 +154,18 @@ def test_result_contains_the_whole_conversation(conversations: Conversations) ->
 
 
 def test_filters(conversations: Conversations) -> None:
-    asked = ["about mast rope"]
-    assert {each.split for each in conversations.similar(asked, top=9, where={"split": "train"})} == {"train"}
-    assert conversations.similar(asked, where={"source": "it's; DROP TABLE"}) == []
+    query = ["about mast rope"]
+    assert {each.split for each in conversations.similar(query, top=9, where={"split": "train"})} == {"train"}
+    assert conversations.similar(query, where={"source": "it's; DROP TABLE"}) == []
     with pytest.raises(FilterError, match="no column 'size'"):
-        conversations.similar(asked, where={"size": 3})
+        conversations.similar(query, where={"size": 3})
 
 
 def test_precomputed_vectors(conversations: Conversations) -> None:
     query = [Turn(USER, "mast sail"), Turn(SYSTEM, "deck")]
-    given = conversations.encoder.encode(conversations.inputs(query), normalise=True)
-    vector = conversations.vector(query, vectors=given)
-    np.testing.assert_array_equal(vector, conversations.vector(query))
-    assert conversations.similar(query, vector=vector) == conversations.similar(query)
+    vectors = conversations.encoder.encode(conversations.inputs(query), normalise=True)
+    np.testing.assert_array_equal(conversations.vector(query, vectors=vectors), conversations.vector(query))
+    assert conversations.similar(query, vectors=vectors) == conversations.similar(query)
 
 
 def test_speakers_of_bare_texts_alternate(conversations: Conversations) -> None:
@@ -199,7 +198,7 @@ def test_invalid_arguments(conversations: Conversations, tmp_path: Path) -> None
         conversations.dialogue("boats 0")
     assert conversations.dialogue("boats 0", "elsewhere").source == "elsewhere"
     empty = Conversations.open(tmp_path / "empty", Words())
-    for act in (empty.clusters, lambda: empty.similar(["x"])):
+    for act in (empty.cluster, lambda: empty.similar(["x"])):
         with pytest.raises(ConversationsError, match="has no conversations"):
             act()
 
@@ -305,15 +304,16 @@ def test_sigkill_loses_and_duplicates_nothing(tmp_path: Path) -> None:
 def test_clusters_match_topics(tmp_path: Path) -> None:
     conversations = Conversations.open(tmp_path / "table", Words())
     conversations.index(dialogues(120))
-    results = conversations.clusters(method="tsne", least=10)
-    assert [each.number for each in results] == list(range(len(results))) and len(results) >= 3
-    assigned = {each.dialogue: each.cluster for each in conversations.cluster_of(method="tsne", least=10)}
+    clustering = conversations.cluster(method="tsne", min_cluster_size=10)
+    clusters = clustering.clusters
+    assert [each.number for each in clusters] == list(range(len(clusters))) and len(clusters) >= 3
+    assigned = {dialogue: cluster for dialogue, _, cluster in clustering.assignments}
     assert set(assigned) == {each.id for each in dialogues(120)}
-    for each in results:
+    for each in clusters:
         members = [name for name, number in assigned.items() if number == each.number]
         assert len(members) == each.size and set(each.examples) <= set(members)
         assert Counter(map(topic, members)).most_common(1)[0][1] > 0.9 * len(members)
         assert each.name and each.words
-    assert conversations.clusters(method="tsne", least=10) is results  # cached
+    assert conversations.cluster(method="tsne", min_cluster_size=10) is clustering  # cached
     conversations.index(dialogues(123))
-    assert conversations.clusters(method="tsne", least=10) is not results
+    assert conversations.cluster(method="tsne", min_cluster_size=10) is not clustering

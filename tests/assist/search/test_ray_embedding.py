@@ -25,7 +25,7 @@ from pyarrow import fs
 from turnwise.assist.search import ray_embedding
 from turnwise.assist.search.embedding import EmbeddingError, embed
 from turnwise.assist.search.lance_writer import LanceWriter
-from turnwise.assist.search.parquet_blocks import ParquetCorpus, RowGroup, TableReader, TextBlocks, open_corpus
+from turnwise.assist.search.parquet_blocks import ParquetCorpus, RowGroup, TableReader, open_corpus
 from turnwise.assist.search.ray_embedding import embed_on_ray
 from turnwise.core.dialogue import Dialogue, Slot, Turn
 from turnwise.corpus.store import CorpusError, StoreWriter
@@ -35,25 +35,27 @@ from turnwise.models.loading import load_model
 # ---- blocks
 
 
-def read_all(blocks: TextBlocks) -> tuple[list[Any], pa.Table]:
+def read_all(corpus: ParquetCorpus) -> tuple[list[Any], pa.Table]:
     """Return all items and rows, reading each block separately."""
-    found = [portion for number in range(len(blocks)) for portion in blocks.read(number)]
-    return [item for items, _ in found for item in items], pa.concat_tables([table for _, table in found])
+    batches = [batch for block in range(corpus.blocks) for batch in corpus.read(block)]
+    return [item for items, _ in batches for item in items], pa.concat_tables([table for _, table in batches])
 
 
 @given(sizes=st.lists(st.integers(0, 20), max_size=12), size=st.integers(1, 25))
 def test_blocks_contain_every_text_once_in_order(sizes: list[int], size: int) -> None:
     groups = tuple(RowGroup(f"file {number // 3}", number % 3, texts) for number, texts in enumerate(sizes))
-    blocks = TextBlocks(ParquetCorpus(fs.LocalFileSystem(), groups, TableReader(pa.schema([]), "text"), ""), size)
+    corpus = ParquetCorpus(fs.LocalFileSystem(), groups, TableReader(pa.schema([]), "text"), "", size)
     every = [(group, text) for group in groups for text in range(group.texts)]
-    cut = [
-        [(piece.group, piece.first + n) for piece in blocks.pieces(b) for n in range(piece.count)]
-        for b in range(len(blocks))
+    blocks = [
+        [(piece.group, piece.first + n) for piece in corpus.pieces(block) for n in range(piece.count)]
+        for block in range(corpus.blocks)
     ]
-    assert [text for block in cut for text in block] == every
-    assert [len(block) for block in cut] == [len(every[first : first + size]) for first in range(0, len(every), size)]
-    assert [blocks.count(block) for block in range(len(blocks))] == [len(block) for block in cut]
-    assert all(piece.count for block in range(len(blocks)) for piece in blocks.pieces(block))
+    assert [text for block in blocks for text in block] == every
+    assert [len(block) for block in blocks] == [
+        len(every[first : first + size]) for first in range(0, len(every), size)
+    ]
+    assert [corpus.count(block) for block in range(corpus.blocks)] == [len(block) for block in blocks]
+    assert all(piece.count for block in range(corpus.blocks) for piece in corpus.pieces(block))
 
 
 @settings(max_examples=20)
@@ -75,12 +77,12 @@ def test_parquet_files_are_read_unchanged(
         )
     (folder / "_SUCCESS").touch()
     (folder / "_metadata.parquet").write_bytes(b"another program's metadata")
-    blocks = TextBlocks(open_corpus(str(folder), "body"), size)
-    assert blocks.texts == starts[-1]
+    corpus = open_corpus(str(folder), "body", block_rows=size)
+    assert corpus.texts == starts[-1]
     if not starts[-1]:
-        assert len(blocks) == 0
+        assert corpus.blocks == 0
         return
-    items, table = read_all(blocks)
+    items, table = read_all(corpus)
     assert items == expected_rows["body"].to_pylist()
     assert table.to_pylist() == [{**row, "row": number} for number, row in enumerate(expected_rows.to_pylist())]
 
@@ -111,9 +113,9 @@ def test_store_is_read_as_by_the_local_engine(
 ) -> None:
     monkeypatch.setattr("turnwise.corpus.rows.GROUP_TURNS", 10)
     folder = store(tmp_path / "store")
-    corpus = open_corpus(str(folder), splits=splits, speakers=speakers)
+    corpus = open_corpus(str(folder), splits=splits, speakers=speakers, block_rows=size)
     assert len(corpus.groups) > 5
-    items, table = read_all(TextBlocks(corpus, size))
+    items, table = read_all(corpus)
     expected_rows = list(open_text_source(folder, splits=splits, speakers=speakers).rows())
     assert items == [item for item, _ in expected_rows]  # complete turns, with their slots
     columns = ("dialogue", "turn", "speaker", "text")
@@ -165,10 +167,10 @@ def test_invalid_inputs(tmp_path: Path) -> None:
     refused("two", "b.parquet has other columns than .*a.parquet")
     store(tmp_path / "store")
     refused("store", "no dialogue is in split nowhere", splits=["nowhere"])
-    corpus = open_corpus(str(tmp_path / "a.parquet"))
+    corpus = open_corpus(str(tmp_path / "a.parquet"), block_rows=5)
     written("a.parquet", id=[], text=pa.array([], pa.string()))
     with pytest.raises(EmbeddingError, match=r"a.parquet.*(has changed|cannot be read)"):
-        read_all(TextBlocks(corpus, 5))
+        read_all(corpus)
 
 
 # ---- the table
@@ -467,7 +469,7 @@ def test_errors_of_a_worker(place: Path, request: pytest.FixtureRequest) -> None
 
 def test_worker_skips_finished_blocks_and_checks_the_model(place: Path, request: pytest.FixtureRequest) -> None:
     numbered(place / "corpus", 30)
-    corpus = open_corpus("corpus")
+    corpus = open_corpus("corpus", block_rows=RUN["block_rows"])
     schema = corpus.reader.schema.append(pa.field("row", pa.int64())).append(
         pa.field("vector", pa.list_(pa.float32(), 3))
     )

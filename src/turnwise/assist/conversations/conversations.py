@@ -31,15 +31,10 @@ BATCH = 256
 #: The tables of a database: conversations, and turn statistics.
 TABLE, _STATISTICS = "conversations", "usual"
 _COLUMNS = pa.schema(
-    [
-        pa.field("dialogue", pa.string()),
-        pa.field("source", pa.string()),
-        pa.field("split", pa.string()),
-        pa.field("speakers", pa.list_(pa.string())),
-        pa.field("texts", pa.list_(pa.string())),
-    ]
+    dict.fromkeys(("dialogue", "source", "split"), pa.string())
+    | dict.fromkeys(("speakers", "texts"), pa.list_(pa.string()))
 )
-_STATISTICS_COLUMNS = pa.schema([pa.field("count", pa.int64()), pa.field("centre", pa.list_(pa.float32()))])
+_STATISTICS_COLUMNS = pa.schema({"count": pa.int64(), "centre": pa.list_(pa.float32())})
 
 #: The key of the mean turn; no text is empty.
 _MEAN = ""
@@ -62,28 +57,21 @@ class SimilarConversation:
 
 @dataclass(frozen=True, slots=True)
 class ConversationCluster:
-    """Conversations about the same.
-
-    Attributes:
-        number: from 0, largest cluster first.
-        name: its most characteristic words; `words` has more of them.
-        examples: ids of representative dialogues, the most central first.
-    """
+    """Conversations about the same topic; clusters are numbered from 0, the largest first."""
 
     number: int
-    name: str
-    words: tuple[str, ...]
+    name: str  # its most characteristic words
+    words: tuple[str, ...]  # more of them
     size: int
-    examples: tuple[str, ...]
+    examples: tuple[str, ...]  # ids of representative dialogues, the most central first
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterAssignment:
-    """The number of a conversation's cluster; −1: none."""
+class ConversationClustering:
+    """The clusters of conversations, and id, source and cluster number (−1: none) of each conversation."""
 
-    dialogue: str
-    source: str | None
-    cluster: int
+    clusters: list[ConversationCluster]
+    assignments: list[tuple[str, str | None, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +84,14 @@ class ConversationIndexResult:
 
 
 class Conversations:
-    """Conversations in a LanceDB database, in a folder or on object storage.
-
-    Attributes:
-        encoder: encodes turns.
-        max_length: tokens per turn in the encoder; None: its limit.
-    """
+    """Conversations in a LanceDB database, in a folder or on object storage."""
 
     @classmethod
     def open(cls, uri: str | Path, encoder: SupportsEncode, *, max_length: int | None = None) -> "Conversations":
         """Open the conversations in a database; create its tables if there are none.
 
-        Args:
-            uri: a folder, or any address that LanceDB takes (`s3://bucket/path`, …).
-            encoder: the encoder that the table was written with.
-            max_length: tokens per turn in the encoder; None: its limit.
+        `uri` is a folder, or any address that LanceDB takes (`s3://bucket/path`, …). The encoder must be the one that
+        the table was written with; it reads `max_length` tokens per turn (None: its limit).
         """
         size = encoder.encode([USER], normalise=True).shape[1]
         table = VectorTable.open(uri, TABLE, size=2 * size, columns=_COLUMNS, encoder=encoder)
@@ -124,7 +105,7 @@ class Conversations:
         self._table = table
         self._statistics_table = statistics
         self._statistics = self._read_statistics()
-        self._cluster_cache: tuple[Any, list[ConversationCluster], list[ClusterAssignment]] | None = None
+        self._clustering: tuple[Any, ConversationClustering] | None = None  # the latest, with its settings
 
     def __len__(self) -> int:
         return len(self._table)
@@ -135,11 +116,7 @@ class Conversations:
         """Add the dialogues that are not in the table; an interrupted call can be repeated.
 
         A dialogue is identified by its source and id: an existing one stays as it is even if its turns have changed.
-
-        Args:
-            corpus: a store or a list; the first one is read twice.
-            total: number of dialogues, if known.
-            progress: receives the number of finished dialogues.
+        The first corpus is read twice. `total` is the number of dialogues, if known, for `progress`.
         """
         if isinstance(corpus, Iterator):
             raise ConversationsError("the corpus is read twice, which an iterator does not allow: give a list")
@@ -162,9 +139,8 @@ class Conversations:
     def vector(self, conversation: Conversation, *, vectors: Vectors | None = None) -> Vectors:
         """Return the unit vector of a conversation; see `conversation_vector`.
 
-        Args:
-            conversation: newest turn last; of bare texts the speakers alternate and the newest is the user's.
-            vectors: unit vectors of its `inputs`, if the caller has them.
+        Of bare texts the speakers alternate, and the newest is the user's. `vectors` are unit vectors of its `inputs`,
+        if the caller has them.
         """
         turns = _turns(conversation)
         if vectors is None:
@@ -172,36 +148,25 @@ class Conversations:
         return conversation_vector(turns, vectors, self._statistics or TurnStatistics())
 
     def similar(
-        self, conversation: Conversation, *, top: int = 5, where: Filter | None = None, vector: Vectors | None = None
+        self, conversation: Conversation, *, top: int = 5, where: Filter | None = None, vectors: Vectors | None = None
     ) -> list[SimilarConversation]:
-        """Return the most similar conversations, most similar first, without the conversation itself.
+        """Return up to `top` most similar conversations, most similar first, without the conversation itself.
 
-        Args:
-            conversation: the query.
-            top: conversations to return at most.
-            where: a filter on `dialogue`, `source` or `split`, as in `VectorTable.search`.
-            vector: the conversation's, if the caller has it.
-
-        Raises:
-            ConversationsError: if the table is empty, `top` is out of range, or the conversation has no turn.
+        `where` filters by `dialogue`, `source` or `split`, as in `VectorTable.search`; `vectors` as for `vector`. Raise
+        ConversationsError if the table is empty, `top` is out of range, or the conversation has no turn.
         """
         if top < 1:
             raise ConversationsError(f"top must be at least 1, got {top}")
         self._check_not_empty()
-        query = self.vector(conversation) if vector is None else vector
+        query = self.vector(conversation, vectors=vectors)
         own = _key(conversation) if isinstance(conversation, Dialogue) else None
         (hits,) = self._table.search(query[None], top + (own is not None), where=where)
-        return [
-            SimilarConversation(
-                hit.values["dialogue"],
-                hit.similarity,
-                hit.values["source"],
-                hit.values["split"],
-                _stored_turns(hit.values),
-            )
-            for hit in hits
-            if hit.key != own
-        ][:top]
+        results = []
+        for hit in hits:
+            dialogue, source, split = (hit.values[name] for name in ("dialogue", "source", "split"))
+            if hit.key != own:
+                results.append(SimilarConversation(dialogue, hit.similarity, source, split, _stored_turns(hit.values)))
+        return results[:top]
 
     def dialogue(self, name: str, source: str | None = None) -> Dialogue:
         """Return a conversation by its id; `source` is needed if several sources have this id."""
@@ -216,54 +181,39 @@ class Conversations:
         (row,) = rows
         return Dialogue(name, _stored_turns(row), row["source"], row["split"])
 
-    def clusters(
-        self, *, least: int | None = None, method: Method = "umap", seed: int = 0, progress: Progress = silent
-    ) -> list[ConversationCluster]:
-        """Return clusters of the conversations, largest first, named by what users say in them.
+    def cluster(
+        self,
+        *,
+        min_cluster_size: int | None = None,
+        method: Method = "umap",
+        seed: int = 0,
+        progress: Progress = silent,
+    ) -> ConversationClustering:
+        """Return clusters of the conversations, named by what users say in them; cached until conversations are added.
 
-        They are cached until conversations are added.
-
-        Args:
-            least: conversations of the smallest cluster; None: depends on the number of conversations.
-            method: of dimensionality reduction.
-            seed: of everything random.
-            progress: receives what is being done.
+        `method` is that of dimension reduction. By default, `min_cluster_size` depends on the number of conversations.
         """
-        return self._find_clusters(least, method, seed, progress)[0]
-
-    def cluster_of(
-        self, *, least: int | None = None, method: Method = "umap", seed: int = 0, progress: Progress = silent
-    ) -> list[ClusterAssignment]:
-        """Return the cluster of each conversation; arguments as in `clusters`."""
-        return self._find_clusters(least, method, seed, progress)[1]
-
-    def _find_clusters(
-        self, least: int | None, method: Method, seed: int, progress: Progress
-    ) -> tuple[list[ConversationCluster], list[ClusterAssignment]]:
         self._check_not_empty()
-        settings = (len(self), least, method, seed)
-        cached = self._cluster_cache
-        if cached is None or cached[0] != settings:
-            rows = self._table.read([KEY, VECTOR, "dialogue", "source", "speakers", "texts"])
-            # In a fixed order, independent of the order in the files.
-            rows = rows.take(np.argsort(np.array(rows[KEY].to_pylist()), kind="stable"))
-            vectors = as_matrix(rows[VECTOR])
-            reduction = DimensionReduction(vectors, method, seed=seed, progress=progress)
-            labels = find_clusters(reduction, min_cluster_size=least)
-            texts = [
-                _user_texts(*row) for row in zip(rows["speakers"].to_pylist(), rows["texts"].to_pylist(), strict=True)
-            ]
-            names = rows["dialogue"].to_pylist()
-            clusters = [
-                ConversationCluster(
-                    each.number, each.name, each.words, each.size, tuple(names[row] for row in each.representatives)
-                )
-                for each in describe_clusters(texts, labels, vectors)
-            ]
-            places = zip(names, rows["source"].to_pylist(), labels.tolist(), strict=True)
-            cached = settings, clusters, [ClusterAssignment(*place) for place in places]
-            self._cluster_cache = cached
-        return cached[1], cached[2]
+        settings = (len(self), min_cluster_size, method, seed)
+        cached = self._clustering
+        if cached is not None and cached[0] == settings:
+            return cached[1]
+        rows = self._table.read([KEY, VECTOR, "dialogue", "source", "speakers", "texts"])
+        # In a fixed order, independent of the order in the files.
+        rows = rows.take(np.argsort(np.array(rows[KEY].to_pylist()), kind="stable"))
+        vectors = as_matrix(rows[VECTOR])
+        reduction = DimensionReduction(vectors, method, seed=seed, progress=progress)
+        labels = find_clusters(reduction, min_cluster_size=min_cluster_size)
+        names, sources, speakers, texts = (
+            rows[name].to_pylist() for name in ("dialogue", "source", "speakers", "texts")
+        )
+        clusters = []
+        for each in describe_clusters(list(map(_user_texts, speakers, texts)), labels, vectors):
+            examples = tuple(names[row] for row in each.representatives)
+            clusters.append(ConversationCluster(each.number, each.name, each.words, each.size, examples))
+        clustering = ConversationClustering(clusters, list(zip(names, sources, labels.tolist(), strict=True)))
+        self._clustering = settings, clustering
+        return clustering
 
     def _check_not_empty(self) -> None:
         if not len(self):

@@ -3,9 +3,8 @@
 For each role, user and system, it takes the mean of the vectors of its turns, minus the mean turn of the corpus,
 weighted by inverse frequency. So "Thank you, goodbye." counts little, and a system that speaks three times as much as
 the user does not drown out what the user wants. The vector is the sum of the two means, concatenated with half of their
-difference, and
-normalised: conversations are similar if they are about the same, more so if the same side says it. A role whose turns
-    are about one thing has a longer mean than one whose turns point everywhere, and weighs more.
+difference, and normalised: conversations are similar if they are about the same topic, more so if the same side talks
+about it. A role whose turns are about one topic has a longer mean than one whose turns vary, and weighs more.
 """
 
 import random
@@ -33,15 +32,10 @@ _SHRINKAGE = 10
 
 @dataclass(frozen=True, slots=True)
 class TurnStatistics:
-    """What is common in a corpus.
+    """What is common in a corpus."""
 
-    Attributes:
-        counts: frequency of each text that occurs more than once.
-        mean: the mean turn's vector (size); 0 if unknown.
-    """
-
-    counts: Mapping[str, int] = field(default_factory=dict)
-    mean: Vectors | float = 0.0
+    counts: Mapping[str, int] = field(default_factory=dict)  # frequency of each text that occurs more than once
+    mean: Vectors | float = 0.0  # the mean turn's vector (size); 0 if unknown
 
     def weights(self, turns: Sequence[Turn]) -> npt.NDArray[np.float64]:
         """Return the weight of each turn: 1 / (1 + log10 f) for a text of frequency f."""
@@ -51,14 +45,10 @@ class TurnStatistics:
 
 
 class TurnStatisticsBuilder:
-    """Collects turn statistics, dialogue by dialogue.
-
-    Attributes:
-        sample: a uniform sample of the turns, drawn with a fixed seed.
-    """
+    """Collects turn statistics, dialogue by dialogue."""
 
     def __init__(self) -> None:
-        self.sample: list[Turn] = []
+        self.sample: list[Turn] = []  # a uniform sample of the turns, with a fixed seed
         self._counts: Counter[str] = Counter()
         self._turns = 0
         self._random = random.Random(0)
@@ -80,14 +70,9 @@ class TurnStatisticsBuilder:
 
 
 def conversation_vector(turns: Sequence[Turn], vectors: Vectors, statistics: TurnStatistics) -> Vectors:
-    """Return the unit vector of a conversation (2 · size).
+    """Return the unit vector of a conversation (2 · size), given unit vectors of its turns (turns, size).
 
     The mean of a role that does not speak is zero. Speakers without a role count for both.
-
-    Args:
-        turns: of the conversation.
-        vectors: unit vectors of the turns (turns, size).
-        statistics: what is common in the corpus.
     """
     weights = statistics.weights(turns)
     user, system = (

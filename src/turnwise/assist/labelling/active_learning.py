@@ -59,19 +59,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class LabelPredictions:
-    """Predictions of labels for every utterance.
+    """Predictions of labels for every utterance."""
 
-    Attributes:
-        best: the index of the most likely label in `names`; NO_GROUP if something else is more likely.
-        runner_up: the index of the next label; NO_GROUP if it is not a label.
-        uncertainty: from 0 to 1.
-        names: the labels.
-    """
-
-    best: npt.NDArray[np.int64]
-    runner_up: npt.NDArray[np.int64]
-    uncertainty: npt.NDArray[np.float64]
-    names: tuple[str, ...]
+    best: npt.NDArray[np.int64]  # the index of the most likely label; NO_GROUP if something else is more likely
+    runner_up: npt.NDArray[np.int64]  # the index of the next label; NO_GROUP if it is not a label
+    uncertainty: npt.NDArray[np.float64]  # from 0 to 1
+    names: tuple[str, ...]  # the labels
 
     def name(self, index: int) -> str | None:
         """Return a label by its index; None for NO_GROUP."""
@@ -81,8 +74,7 @@ class LabelPredictions:
 class QuestionSelector:
     """Selects questions over fixed vectors while labels change.
 
-    Attributes:
-        threshold: the cosine from which two utterances are similar.
+    Two utterances are similar from the cosine `threshold` on.
     """
 
     def __init__(self, vectors: npt.NDArray[np.floating], counts: npt.NDArray[np.integer], seed: int = 0):
@@ -124,16 +116,10 @@ class QuestionSelector:
         """Predict the label of every utterance from the centroids of labels and of groups without a name."""
         numbers, inverse = np.unique(groups, return_inverse=True)
         labels = tuple(sorted({names[number] for number in numbers.tolist() if number in names}))
-        classes = {label: index for index, label in enumerate(labels)}
         unnamed = [number for number in numbers.tolist() if number != NO_GROUP and number not in names]
-        unnamed_classes = {number: len(labels) + index for index, number in enumerate(unnamed)}
-        class_of = np.array(
-            [
-                classes[names[number]] if number in names else unnamed_classes.get(number, NO_GROUP)
-                for number in numbers.tolist()
-            ]
-        )[inverse]
-        centroids = _compute_centroids(self._vectors, class_of, len(labels) + len(unnamed))
+        classes: dict[str | int, int] = {name: index for index, name in enumerate([*labels, *unnamed])}
+        class_of_group = [classes.get(names.get(number, number), NO_GROUP) for number in numbers.tolist()]
+        centroids = _compute_centroids(self._vectors, np.array(class_of_group)[inverse], len(classes))
         # "none of these" has a cosine equal to the threshold: utterances far from all centroids are uncertain
         cosines = np.column_stack([self._vectors @ centroids.T, np.full(len(groups), self.threshold, np.float32)])
         logits = (cosines - cosines.max(1, keepdims=True)).astype(np.float64) / ((1 - self.threshold) * _TEMPERATURE)
@@ -201,7 +187,7 @@ def _compute_centroids(vectors: Vectors, classes: npt.NDArray[np.int64], count: 
 
 
 def _predict_from(probabilities: npt.NDArray[np.float64], labels: tuple[str, ...]) -> LabelPredictions:
-    """Return predictions; the first columns are those of labels, the others groups without a name and none of these."""
+    """Return predictions; the first columns are those of labels, then groups without a name and none of these."""
     rows = np.arange(len(probabilities))
     if not labels:
         none = np.full(len(probabilities), NO_GROUP)
@@ -211,9 +197,5 @@ def _predict_from(probabilities: npt.NDArray[np.float64], labels: tuple[str, ...
     others[rows, best] = 0
     margin = np.maximum(probabilities[rows, best] - others.max(1), 0)
     runner_up = others.argmax(1)
-    return LabelPredictions(
-        np.where(margin > 0, best, NO_GROUP),
-        np.where(runner_up < len(labels), runner_up, NO_GROUP),
-        1 - margin,
-        labels,
-    )
+    best, runner_up = np.where(margin > 0, best, NO_GROUP), np.where(runner_up < len(labels), runner_up, NO_GROUP)
+    return LabelPredictions(best, runner_up, 1 - margin, labels)

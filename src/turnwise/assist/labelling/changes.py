@@ -28,19 +28,12 @@ class LabellingError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True)
 class LabelChange:
-    """The result of one action of a person.
-
-    Attributes:
-        kind: the action.
-        moved: for each group, the rows that belong to it from now on; NO_GROUP: those that belong to none.
-        names: the names of groups from now on; None: no name.
-        confirmed: rows that a person has labelled individually.
-    """
+    """The result of one action of a person: what holds from now on."""
 
     kind: ChangeKind
-    moved: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    names: Mapping[int, str | None] = field(default_factory=dict)
-    confirmed: tuple[int, ...] = ()
+    moved: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # rows by their group, or NO_GROUP
+    names: Mapping[int, str | None] = field(default_factory=dict)  # of groups; None: no name
+    confirmed: tuple[int, ...] = ()  # rows that a person has labelled individually
 
     def to_json(self) -> dict[str, Any]:
         """Return the change as a journal entry; keys of JSON objects are strings, so groups are stored in pairs."""
@@ -83,24 +76,15 @@ class _AppliedChange(NamedTuple):
 
 
 class GroupAssignment:
-    """The current groups of rows, with undo and redo.
-
-    Attributes:
-        groups: the group of every row, or NO_GROUP.
-        confirmed: whether a person has labelled a row individually.
-        names: of the groups that have one.
-        applied: changes in force, oldest first.
-        undone: changes that can be redone, the next one last.
-        next_number: the lowest number that no group has had.
-    """
+    """The current groups of rows, with undo and redo."""
 
     def __init__(self, groups: npt.NDArray[np.int32]):
-        self.groups = groups.astype(np.int32, copy=True)
-        self.confirmed = np.zeros(len(groups), np.bool_)
-        self.names: dict[int, str] = {}
-        self.applied: list[_AppliedChange] = []
-        self.undone: list[LabelChange] = []
-        self.next_number = int(groups.max(initial=NO_GROUP)) + 1
+        self.groups = groups.astype(np.int32, copy=True)  # of every row, or NO_GROUP
+        self.confirmed = np.zeros(len(groups), np.bool_)  # whether a person has labelled a row individually
+        self.names: dict[int, str] = {}  # of the groups that have one
+        self.applied: list[_AppliedChange] = []  # changes in force, oldest first
+        self.undone: list[LabelChange] = []  # changes that can be redone, the next one last
+        self.next_number = int(groups.max(initial=NO_GROUP)) + 1  # the lowest that no group has had
 
     def apply(self, change: LabelChange) -> None:
         """Apply a change; undone changes cannot be redone afterwards."""
@@ -185,10 +169,8 @@ def split_group(state: GroupAssignment, group: int, parts: int, vectors: npt.NDA
     members = [rows[part_of == part] for part in np.unique(part_of)]
     if len(members) < parts:
         raise LabellingError(f"group {group} cannot be split into {parts} parts: k-means found {len(members)}")
-    members.sort(key=lambda part: (-len(part), int(part[0])))
-    return LabelChange(
-        "split", {state.next_number + index: tuple(part.tolist()) for index, part in enumerate(members[1:])}
-    )
+    _, *others = sorted(members, key=lambda part: (-len(part), int(part[0])))
+    return LabelChange("split", {number: tuple(part.tolist()) for number, part in enumerate(others, state.next_number)})
 
 
 def label_rows(state: GroupAssignment, rows: Sequence[int], name: str | None) -> LabelChange | None:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -70,22 +70,16 @@ class LabelGroup:
 class Labelling:
     """Labels for a map; thread-safe, open in one process at a time.
 
-    Methods that change labels raise LabellingError for invalid arguments, and JournalError if the change cannot be
-    written; nothing is changed then.
-
-    Attributes:
-        folder: of the map.
-        map: the labelled map; rows are its utterances.
+    Rows are the utterances of the map. Methods that change labels raise LabellingError for invalid arguments, and
+    JournalError if the change cannot be written; nothing is changed then.
     """
 
     @classmethod
     def open(cls, folder: Path | str) -> "Labelling":
-        """Open the labels of a map.
+        """Open the labels of the map in a folder.
 
-        Raises:
-            MapError: if the folder holds no map.
-            JournalError: if another process has it open.
-            LabellingError: if the journal belongs to another map.
+        Raise MapError if there is no map, JournalError if another process has it open, and LabellingError if the
+        journal belongs to another map.
         """
         folder = Path(folder)
         utterance_map = UtteranceMap.load(folder)
@@ -104,14 +98,10 @@ class Labelling:
         self._lock = threading.RLock()
         self._state = GroupAssignment(utterance_map.labels)
         # suggested name, words and representatives by the members of a group, which determine them
-        self._descriptions = {
-            _digest(np.flatnonzero(utterance_map.labels == cluster.number)): (
-                cluster.name,
-                cluster.words,
-                cluster.representatives,
-            )
-            for cluster in utterance_map.clusters
-        }
+        self._descriptions: dict[bytes, tuple[str, tuple[str, ...], tuple[int, ...]]] = {}
+        for cluster in utterance_map.clusters:
+            members = _digest(np.flatnonzero(utterance_map.labels == cluster.number))
+            self._descriptions[members] = cluster.name, cluster.words, cluster.representatives
         self._selector: QuestionSelector | None = None
         self._is_open = True
         for number, entry in enumerate(journal.entries, 1):
@@ -196,10 +186,7 @@ class Labelling:
             self._change(name_group(self._state, group, name))
 
     def merge(self, groups: Sequence[int], name: str | None = None) -> int:
-        """Merge groups into the first of them and return its number.
-
-        Without `name`, it gets that of the first group that has one.
-        """
+        """Merge groups into the first and return its number; it gets `name`, or the first name among the groups."""
         with self._lock:
             self._change(merge_groups(self._state, groups, name))
             return int(groups[0])
@@ -293,15 +280,9 @@ class Labelling:
     def fit(self, encoder: Any = None, **settings: Any) -> IntentClassifier:
         """Fit an intent classifier on the labelled utterances; those labelled 'out_of_scope' are out-of-scope examples.
 
-        If the encoder is the one of the map, its vectors are reused and nothing is encoded.
-
-        Args:
-            encoder: as for `IntentClassifier`; None: the model that the map was made with.
-            settings: other parameters of `IntentClassifier`.
-
-        Raises:
-            LabellingError: if no utterance is labelled with an intent, or the encoder is unknown.
-            IntentError: if there are too few labels to fit on.
+        Arguments are those of `IntentClassifier`. If the encoder is the one of the map (also None), its vectors are
+        reused and nothing is encoded. Raise LabellingError if no utterance is labelled with an intent, or the encoder
+        is unknown; IntentError if there are too few labels to fit on.
         """
         labels = self.labels()
         rows = [row for row, label in enumerate(labels) if label is not None]
@@ -331,7 +312,7 @@ class Labelling:
         self._is_open = False
         self._journal.close()
 
-    def __enter__(self) -> "Labelling":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -38,23 +38,14 @@ _WORD = r"\b[^\W\d_]\w*(?:['’-]\w+)*"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A cluster of texts.
+    """A cluster of texts."""
 
-    Attributes:
-        number: its label; the largest cluster has 0.
-        name: its most characteristic words; unique among the clusters.
-        words: words and word pairs that are more frequent in it than elsewhere, the most characteristic first.
-        size: the number of distinct texts.
-        utterances: the number of their occurrences.
-        representatives: rows of texts that cover the cluster, the most central first.
-    """
-
-    number: int
-    name: str
-    words: tuple[str, ...]
-    size: int
-    utterances: int
-    representatives: tuple[int, ...]
+    number: int  # its label; the largest cluster has 0
+    name: str  # its most characteristic words; unique among the clusters
+    words: tuple[str, ...]  # words and word pairs more frequent in it than elsewhere, the most characteristic first
+    size: int  # the number of distinct texts
+    utterances: int  # the number of their occurrences
+    representatives: tuple[int, ...]  # rows of texts that cover the cluster, the most central first
 
 
 def find_clusters(
@@ -62,10 +53,7 @@ def find_clusters(
 ) -> Labels:
     """Return the cluster of each vector, numbered by decreasing size from 0; -1 for none.
 
-    Args:
-        reduction: of the vectors.
-        min_cluster_size: at least 2; None: see `default_min_cluster_size`.
-        outliers: which texts in no cluster are assigned to the nearest one.
+    `min_cluster_size` is at least 2; None: see `default_min_cluster_size`.
     """
     vectors, progress = reduction.vectors, reduction.progress
     minimum = default_min_cluster_size(len(vectors)) if min_cluster_size is None else min_cluster_size
@@ -143,11 +131,8 @@ def describe_clusters(
 ) -> list[Cluster]:
     """Return names, characteristic words, sizes and representatives of clusters, sorted by number.
 
-    Args:
-        texts: the clustered texts.
-        labels: the cluster of each; -1 for none. Numbers may have gaps.
-        vectors: normalised (texts, dimensions).
-        counts: the occurrences of each text; None: one each.
+    `labels` has the cluster of each text, -1 for none, and numbers may have gaps; vectors are normalised (texts,
+    dimensions); `counts` are the occurrences of each text, None: one each.
     """
     occurrences = np.ones(len(texts), np.int64) if counts is None else np.asarray(counts, np.int64)
     if not len(texts) == len(labels) == len(vectors) == len(occurrences):
@@ -203,12 +188,9 @@ def _without_overlap(terms: Sequence[str]) -> tuple[str, ...]:
     chosen: list[str] = []
     seen: set[str] = set()
     for term in terms:
-        words = set(term.split())
-        if not words & seen:
+        if len(chosen) < _WORDS and seen.isdisjoint(term.split()):
             chosen.append(term)
-            seen |= words
-            if len(chosen) == _WORDS:
-                break
+            seen.update(term.split())
     return tuple(chosen)
 
 

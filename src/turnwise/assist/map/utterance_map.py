@@ -57,48 +57,30 @@ class MapUtterance:
 
 @dataclass(frozen=True, slots=True)
 class MapComparison:
-    """The comparison of a map with an earlier one that has so many texts and utterances.
-
-    A text is new if its cosine with every earlier text is below `threshold`. `before` is, for each cluster, the number
-    of earlier utterances that would belong to it.
-    """
+    """The comparison of a map with an earlier one that has so many texts and utterances."""
 
     texts: int
     utterances: int
-    threshold: float
-    before: tuple[int, ...]
+    threshold: float  # a text is new if its cosine with every earlier text is lower
+    before: tuple[int, ...]  # for each cluster, the number of earlier utterances that would belong to it
 
 
 @dataclass(frozen=True, slots=True)
 class UtteranceMap:
-    """A map with one row per distinct text.
-
-    Attributes:
-        utterances: the texts.
-        vectors: normalised (texts, dimensions).
-        points: positions on the map (texts, 2).
-        labels: the cluster of each text; -1 for none.
-        clusters: sorted by number.
-        model: the name of the encoder.
-        method: of the dimension reduction.
-        seed: of the random initialisation.
-        new: whether no text of the earlier map is similar; None without an earlier map.
-        comparison: with the earlier map; None without one.
-    """
+    """A map with one row per distinct text."""
 
     utterances: Sequence[MapUtterance]
-    vectors: Vectors
-    points: Vectors
-    labels: Labels
-    clusters: Sequence[Cluster]
-    model: str
-    method: Method = "umap"
-    seed: int = 0
-    new: npt.NDArray[np.bool_] | None = None
-    comparison: MapComparison | None = None
+    vectors: Vectors  # normalised (texts, dimensions)
+    points: Vectors  # positions on the map (texts, 2)
+    labels: Labels  # the cluster of each text; -1 for none
+    clusters: Sequence[Cluster]  # sorted by number
+    model: str  # the name of the encoder
+    method: Method = "umap"  # of the dimension reduction
+    seed: int = 0  # of the random initialisation
+    new: npt.NDArray[np.bool_] | None = None  # whether no earlier text is similar; None without an earlier map
+    comparison: MapComparison | None = None  # with the earlier map; None without one
 
     def __len__(self) -> int:
-        """Return the number of texts."""
         return len(self.utterances)
 
     @property
@@ -260,50 +242,35 @@ def make_map(
 ) -> UtteranceMap:
     """Encode, cluster and lay out texts, and compare them with an earlier map.
 
-    Texts that differ only in case and surrounding space are merged. With an earlier map, each text starts at the
-    position of the most similar earlier text, so that the two maps resemble each other.
+    Texts that differ only in case and surrounding space are merged. With an earlier map, made with the same encoder,
+    each text starts at the position of the most similar earlier text, so that the two maps resemble each other. `model`
+    is the encoder's name, stored with the map; `min_cluster_size` and `outliers` are those of `find_clusters`;
+    `vectors` are normalised vectors of the texts, if known, which must then be distinct.
 
-    Args:
-        encoder: computes the vectors.
-        texts: the texts to map.
-        model: the encoder's name, stored with the map.
-        method: 'umap' or 'tsne'.
-        min_cluster_size: None: depends on the number of texts.
-        outliers: which texts in no cluster are assigned to the nearest one.
-        earlier: a map made with the same encoder.
-        max_length: tokens per text; None: the encoder's limit.
-        seed: of the random initialisation.
-        vectors: normalised vectors of the texts, if known; the texts must be distinct.
-        progress: called while it works.
-
-    Raises:
-        MapError: if there is no text, or vectors and texts do not match.
-        EncoderMismatchError: if the earlier map was made with another encoder.
-        ClusteringError: if `min_cluster_size` is below 2, or the method is not installed.
+    Raise MapError if there is no text, or vectors and texts do not match; EncoderMismatchError if the earlier map was
+    made with another encoder; ClusteringError if `min_cluster_size` is below 2, or the method is not installed.
     """
     utterances = merge_duplicates(texts)
     if not utterances:
         raise MapError("there is no text to map: check the store, the splits and the speakers")
     if earlier is not None:
         _check_encoder(encoder, earlier, max_length)
+    distinct = [utterance.text for utterance in utterances]
     if vectors is None:
-        vectors = _encode(encoder, [utterance.text for utterance in utterances], max_length, progress)
+        vectors = _encode(encoder, distinct, max_length, progress)
     elif len(vectors) != len(utterances):
         raise MapError(f"got {len(vectors)} vectors for {len(utterances)} distinct texts: pass one vector per text")
     reduction = DimensionReduction(vectors, method, seed=seed, progress=progress)
     labels = find_clusters(reduction, min_cluster_size=min_cluster_size, outliers=outliers)
-    new = novelty = start = None
+    new = comparison = start = None
     if earlier is not None:
         novelty = detect_novelty(vectors, earlier.vectors, progress=progress)
         new, start = novelty.new, earlier.points[novelty.nearest]
+        comparison = _compare(earlier, novelty.threshold, vectors, labels)
     points = reduction.lay_out(start)
     progress("naming clusters", 0)
-    counts = np.array([utterance.count for utterance in utterances], np.int64)
-    clusters = describe_clusters([utterance.text for utterance in utterances], labels, vectors, counts)
+    clusters = describe_clusters(distinct, labels, vectors, [utterance.count for utterance in utterances])
     progress("naming clusters", 1, 1)
-    comparison = None
-    if earlier is not None and novelty is not None:
-        comparison = _compare(earlier, novelty.threshold, vectors, labels, len(clusters))
     return UtteranceMap(utterances, vectors, points, labels, clusters, model, method, seed, new, comparison)
 
 
@@ -357,10 +324,10 @@ def detect_novelty(vectors: Vectors, earlier: Vectors, *, progress: Progress = s
     return Novelty(result.rows[:, 0], similarity, threshold, similarity < threshold)
 
 
-def _compare(earlier: UtteranceMap, threshold: float, vectors: Vectors, labels: Labels, clusters: int) -> MapComparison:
+def _compare(earlier: UtteranceMap, threshold: float, vectors: Vectors, labels: Labels) -> MapComparison:
     """Count the earlier utterances of each cluster: those whose nearest text is similar and in the cluster."""
     nearest = nearest_neighbours(earlier.vectors, vectors, 1)
     cluster_of = np.where(nearest.similarities[:, 0] >= threshold, labels[nearest.rows[:, 0]], NO_CLUSTER)
-    before = np.zeros(clusters, np.int64)
+    before = np.zeros(int(labels.max()) + 1, np.int64)
     np.add.at(before, cluster_of[cluster_of != NO_CLUSTER], earlier.counts[cluster_of != NO_CLUSTER])
     return MapComparison(len(earlier), int(earlier.counts.sum()), threshold, tuple(before.tolist()))

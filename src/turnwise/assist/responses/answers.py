@@ -34,18 +34,10 @@ class ResponderError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A canned answer.
-
-    Attributes:
-        text: the answer.
-        after: the turns that it answers, newest last; empty: it is found by its own words.
-        source: where it comes from.
-        split: a part of the source.
-        intent: its intent.
-    """
+    """A canned answer."""
 
     text: str
-    after: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()  # the turns that it answers, newest last; empty: it is found by its own words
     source: str | None = None
     split: str | None = None
     intent: str | None = None
@@ -57,12 +49,10 @@ class Answer:
 
 
 def read_answers(path: Path) -> list[Answer]:
-    """Read canned answers from a file.
+    """Read canned answers from a .txt file with one answer per line, or from a .csv, .tsv, .jsonl or .parquet file.
 
-    Args:
-        path: a .txt file with one answer per line (blank lines are skipped); or a .csv, .tsv, .jsonl or .parquet file
-            with a field `text` and optionally `after` (a text; in .jsonl and .parquet also a list of turns), `source`,
-            `split` and `intent`.
+    The latter have a field `text` and optionally `after` (a text; in .jsonl and .parquet also a list of turns),
+    `source`, `split` and `intent`.
     """
     plain_text = path.suffix.lower() == ".txt"
     answers = []
@@ -84,20 +74,17 @@ def read_answers(path: Path) -> list[Answer]:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """A row to be added to the table: an answer, and the encoder's inputs that it is found by (see `situation_of`).
-
-    A canned answer has no dialogue and no turn.
-    """
+    """A row to be added to the table: an answer, and the encoder's inputs that it is found by (see `situation_of`)."""
 
     key: str
     situation: tuple[EncoderInput, ...]
     text: str
-    speaker: str
-    dialogue: str | None
-    turn: int | None
     source: str | None
     split: str | None
     intent: str | None
+    speaker: str = SYSTEM
+    dialogue: str | None = None  # a canned answer has no dialogue and no turn
+    turn: int | None = None
 
 
 def situation_of(conversation: Sequence[Turn], turns: int) -> tuple[EncoderInput, ...]:
@@ -115,29 +102,21 @@ def turn_answers(dialogue: Dialogue, speakers: frozenset[str], turns: int) -> It
                 key=_key("turn", dialogue.source, dialogue.id, position),
                 situation=situation_of(dialogue.turns[:position] or (turn,), turns),
                 text=turn.text,
-                speaker=turn.speaker,
-                dialogue=dialogue.id,
-                turn=position,
                 source=dialogue.source,
                 split=dialogue.split,
                 intent=turn.intent,
+                speaker=turn.speaker,
+                dialogue=dialogue.id,
+                turn=position,
             )
 
 
 def canned_answer(answer: Answer, turns: int) -> AnswerRow:
     """Return the row of a canned answer."""
     before = context_turns(answer.after) or response_turns(answer.text)
-    return AnswerRow(
-        key=_key("answer", answer.source, answer.split, answer.intent, *answer.after, answer.text),
-        situation=situation_of([turn for turn in before if isinstance(turn, Turn)], turns),
-        text=answer.text,
-        speaker=SYSTEM,
-        dialogue=None,
-        turn=None,
-        source=answer.source,
-        split=answer.split,
-        intent=answer.intent,
-    )
+    situation = situation_of([turn for turn in before if isinstance(turn, Turn)], turns)
+    labels = answer.source, answer.split, answer.intent
+    return AnswerRow(_key("answer", *labels, *answer.after, answer.text), situation, answer.text, *labels)
 
 
 def _key(*parts: str | int | None) -> str:
@@ -152,18 +131,13 @@ def _text_number(text: str) -> int:
 def answer_columns(size: int) -> pa.Schema:
     """Return the table's columns for vectors of a size."""
     types = {str: pa.string(), int: pa.int32()}
-    return pa.schema(
-        [
-            *(
-                pa.field(name, types[python_type], nullable=name not in ("text", "speaker"))
-                for name, python_type in FILTER_TYPES.items()
-            ),
-            pa.field("same", pa.int64(), nullable=False),  # equal for equivalent texts, to count them
-            pa.field(
-                "answer", pa.list_(pa.float16(), size), nullable=False
-            ),  # half precision suffices to find duplicates
-        ]
-    )
+    labels = [
+        pa.field(name, types[python_type], nullable=name not in ("text", "speaker"))
+        for name, python_type in FILTER_TYPES.items()
+    ]
+    same = pa.field("same", pa.int64(), nullable=False)  # equal for equivalent texts, to count them
+    # half precision suffices to find duplicates
+    return pa.schema([*labels, same, pa.field("answer", pa.list_(pa.float16(), size), nullable=False)])
 
 
 def column_values(rows: Sequence[AnswerRow], vectors: npt.NDArray[np.float32]) -> dict[str, list[Any]]:

@@ -65,27 +65,16 @@ class IndexingResult:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A suggested answer.
-
-    Attributes:
-        text: the answer.
-        score: the re-ranker's probability, or the similarity without a re-ranker, damped by frequency.
-        similarity: cosine similarity of the situation that it answered with the current one.
-        rerank: the re-ranker's probability; None without a re-ranker.
-        count: how often it is in the table.
-        folded: other retrieved texts that say the same, best first.
-        dialogue: the id of its dialogue; None: a canned answer.
-        turn: its position there, from 0.
-    """
+    """A suggested answer."""
 
     text: str
-    score: float
-    similarity: float
-    rerank: float | None
-    count: int
-    folded: tuple[str, ...]
-    dialogue: str | None
-    turn: int | None
+    score: float  # the re-ranker's probability, or the similarity without a re-ranker, damped by frequency
+    similarity: float  # cosine similarity of the situation that it answered with the current one
+    rerank: float | None  # the re-ranker's probability; None without a re-ranker
+    count: int  # how often it is in the table
+    folded: tuple[str, ...]  # other retrieved texts that say the same, best first
+    dialogue: str | None  # the id of its dialogue; None: a canned answer
+    turn: int | None  # its position there, from 0
     speaker: str
     source: str | None
     split: str | None
@@ -154,17 +143,10 @@ class Responder:
         """Add every turn of some speakers that is not in the table; an interrupted call can be repeated.
 
         A turn is identified by its source, its dialogue's id, and its position. Turns are committed in batches.
-
-        Args:
-            corpus: the dialogues.
-            speakers: whose turns may be suggested.
-            total: number of dialogues, for the progress; None: unknown.
-            progress: receives the number of finished dialogues.
+        `total` is the number of dialogues, if known, for `progress`.
         """
         if not speakers or isinstance(speakers, str):
-            raise ResponderError(
-                "speakers must be a list of the speakers whose turns may be suggested, such as ['system']"
-            )
+            raise ResponderError("speakers must be a list of those whose turns may be suggested, such as ['system']")
         dialogues, given, added = 0, 0, 0
         for dialogues, rows in self._batches(corpus, frozenset(speakers)):
             given, added = given + len(rows), added + self._add(rows)
@@ -238,7 +220,7 @@ class Responder:
         where: Filter | None = None,
         vectors: Vectors | None = None,
     ) -> list[Suggestion]:
-        """Return suggested answers, best first.
+        """Return suggested answers, best first; raise ResponderError if nothing is indexed or there is no turn.
 
         Args:
             conversation: so far, newest turn last.
@@ -247,9 +229,6 @@ class Responder:
             where: a filter, as in `VectorTable.search`, on `speaker`, `dialogue`, `turn`, `source`, `split`, `intent`,
                 `text`.
             vectors: of `inputs(conversation)` (inputs, size), if the caller has them.
-
-        Raises:
-            ResponderError: if a number is out of range, nothing is indexed, or the conversation has no turn.
         """
         if not 1 <= top <= k:
             raise ResponderError(f"top must be between 1 and k, got top {top} and k {k}")
@@ -289,11 +268,8 @@ def rank_answers(
 ) -> list[Suggestion]:
     """Order answers by their damped scores, best first, and fold those that say the same into the best of them.
 
-    Args:
-        candidates: distinct answers, nearest first.
-        counts: how often each is in the table, by the column `same`.
-        probabilities: a re-ranker's; None: similarity counts.
-        top: suggestions to return at most.
+    Candidates are distinct; `counts` says how often each is in the table, by the column `same`. Scores are a
+    re-ranker's probabilities, or the similarities if these are None.
     """
     frequencies = np.array([max(1, counts.get(hit.values["same"], 1)) for hit in candidates])
     base = [hit.similarity for hit in candidates] if probabilities is None else probabilities
@@ -309,6 +285,7 @@ def rank_answers(
         else:
             heads.append(candidate)
             folded[candidate] = []
+    columns = ("text", "dialogue", "turn", "speaker", "source", "split")
     return [
         Suggestion(
             score=float(scores[head]),
@@ -316,10 +293,7 @@ def rank_answers(
             rerank=None if probabilities is None else float(probabilities[head]),
             count=int(frequencies[head]),
             folded=tuple(folded[head]),
-            **{
-                name: candidates[head].values[name]
-                for name in ("text", "dialogue", "turn", "speaker", "source", "split")
-            },
+            **{name: candidates[head].values[name] for name in columns},
         )
         for head in heads[:top]
     ]

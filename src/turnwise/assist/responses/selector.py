@@ -36,29 +36,18 @@ class SelectorError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True)
 class SelectedResponse:
-    """A response that was selected.
+    """A response that was selected."""
 
-    Attributes:
-        index: its position among the indexed responses; of a repeated one, the first.
-        text: the response.
-        similarity: cosine similarity of its vector with the conversation's.
-        score: the re-ranker's score; None without a re-ranker.
-    """
-
-    index: int
+    index: int  # its position among the indexed responses; of a repeated one, the first
     text: str
-    similarity: float
-    score: float | None
+    similarity: float  # cosine similarity of its vector with the conversation's
+    score: float | None  # the re-ranker's score; None without a re-ranker
 
 
 class Selector:
     """Selects the next response from a list of responses.
 
-    Attributes:
-        encoder: retrieves candidates.
-        reranker: orders them; None: by similarity.
-        context: how much of a conversation the encoder reads; the re-ranker reads all of it.
-        max_length: tokens per conversation or response in the encoder; None: its limit.
+    `context` is how much of a conversation the encoder reads; the re-ranker reads all of it.
     """
 
     def __init__(
@@ -102,15 +91,10 @@ class Selector:
         self._vectors = np.concatenate(batches or [np.empty((0, 0), np.float32)])
 
     def select(self, context: Context, k: int = 50, top: int | None = None) -> list[SelectedResponse]:
-        """Return the best responses to a conversation, best first.
+        """Return the best responses to a conversation (newest turn last), best first.
 
-        Args:
-            context: the conversation so far, newest turn last.
-            k: responses that the encoder retrieves and the re-ranker reads; all where there are fewer.
-            top: how many of these to return; None: ten, or k if that is less.
-
-        Raises:
-            SelectorError: if nothing is indexed, a number is out of range, or the conversation has no turn.
+        The encoder retrieves k responses, which the re-ranker reads; `top` of them are returned (None: ten, or k if
+        that is less). Raise SelectorError if nothing is indexed, or the conversation has no turn.
         """
         return self.select_all([context], k, top)[0]
 
@@ -127,17 +111,12 @@ class Selector:
         for rows, similarities, row_scores in zip(retrieved.rows, retrieved.similarities, scores, strict=True):
             # Ties stay in the order of similarity; NaN comes last.
             order = range(len(rows)) if row_scores is None else np.argsort(-row_scores, kind="stable")
-            selected.append(
-                [
-                    SelectedResponse(
-                        self._positions[rows[place]],
-                        self._responses[rows[place]],
-                        float(similarities[place]),
-                        None if row_scores is None else float(row_scores[place]),
-                    )
-                    for place in order[:top]
-                ]
-            )
+            best = []
+            for place in order[:top]:
+                row, score = rows[place], None if row_scores is None else float(row_scores[place])
+                similarity = float(similarities[place])
+                best.append(SelectedResponse(self._positions[row], self._responses[row], similarity, score))
+            selected.append(best)
         return selected
 
     def retrieve_all(self, contexts: Sequence[Context], k: int) -> Neighbours:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from turnwise.assist.search.schema import rows_to_table, vector_array
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import sync_to_disk
 from turnwise.core.progress import Progress, silent
@@ -26,9 +27,6 @@ from turnwise.corpus.text_sources import TextSource
 from turnwise.models.loading import ModelUnderTest
 from turnwise.models.vector_cache import VectorCache
 from turnwise.version import __version__
-
-#: Output formats.
-FORMATS = (".npy", ".parquet", ".jsonl")
 
 #: Texts per chunk: at most so many are encoded again after an interruption.
 CHUNK = 4_096
@@ -68,17 +66,23 @@ def embed(
 ) -> EmbeddingResult:
     """Write the vector of each text, in order: as an array (.npy), or with the texts (.parquet, .jsonl).
 
-    All texts are read once before the first is encoded, so that an unreadable one is reported at once.
+    All texts are read once before the first is encoded, so that an unreadable one is reported at once. An existing
+    file is replaced at the end.
 
     Args:
         model: the encoder.
         texts: to encode.
-        out: the file; an existing one is replaced at the end.
+        out: the file.
         normalise: scale vectors to length 1; None: as the model was saved.
         max_length: tokens per text, at most the model's limit; None: the model's limit.
         progress: receives the number of encoded texts.
     """
-    _check_output(out)
+    if out.suffix not in _WRITERS:
+        raise EmbeddingError(f"{out} is none of {', '.join(_WRITERS)}")
+    if not out.absolute().parent.is_dir():
+        raise EmbeddingError(f"there is no folder {out.absolute().parent} to write to")
+    if out.is_dir():
+        raise EmbeddingError(f"{out} is a folder: name a file")
     encoder = get_encoder(model)
     total = sum(1 for _ in texts.rows())
     if not total:
@@ -113,15 +117,6 @@ def embed(
     return EmbeddingResult(total, size, resumed)
 
 
-def _check_output(out: Path) -> None:
-    if out.suffix not in FORMATS:
-        raise EmbeddingError(f"{out} is none of {', '.join(FORMATS)}")
-    if not out.absolute().parent.is_dir():
-        raise EmbeddingError(f"there is no folder {out.absolute().parent} to write to")
-    if out.is_dir():
-        raise EmbeddingError(f"{out} is a folder: name a file")
-
-
 def _write_array(path: Path, schema: pa.Schema, total: int, size: int, chunks: Iterator[_Chunk]) -> None:
     array = np.lib.format.open_memmap(path, "w+", np.float32, (total, size))
     first = 0
@@ -135,10 +130,7 @@ def _write_parquet(path: Path, schema: pa.Schema, total: int, size: int, chunks:
     output = schema.append(pa.field("vector", pa.list_(pa.float32(), size)))
     with pq.ParquetWriter(path, output, compression="zstd") as writer:
         for rows, vectors in chunks:
-            columns = zip(*rows, strict=True)
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-            column = pa.FixedSizeListArray.from_arrays(pa.array(np.array(vectors).ravel()), size)
-            writer.write_table(pa.Table.from_arrays([*arrays, column], schema=output))
+            writer.write_table(rows_to_table(rows, schema).append_column(output.field("vector"), vector_array(vectors)))
 
 
 def _write_jsonl(path: Path, schema: pa.Schema, total: int, size: int, chunks: Iterator[_Chunk]) -> None:

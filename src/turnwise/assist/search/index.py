@@ -31,19 +31,12 @@ _NAME = "vector_idx"
 
 @dataclass(frozen=True, slots=True)
 class VectorIndex:
-    """How an index is searched, and its recall.
+    """How an index is searched, and its recall."""
 
-    Attributes:
-        rows: rows in the table when recall was measured.
-        partitions: number of partitions.
-        probes: partitions read per query.
-        recall: the fraction of the ten nearest rows that is found.
-    """
-
-    rows: int
+    rows: int  # in the table when recall was measured
     partitions: int
-    probes: int
-    recall: float
+    probes: int  # partitions read per query
+    recall: float  # the fraction of the ten nearest rows that is found
 
 
 def read_index(table: Any) -> VectorIndex | None:

@@ -19,12 +19,7 @@ _MARGIN = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The nearest rows of each query.
-
-    Attributes:
-        rows: row numbers, nearest first (queries, k).
-        similarities: their cosine similarities (queries, k).
-    """
+    """The nearest rows of each query, nearest first (queries, k), and their cosine similarities."""
 
     rows: npt.NDArray[np.int64]
     similarities: npt.NDArray[np.float64]
@@ -40,12 +35,8 @@ def nearest_neighbours(
 ) -> Neighbours:
     """Return the k rows with the highest cosine similarity to each query, highest first; ties by row number.
 
-    Args:
-        queries: unit vectors (queries, size).
-        vectors: unit vectors (rows, size), at least one.
-        k: neighbours per query; all rows where there are fewer.
-        description: of the progress reports.
-        progress: receives the number of finished queries.
+    Queries (queries, size) and vectors (rows, size), at least one, are of length 1. If there are fewer than k rows, all
+    are returned. `progress` receives the number of finished queries, with `description`.
     """
     k = min(k, len(vectors))
     rows = np.empty((len(queries), k), np.int64)

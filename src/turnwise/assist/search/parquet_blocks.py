@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,16 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from turnwise.assist.search.embedding import EmbeddingError
+from turnwise.assist.search.schema import rows_to_table
 from turnwise.corpus.rows import dialogues_from_batch
 from turnwise.corpus.store import Store, is_store, read_corpus
 from turnwise.corpus.text_sources import TURN_SCHEMA, EncoderInput, turn_rows
 
 #: Columns that are added to those of the input.
 ROW, VECTOR = "row", "vector"
+
+#: Texts per block: at most so many are encoded again when a worker is lost.
+BLOCK_ROWS = 16_384
 
 #: Footers that are read concurrently: on object storage each is a round trip.
 _READERS = 32
@@ -46,38 +50,20 @@ class TextBatch:
     offsets: npt.NDArray[np.int64]
 
 
-class RowReader(Protocol):
-    """Reads texts from Parquet rows."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns that accompany each text."""
-
-    @property
-    def batch_rows(self) -> int:
-        """Rows that are read at a time."""
-
-    def count(self, batch: pa.RecordBatch) -> int:
-        """Return the number of texts in a batch, selected or not."""
-
-    def read(self, batch: pa.RecordBatch, first: int, last: int, location: Callable[[int], str]) -> TextBatch:
-        """Return the selected texts among `first` to `last` (exclusive); `location` describes where a text is."""
-
-
 @dataclass(frozen=True, slots=True)
 class TableReader:
     """Reads one text per row, from a column."""
 
-    schema: pa.Schema
+    schema: pa.Schema  # the columns that accompany each text
     column: str
-    batch_rows: int = 4_096
+    batch_rows: int = 4_096  # rows that are read at a time
 
     def count(self, batch: pa.RecordBatch) -> int:
-        """Return the number of texts in a batch."""
+        """Return the number of texts in a batch, selected or not."""
         return int(batch.num_rows)
 
     def read(self, batch: pa.RecordBatch, first: int, last: int, location: Callable[[int], str]) -> TextBatch:
-        """Return the texts; raise `EmbeddingError` if one is null."""
+        """Return the selected texts among `first` to `last` (exclusive); `location` describes where a text is."""
         table = pa.Table.from_batches([batch.slice(first, last - first)], schema=self.schema)
         texts = table.column(self.column)
         if texts.null_count:
@@ -92,20 +78,16 @@ class TurnReader:
 
     splits: tuple[str, ...]
     speakers: tuple[str, ...]
+    schema: pa.Schema = TURN_SCHEMA
     batch_rows: int = 512
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of a turn."""
-        return TURN_SCHEMA
-
     def count(self, batch: pa.RecordBatch) -> int:
-        """Return the number of turns in a batch."""
+        """Return the number of turns in a batch, selected or not."""
         offsets = batch.column("texts").offsets
         return int(offsets[-1].as_py() - offsets[0].as_py())
 
     def read(self, batch: pa.RecordBatch, first: int, last: int, location: Callable[[int], str]) -> TextBatch:
-        """Return the selected turns of the range."""
+        """Return the selected turns of the range, as `TableReader.read` does."""
         items: list[EncoderInput] = []
         rows = []
         offsets = []
@@ -118,12 +100,10 @@ class TurnReader:
                     rows.append(row)
                     offsets.append(position - first)
                 position += 1
-        columns = zip(*rows, strict=True) if rows else ([] for _ in TURN_SCHEMA)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, TURN_SCHEMA, strict=True)]
-        return TextBatch(items, pa.Table.from_arrays(arrays, schema=TURN_SCHEMA), np.array(offsets, np.int64))
+        return TextBatch(items, rows_to_table(rows, self.schema), np.array(offsets, np.int64))
 
 
-# ---- row groups
+# ---- the corpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,31 +116,107 @@ class RowGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetCorpus:
-    """Texts in Parquet files.
+class BlockPiece:
+    """The texts of a row group that belong to a block: `count` of them from `first` on."""
 
-    Equal texts have the same identity: a store's generation, or a hash of the files' names, sizes and footers.
-    """
+    group: RowGroup
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
+class ParquetCorpus:
+    """Texts in Parquet files, in blocks of `block_rows`, of which the last may have fewer."""
 
     filesystem: fs.FileSystem
     groups: tuple[RowGroup, ...]
-    reader: RowReader
-    identity: str
+    reader: TableReader | TurnReader
+    identity: str  # of the texts: a store's generation, or a hash of the files' names, sizes and footers
+    block_rows: int
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """The number of texts before each row group, and of all texts."""
+        return [0, *itertools.accumulate(group.texts for group in self.groups)]
+
+    @property
+    def texts(self) -> int:
+        """The number of texts, selected or not."""
+        return self._starts[-1]
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks."""
+        return -(-self.texts // self.block_rows)
+
+    def count(self, block: int) -> int:
+        """Return the number of texts of a block, selected or not."""
+        return min(self.block_rows, self.texts - block * self.block_rows)
+
+    def pieces(self, block: int) -> Iterator[BlockPiece]:
+        """Yield the parts of row groups that make up a block, in order."""
+        starts, first = self._starts, block * self.block_rows
+        last = first + self.count(block)
+        for number in range(bisect.bisect_right(starts, first) - 1, bisect.bisect_left(starts, last)):
+            start, end = max(first, starts[number]), min(last, starts[number + 1])
+            if start < end:
+                yield BlockPiece(self.groups[number], start - starts[number], end - start)
+
+    def read(self, block: int) -> Iterator[tuple[list[EncoderInput], pa.Table]]:
+        """Yield the selected texts of a block in batches, with their columns and their number among all texts."""
+        row = block * self.block_rows
+        for piece in self.pieces(block):
+            for batch, texts in self._read_piece(piece):
+                if batch.items:
+                    yield batch.items, batch.table.append_column(ROW, pa.array(batch.offsets + row, pa.int64()))
+                row += texts
+
+    def _read_piece(self, piece: BlockPiece) -> Iterator[tuple[TextBatch, int]]:
+        """Yield the selected texts of a piece, and how many there were to select from."""
+        group, reader = piece.group, self.reader
+        position, last = 0, piece.first + piece.count
+
+        def location(offset: int) -> str:
+            return f"{group.path}, row group {group.number}, row {position + offset:,} of it (from 0)"
+
+        try:
+            with (
+                self.filesystem.open_input_file(group.path) as file,
+                # pre_buffer would load the whole row group, of which a block may be a small part
+                pq.ParquetFile(file, pre_buffer=False) as parquet,
+            ):
+                for batch in parquet.iter_batches(reader.batch_rows, row_groups=[group.number]):
+                    texts = reader.count(batch)
+                    start, end = max(0, piece.first - position), min(texts, last - position)
+                    if start < end:
+                        yield reader.read(batch, start, end, location), end - start
+                    position += texts
+                    if position >= last:
+                        return
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+            raise EmbeddingError(f"{group.path}, row group {group.number} cannot be read: {error}") from error
+        raise EmbeddingError(
+            f"{group.path} has changed: row group {group.number} had {group.texts:,} texts. Start again"
+        )
+
+
+# ---- opening
 
 
 def open_corpus(
-    source: str, column: str = "text", splits: Sequence[str] = (), speakers: Sequence[str] = ()
+    source: str,
+    column: str = "text",
+    splits: Sequence[str] = (),
+    speakers: Sequence[str] = (),
+    block_rows: int = BLOCK_ROWS,
 ) -> ParquetCorpus:
     """Read the footers of a store, a Parquet file, or a folder of Parquet files (in the order of their names).
 
-    Args:
-        source: a store; a file or folder, or its URI on object storage.
-        column: the column of texts; ignored for a store.
-        splits: of a store, only these splits; empty: all.
-        speakers: of a store, only turns by these speakers; empty: all.
+    `source` may be a URI on object storage. `column` names the texts of files; `splits` and `speakers` select turns of
+    a store.
     """
     if "://" not in source and is_store(Path(source)):
-        return _open_store(Path(source).absolute(), splits, speakers)
+        return _open_store(Path(source).absolute(), splits, speakers, block_rows)
     if splits or speakers:
         raise EmbeddingError(f"{source} is not a store: only a store has splits and speakers")
     filesystem, paths, base = _find_files(source)
@@ -178,10 +234,10 @@ def open_corpus(
         groups += file_groups
         digests.append(f"{path.removeprefix(base)} {digest}")
     identity = hashlib.sha256("\n".join(digests).encode()).hexdigest()
-    return ParquetCorpus(filesystem, tuple(groups), TableReader(schema, column), identity)
+    return ParquetCorpus(filesystem, tuple(groups), TableReader(schema, column), identity, block_rows)
 
 
-def _open_store(folder: Path, splits: Sequence[str], speakers: Sequence[str]) -> ParquetCorpus:
+def _open_store(folder: Path, splits: Sequence[str], speakers: Sequence[str], block_rows: int) -> ParquetCorpus:
     store = Store(folder)
     if splits:
         read_corpus(folder, splits=splits)  # rejects a split that no dialogue is in
@@ -189,7 +245,7 @@ def _open_store(folder: Path, splits: Sequence[str], speakers: Sequence[str]) ->
     footers = [_read_footer(filesystem, str(folder / file["name"]), _TEXTS) for file in store.manifest["files"]]
     groups = tuple(group for file_groups, _, _ in footers for group in file_groups)
     identity = f"{store.manifest['generation']} {sorted(splits)} {sorted(speakers)}"
-    return ParquetCorpus(filesystem, groups, TurnReader(tuple(splits), tuple(speakers)), identity)
+    return ParquetCorpus(filesystem, groups, TurnReader(tuple(splits), tuple(speakers)), identity, block_rows)
 
 
 def _find_files(source: str) -> tuple[fs.FileSystem, list[str], str]:
@@ -257,80 +313,3 @@ def _check_columns(path: str, schema: pa.Schema, column: str) -> None:
     texts = column_type.value_type if pa.types.is_dictionary(column_type) else column_type
     if not (pa.types.is_string(texts) or pa.types.is_large_string(texts) or pa.types.is_string_view(texts)):
         raise EmbeddingError(f"{path}: column {column!r} has type {column_type}, not text. Choose one with --column")
-
-
-# ---- blocks
-
-
-@dataclass(frozen=True, slots=True)
-class BlockPiece:
-    """The texts of a row group that belong to a block: `count` of them from `first` on."""
-
-    group: RowGroup
-    first: int
-    count: int
-
-
-class TextBlocks:
-    """A corpus in blocks of `size` texts, of which the last may have fewer; `texts` counts all, selected or not."""
-
-    def __init__(self, corpus: ParquetCorpus, size: int):
-        self.corpus = corpus
-        self.size = size
-        self._starts = [0, *itertools.accumulate(group.texts for group in corpus.groups)]
-        self.texts = self._starts[-1]
-
-    def __len__(self) -> int:
-        return -(-self.texts // self.size)
-
-    def count(self, block: int) -> int:
-        """Return the number of texts of a block, selected or not."""
-        return min(self.size, self.texts - block * self.size)
-
-    def pieces(self, block: int) -> Iterator[BlockPiece]:
-        """Yield the parts of row groups that make up a block, in order."""
-        first, last = block * self.size, block * self.size + self.count(block)
-        number = bisect.bisect_right(self._starts, first) - 1
-        while first < last:
-            start, end = self._starts[number : number + 2]
-            if end > first:
-                yield BlockPiece(self.corpus.groups[number], first - start, min(end, last) - first)
-                first = min(end, last)
-            number += 1
-
-    def read(self, block: int) -> Iterator[tuple[list[EncoderInput], pa.Table]]:
-        """Yield the selected texts of a block in batches, with their columns and their number among all texts."""
-        row = block * self.size
-        for piece in self.pieces(block):
-            for batch, texts in self._read_piece(piece):
-                if batch.items:
-                    yield batch.items, batch.table.append_column(ROW, pa.array(batch.offsets + row, pa.int64()))
-                row += texts
-
-    def _read_piece(self, piece: BlockPiece) -> Iterator[tuple[TextBatch, int]]:
-        """Yield the selected texts of a piece, and how many there were to select from."""
-        group, reader = piece.group, self.corpus.reader
-        position, last = 0, piece.first + piece.count
-
-        def location(offset: int) -> str:
-            return f"{group.path}, row group {group.number}, row {position + offset:,} of it (from 0)"
-
-        try:
-            with (
-                self.corpus.filesystem.open_input_file(group.path) as file,
-                # pre_buffer would load the whole row group, of which a block may be a small part
-                pq.ParquetFile(file, pre_buffer=False) as parquet,
-            ):
-                for batch in parquet.iter_batches(reader.batch_rows, row_groups=[group.number]):
-                    texts = reader.count(batch)
-                    start, end = max(0, piece.first - position), min(texts, last - position)
-                    if start < end:
-                        yield reader.read(batch, start, end, location), end - start
-                    position += texts
-                    if position >= last:
-                        return
-        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-            raise EmbeddingError(f"{group.path}, row group {group.number} cannot be read: {error}") from error
-        raise EmbeddingError(
-            f"{group.path} has changed: row group {group.number} had {group.texts:,} texts. Start again"
-        )

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from turnwise.assist.search.embedding import EmbeddingError, EmbeddingResult, get_encoder
 from turnwise.assist.search.lance_writer import LanceWriter
-from turnwise.assist.search.parquet_blocks import ROW, VECTOR, ParquetCorpus, TextBlocks, open_corpus
+from turnwise.assist.search.parquet_blocks import BLOCK_ROWS, ROW, VECTOR, ParquetCorpus, open_corpus
+from turnwise.assist.search.schema import vector_array
 from turnwise.assist.search.table import local_folder
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
@@ -28,9 +29,6 @@ from turnwise.models.loading import load_model
 from turnwise.models.vector_cache import encode_distinct
 from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 from turnwise.version import __version__
-
-#: Texts per block: at most so many are encoded again when a worker is lost.
-BLOCK_ROWS = 16_384
 
 #: Environment variables that are set before Ray is imported: no usage statistics, no duplicate messages.
 _RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DATA_LOG_LEVEL": "CRITICAL", "RAY_BACKEND_LOG_LEVEL": "fatal"}
@@ -75,26 +73,15 @@ def embed_on_ray(
 
     Repeating an interrupted call continues it without encoding finished blocks again. A finished table stays as it is.
 
-    Args:
-        model: its name, as `load_model` takes it; every worker loads it.
-        source: a store, a Parquet file, or a folder of Parquet files; every machine of the cluster must reach it.
-        out: the table, a folder that ends in .lance on a disk that all machines reach, or its URI on object storage.
-        column: the column of texts in Parquet files.
-        splits: of a store, only these splits; empty: all.
-        speakers: of a store, only turns by these speakers; empty: all.
-        normalise: scale vectors to length 1; None: as the model was saved.
-        max_length: tokens per text, at most the model's limit; None: the model's limit.
-        compressed: apply semantic compression, as configured in the model's folder.
-        workers: number of workers, each on a GPU if the cluster has GPUs, else on a core; None: all of them.
-        block_rows: texts per block.
-        address: of a running cluster; None: RAY_ADDRESS, else a temporary cluster on this machine.
-        progress: receives the number of encoded texts.
+    Every worker loads the model by its name, and every machine of the cluster must reach `source` (see `open_corpus`)
+    and `out`: a folder that ends in .lance, or its URI on object storage. `workers` run on a GPU each if the cluster
+    has GPUs, else on a core each; None: as many as there are. `address` is that of a running cluster; None:
+    RAY_ADDRESS, else a temporary cluster on this machine. Other options are those of `embed` and `load_model`.
     """
     _check_installed()
     uri = _table_uri(out)
-    corpus = open_corpus(source, column, splits, speakers)
-    blocks = TextBlocks(corpus, block_rows)
-    if not blocks.texts:
+    corpus = open_corpus(source, column, splits, speakers, block_rows)
+    if not corpus.texts:
         raise EmbeddingError("there are no texts to encode")
     loaded = load_model(model, compressed=compressed)
     size = int(encode_distinct(get_encoder(loaded), ["a"], normalise=normalise, max_length=max_length).shape[1])
@@ -115,15 +102,15 @@ def embed_on_ray(
         rows = writer.count_rows()
         return EmbeddingResult(rows, size, rows)
     before = writer.finished_blocks()
-    missing = [block for block in range(len(blocks)) if block not in before]
-    done = sum(blocks.count(block) for block in before)
-    progress("encoding", done, blocks.texts)
+    missing = [block for block in range(corpus.blocks) if block not in before]
+    done = sum(corpus.count(block) for block in before)
+    progress("encoding", done, corpus.texts)
     if missing:
         with _cluster(address, workers):
             for block in _encode_blocks(task, missing, workers):
-                done += blocks.count(block)
-                progress("encoding", done, blocks.texts)
-    block_sizes = writer.commit(len(blocks))
+                done += corpus.count(block)
+                progress("encoding", done, corpus.texts)
+    block_sizes = writer.commit(corpus.blocks)
     return EmbeddingResult(sum(block_sizes), size, sum(block_sizes[block] for block in before))
 
 
@@ -132,7 +119,6 @@ class _Worker:
 
     def __init__(self, task: EmbeddingTask):
         self._task = task
-        self._blocks = TextBlocks(task.corpus, task.run["block_rows"])
         self._writer = LanceWriter(task.uri, task.schema, task.run)
 
     @cached_property
@@ -156,12 +142,12 @@ class _Worker:
         return {"block": [block]}
 
     def _encode(self, block: int) -> Iterator[pa.RecordBatch]:
-        size = self._task.schema.field(VECTOR).type.list_size
-        settings = {name: self._task.run[name] for name in ("normalise", "max_length")}
-        for items, table in self._blocks.read(block):
-            vectors = encode_distinct(self._encoder, items, **settings)
-            column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), size)
-            yield from table.append_column(VECTOR, column).cast(self._task.schema).to_batches()
+        task = self._task
+        for items, table in task.corpus.read(block):
+            vectors = encode_distinct(
+                self._encoder, items, normalise=task.run["normalise"], max_length=task.run["max_length"]
+            )
+            yield from table.append_column(VECTOR, vector_array(vectors)).cast(task.schema).to_batches()
 
 
 def _encode_blocks(task: EmbeddingTask, blocks: list[int], workers: int | None) -> Iterator[int]:

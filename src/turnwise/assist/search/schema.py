@@ -84,6 +84,18 @@ def normalise(vectors: Vectors, size: int) -> Vectors:
     return unit
 
 
+def vector_array(vectors: Vectors) -> pa.FixedSizeListArray:
+    """Return vectors (rows, size) as a column of a table; `as_matrix` is the inverse."""
+    return pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel(), pa.float32()), vectors.shape[1])
+
+
+def rows_to_table(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
+    """Return rows of values as a table."""
+    columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
 def as_matrix(column: pa.ChunkedArray) -> Vectors:
     """Return a column of vectors without nulls as an array (rows, size)."""
     flat: Vectors = column.combine_chunks().flatten().to_numpy()

@@ -32,6 +32,7 @@ from turnwise.assist.search.schema import (
     filter_sql,
     make_schema,
     normalise,
+    vector_array,
 )
 from turnwise.core.files import sync_to_disk
 from turnwise.core.progress import Progress, silent
@@ -68,12 +69,7 @@ class SearchHit:
 
 
 class VectorTable:
-    """A LanceDB table with a key, a vector, and the caller's columns.
-
-    Attributes:
-        size: dimensions of a vector.
-        settings: what the caller stored when the table was created.
-    """
+    """A LanceDB table with a key, a vector of `size` dimensions, and the caller's columns and settings."""
 
     @classmethod
     def open(
@@ -87,7 +83,7 @@ class VectorTable:
         encoder: SupportsEncode | None = None,
         storage: Mapping[str, str] | None = None,
     ) -> "VectorTable":
-        """Open a table; create it if there is none.
+        """Open a table; create it if there is none; raise `TableError` if an existing one does not fit.
 
         Args:
             uri: a folder, or any address that LanceDB takes (`s3://bucket/path`, `gs://…`, `az://…`, `memory://`).
@@ -97,9 +93,6 @@ class VectorTable:
             settings: stored in a new table, and compared with those of an existing one.
             encoder: the vectors' encoder; a table that was written with another one is rejected.
             storage: LanceDB's options for object storage, such as keys and an endpoint; None: from the environment.
-
-        Raises:
-            TableError: if LanceDB is missing, or the existing table does not fit.
         """
         folder = str(uri)
         schema = make_schema(size, columns, settings or {}, encoder)
@@ -150,10 +143,8 @@ class VectorTable:
     def add(self, keys: Sequence[str], vectors: Vectors, columns: Mapping[str, Sequence[Any]]) -> int:
         """Add and commit the rows whose keys are new, and return their number; existing rows stay as they are.
 
-        Args:
-            keys: of the rows; of a repeated key the first row counts.
-            vectors: (rows, size), of any length but 0.
-            columns: the values of every column, in the order of the keys.
+        Of a repeated key the first row counts. Vectors (rows, size) may have any length but 0. `columns` has the values
+        of every column, in the order of the keys.
         """
         if not len(keys):
             return 0
@@ -198,7 +189,7 @@ class VectorTable:
         schema = self._table.schema
         first = list({key: row for row, key in reversed([*enumerate(keys)])}.values())[::-1]
         unit = normalise(vectors, self.size)[first]
-        arrays = {VECTOR: pa.FixedSizeListArray.from_arrays(pa.array(unit.ravel(), pa.float32()), self.size)}
+        arrays = {VECTOR: vector_array(unit)}
         try:
             for name, values in {KEY: keys, **columns}.items():
                 arrays[name] = pa.array([values[row] for row in first], schema.field(name).type)
@@ -230,15 +221,11 @@ class VectorTable:
         columns: Sequence[str] | None = None,
         exact: bool = False,
     ) -> list[list[SearchHit]]:
-        """Return the k rows with the highest cosine similarity to each vector, highest first; ties by key.
+        """Return the k rows with the highest cosine similarity to each vector (queries, size); ties by key.
 
-        Args:
-            vectors: (queries, size), of any length but 0.
-            k: rows per query; all where there are fewer.
-            where: a filter: values by column (`{"source": "logs", "split": ["train", "valid"]}`; None for rows without
-                a value), or an SQL expression over the columns, which must come from a trusted source.
-            columns: to return; None: the caller's columns.
-            exact: compare with every vector even where there is an index.
+        `where` has values by column (`{"source": "logs", "split": ["train", "valid"]}`; None for rows without a value),
+        or is an SQL expression over the columns, which must come from a trusted source. `columns` are those to return
+        (None: the caller's). `exact` compares with every vector even where there is an index.
         """
         if k < 1:
             raise TableError(f"k must be at least 1, got {k}")
@@ -257,10 +244,10 @@ class VectorTable:
         hits: list[list[SearchHit]] = [[] for _ in queries]
         numbers = rows[_QUERY].to_pylist() if _QUERY in rows.schema.names else [0] * len(rows)
         similarities = np.clip(1.0 - rows[_DISTANCE].to_numpy(), -1.0, 1.0).tolist()
-        names = [name for name in rows.schema.names if name not in (KEY, _DISTANCE, _QUERY)]
-        values = zip(*(as_values(rows[name]) for name in names), strict=True) if names else iter([()] * len(rows))
-        for number, key, similarity, row in zip(numbers, rows[KEY].to_pylist(), similarities, values, strict=True):
-            hits[number].append(SearchHit(key, similarity, dict(zip(names, row, strict=True))))
+        values = {name: as_values(rows[name]) for name in rows.schema.names if name not in (KEY, _DISTANCE, _QUERY)}
+        for row, (number, key) in enumerate(zip(numbers, rows[KEY].to_pylist(), strict=True)):
+            columns_of_row = {name: column[row] for name, column in values.items()}
+            hits[number].append(SearchHit(key, similarities[row], columns_of_row))
         return [sorted(each, key=lambda hit: (-hit.similarity, hit.key)) for each in hits]
 
     def _scan(self, names: Sequence[str], where: str | None) -> pa.Table:

@@ -147,10 +147,9 @@ async def find_similar(body: SimilarRequest, context: Context) -> Response:
         result = await context.encode(models.batcher, list(index.inputs(turns)), max_length=index.max_length)
 
         def search() -> Response:
-            vector = index.vector(turns, vectors=result.vectors)
             similar = [
                 _dialogue_body(each.dialogue, each.source, each.split, each.turns) | {"similarity": each.similarity}
-                for each in index.similar(turns, top=body.top, vector=vector)
+                for each in index.similar(turns, top=body.top, vectors=result.vectors)
             ]
             return json_response({"conversations": similar})
 
@@ -179,7 +178,8 @@ ConversationClusters = response_schema("ConversationClusters", clusters=list[Con
 async def list_clusters(context: Context) -> Response:
     """Return clusters of the indexed conversations; they are cached until the index changes."""
     with context.service.lease() as models:
-        return json_response({"clusters": await context.service.in_slow_thread(_get_conversations(models).clusters)})
+        clustering = await context.service.in_slow_thread(_get_conversations(models).cluster)
+        return json_response({"clusters": clustering.clusters})
 
 
 # ---- coherence
