@@ -97,7 +97,8 @@ def embed_command(
             result = embed(load_model(model, compressed=compressed), texts, Path(out), progress=progress, **options)
     else:
         quiet_transformers()
-        from turnwise.assist.search.ray_embedding import BLOCK_ROWS, embed_on_ray
+        from turnwise.assist.search.parquet_blocks import BLOCK_ROWS
+        from turnwise.assist.search.ray_embedding import embed_on_ray
 
         # Ray reports dead workers on standard output, which is reserved for the result
         with redirect_stdout(sys.stderr), progress_bar() as progress:

@@ -283,8 +283,10 @@ class IntentModel:
         model = model.calibrated(data, held_out=False)
         if model.logistic is None:
             return model
-        kept = {"temperature": previous.temperature, "reliability": previous.reliability}
-        return replace(model, calibration=replace(model.calibration, **kept))
+        temperature, reliability = previous.temperature, previous.reliability
+        return replace(
+            model, calibration=replace(model.calibration, temperature=temperature, reliability=reliability)
+        )
 
     # ---- data for calibration
 
@@ -375,8 +377,9 @@ class IntentModel:
     def _similar_examples(self, vectors: Vectors, count: int) -> list[list[SimilarExample]]:
         if not count:
             return [[] for _ in vectors]
-        nearest, pairs = nearest_neighbours(vectors, self.examples.in_scope_vectors, count), self.examples.pairs
-        return [
-            [SimilarExample(*pairs[row], similarity) for row, similarity in zip(rows, similarities, strict=True)]
-            for rows, similarities in zip(nearest.rows.tolist(), nearest.similarities.tolist(), strict=True)
-        ]
+        nearest = nearest_neighbours(vectors, self.examples.in_scope_vectors, count)
+        similar = []
+        for rows, similarities in zip(nearest.rows.tolist(), nearest.similarities.tolist(), strict=True):
+            pairs = (self.examples.pairs[row] for row in rows)
+            similar.append([SimilarExample(*pair, cosine) for pair, cosine in zip(pairs, similarities, strict=True)])
+        return similar

@@ -269,8 +269,9 @@ def cross_validate(
         in_scope = left_out[left_out < inside]
         if not len(in_scope):
             continue
-        texts, intents = zip(*(examples.pairs[row] for row in seen), strict=True)
-        fitted = clone(classifier).set_params(encoder=encoder).fit(texts, intents, vectors=vectors_of(seen))
+        fitted = clone(classifier).set_params(encoder=encoder)
+        seen_texts, seen_intents = zip(*(examples.pairs[row] for row in seen), strict=True)
+        fitted.fit(seen_texts, seen_intents, vectors=vectors_of(seen))
         texts = [examples.pairs[row][0] for row in left_out]
         probabilities[in_scope] = fitted.predict_proba(texts[: len(in_scope)], vectors=vectors_of(in_scope))
         decisions = fitted.decide(texts, neighbours=0, vectors=vectors_of(left_out))
