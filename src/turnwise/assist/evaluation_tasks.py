@@ -18,7 +18,7 @@ from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.responses.selector import Selector
 from turnwise.core.plots import line_chart
 from turnwise.core.progress import Progress, silent
-from turnwise.core.types import SupportsEncode, SupportsScore
+from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import candidate_datasets
 from turnwise.evaluation.datasets.dataset import DatasetError
@@ -41,7 +41,6 @@ from turnwise.models.vector_cache import encode_unique
 
 Flags = npt.NDArray[np.bool_]
 Scores = npt.NDArray[np.floating]
-Vectors = npt.NDArray[np.float32]
 
 #: Settings of the intent classifiers under test, by their name in the results. Prototypes equal neighbours where an
 #: intent has no more examples than neighbours are counted.

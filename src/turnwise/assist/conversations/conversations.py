@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from turnwise.assist.conversations.vectors import TurnStatistics, TurnStatisticsBuilder, Vectors, conversation_vector
+from turnwise.assist.conversations.vectors import TurnStatistics, TurnStatisticsBuilder, conversation_vector
 from turnwise.assist.map.clustering import describe_clusters, find_clusters
 from turnwise.assist.map.reduction import DimensionReduction, Method
 from turnwise.assist.search.schema import KEY, VECTOR, Filter, as_matrix
@@ -22,7 +22,7 @@ from turnwise.assist.search.table import VectorTable
 from turnwise.core.dialogue import USER, Conversation, Dialogue, Turn, as_turns
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
-from turnwise.core.types import SupportsEncode
+from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.models.vector_cache import encode_distinct
 
 #: Dialogues that are encoded and committed together: at most so many are repeated after an interruption.

@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from turnwise.core.dialogue import SYSTEM, USER, Turn
 from turnwise.core.text import normalise_text
-
-Vectors = npt.NDArray[np.float32]
+from turnwise.core.types import Vectors
 
 #: The weight of who says something, relative to what is said.
 ROLE_WEIGHT = 0.5

@@ -17,13 +17,12 @@ from turnwise.assist.intents.examples import (
     IntentError,
     IntentExamples,
     IntentPair,
-    Vectors,
     validate_pairs,
     validate_vectors,
 )
 from turnwise.assist.intents.model import HeadName, IntentModel, IntentSettings
 from turnwise.core.progress import Progress, silent
-from turnwise.core.types import SupportsEncode
+from turnwise.core.types import SupportsEncode, Vectors
 
 if TYPE_CHECKING:
     from turnwise.assist.intents.tuning import TuningSettings

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.text import normalise_text
+from turnwise.core.types import Vectors
 from turnwise.corpus.table_files import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, read_rows
 
-Vectors = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 

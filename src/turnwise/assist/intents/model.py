@@ -23,8 +23,9 @@ from sklearn.linear_model import LogisticRegression
 
 from turnwise.assist.intents.calibration import Calibration, CalibrationData, calibrate
 from turnwise.assist.intents.decision import MAX_RANKED, Decision, RankedIntent, SimilarExample, make_decision
-from turnwise.assist.intents.examples import Indices, IntentError, IntentExamples, Scores, Vectors
+from turnwise.assist.intents.examples import Indices, IntentError, IntentExamples, Scores
 from turnwise.assist.search.neighbours import nearest_neighbours
+from turnwise.core.types import Vectors
 
 HeadName = Literal["prototypes", "neighbours", "logistic"]
 
@@ -284,9 +285,7 @@ class IntentModel:
         if model.logistic is None:
             return model
         temperature, reliability = previous.temperature, previous.reliability
-        return replace(
-            model, calibration=replace(model.calibration, temperature=temperature, reliability=reliability)
-        )
+        return replace(model, calibration=replace(model.calibration, temperature=temperature, reliability=reliability))
 
     # ---- data for calibration
 

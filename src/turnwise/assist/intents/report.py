@@ -23,7 +23,6 @@ from turnwise.assist.intents.examples import (
     IntentError,
     IntentExamples,
     Scores,
-    Vectors,
     validate_pairs,
 )
 from turnwise.assist.intents.model import assign_folds
@@ -32,7 +31,7 @@ from turnwise.core.html import render_page
 from turnwise.core.plots import MissingPlotsError, line_chart
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
-from turnwise.core.types import SupportsEncode
+from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.models.vector_cache import encode_distinct
 
 #: The maximum number of entries in each list of the report.

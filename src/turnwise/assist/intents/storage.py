@@ -31,7 +31,6 @@ from turnwise.assist.intents.examples import (
     IntentError,
     IntentExamples,
     IntentPair,
-    Vectors,
     validate_pairs,
     validate_vectors,
 )
@@ -39,7 +38,7 @@ from turnwise.assist.intents.model import IntentModel, IntentSettings, LogisticH
 from turnwise.core.files import read_json, sync_to_disk, write_atomic
 from turnwise.core.journal import Journal, read_entries
 from turnwise.core.text import normalise_text
-from turnwise.core.types import SupportsEncode
+from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.version import __version__
 
 _DESCRIPTION = "intents.json"

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
 from turnwise.assist.labelling.changes import NO_GROUP, GroupAssignment
+from turnwise.core.types import Vectors
 
 #: The size of the sample over which sums run, and of that of candidates.
 SAMPLE_SIZE = 2_000
@@ -43,8 +44,6 @@ _TEMPERATURE = 1 / 8
 
 #: Added to values and uncertainties: if everything is covered, the most uncertain utterance comes first.
 _EPSILON = 1e-6
-
-Vectors = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)

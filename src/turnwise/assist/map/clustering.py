@@ -12,7 +12,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.map.reduction import ClusteringError, DimensionReduction, Vectors
+from turnwise.assist.map.reduction import ClusteringError, DimensionReduction
+from turnwise.core.types import Vectors
 
 #: The label of a text in no cluster.
 NO_CLUSTER = -1

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
+from turnwise.core.types import Vectors
 
 Method = Literal["umap", "tsne"]
-Vectors = npt.NDArray[np.float32]
 
 #: Dimensions for clustering: more separate better, fewer are faster and denser. t-SNE supports only two.
 CLUSTERING_DIMENSIONS = {"umap": 5, "tsne": 2}

@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save_file
 
 from turnwise.assist.map.clustering import NO_CLUSTER, Cluster, Labels, Outliers, describe_clusters, find_clusters
-from turnwise.assist.map.reduction import DimensionReduction, Method, Vectors
+from turnwise.assist.map.reduction import DimensionReduction, Method
 from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json, sync_to_disk, write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
-from turnwise.core.types import SupportsEncode
+from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.version import __version__
 
 FORMAT = 1

@@ -29,7 +29,7 @@ from turnwise.assist.search.schema import Filter, filter_sql, normalise
 from turnwise.assist.search.table import SearchHit, VectorTable
 from turnwise.core.dialogue import SYSTEM, Conversation, Dialogue, EncoderInput, as_turns, response_turns
 from turnwise.core.progress import Progress, silent
-from turnwise.core.types import SupportsEncode, SupportsScore
+from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
 from turnwise.models.vector_cache import encode_distinct
 
 #: Turns before an answer that make up its situation.
@@ -49,8 +49,6 @@ _BATCH = 2_048
 
 #: Rows that are retrieved per answer: many have the same answer.
 _ROWS_PER_ANSWER = 4
-
-Vectors = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from turnwise.assist.search.neighbours import Neighbours, nearest_neighbours
 from turnwise.core.dialogue import Turn, as_turns, response_turns
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
-from turnwise.core.types import SupportsEncode, SupportsScore, SupportsScoreAll
+from turnwise.core.types import SupportsEncode, SupportsScore, SupportsScoreAll, Vectors
 
 #: A conversation so far, newest turn last.
 Context = Sequence[str] | Sequence[Turn]
@@ -26,8 +26,6 @@ _TOP = 10
 
 #: Responses encoded between two progress reports.
 _BATCH = 4_096
-
-Vectors = npt.NDArray[np.float32]
 
 
 class SelectorError(TurnwiseError):

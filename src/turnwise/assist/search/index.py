@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from turnwise.assist.search.schema import KEY, VECTOR, Vectors, as_matrix
+from turnwise.assist.search.schema import KEY, VECTOR, as_matrix
 from turnwise.core.progress import Progress
+from turnwise.core.types import Vectors
 
 #: Recall is measured over so many nearest rows, with so many queries.
 _NEAREST, _QUERIES = 10, 100

@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.types import SupportsEncode
+from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.models.identity import EncoderIdentity
 
 #: The columns that every table has.
@@ -23,8 +22,6 @@ Filter = str | Mapping[str, Any]
 
 _TYPE_NAMES = {str: "a string", int: "an integer", bool: "true or false"}
 _INT64 = 2**63
-
-Vectors = npt.NDArray[np.float32]
 
 
 class TableError(TurnwiseError):

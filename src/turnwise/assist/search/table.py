@@ -25,7 +25,6 @@ from turnwise.assist.search.schema import (
     VECTOR,
     Filter,
     TableError,
-    Vectors,
     as_values,
     check_schema,
     column_types,
@@ -36,7 +35,7 @@ from turnwise.assist.search.schema import (
 )
 from turnwise.core.files import sync_to_disk
 from turnwise.core.progress import Progress, silent
-from turnwise.core.types import SupportsEncode
+from turnwise.core.types import SupportsEncode, Vectors
 
 #: Rows up to which every search is exact.
 EXACT_UP_TO = 100_000
