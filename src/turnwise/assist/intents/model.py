@@ -378,7 +378,7 @@ class IntentModel:
             return [[] for _ in vectors]
         nearest = nearest_neighbours(vectors, self.examples.in_scope_vectors, count)
         similar = []
-        for rows, similarities in zip(nearest.rows.tolist(), nearest.similarities.tolist(), strict=True):
-            pairs = (self.examples.pairs[row] for row in rows)
-            similar.append([SimilarExample(*pair, cosine) for pair, cosine in zip(pairs, similarities, strict=True)])
+        for rows, cosines in zip(nearest.rows.tolist(), nearest.similarities.tolist(), strict=True):
+            pairs = zip((self.examples.pairs[row] for row in rows), cosines, strict=True)
+            similar.append([SimilarExample(text, intent, cosine) for (text, intent), cosine in pairs])
         return similar
