@@ -36,7 +36,7 @@ from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import EvaluationError
 from turnwise.evaluation.tasks.coherence import complete_dialogues, sample_questions
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, RerankerTask, deletion_input
+from turnwise.models.backbone.inputs import END_OF_TURN, MARKS, RerankerTask, marked_input
 from turnwise.models.loading import ModelError, ModelUnderTest, with_reranker, wrap_model
 from turnwise.models.reranker import Reranker
 from turnwise.papers.plots import add_plots, draw_mark_map
@@ -270,7 +270,7 @@ def test_an_encoder_alone_is_told_what_it_lacks(data: Path) -> None:
 @pytest.fixture(scope="module")
 def reranker(tiny_folder: Callable[[str], Path]) -> Reranker:
     backbone = Backbone.load(tiny_folder("bert"))
-    backbone.add_tokens((END_OF_TURN, INSERT, DELETE, SEARCH))
+    backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     torch.manual_seed(0)
     tasks: tuple[RerankerTask, ...] = ("selection", "insertion", "deletion", "search")
     return Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in tasks}).eval()
@@ -374,7 +374,7 @@ def test_states_are_what_heads_look_at(reranker: Reranker) -> None:
     puzzle = sample_questions(complete_dialogues(talks(5).test))[0]
     known = reranker.tokenise(puzzle.with_foreign)
     marked = [
-        deletion_input(reranker.composer, [known[turn] for turn in turns], 64)
+        marked_input(reranker.composer, "deletion", [known[turn] for turn in turns], None, 64)
         for turns in (puzzle.with_foreign, puzzle.with_foreign[:3])
     ]
     head = reranker.heads["deletion"]

@@ -12,7 +12,7 @@ from torch import nn
 
 from turnwise.corpus.store import read_corpus
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH
+from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
 from turnwise.models.coherence import check_corpus
 from turnwise.models.reranker import Reranker
 
@@ -27,7 +27,7 @@ def store(sample_world: Callable[[int], Path]) -> Path:
 @pytest.fixture(scope="module")
 def model(tiny_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     backbone = Backbone.load(str(tiny_folder("bert")))
-    backbone.add_tokens((END_OF_TURN, INSERT, DELETE, SEARCH))
+    backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     torch.manual_seed(1)
     place = tmp_path_factory.mktemp("coherence") / "reranker"
     Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in ("selection", "deletion")}).save(place)

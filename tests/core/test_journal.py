@@ -27,12 +27,12 @@ def test_whole_lines_survive_a_cut_at_any_byte(
             ends.append(path.stat().st_size)
     content = path.read_bytes()
     path.write_bytes(content[: max(0, len(content) - cut)])
-    kept = sum(end <= path.stat().st_size for end in ends) - 1
+    complete = sum(end <= path.stat().st_size for end in ends) - 1
     with Journal(path) as journal:
-        assert journal.entries == entries[:kept]
+        assert journal.entries == entries[:complete]
         journal.append({"after": 1})
     with Journal(path) as journal:
-        assert journal.entries == [*entries[:kept], {"after": 1}]
+        assert journal.entries == [*entries[:complete], {"after": 1}]
 
 
 def test_killed_at_any_moment_every_acknowledged_entry_is_there(tmp_path: Path) -> None:

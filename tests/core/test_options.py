@@ -50,11 +50,11 @@ Colour = Literal["red", "green"]
     ],
 )
 def test_values_become_what_the_kind_says(kind: Any, value: object, expected: object) -> None:
-    found = convert_option("key", kind, value)
-    assert found == expected
-    assert type(found) is type(expected)
-    if isinstance(found, tuple):
-        assert [type(each) for each in found] == [type(each) for each in expected]  # type: ignore[attr-defined]
+    actual = convert_option("key", kind, value)
+    assert actual == expected
+    assert type(actual) is type(expected)
+    if isinstance(actual, tuple):
+        assert [type(each) for each in actual] == [type(each) for each in expected]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -118,22 +118,22 @@ def test_tuples_survive_yamls_lists(data: st.DataObject, kind: Any) -> None:
     """What a dataclass holds becomes a list in YAML and comes back the same; checked again, nothing changes."""
     value = tuple(data.draw(st.lists(MEMBERS[kind], max_size=6)))
     for whole in (tuple[kind, ...], tuple[kind, ...] | None):  # type: ignore[valid-type]
-        found = convert_option("key", whole, list(value))
-        assert found == value
-        assert [type(each) for each in found] == [type(each) for each in value]
-        assert convert_option("key", whole, found) == value
+        converted = convert_option("key", whole, list(value))
+        assert converted == value
+        assert [type(each) for each in converted] == [type(each) for each in value]
+        assert convert_option("key", whole, converted) == value
 
 
 @given(st.data(), st.sampled_from(list(MEMBERS)), st.sampled_from(list(MEMBERS)))
-def test_a_value_is_never_of_another_kind_than_asked_for(data: st.DataObject, asked: Any, given: Any) -> None:
+def test_a_value_is_never_of_another_kind_than_asked_for(data: st.DataObject, kind: Any, given: Any) -> None:
     value = data.draw(MEMBERS[given])
     try:
-        found = convert_option("key", asked, value)
+        converted = convert_option("key", kind, value)
     except OptionError as error:
         assert str(error).startswith(f"key={value!r}: expected ")
         return
-    if asked is Colour:
-        assert found in ("red", "green")
+    if kind is Colour:
+        assert converted in ("red", "green")
         return
-    assert type(found) is asked
-    assert found == asked(value) or math.isnan(found)  # large integers are rounded, "nan" is a number to Python
+    assert type(converted) is kind
+    assert converted == kind(value) or math.isnan(converted)  # large integers are rounded, "nan" is a number to Python

@@ -43,7 +43,7 @@ def dialogues(count: int, seed: int = 0, source: str | None = "made up") -> list
     random = np.random.default_rng(seed)
     greetings = ["hello there", "good day to you", "hi, anyone in"]
     polite = ["is there anything else i can help with", "thank you very much goodbye", "one moment please while i look"]
-    made = []
+    sampled = []
     for number in range(count):
         topic = list(TOPICS)[number % 3]
         asks, tells = (" ".join(random.choice(TOPICS[topic], 2)) for _ in range(2))
@@ -57,8 +57,8 @@ def dialogues(count: int, seed: int = 0, source: str | None = "made up") -> list
                 for place in range(int(random.integers(1, 6)))
             ),
         ]
-        made.append(Dialogue(f"{topic} {number}", tuple(turns), source, "train" if number % 2 else "test"))
-    return made
+        sampled.append(Dialogue(f"{topic} {number}", tuple(turns), source, "train" if number % 2 else "test"))
+    return sampled
 
 
 def topic(name: str) -> str:

@@ -13,7 +13,7 @@ from turnwise.assist.map.utterance_map import MapComparison, MapUtterance, Utter
 from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH
+from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
 from turnwise.models.encoder import Encoder
 from turnwise.models.reranker import Reranker
 from turnwise.serve.settings import ServeSettings
@@ -104,10 +104,10 @@ def _map(encoder: Encoder, folder: Path) -> None:
 
 
 def _reranker(backbone: Path, folder: Path) -> None:
-    made = Backbone.load(str(backbone))
-    made.add_tokens((END_OF_TURN, INSERT, DELETE, SEARCH))
+    loaded = Backbone.load(str(backbone))
+    loaded.add_tokens((END_OF_TURN, *MARKS.values()))
     torch.manual_seed(1)
-    Reranker(made, {task: nn.Linear(made.hidden, 1) for task in ("selection", "deletion")}).save(folder)
+    Reranker(loaded, {task: nn.Linear(loaded.hidden, 1) for task in ("selection", "deletion")}).save(folder)
 
 
 def build(place: Path, tiny_backbone: Path) -> ServeSettings:

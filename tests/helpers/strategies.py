@@ -26,8 +26,8 @@ def turns(draw: st.DrawFn) -> Turn:
 @st.composite
 def dialogues(draw: st.DrawFn) -> Dialogue:
     split = draw(st.sampled_from([None, "train", "valid", "test"]))
-    said = tuple(draw(st.lists(turns(), min_size=1, max_size=6)))
-    return Dialogue(f"d{draw(st.integers(0, 10**9))}", said, draw(st.none() | NAMES), split)
+    conversation = tuple(draw(st.lists(turns(), min_size=1, max_size=6)))
+    return Dialogue(f"d{draw(st.integers(0, 10**9))}", conversation, draw(st.none() | NAMES), split)
 
 
 def corpora(size: int = 20) -> st.SearchStrategy[list[Dialogue]]:

@@ -31,22 +31,22 @@ def marks(group: ElementTree.Element) -> list[Point]:
 def shapes(group: ElementTree.Element) -> list[tuple[str, str]]:
     """Return shape ('circle', 'triangle' or 'ring') and colour of the markers in a group."""
     outlines = {path.get("id"): path.attrib["d"] for path in group.iter(f"{SVG}path")}
-    found = []
+    markers = []
     for use in group.iter(f"{SVG}use"):
         fill, stroke = (re.search(rf"{name}: ([^;]+)", use.attrib["style"]) for name in ("fill", "stroke"))
         if fill is None or fill[1] == "none":
             assert stroke is not None
-            found.append(("ring", stroke[1]))
+            markers.append(("ring", stroke[1]))
         else:
-            found.append(("circle" if "C" in outlines[use.attrib[HREF][1:]] else "triangle", fill[1]))
-    return found
+            markers.append(("circle" if "C" in outlines[use.attrib[HREF][1:]] else "triangle", fill[1]))
+    return markers
 
 
 def paths(group: ElementTree.Element) -> list[list[Point]]:
     """Return the corners of the lines in a group."""
     defined = {id(path) for defs in group.iter(f"{SVG}defs") for path in defs.iter(f"{SVG}path")}
-    drawn = [path.attrib["d"] for path in group.iter(f"{SVG}path") if id(path) not in defined]
-    return [[(float(x), float(y)) for x, y in re.findall(r"[ML] (\S+) (\S+)", path)] for path in drawn]
+    lines = [path.attrib["d"] for path in group.iter(f"{SVG}path") if id(path) not in defined]
+    return [[(float(x), float(y)) for x, y in re.findall(r"[ML] (\S+) (\S+)", path)] for path in lines]
 
 
 def axis(root: ElementTree.Element, name: str) -> dict[float, float]:

@@ -22,18 +22,18 @@ _TEST_SET_SIZES = {"gsim": 150, "dstc2": 220, "irc_ubuntu_100": 400}
 
 def outcomes(accuracy: float, seed: int = 0, keys: Sequence[tuple[str, str, str, str]] = RESULT_KEYS) -> list[Outcome]:
     """Return outcomes with about this accuracy; the difficulty of the examples is the same for all models."""
-    made = []
+    sampled = []
     for number, (task, dataset, setting, metric) in enumerate(keys):
         difficulty = np.random.default_rng(number).random((2, _TEST_SET_SIZES.get(dataset, 100)))
         noise = np.random.default_rng([seed, number]).normal(scale=0.02, size=difficulty.shape)
-        made.append(Outcome(task, dataset, setting, metric, (difficulty + noise < accuracy).astype(np.float64)))
-    return made
+        sampled.append(Outcome(task, dataset, setting, metric, (difficulty + noise < accuracy).astype(np.float64)))
+    return sampled
 
 
 def results(accuracy: float, seed: int = 0, suite: str = "diaeval") -> Results:
-    made = Results(f"model {seed}", suite)
-    made.add(outcomes(accuracy, seed))
-    return made
+    results = Results(f"model {seed}", suite)
+    results.add(outcomes(accuracy, seed))
+    return results
 
 
 def point(

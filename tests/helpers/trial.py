@@ -24,7 +24,7 @@ from turnwise.assist.map.utterance_map import MapUtterance, UtteranceMap
 from turnwise.assist.responses.responder import Responder
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH
+from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
 from turnwise.models.reranker import Reranker
 from turnwise.serve.server import Server, listen
 from turnwise.serve.settings import Limits, ServeSettings
@@ -75,7 +75,7 @@ def build(place: Path, model: Path, limits: Limits | None = None) -> ServeSettin
 
 def _reranker(model: Path, folder: Path) -> None:
     backbone = Backbone.load(model)
-    backbone.add_tokens((END_OF_TURN, INSERT, DELETE, SEARCH))
+    backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     with torch.random.fork_rng():
         torch.manual_seed(1)
         Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in ("selection", "deletion")}).save(folder)

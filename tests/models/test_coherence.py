@@ -16,14 +16,11 @@ from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import (
-    DELETE,
     END_OF_TURN,
-    INSERT,
-    SEARCH,
+    MARKS,
     Composer,
     MarkedInput,
-    deletion_input,
-    insertion_input,
+    marked_input,
 )
 from turnwise.models.backbone.source import BackboneError
 from turnwise.models.backbone.stream import Tokens
@@ -43,7 +40,7 @@ from turnwise.models.reranker import Reranker
 #: From the turns behind the marks, and the target where there is one, to what the head says at each mark.
 Head = Callable[[list[str], str | None], Sequence[float]]
 
-_SPECIAL = {END_OF_TURN: 1, INSERT: 2, DELETE: 3, SEARCH: 4, "[CLS]": 5, "[SEP]": 6}
+_SPECIAL = {token: number for number, token in enumerate((END_OF_TURN, *MARKS.values(), "[CLS]", "[SEP]"), 1)}
 _COMPOSER = Composer(
     np.array([5], np.int32),
     np.array([6], np.int32),
@@ -63,7 +60,7 @@ class FakeReranker:
         self.max_length = 64
         self.window = window
         self.head = head
-        self.asked: list[tuple[str, list[str], str | None]] = []
+        self.queries: list[tuple[str, list[str], str | None]] = []
         self.calls = 0
         self._ids: dict[str, int] = {}
 
@@ -79,23 +76,23 @@ class FakeReranker:
     ) -> list[npt.NDArray[np.float32]]:
         self.calls += 1
         texts = {number: text for text, number in self._ids.items()}
-        found = []
+        result = []
         for each in marked:
-            said = [texts[token] for token in each.tokens.tolist() if token in texts]
-            target = said.pop() if task != "deletion" else None
-            self.asked.append((task, said, target))
-            found.append(np.array(self.head(said, target), np.float32))
-            assert len(found[-1]) == len(each.positions)
-        return found
+            turns = [texts[token] for token in each.tokens.tolist() if token in texts]
+            target = turns.pop() if task != "deletion" else None
+            self.queries.append((task, turns, target))
+            result.append(np.array(self.head(turns, target), np.float32))
+            assert len(result[-1]) == len(each.positions)
+        return result
 
 
 def sigmoid(value: float) -> float:
     return 1 / (1 + np.exp(-value))
 
 
-def steady(said: list[str], target: str | None, marks: int) -> list[float]:
+def steady(turns: list[str], target: str | None, marks: int) -> list[float]:
     """Something that depends on all that is shown and on the place, the same in every process."""
-    shown = "|".join([*said, target or ""])
+    shown = "|".join([*turns, target or ""])
     return [((sum(map(ord, shown)) * 31 + 17 * place) % 23) / 7 - 1.5 for place in range(marks)]
 
 
@@ -110,38 +107,38 @@ def expected_windows(count: int, width: int) -> list[range]:
 @given(st.integers(2, 14), st.integers(2, 6))
 def test_out_of_place_scores_average_windows_of_k_plus_1_turns(count: int, window: int) -> None:
     turns = [f"t{number}" for number in range(count)]
-    head: Head = lambda said, target: steady(said, target, len(said))  # noqa: E731
-    (found,) = out_of_place_scores(FakeReranker(head, window), [turns])
+    head: Head = lambda turns, target: steady(turns, target, len(turns))  # noqa: E731
+    (result,) = out_of_place_scores(FakeReranker(head, window), [turns])
     seen: list[list[float]] = [[] for _ in turns]
     for each in expected_windows(count, window + 1):
         shown = [turns[place] for place in each]
         for place, value in zip(each, steady(shown, None, len(shown)), strict=True):
             seen[place].append(sigmoid(value))
-    assert found.scores == pytest.approx([sum(values) / len(values) for values in seen])
-    assert found.index == max(range(count), key=lambda place: found.scores[place])
+    assert result.scores == pytest.approx([sum(values) / len(values) for values in seen])
+    assert result.index == max(range(count), key=lambda place: result.scores[place])
 
 
 @settings(deadline=None)
 @given(st.integers(1, 14), st.integers(2, 6))
 def test_placement_scores_average_windows_of_k_minus_1_turns(count: int, window: int) -> None:
     turns = [f"t{number}" for number in range(count)]
-    head: Head = lambda said, target: steady(said, target, len(said) + 1)  # noqa: E731
-    (found,) = placement_scores(FakeReranker(head, window), [(turns, "new")])
+    head: Head = lambda turns, target: steady(turns, target, len(turns) + 1)  # noqa: E731
+    (result,) = placement_scores(FakeReranker(head, window), [(turns, "new")])
     seen: list[list[float]] = [[] for _ in range(count + 1)]
     for each in expected_windows(count, window - 1):
         shown = [turns[place] for place in each]
         for gap, value in enumerate(steady(shown, "new", len(shown) + 1)):
             seen[each[0] + gap].append(sigmoid(value))
-    assert found.scores == pytest.approx([sum(values) / len(values) for values in seen])
+    assert result.scores == pytest.approx([sum(values) / len(values) for values in seen])
 
 
 def test_windows_of_many_dialogues_are_one_model_call() -> None:
-    head: Head = lambda said, target: steady(said, target, len(said))  # noqa: E731
+    head: Head = lambda turns, target: steady(turns, target, len(turns))  # noqa: E731
     dialogues = [[f"{name}{number}" for number in range(count)] for name, count in (("a", 2), ("b", 9), ("c", 6))]
     together = FakeReranker(head)
-    found = out_of_place_scores(together, dialogues)
+    result = out_of_place_scores(together, dialogues)
     assert together.calls == 1
-    assert found == [out_of_place_scores(FakeReranker(head), [dialogue])[0] for dialogue in dialogues]
+    assert result == [out_of_place_scores(FakeReranker(head), [dialogue])[0] for dialogue in dialogues]
     assert out_of_place_scores(FakeReranker(head), []) == []
 
 
@@ -154,7 +151,7 @@ def test_perfect_deletion_head_finds_the_foreign_turn_at_any_position(count: int
     place = data.draw(st.integers(0, count))
     turns = [f"t{number}" for number in range(count)]
     turns.insert(place, "foreign")
-    head: Head = lambda said, target: [5 if text == "foreign" else -5 for text in said]  # noqa: E731
+    head: Head = lambda turns, target: [5 if text == "foreign" else -5 for text in turns]  # noqa: E731
     assert out_of_place_scores(FakeReranker(head), [turns])[0].index == place
 
 
@@ -164,27 +161,27 @@ def test_perfect_insertion_head_finds_the_gap(count: int, data: st.DataObject) -
     place = data.draw(st.integers(0, count))
     rest = [f"t{number}" for number in range(count)]
 
-    def head(said: list[str], target: str | None) -> list[float]:
-        numbers = [int(text[1:]) for text in said]
-        return [5.0 if numbers[0] + gap == place else -5.0 for gap in range(len(said) + 1)]
+    def head(turns: list[str], target: str | None) -> list[float]:
+        numbers = [int(text[1:]) for text in turns]
+        return [5.0 if numbers[0] + gap == place else -5.0 for gap in range(len(turns) + 1)]
 
     assert placement_scores(FakeReranker(head), [(rest, "new")])[0].index == place
 
 
-def order_head(said: list[str], target: str | None) -> list[float]:
+def order_head(turns: list[str], target: str | None) -> list[float]:
     """Turns are named by when they were said, padded so that their texts sort otherwise."""
     assert target is not None
-    return [4.0 if int(text.split()[-1]) + 1 == int(target.split()[-1]) else -4.0 for text in said]
+    return [4.0 if int(text.split()[-1]) + 1 == int(target.split()[-1]) else -4.0 for text in turns]
 
 
 def named(number: int) -> str:
     return f"{(number * 7919) % 101} turn {number}"
 
 
-def gap_head(said: list[str], target: str | None) -> list[float]:
+def gap_head(turns: list[str], target: str | None) -> list[float]:
     """Where the turn belongs among ordered turns; among others, next to its neighbours in number."""
     assert target is not None
-    numbers, number = [int(text.split()[-1]) for text in said], int(target.split()[-1])
+    numbers, number = [int(text.split()[-1]) for text in turns], int(target.split()[-1])
     return [
         4.0 if (not gap or numbers[gap - 1] < number) and (gap == len(numbers) or number < numbers[gap]) else -4.0
         for gap in range(len(numbers) + 1)
@@ -195,17 +192,17 @@ def gap_head(said: list[str], target: str | None) -> list[float]:
 @given(st.integers(2, 9).flatmap(lambda count: st.permutations(range(count))), st.integers(3, 6))
 def test_perfect_insertion_head_recovers_any_permutation(given_as: list[int], window: int) -> None:
     reranker = FakeReranker(gap_head, window)
-    (found,) = predict_orders(reranker, [[named(number) for number in given_as]])
-    assert [given_as[index] for index in found.indices] == list(range(len(given_as)))
-    assert found.score >= found.given
-    assert max(len(said) for _, said, _ in reranker.asked) <= window - 1
+    (result,) = predict_orders(reranker, [[named(number) for number in given_as]])
+    assert [given_as[index] for index in result.indices] == list(range(len(given_as)))
+    assert result.score >= result.given
+    assert max(len(turns) for _, turns, _ in reranker.queries) <= window - 1
 
 
 @settings(deadline=None)
 @given(st.permutations(range(4)))
 def test_order_score_is_the_mean_log_probability_of_its_gaps(given_as: list[int]) -> None:
     turns = [named(number) for number in given_as]
-    (found,) = predict_orders(FakeReranker(gap_head, 5), [turns])
+    (result,) = predict_orders(FakeReranker(gap_head, 5), [turns])
 
     def by_hand(order: list[str]) -> float:
         logs = []
@@ -214,15 +211,15 @@ def test_order_score_is_the_mean_log_probability_of_its_gaps(given_as: list[int]
             logs.append(np.log(scores[place] / sum(scores)))
         return float(np.mean(logs))
 
-    assert found.given == pytest.approx(by_hand(turns))
-    assert found.score == pytest.approx(by_hand([turns[index] for index in found.indices]))
+    assert result.given == pytest.approx(by_hand(turns))
+    assert result.score == pytest.approx(by_hand([turns[index] for index in result.indices]))
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.sampled_from("abcdefgh"), min_size=2, max_size=8), st.data())
 def test_predicted_order_does_not_depend_on_input_order(turns: list[str], data: st.DataObject) -> None:
     """Neither the order nor its score depends on it, even if texts repeat."""
-    head: Head = lambda said, target: steady(said, target, len(said) + 1)  # noqa: E731
+    head: Head = lambda turns, target: steady(turns, target, len(turns) + 1)  # noqa: E731
     shuffled = data.draw(st.permutations(turns))
     first, second = predict_orders(FakeReranker(head), [turns, shuffled])
     assert [turns[index] for index in first.indices] == [shuffled[index] for index in second.indices]
@@ -273,7 +270,7 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def reranker(tiny_folder: Callable[[str], Path]) -> Reranker:
     backbone = Backbone.load(str(tiny_folder("bert")))
-    backbone.add_tokens((END_OF_TURN, INSERT, DELETE, SEARCH))
+    backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     torch.manual_seed(1)
     return Reranker(
         backbone, {task: nn.Linear(backbone.hidden, 1) for task in ("selection", "insertion", "deletion", "search")}
@@ -300,12 +297,15 @@ def test_reranker_methods_equal_the_functions(reranker: Reranker) -> None:
 
 def test_short_dialogue_is_one_window(reranker: Reranker) -> None:
     texts = TEXTS[:4]
-    known = reranker.tokenise([*texts, "thanks"])
-    tokens = [known[text] for text in texts]
-    (values,) = reranker.logits("deletion", [deletion_input(reranker.composer, tokens, reranker.max_length)])
+    tokens_by_text = reranker.tokenise([*texts, "thanks"])
+    tokens = [tokens_by_text[text] for text in texts]
+    (values,) = reranker.logits(
+        "deletion", [marked_input(reranker.composer, "deletion", tokens, None, reranker.max_length)]
+    )
     assert reranker.out_of_place(texts).scores == pytest.approx(sigmoid(values.astype(np.float64)).tolist(), abs=1e-6)
     (values,) = reranker.logits(
-        "insertion", [insertion_input(reranker.composer, tokens, known["thanks"], reranker.max_length)]
+        "insertion",
+        [marked_input(reranker.composer, "insertion", tokens, tokens_by_text["thanks"], reranker.max_length)],
     )
     assert reranker.place(texts, "thanks").scores == pytest.approx(
         sigmoid(values.astype(np.float64)).tolist(), abs=1e-6
@@ -324,8 +324,8 @@ def test_missing_head_is_reported(reranker: Reranker) -> None:
 SAMPLE = list(sample_dialogues(40, 1))
 
 
-def lengths(said: list[str], target: str | None) -> list[float]:
-    return [len(text) / 10 for text in said]
+def lengths(turns: list[str], target: str | None) -> list[float]:
+    return [len(text) / 10 for text in turns]
 
 
 def check_sample(top: int = 5, threshold: float = 0.0) -> CoherenceReport:
@@ -334,29 +334,29 @@ def check_sample(top: int = 5, threshold: float = 0.0) -> CoherenceReport:
 
 def test_corpus_check_does_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     dialogues = [Dialogue("alone", (Turn("user", "nothing before and nothing behind"),)), *SAMPLE]
-    told: list[int] = []
+    reports: list[int] = []
 
-    def looked(chunk: int) -> CoherenceReport:
+    def check(chunk: int) -> CoherenceReport:
         monkeypatch.setattr("turnwise.models.coherence.CHUNK", chunk)
-        told.clear()
+        reports.clear()
         return check_corpus(
-            FakeReranker(lengths), iter(dialogues), top=7, progress=lambda what, done, total=None: told.append(done)
+            FakeReranker(lengths), iter(dialogues), top=7, progress=lambda what, done, total=None: reports.append(done)
         )
 
-    found = looked(10**6)
-    assert told == [len(dialogues)]
-    assert found == looked(3)
-    assert told[-1] == len(dialogues) and len(told) > 5
-    assert (found.dialogues, found.skipped) == (len(dialogues), 1)
-    assert found.turns == sum(len(dialogue.turns) for dialogue in SAMPLE)
+    result = check(10**6)
+    assert reports == [len(dialogues)]
+    assert result == check(3)
+    assert reports[-1] == len(dialogues) and len(reports) > 5
+    assert (result.dialogues, result.skipped) == (len(dialogues), 1)
+    assert result.turns == sum(len(dialogue.turns) for dialogue in SAMPLE)
     every = [
         (-score, order, dialogue.id, number)
         for order, dialogue in enumerate(SAMPLE)
         for number, score in enumerate(out_of_place_scores(FakeReranker(lengths), [dialogue])[0].scores, start=1)
     ]
-    assert [(suspect.dialogue, suspect.turn) for suspect in found.suspects] == [each[2:] for each in sorted(every)[:7]]
+    assert [(suspect.dialogue, suspect.turn) for suspect in result.suspects] == [each[2:] for each in sorted(every)[:7]]
     by_id = {dialogue.id: dialogue for dialogue in SAMPLE}
-    for suspect in found.suspects:
+    for suspect in result.suspects:
         turns = by_id[suspect.dialogue].turns
         assert (suspect.speaker, suspect.text) == (turns[suspect.turn - 1].speaker, turns[suspect.turn - 1].text)
         assert suspect.before == (turns[suspect.turn - 2].text if suspect.turn > 1 else None)

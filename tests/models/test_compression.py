@@ -32,9 +32,9 @@ def make_encoder(layer: bool, **settings: object) -> tuple[Encoder, npt.NDArray[
     encoder = Encoder.load(backbone())
     encoder.backbone.add_tokens(("{SLOT}",))
     torch.manual_seed(3)
-    made = PoolerLayer(encoder.hidden) if layer else None
-    vectors = expected_templates(encoder, list(TEMPLATES), made)
-    encoder.compression = Compression(SlotMarks(), TEMPLATES, torch.from_numpy(vectors), made, **settings)  # type: ignore[arg-type]
+    pooler = PoolerLayer(encoder.hidden) if layer else None
+    vectors = expected_templates(encoder, list(TEMPLATES), pooler)
+    encoder.compression = Compression(SlotMarks(), TEMPLATES, torch.from_numpy(vectors), pooler, **settings)  # type: ignore[arg-type]
     return encoder, vectors
 
 
@@ -64,18 +64,18 @@ def test_vectors_follow_the_equation(layer: bool, share: float, source: str) -> 
     if source == "detected":
         assert [slot.value for slot in detector.find(SEVEN.text)] == ["7 pm"]
     expected = share * templates + (1 - share) * own
-    found = encoder.encode([[SEVEN], "what can you do"], normalise=False)
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    actual = encoder.encode([[SEVEN], "what can you do"], normalise=False)
+    np.testing.assert_allclose(actual, expected, atol=2e-6)
     np.testing.assert_allclose(encoder.encode([[SEVEN], "what can you do"], normalise=True), unit(expected), atol=2e-6)
 
 
 def test_every_turn_of_a_conversation_becomes_its_template() -> None:
     encoder, _ = make_encoder(False, template_weight=1.0, source="given")
-    asked = [Turn(SYSTEM, "when shall i"), SEVEN]
-    told = [Turn(SYSTEM, "when shall i"), Turn(USER, "wake me at {SLOT}")]
-    found = encoder.encode([asked], normalise=False)
+    queries = [Turn(SYSTEM, "when shall i"), SEVEN]
+    templates = [Turn(SYSTEM, "when shall i"), Turn(USER, "wake me at {SLOT}")]
+    actual = encoder.encode([queries], normalise=False)
     encoder.compression = None
-    np.testing.assert_allclose(found, unit(encoder.encode([told], normalise=False)), atol=2e-6)
+    np.testing.assert_allclose(actual, unit(encoder.encode([templates], normalise=False)), atol=2e-6)
 
 
 @settings(deadline=None)
@@ -83,9 +83,9 @@ def test_every_turn_of_a_conversation_becomes_its_template() -> None:
 def test_mixture_lies_between_its_parts(share: float, rows: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     one, other = (unit(random.normal(size=(rows, 5)).astype(np.float32)) for _ in range(2))
-    found = mix_vectors(one, other, share)
+    actual = mix_vectors(one, other, share)
     np.testing.assert_allclose(
-        np.linalg.norm(found - one, axis=1), share * np.linalg.norm(other - one, axis=1), atol=1e-5
+        np.linalg.norm(actual - one, axis=1), share * np.linalg.norm(other - one, axis=1), atol=1e-5
     )
     np.testing.assert_allclose(mix_vectors(one, one, share), one, atol=1e-6)
 
@@ -102,13 +102,13 @@ def test_compression_is_saved_with_the_model_and_off_by_default(tmp_path: Path, 
     assert plain.compression is None
     encoder.compression = None
     np.testing.assert_array_equal(plain.encode(inputs), encoder.encode(inputs))
-    judged = load_folder(tmp_path / "model", "model")
-    assert set(judged.templates) == {"given", "detected", "retrieved"} and judged.fingerprint == encoder_fingerprint(
+    loaded = load_folder(tmp_path / "model", "model")
+    assert set(loaded.templates) == {"given", "detected", "retrieved"} and loaded.fingerprint == encoder_fingerprint(
         plain
     )
     whole = load_model(str(tmp_path / "model"), compressed=True)
     assert whole.name.endswith(", compressed") and whole.trainable is None and not whole.templates
-    assert whole.fingerprint != judged.fingerprint
+    assert whole.fingerprint != loaded.fingerprint
     again.compression.set(template_weight=0.1)  # type: ignore[union-attr]
     assert encoder_fingerprint(again) != whole.fingerprint
 
@@ -136,12 +136,12 @@ def test_invalid_settings_are_rejected(tmp_path: Path) -> None:
 @given(st.integers(1, 12), st.integers(0, 9), st.integers(1, 5), st.integers(0, 2**31))
 def test_nearest_template_across_blocks(templates: int, utterances: int, block: int, seed: int) -> None:
     random = np.random.default_rng(seed)
-    pool, asked = (unit(random.normal(size=(count, 4)).astype(np.float32)) for count in (templates, utterances))
+    pool, queries = (unit(random.normal(size=(count, 4)).astype(np.float32)) for count in (templates, utterances))
     compression = Compression(SlotMarks(), [str(number) for number in range(templates)], torch.from_numpy(pool))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("turnwise.models.compression._BLOCK", block)
-        found = compression.nearest(torch.from_numpy(asked)).numpy()
-    np.testing.assert_array_equal(found, pool[(asked @ pool.T).argmax(1)] if utterances else np.empty((0, 4)))
+        actual = compression.nearest(torch.from_numpy(queries)).numpy()
+    np.testing.assert_array_equal(actual, pool[(queries @ pool.T).argmax(1)] if utterances else np.empty((0, 4)))
 
 
 def test_detector_is_created_on_first_use(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ TEXTS = [
 ]
 
 
-def same(found: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+def same(actual: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(actual, expected, atol=1e-5, rtol=0)
 
 
 def random_texts(count: int, longest: int = 30, seed: int = 0) -> list[str]:
@@ -100,10 +100,10 @@ def test_saved_minilm_loads_in_both_libraries(minilm: Encoder, tmp_path: Path) -
 @needs_minilm
 def test_minilm_ranks_paraphrases_first(minilm: Encoder) -> None:
     """Not equal to something else that is wrong in the same way."""
-    close, asked, far = minilm.encode(
+    close, query, far = minilm.encode(
         ["i need a cab", "please call me a taxi", "the cake was too sweet"], normalise=True
     )
-    assert asked @ close > asked @ far + 0.2
+    assert query @ close > query @ far + 0.2
 
 
 # ---- saving and loading
@@ -337,9 +337,9 @@ def test_progress_reaches_the_total(tiny: Encoder, monkeypatch: pytest.MonkeyPat
 
 
 def test_long_text_is_truncated_at_the_end(tiny: Encoder) -> None:
-    kept = "hello " * (LONGEST - 2)
-    same(tiny.encode([kept + "taxi taxi"]), tiny.encode([kept]))
-    assert not np.allclose(tiny.encode(["taxi " + kept]), tiny.encode([kept]), atol=1e-3)
+    fitting = "hello " * (LONGEST - 2)
+    same(tiny.encode([fitting + "taxi taxi"]), tiny.encode([fitting]))
+    assert not np.allclose(tiny.encode(["taxi " + fitting]), tiny.encode([fitting]), atol=1e-3)
 
 
 # ---- conversations
@@ -381,11 +381,11 @@ def test_conversations_of_every_family(family: str, tiny_folder: Folder) -> None
 
 
 def test_roles_distinguish_speakers(speakers: Encoder) -> None:
-    said = ["hello", "where is it"]
-    one = speakers.encode([[Turn("user", said[0]), Turn("system", said[1])]])
-    other = speakers.encode([[Turn("system", said[0]), Turn("user", said[1])]])
+    texts = ["hello", "where is it"]
+    one = speakers.encode([[Turn("user", texts[0]), Turn("system", texts[1])]])
+    other = speakers.encode([[Turn("system", texts[0]), Turn("user", texts[1])]])
     assert not np.allclose(one, other, atol=1e-3)
-    same(one, speakers.encode([[Turn("speaker_1", said[0]), Turn("system", said[1])]]))
+    same(one, speakers.encode([[Turn("speaker_1", texts[0]), Turn("system", texts[1])]]))
 
 
 def test_roles_need_turns(speakers: Encoder) -> None:

@@ -28,8 +28,8 @@ def test_sentence_transformers_adapter_equals_our_encoder(tiny_folder: Callable[
     for inputs in (["good morning", "a parcel of books"], [HISTORY, [Turn("user", "hello there")]]):
         for length in (None, 5):
             expected = ours.encoder.encode(inputs, normalise=True, max_length=length)
-            found = theirs.encoder.encode(inputs, normalise=True, max_length=length)
-            np.testing.assert_allclose(found, expected, atol=1e-5)
+            actual = theirs.encoder.encode(inputs, normalise=True, max_length=length)
+            np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_function_gets_texts_and_its_result_is_checked() -> None:
@@ -89,10 +89,10 @@ def test_model_without_pooler_has_a_stable_fingerprint(
     shutil.copytree(tiny_folder(family), folder)
     AutoModel.from_pretrained(folder, add_pooling_layer=False).save_pretrained(folder)
     assert not [name for name in load_file(folder / "model.safetensors") if "pooler" in name]
-    found = load_model(str(folder)).fingerprint
-    assert load_model(str(folder)).fingerprint == found
+    fingerprint = load_model(str(folder)).fingerprint
+    assert load_model(str(folder)).fingerprint == fingerprint
     Encoder.load(folder, device="cpu").save(tmp_path / "saved")
-    assert load_model(str(tmp_path / "saved")).fingerprint == found
+    assert load_model(str(tmp_path / "saved")).fingerprint == fingerprint
     # a layer of our own, which is used, does count
     pooled = Encoder.load(folder, device="cpu", pooling="cls-mlp")
     assert pooled.pooler is not None
@@ -120,9 +120,9 @@ def test_static_sentence_transformers_model_is_wrapped(tiny_folder: Callable[[st
     )
     encoder = wrap_model(model).encoder
     assert encoder is not None
-    found = encoder.encode([HISTORY, "good morning", " ".join(HISTORY)], normalise=True, max_length=5)
-    np.testing.assert_allclose(found[0], found[2], atol=1e-6)
-    np.testing.assert_allclose(found[1], model.encode(["good morning"], normalize_embeddings=True)[0], atol=1e-6)
+    vectors = encoder.encode([HISTORY, "good morning", " ".join(HISTORY)], normalise=True, max_length=5)
+    np.testing.assert_allclose(vectors[0], vectors[2], atol=1e-6)
+    np.testing.assert_allclose(vectors[1], model.encode(["good morning"], normalize_embeddings=True)[0], atol=1e-6)
 
 
 def test_other_backbones_get_a_remark(tiny_folder: Callable[[str], Path]) -> None:

@@ -40,7 +40,7 @@ def random_texts(count: int, longest: int = 30, seed: int = 0) -> list[str]:
     return [" ".join(chosen.choices(WORDS, k=chosen.randint(1, longest))) for _ in range(count)]
 
 
-def made(folder: Path, pooling: Pooling = "mean", normalise: bool = False, **more: object) -> Encoder:
+def make_encoder(folder: Path, pooling: Pooling = "mean", normalise: bool = False, **more: object) -> Encoder:
     torch.manual_seed(0)
     return Encoder(Backbone.load(folder), pooling, normalise=normalise, **more).eval()  # type: ignore[arg-type]
 
@@ -51,19 +51,21 @@ class Pair:
     def __init__(self, folder: Path, encoder: Encoder, kind: str = "onnx"):
         self.folder = folder
         self.encoder = encoder
-        self.told: ExportResult = export(encoder, folder, kind)  # type: ignore[arg-type]
+        self.result: ExportResult = export(encoder, folder, kind)  # type: ignore[arg-type]
         self.graph = Encoder.load(folder)
 
 
 @pytest.fixture(scope="module")
 def exported(tiny_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return Pair(tmp_path_factory.mktemp("onnx") / "bert", made(tiny_folder("bert"), normalise=True, max_length=40))
+    return Pair(
+        tmp_path_factory.mktemp("onnx") / "bert", make_encoder(tiny_folder("bert"), normalise=True, max_length=40)
+    )
 
 
 def same(graph: Encoder, encoder: Encoder, longest: int = LONGEST) -> None:
-    found = [1, 2, 3, 3, 7, 7, 7, 12, 30, longest, 5]
+    lengths = [1, 2, 3, 3, 7, 7, 7, 12, 30, longest, 5]
     for normalise in (False, True, None):
-        ours, theirs = (each.encode_sequences(sequences(found), normalise=normalise) for each in (graph, encoder))
+        ours, theirs = (each.encode_sequences(sequences(lengths), normalise=normalise) for each in (graph, encoder))
         assert ours.dtype == np.float32
         np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=0)
 
@@ -74,7 +76,7 @@ def same(graph: Encoder, encoder: Encoder, longest: int = LONGEST) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_padded_rows_equal_the_encoder(family: str, pooling: Pooling, tiny_folder: Folder) -> None:
-    encoder = made(tiny_folder(family), pooling, normalise=True)
+    encoder = make_encoder(tiny_folder(family), pooling, normalise=True)
     rows = sequences([3, 7, 1, 12, 12, 30])
     ids = torch.full((len(rows), 33), encoder.backbone.tokenizer.pad_token_id or 0)
     mask = torch.zeros_like(ids)
@@ -92,16 +94,16 @@ def test_padded_rows_equal_the_encoder(family: str, pooling: Pooling, tiny_folde
 @pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_exported(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
-    pair = Pair(tmp_path / "out", made(tiny_folder(family)))
+    pair = Pair(tmp_path / "out", make_encoder(tiny_folder(family)))
     same(pair.graph, pair.encoder)
-    assert pair.told.difference < 1e-4
+    assert pair.result.difference < 1e-4
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("normalise", [False, True])
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_every_pooling_is_exported(pooling: Pooling, normalise: bool, tiny_folder: Folder, tmp_path: Path) -> None:
-    pair = Pair(tmp_path / "out", made(tiny_folder("bert"), pooling, normalise))
+    pair = Pair(tmp_path / "out", make_encoder(tiny_folder("bert"), pooling, normalise))
     same(pair.graph, pair.encoder)
     assert (pair.graph.pooling, pair.graph.normalise) == (pooling, normalise)
 
@@ -109,16 +111,16 @@ def test_every_pooling_is_exported(pooling: Pooling, normalise: bool, tiny_folde
 @pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_exported_as_int8(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
-    pair = Pair(tmp_path / "out", made(tiny_folder(family)), "onnx-int8")
+    pair = Pair(tmp_path / "out", make_encoder(tiny_folder(family)), "onnx-int8")
     operators = operators_of(pair.folder)
     assert "MatMulNBits" in operators
-    assert pair.told.cosine > 0.95  # weights are large on purpose, which eight bits feel
+    assert pair.result.cosine > 0.95  # weights are large on purpose, which eight bits feel
 
 
 def test_exported_model_equals_the_encoder(exported: Pair) -> None:
     same(exported.graph, exported.encoder, longest=40)
-    assert exported.told.difference < 1e-4
-    assert exported.told.cosine > 0.9999
+    assert exported.result.difference < 1e-4
+    assert exported.result.cosine > 0.9999
 
 
 def test_exported_model_accepts_the_same_inputs(exported: Pair) -> None:
@@ -164,8 +166,8 @@ def test_graph_accepts_padded_rows(exported: Pair) -> None:
     for row, tokens in enumerate(rows):
         ids[row, : len(tokens)], mask[row, : len(tokens)] = tokens, 1
     fed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-    (found,) = session.run(["sentence_embedding"], fed)
-    np.testing.assert_allclose(found, exported.encoder.encode_sequences(rows, normalise=True), atol=1e-4)
+    (actual,) = session.run(["sentence_embedding"], fed)
+    np.testing.assert_allclose(actual, exported.encoder.encode_sequences(rows, normalise=True), atol=1e-4)
 
 
 def operators_of(folder: Path) -> set[str]:
@@ -176,13 +178,13 @@ def operators_of(folder: Path) -> set[str]:
 
 def test_int8_is_close_and_independent_of_the_batch(tiny_folder: Folder, tmp_path: Path) -> None:
     # GPT-2's layers are written in another way than all others', and were left alone at first
-    pair = Pair(tmp_path / "out", made(tiny_folder("gpt2")), "onnx-int8")
+    pair = Pair(tmp_path / "out", make_encoder(tiny_folder("gpt2")), "onnx-int8")
     rows = sequences([4, 9, 9, 2, 20])
-    found = pair.graph.encode_sequences(rows)
+    actual = pair.graph.encode_sequences(rows)
     alone = np.concatenate([pair.graph.encode_sequences([row]) for row in rows])
-    np.testing.assert_allclose(found, alone, atol=1e-5)  # processors add up batches in orders of their own
-    assert pair.told.cosine > 0.98
-    assert pair.told.difference > 1e-6  # else nothing was quantised
+    np.testing.assert_allclose(actual, alone, atol=1e-5)  # processors add up batches in orders of their own
+    assert pair.result.cosine > 0.98
+    assert pair.result.difference > 1e-6  # else nothing was quantised
     assert "Gemm" not in operators_of(pair.folder)
 
 
@@ -193,10 +195,13 @@ def test_turn_style_survives_export(tiny_folder: Folder, tmp_path: Path) -> None
     torch.manual_seed(0)
     torch.nn.init.normal_(backbone.model.get_input_embeddings().weight[-2:], std=0.3)  # equal at first
     pair = Pair(tmp_path / "out", Encoder(backbone, "cls-mlp", style="roles").eval())
-    said = [[Turn("user", "hello"), Turn("system", "where to")], [Turn("system", "hello"), Turn("user", "where to")]]
-    found = pair.graph.encode(said)
-    np.testing.assert_allclose(found, pair.encoder.encode(said), atol=1e-4)
-    assert np.abs(found[0] - found[1]).max() > 1e-2
+    conversations = [
+        [Turn("user", "hello"), Turn("system", "where to")],
+        [Turn("system", "hello"), Turn("user", "where to")],
+    ]
+    actual = pair.graph.encode(conversations)
+    np.testing.assert_allclose(actual, pair.encoder.encode(conversations), atol=1e-4)
+    assert np.abs(actual[0] - actual[1]).max() > 1e-2
 
 
 # ---- what can be done with it, and what not
@@ -290,7 +295,7 @@ def test_without_onnxruntime_the_message_names_the_extra(
 
 
 def test_export_does_not_change_the_model(tiny_folder: Folder, exported: Pair) -> None:
-    fresh = made(tiny_folder("bert"), normalise=True, max_length=40)
+    fresh = make_encoder(tiny_folder("bert"), normalise=True, max_length=40)
     assert encoder_fingerprint(exported.encoder) == encoder_fingerprint(fresh)
     assert (
         exported.encoder.backbone.model.config._attn_implementation == fresh.backbone.model.config._attn_implementation
@@ -301,7 +306,7 @@ def test_column_major_weights_give_equal_vectors(tiny_folder: Folder, tmp_path: 
     encoder = Encoder.load(tiny_folder("bert"), device="cpu")
     layer = next(module for module in encoder.backbone.model.modules() if isinstance(module, torch.nn.Linear))
     assert layer.weight.t().is_contiguous()
-    plain = made(tiny_folder("bert"))
+    plain = make_encoder(tiny_folder("bert"))
     np.testing.assert_allclose(encoder.encode(random_texts(9)), plain.encode(random_texts(9)), atol=1e-5)
     encoder.save(tmp_path)
     np.testing.assert_array_equal(Encoder.load(tmp_path).encode(random_texts(9)), encoder.encode(random_texts(9)))
@@ -318,13 +323,13 @@ def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command(tiny_folder: Folder, tmp_path: Path) -> None:
-    told = json.loads(
+    output = json.loads(
         run("export", tiny_folder("bert"), "--out", tmp_path / "out", "--pooling", "first-last", "--json").stdout
     )
-    assert told["format"] == "onnx"
-    assert told["bytes"] == (tmp_path / "out" / ONNX_FILE).stat().st_size
-    assert told["greatest_difference"] < 1e-4 < 0.999 < told["least_cosine"]
-    encoder = made(tiny_folder("bert"), "first-last")
+    assert output["format"] == "onnx"
+    assert output["bytes"] == (tmp_path / "out" / ONNX_FILE).stat().st_size
+    assert output["greatest_difference"] < 1e-4 < 0.999 < output["least_cosine"]
+    encoder = make_encoder(tiny_folder("bert"), "first-last")
     np.testing.assert_allclose(
         Encoder.load(tmp_path / "out").encode(["a table"]), encoder.encode(["a table"]), atol=1e-4
     )

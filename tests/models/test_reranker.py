@@ -19,15 +19,11 @@ from tests.helpers.families import LONGEST, WORDS, plain_model
 from turnwise.core.dialogue import SYSTEM, USER, Turn
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import (
-    DELETE,
     END_OF_TURN,
-    INSERT,
-    SEARCH,
+    MARKS,
     MarkedInput,
     RerankerTask,
-    deletion_input,
-    insertion_input,
-    search_input,
+    marked_input,
     selection_input,
 )
 from turnwise.models.backbone.source import BackboneError
@@ -45,11 +41,13 @@ OTHERS = [
 ]
 
 
-def made(folder: Path | str, max_length: int | None = None, tasks: tuple[RerankerTask, ...] = TASKS) -> Reranker:
+def make_reranker(
+    folder: Path | str, max_length: int | None = None, tasks: tuple[RerankerTask, ...] = TASKS
+) -> Reranker:
     """A re-ranker with heads drawn at random, large enough for scores to differ."""
     torch.manual_seed(0)
     backbone = Backbone.load(folder)
-    backbone.add_tokens((END_OF_TURN, INSERT, DELETE, SEARCH))
+    backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     # marks that are drawn around one mean would be all alike
     nn.init.normal_(backbone.model.get_input_embeddings().weight[-4:], std=0.3)
     return Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in tasks}, max_length).eval()
@@ -74,12 +72,12 @@ def questions(seed: int = 0) -> list[tuple[list[str], list[str]]]:
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Folder) -> Reranker:
-    return made(tiny_folder("bert"))
+    return make_reranker(tiny_folder("bert"))
 
 
-def same(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
-    assert len(found) == len(expected)
-    for mine, own in zip(found, expected, strict=True):
+def same(actual: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    assert len(actual) == len(expected)
+    for mine, own in zip(actual, expected, strict=True):
         np.testing.assert_allclose(mine, own, atol=1e-5, rtol=0)
 
 
@@ -87,23 +85,22 @@ def same(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
 
 
 def inputs(reranker: Reranker, task: RerankerTask) -> list[MarkedInput]:
-    composer, found = reranker.composer, []
+    composer, composed = reranker.composer, []
     for context, (candidate, *_) in questions():
         turns = [reranker.tokenise([text])[text] for text in (*context, context[0])]
         target = reranker.tokenise([candidate])[candidate]
-        if task == "deletion":
-            found.append(deletion_input(composer, turns, LONGEST))
+        if task == "selection":
+            composed.append(selection_input(composer, turns, target, LONGEST))
         else:
-            compose = {"selection": selection_input, "insertion": insertion_input, "search": search_input}[task]
-            found.append(compose(composer, turns, target, LONGEST))
-    return found
+            composed.append(marked_input(composer, task, turns, None if task == "deletion" else target, LONGEST))
+    return composed
 
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("family", [*FAMILIES, *OTHERS])
 def test_logits_equal_the_plain_model(family: str, task: RerankerTask, tiny_folder: Folder, tmp_path: Path) -> None:
     """The model as transformers has it, sequence by sequence, and the linear layer written out."""
-    reranker = made(tiny_folder(family))
+    reranker = make_reranker(tiny_folder(family))
     reranker.backbone.model.save_pretrained(tmp_path)
     model, head = plain_model(tmp_path), reranker.heads[task]
     marked = inputs(reranker, task)
@@ -122,22 +119,22 @@ def test_logits_equal_the_plain_model(family: str, task: RerankerTask, tiny_fold
 
 
 def test_scores_do_not_depend_on_the_batch(bert: Reranker) -> None:
-    asked = questions()
-    together = bert.score_all(asked)
-    same([bert.score(context, candidates) for context, candidates in asked], together)
-    same(bert.score_all(asked[::-1], batch_tokens=50)[::-1], together)
+    queries = questions()
+    together = bert.score_all(queries)
+    same([bert.score(context, candidates) for context, candidates in queries], together)
+    same(bert.score_all(queries[::-1], batch_tokens=50)[::-1], together)
     same(
-        [np.concatenate([bert.score(context, [each]) for each in candidates]) for context, candidates in asked],
+        [np.concatenate([bert.score(context, [each]) for each in candidates]) for context, candidates in queries],
         together,
     )
     assert all(scores.dtype == np.float64 and ((scores > 0) & (scores < 1)).all() for scores in together)
 
 
 def test_progress_counts_candidates(bert: Reranker) -> None:
-    told: list[tuple[int, int | None]] = []
-    bert.score_all(questions(), batch_tokens=60, progress=lambda _, done, total=None: told.append((done, total)))
+    reports: list[tuple[int, int | None]] = []
+    bert.score_all(questions(), batch_tokens=60, progress=lambda _, done, total=None: reports.append((done, total)))
     count = sum(len(candidates) for _, candidates in questions())
-    assert len(told) > 3 and told == sorted(told) and told[-1] == (count, count)
+    assert len(reports) > 3 and reports == sorted(reports) and reports[-1] == (count, count)
 
 
 def test_every_text_is_tokenised_once(bert: Reranker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +177,7 @@ def test_rank_is_stable_and_best_first(bert: Reranker) -> None:
 
 
 def test_extreme_scores_stay_distinct_and_finite(tiny_folder: Folder) -> None:
-    reranker = made(tiny_folder("bert"))
+    reranker = make_reranker(tiny_folder("bert"))
     candidates = ["yes", "no", "a taxi to the north"]
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -191,7 +188,7 @@ def test_extreme_scores_stay_distinct_and_finite(tiny_folder: Folder) -> None:
 
 
 def test_scoring_restores_training_mode(tiny_folder: Folder) -> None:
-    reranker = made(tiny_folder("bert"))
+    reranker = make_reranker(tiny_folder("bert"))
     expected = reranker.score(["hello"], ["yes", "no"])
     reranker.backbone.set_dropout(0.5, 0.5)
     reranker.train()
@@ -226,21 +223,21 @@ def test_invalid_queries_are_rejected(
 
 
 def test_untrained_task_is_named(tiny_folder: Folder) -> None:
-    reranker = made(tiny_folder("bert"), tasks=("selection", "search"))
+    reranker = make_reranker(tiny_folder("bert"), tasks=("selection", "search"))
     with pytest.raises(BackboneError, match="without deletion, and has selection, search"):
         reranker.logits("deletion", [])
 
 
 def test_backbone_without_a_first_token_is_rejected(tiny_folder: Folder) -> None:
     with pytest.raises(BackboneError, match="no token such as"):
-        made(tiny_folder("gpt2")).score(["hello"], ["yes"])
+        make_reranker(tiny_folder("gpt2")).score(["hello"], ["yes"])
 
 
 # ---- saved and loaded
 
 
 def test_saved_and_loaded(tiny_folder: Folder, tmp_path: Path) -> None:
-    reranker = made(tiny_folder("bert"), max_length=40)
+    reranker = make_reranker(tiny_folder("bert"), max_length=40)
     reranker.window = 7
     before = (
         reranker.backbone.tokenizer.truncation_side,
@@ -269,10 +266,10 @@ def test_saved_and_loaded(tiny_folder: Folder, tmp_path: Path) -> None:
 
 
 def test_only_trained_heads_are_saved(tiny_folder: Folder, tmp_path: Path) -> None:
-    made(tiny_folder("bert"), tasks=("search", "selection")).save(tmp_path)
+    make_reranker(tiny_folder("bert"), tasks=("search", "selection")).save(tmp_path)
     assert set(Reranker.load(tmp_path).heads) == {"search", "selection"}
     with pytest.raises(BackboneError, match="without a head for selection cannot be saved: it has search"):
-        made(tiny_folder("bert"), tasks=("search",)).save(tmp_path)
+        make_reranker(tiny_folder("bert"), tasks=("search",)).save(tmp_path)
 
 
 def test_saving_over_an_encoder(tiny_folder: Folder, tmp_path: Path) -> None:
@@ -283,7 +280,7 @@ def test_saving_over_an_encoder(tiny_folder: Folder, tmp_path: Path) -> None:
     (tmp_path / COMPRESSION).mkdir()
     with pytest.raises(BackboneError, match="is not a turnwise re-ranker"):
         Reranker.load(tmp_path)
-    reranker = made(tiny_folder("bert"))
+    reranker = make_reranker(tiny_folder("bert"))
     reranker.save(tmp_path)
     assert is_reranker(tmp_path) and not (tmp_path / COMPRESSION).exists()
     expected = reranker.score(["hello"], ["yes", "no"])
@@ -309,8 +306,8 @@ def test_other_folders_are_rejected(tiny_folder: Folder, tmp_path: Path) -> None
 # ---- beside sentence-transformers
 
 
-def pairs(asked: list[tuple[list[str], list[str]]]) -> list[tuple[str, str]]:
-    return [pair_text(context, candidate) for context, candidates in asked for candidate in candidates]
+def pairs(queries: list[tuple[list[str], list[str]]]) -> list[tuple[str, str]]:
+    return [pair_text(context, candidate) for context, candidates in queries for candidate in candidates]
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *OTHERS])
@@ -318,14 +315,14 @@ def pairs(asked: list[tuple[list[str], list[str]]]) -> list[tuple[str, str]]:
 def test_cross_encoder_gives_the_same_scores(
     family: str, max_length: int | None, tiny_folder: Folder, tmp_path: Path
 ) -> None:
-    reranker = made(tiny_folder(family), max_length)
+    reranker = make_reranker(tiny_folder(family), max_length)
     reranker.save(tmp_path)
-    asked = questions()
-    lengths = [len(each.tokens) for each in reranker.build_inputs(asked)]
+    queries = questions()
+    lengths = [len(each.tokens) for each in reranker.build_inputs(queries)]
     assert max(lengths) == reranker.max_length == (max_length or LONGEST) and min(lengths) < 10
-    expected = np.concatenate(reranker.score_all(asked))
+    expected = np.concatenate(reranker.score_all(queries))
     assert expected.std() > 1e-2
-    same([CrossEncoder(str(tmp_path), device="cpu").predict(pairs(asked))], [expected])
+    same([CrossEncoder(str(tmp_path), device="cpu").predict(pairs(queries))], [expected])
     if family in ("bert", "electra"):
         settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
         assert "token_type_ids" in settings["model_input_names"]
@@ -336,15 +333,15 @@ def test_cross_encoder_gives_the_same_scores(
 )
 def test_cross_encoder_of_minilm_gives_the_same_scores(tmp_path: Path) -> None:
     """With a real tokenizer: words in pieces, other scripts, marks that a user typed, a context that is cut."""
-    reranker = made("minilm", 64)
+    reranker = make_reranker("minilm", 64)
     reranker.save(tmp_path)
-    asked = [
+    queries = [
         (
             ["Ünïcödé façade,\n naïve café", " ", "unbelievably-hyphenated  spaces"],
             ["😀 taxi!", "你好，酒店。", "", "[SEP] [EOT] typed"],
         ),
         (["reservations " * 80, "And for how many people?"], ["Two.", "Tomorrow, around seven."]),
     ]
-    expected = np.concatenate(reranker.score_all(asked))
+    expected = np.concatenate(reranker.score_all(queries))
     assert expected.std() > 1e-3
-    same([CrossEncoder(str(tmp_path), device="cpu").predict(pairs(asked))], [expected])
+    same([CrossEncoder(str(tmp_path), device="cpu").predict(pairs(queries))], [expected])

@@ -53,10 +53,10 @@ def test_ratios_0_and_1_are_the_two_models_bit_for_bit(family: str, tiny_folder:
     first = Encoder.load(tiny_folder(family), device="cpu")
     second = perturbed(first)
     for ratio, end in ((0, first), (1, second)):
-        made = average_weights(first, second, ratio)
-        assert same(weights(made), weights(end))
-        assert encoder_fingerprint(made) == encoder_fingerprint(end)
-        assert made is not end and made.backbone is not end.backbone
+        average = average_weights(first, second, ratio)
+        assert same(weights(average), weights(end))
+        assert encoder_fingerprint(average) == encoder_fingerprint(end)
+        assert average is not end and average.backbone is not end.backbone
 
 
 @settings(deadline=None, max_examples=20)
@@ -80,9 +80,9 @@ def test_shared_weights_are_averaged_once(family: str, tiny_folder: Callable[[st
 
 def test_both_models_stay_unchanged(first: Encoder, second: Encoder) -> None:
     before = weights(first), weights(second)
-    made = average_weights(first, second, 0.5)
+    average = average_weights(first, second, 0.5)
     with torch.no_grad():
-        for ends in (made, average_weights(first, second, 0), average_weights(first, second, 1)):
+        for ends in (average, average_weights(first, second, 0), average_weights(first, second, 1)):
             for parameter in ends.parameters():
                 parameter.zero_()
     assert same(weights(first), before[0]) and same(weights(second), before[1])

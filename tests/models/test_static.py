@@ -25,6 +25,7 @@ from turnwise.models import distillation as distilling
 from turnwise.models.backbone.backbone import POOLINGS, Backbone, Pooling
 from turnwise.models.backbone.exported import STATIC_FILE, StaticBackbone
 from turnwise.models.backbone.source import BackboneError
+from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.models.distillation import DistillationError, distil, sample_corpus
 from turnwise.models.encoder import Encoder
 from turnwise.models.export import ExportError, export
@@ -38,7 +39,7 @@ Folder = Callable[[str], Path]
 TEXTS = ["book a table please", "where is the hotel", "hello", "a taxi to the train now"]
 
 
-def made(folder: Path, pooling: Pooling = "mean", **more: object) -> Encoder:
+def make_encoder(folder: Path, pooling: Pooling = "mean", **more: object) -> Encoder:
     torch.manual_seed(0)
     return Encoder(Backbone.load(folder), pooling, **more).eval()  # type: ignore[arg-type]
 
@@ -46,7 +47,7 @@ def made(folder: Path, pooling: Pooling = "mean", **more: object) -> Encoder:
 @pytest.fixture(scope="module")
 def static(tiny_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("static") / "bert"
-    export(made(tiny_folder("bert"), max_length=40), folder, "static", dimensions=16)
+    export(make_encoder(tiny_folder("bert"), max_length=40), folder, "static", dimensions=16)
     return folder
 
 
@@ -73,7 +74,7 @@ def test_table_equals_model2vec(tiny_folder: Folder) -> None:
     theirs = distill_from_model(
         model, tokenizer, vocabulary=["hotels", "bookings"], device="cpu", pca_dims=8, quantize_to="float32"
     )
-    ours = distil(made(folder), dimensions=8, words=["hotels", "bookings"])
+    ours = distil(make_encoder(folder), dimensions=8, words=["hotels", "bookings"])
     texts = [*TEXTS, "two hotels", "bookings of hotels", "a b c"]
     assert ours.hidden == 8
     np.testing.assert_allclose(ours.encode(texts), theirs.encode(texts), atol=1e-4)
@@ -124,31 +125,31 @@ def test_folders_of_other_libraries_load(static: Path, kind: str, tmp_path: Path
         SentenceTransformer(str(static), device="cpu").save(str(tmp_path))
         expected = Encoder.load(static).encode(TEXTS)
     assert not (tmp_path / "turnwise.json").exists()
-    found = Encoder.load(tmp_path)
-    assert isinstance(found.backbone, StaticBackbone)
-    np.testing.assert_allclose(found.encode(TEXTS, normalise=True), expected, atol=1e-6)
+    loaded = Encoder.load(tmp_path)
+    assert isinstance(loaded.backbone, StaticBackbone)
+    np.testing.assert_allclose(loaded.encode(TEXTS, normalise=True), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_distilled(family: str, tiny_folder: Folder, tmp_path: Path) -> None:
-    encoder = made(tiny_folder(family))
+    encoder = make_encoder(tiny_folder(family))
     export(encoder, tmp_path / "out", "static", dimensions=8)
-    found = Encoder.load(tmp_path / "out").encode(TEXTS)
-    assert found.shape == (4, 8)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
-    assert len(np.unique(found.round(4), axis=0)) == 4
+    actual = Encoder.load(tmp_path / "out").encode(TEXTS)
+    assert actual.shape == (4, 8)
+    np.testing.assert_allclose(np.linalg.norm(actual, axis=1), 1, atol=1e-5)
+    assert len(np.unique(actual.round(4), axis=0)) == 4
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_every_pooling_is_distilled(pooling: Pooling, tiny_folder: Folder) -> None:
     """With all dimensions, cosines between single tokens are those of the encoder's vectors around their mean."""
-    encoder = made(tiny_folder("bert"), pooling)
+    encoder = make_encoder(tiny_folder("bert"), pooling)
     table = distil(encoder, dimensions=None)
     words = [word for word in WORDS if len(table.backbone.tokenizer.tokenize(word)) == 1][:12]
     own = encoder.encode(words, normalise=False) - token_vectors(encoder, table).mean(0)
     own /= np.linalg.norm(own, axis=1, keepdims=True)
-    found = table.encode(words)
-    np.testing.assert_allclose(found @ found.T, own @ own.T, atol=1e-3)
+    actual = table.encode(words)
+    np.testing.assert_allclose(actual @ actual.T, own @ own.T, atol=1e-3)
 
 
 # ---- what an encoder does
@@ -156,9 +157,9 @@ def test_every_pooling_is_distilled(pooling: Pooling, tiny_folder: Folder) -> No
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(st.sampled_from([*WORDS, "☃"]), max_size=12), min_size=1, max_size=9), st.integers(1, 60))
-def test_vector_does_not_depend_on_the_batch(static: Path, said: list[list[str]], budget: int) -> None:
+def test_vector_does_not_depend_on_the_batch(static: Path, word_lists: list[list[str]], budget: int) -> None:
     encoder = Encoder.load(static)
-    texts = [" ".join(words) for words in said]
+    texts = [" ".join(words) for words in word_lists]
     together = encoder.encode(texts, batch_tokens=budget)
     np.testing.assert_allclose(together, np.concatenate([encoder.encode([text]) for text in texts]), atol=1e-6)
     lengths = np.linalg.norm(together, axis=1)
@@ -167,10 +168,12 @@ def test_vector_does_not_depend_on_the_batch(static: Path, said: list[list[str]]
 
 def test_text_without_tokens_is_zeros(static: Path) -> None:
     encoder = Encoder.load(static)
-    told: list[tuple[int, int | None]] = []
-    found = encoder.encode(["", "☃", "hotel", "  "], progress=lambda _, done, total=None: told.append((done, total)))
-    assert np.flatnonzero(np.abs(found).sum(1)).tolist() == [2]
-    assert told[-1] == (4, 4)
+    reports: list[tuple[int, int | None]] = []
+    vectors = encoder.encode(
+        ["", "☃", "hotel", "  "], progress=lambda _, done, total=None: reports.append((done, total))
+    )
+    assert np.flatnonzero(np.abs(vectors).sum(1)).tolist() == [2]
+    assert reports[-1] == (4, 4)
     assert encoder.encode([]).shape == (0, 16)
 
 
@@ -240,25 +243,25 @@ def test_corpus_sample() -> None:
     assert sample_corpus([*dialogues, *dialogues], 9, 0) == (["refund", "or", "tariff"], [])
     assert sample_corpus([*dialogues, *dialogues], 1, 1)[0] == ["refund"]
     many = [Dialogue(str(number), (Turn("user", f"text {number}"),)) for number in range(1000)]
-    drawn = [int(text.split()[1]) for text in sample_corpus(many, 0, 100)[1]]
-    assert len(set(drawn)) == 100
+    numbers = [int(text.split()[1]) for text in sample_corpus(many, 0, 100)[1]]
+    assert len(set(numbers)) == 100
     # from all over: among a thousand, a hundred evenly drawn ones miss a tenth of them once in 30,000 times
-    assert {number // 100 for number in drawn} == set(range(10))
+    assert {number // 100 for number in numbers} == set(range(10))
 
 
 def test_fit_moves_texts_towards_the_encoders_vectors(tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = made(tiny_folder("bert"))
+    encoder = make_encoder(tiny_folder("bert"))
     chance = random.Random(1)
     texts = [" ".join(chance.choices(WORDS, k=chance.randint(1, 4))) for _ in range(300)]
     own = encoder.encode(texts, normalise=True)
     own -= own.mean(0)
-    wanted = own @ own.T / np.outer(*[np.linalg.norm(own, axis=1)] * 2)
+    expected = own @ own.T / np.outer(*[np.linalg.norm(own, axis=1)] * 2)
     errors = []
     for passes, rate in ((0, 1e-2), (10, 1e-2)):
         monkeypatch.setattr(distilling, "_EPOCHS", passes)
         monkeypatch.setattr(distilling, "_LEARNING_RATE", rate)
-        found = distil(encoder, dimensions=None, texts=texts).encode(texts)
-        errors.append(np.abs(found @ found.T - wanted).mean())
+        actual = distil(encoder, dimensions=None, texts=texts).encode(texts)
+        errors.append(np.abs(actual @ actual.T - expected).mean())
     assert errors[1] < 0.8 * errors[0]
 
 
@@ -268,31 +271,34 @@ def test_fit_recovers_a_table_and_keeps_unused_rows(monkeypatch: pytest.MonkeyPa
     hidden = chance.normal(size=(40, 6)).astype(np.float32)
     start = torch.from_numpy(hidden + 0.1 * chance.normal(size=hidden.shape).astype(np.float32))
     tokens = [chance.integers(28, size=length).astype(np.int32) for length in chance.integers(0, 5, 400)]
-    wanted = np.stack([hidden[each].mean(0) if len(each) else np.zeros(6) for each in tokens]).astype(np.float32)
+    targets = np.stack([hidden[each].mean(0) if len(each) else np.zeros(6) for each in tokens]).astype(np.float32)
     monkeypatch.setattr(distilling, "_LEARNING_RATE", 3e-3)
-    told: list[tuple[int, int | None]] = []
-    found = distilling._optimise(
-        start.clone(), tokens, torch.from_numpy(wanted), lambda _, done, total=None: told.append((done, total))
+    reports: list[tuple[int, int | None]] = []
+    fitted = distilling._optimise(
+        start.clone(),
+        RaggedTokens.of(tokens),
+        torch.from_numpy(targets),
+        lambda _, done, total=None: reports.append((done, total)),
     )
-    np.testing.assert_array_equal(found[28:], start[28:])
+    np.testing.assert_array_equal(fitted[28:], start[28:])
 
     def cosines(table: np.ndarray) -> float:
         rows = [row for row, each in enumerate(tokens) if len(each)]
         means = np.stack([table[tokens[row]].mean(0) for row in rows])
-        lengths = np.linalg.norm(means, axis=1) * np.linalg.norm(wanted[rows], axis=1)
-        return float(((means * wanted[rows]).sum(1) / lengths).mean())
+        lengths = np.linalg.norm(means, axis=1) * np.linalg.norm(targets[rows], axis=1)
+        return float(((means * targets[rows]).sum(1) / lengths).mean())
 
-    assert 1 - cosines(found) < 0.2 * (1 - cosines(start.numpy()))
-    assert told[-1][0] == told[-1][1] == len(told) == 10 * -(-sum(len(each) > 0 for each in tokens) // 16)
+    assert 1 - cosines(fitted) < 0.2 * (1 - cosines(start.numpy()))
+    assert reports[-1][0] == reports[-1][1] == len(reports) == 10 * -(-sum(len(each) > 0 for each in tokens) // 16)
 
 
 def test_fit_ignores_texts_without_tokens(tiny_folder: Folder) -> None:
-    table = distil(made(tiny_folder("bert")), dimensions=8, texts=["", "  ", "hotel now", "a taxi"])
+    table = distil(make_encoder(tiny_folder("bert")), dimensions=8, texts=["", "  ", "hotel now", "a taxi"])
     assert np.isfinite(table.encode(TEXTS)).all()
 
 
 def test_added_words_become_tokens(tiny_folder: Folder) -> None:
-    encoder = made(tiny_folder("bert"))
+    encoder = make_encoder(tiny_folder("bert"))
     plain, table = (distil(encoder, dimensions=None, words=words) for words in ((), ("hotelbook", "hotel")))
     assert len(table.backbone.tokenizer) == len(plain.backbone.tokenizer) + 1  # one was a token before
     assert table.backbone.tokenizer.tokenize("a hotelbook") == [*plain.backbone.tokenizer.tokenize("a"), "hotelbook"]
@@ -300,8 +306,8 @@ def test_added_words_become_tokens(tiny_folder: Folder) -> None:
     every = token_vectors(encoder, table)
     own = encoder.encode(["hotelbook", "hotel"], normalise=False) - every.mean(0)
     cosine = (own[0] @ own[1]) / np.linalg.norm(own, axis=1).prod()
-    found = table.encode(["hotelbook", "hotel"])
-    assert found[0] @ found[1] == pytest.approx(cosine, abs=1e-3)
+    vectors = table.encode(["hotelbook", "hotel"])
+    assert vectors[0] @ vectors[1] == pytest.approx(cosine, abs=1e-3)
 
 
 # ---- damage, and what cannot be done
@@ -336,7 +342,7 @@ def test_unsupported_exports_are_rejected(
     for kind in ("onnx", "static"):
         with pytest.raises(ExportError, match="is already exported"):
             export(Encoder.load(static), tmp_path / "new", kind)  # type: ignore[arg-type]
-    encoder = made(tiny_folder("bert"))
+    encoder = make_encoder(tiny_folder("bert"))
     with pytest.raises(ExportError, match="holds something else"):
         export(encoder, static, "onnx")  # whose files would lie beside the table's
     export(encoder, tmp_path / "again", "static", dimensions=8)
@@ -371,16 +377,16 @@ def test_the_command(tiny_folder: Folder, sample_world: Callable[[int], Path], t
         "12",
     ]
     command = ["export", str(tiny_folder("bert")), "--out", str(tmp_path / "out"), *how]
-    told = json.loads(CliRunner().invoke(app, [*command, "--json"], catch_exceptions=False).stdout)
+    output = json.loads(CliRunner().invoke(app, [*command, "--json"], catch_exceptions=False).stdout)
     table = Encoder.load(tmp_path / "out")
-    assert told["format"] == "static" and told["tokens"] == len(table.backbone.tokenizer)
-    assert told["bytes"] == (tmp_path / "out" / STATIC_FILE).stat().st_size
-    assert told["greatest_difference"] is None and told["least_cosine"] is None
+    assert output["format"] == "static" and output["tokens"] == len(table.backbone.tokenizer)
+    assert output["bytes"] == (tmp_path / "out" / STATIC_FILE).stat().st_size
+    assert output["greatest_difference"] is None and output["least_cosine"] is None
     assert table.hidden == 12
     text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
     assert re.search(r"^tokens +\d+", text, re.MULTILINE) and "cosine" not in text
-    said = random.Random(0).choices(WORDS, k=5)
-    assert np.abs(table.encode(said)).sum() > 0
+    texts = random.Random(0).choices(WORDS, k=5)
+    assert np.abs(table.encode(texts)).sum() > 0
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def padded(turns: list[Array], longest: int, random: np.random.Generator) -> tup
     return states, mask
 
 
-def drawn(random: np.random.Generator, lengths: list[int], size: int = 5) -> list[Array]:
+def random_states(random: np.random.Generator, lengths: list[int], size: int = 5) -> list[Array]:
     return [random.normal(size=(length, size)) for length in lengths]
 
 
@@ -76,7 +76,7 @@ def test_refined_embeddings_equal_a_direct_implementation(
     seed: int, lengths: list[int], tokens: int, padding: int, whole_numbers: bool
 ) -> None:
     random = np.random.default_rng(seed)
-    turns, response = drawn(random, lengths), drawn(random, [tokens])[0]
+    turns, response = random_states(random, lengths), random_states(random, [tokens])[0]
     states, mask = padded(turns, max(1, *lengths) + padding, random)
     responses, response_mask = padded([response], tokens + padding, random)
     kind = torch.int64 if whole_numbers else torch.bool
@@ -107,7 +107,7 @@ def test_leading_axes_of_contexts_and_responses_broadcast() -> None:
 def test_one_turn_gives_its_refined_embedding() -> None:
     """With I₂ and a single turn, the loss contrasts the refined embedding itself, pooled."""
     random = np.random.default_rng(1)
-    turn, response = drawn(random, [4, 3])
+    turn, response = random_states(random, [4, 3])
     expected = cosine(refined(turn, response).mean(0), response.mean(0))
     similarity = guided_cosine(
         torch.tensor(turn.mean(0))[None], torch.tensor(response)[None], torch.ones(1, 3, dtype=torch.bool)
@@ -122,7 +122,7 @@ def test_pooled_forms_equal_pooled_refined_embeddings(
 ) -> None:
     """They equal the mean over the tokens of `matching_guided_embedding`, without matching matrices."""
     random = np.random.default_rng(seed)
-    turns, answers = drawn(random, contexts), drawn(random, responses)
+    turns, answers = random_states(random, contexts), random_states(random, responses)
     states, mask = padded(answers, max(responses) + padding, random)
     means = torch.tensor(np.array([turn.mean(0) for turn in turns]))
     vectors = guided_vectors(means[None], torch.tensor(states), torch.tensor(mask))
@@ -216,7 +216,7 @@ class ArtificialBatch:
 
 def artificial_batch(seed: int, size: int = 4) -> ArtificialBatch:
     random = np.random.default_rng(seed)
-    sequences = drawn(random, random.integers(1, 5, size=6).tolist(), size)
+    sequences = random_states(random, random.integers(1, 5, size=6).tolist(), size)
     candidates = [random.choice(6, 4, replace=False).tolist() for _ in range(3)]
     others = [[turn for turn in range(6) if turn != members[0]] for members in candidates]
     contexts = [random.choice(turns, random.integers(1, 4), replace=False).tolist() for turns in others]

@@ -75,8 +75,8 @@ def batch_of(
     actual = windows or []
     if windows is None:
         for start, lengths in zip(dialogues_.dialogue_starts, dialogues_.lengths, strict=False):
-            said = Dialogue("d", tuple(Turn("user", "a") for _ in lengths))
-            actual += [np.array(example.windows) + start for example in objective.examples(said)]
+            dialogue = Dialogue("d", tuple(Turn("user", "a") for _ in lengths))
+            actual += [np.array(example.windows) + start for example in objective.examples(dialogue)]
     rows = np.array(actual, np.int64)
     return Batch(
         rows, np.zeros(len(rows), np.int64), dialogues_, composer(vocabulary), 24, 128, np.random.default_rng(seed)
@@ -108,8 +108,8 @@ def test_a_dialogue_can_be_split_before_every_turn_but_the_first(dialogue: Dialo
 
 @pytest.mark.parametrize(("intent", "count"), [(RIGHT_RESPONSE, 2), (WRONG_RESPONSE, 0), (None, 2)])
 def test_dialogues_with_wrong_responses_are_not_used(intent: str | None, count: int) -> None:
-    said = Dialogue("d", (Turn("user", "a"), Turn("system", "b"), Turn("user", "c", intent)))
-    assert len(list(PostTraining().examples(said))) == count
+    dialogue = Dialogue("d", (Turn("user", "a"), Turn("system", "b"), Turn("user", "c", intent)))
+    assert len(list(PostTraining().examples(dialogue))) == count
 
 
 TALKS = st.lists(st.lists(st.integers(1, 20), min_size=2, max_size=6), min_size=2, max_size=4).map(TokenDialogues)
@@ -213,8 +213,8 @@ def test_masked_language_draws_in_a_fixed_order(most: int) -> None:
         assert prepared.inputs["targets"][prepared.inputs["members"] == turn].tolist() == [
             plain[place] for place in chosen
         ]
-        for place, drawn, other in zip(chosen.tolist(), chance, others.tolist(), strict=True):
-            plain[place] = MASK if drawn < 0.8 else other if drawn < 0.9 else plain[place]
+        for place, draw, other in zip(chosen.tolist(), chance, others.tolist(), strict=True):
+            plain[place] = MASK if draw < 0.8 else other if draw < 0.9 else plain[place]
         assert prepared.sequences[turn].tolist() == plain
         assert prepared.weights[turn] == count
 
@@ -362,7 +362,7 @@ def test_detection_has_weight_50_and_labels_replaced_tokens(weight: float) -> No
     whole = restored(step.prepared)
     labels = [[token != other for token, other in zip(*both, strict=True)] for both in zip(read, whole, strict=True)]
     hidden = set(zip(inputs["members"].tolist(), inputs["positions"].tolist(), strict=True))
-    changed = {(row, place) for row, told in enumerate(labels) for place, one in enumerate(told) if one}
+    changed = {(row, place) for row, row_labels in enumerate(labels) for place, one in enumerate(row_labels) if one}
     assert changed < hidden  # one was filled in with itself, so that both kinds are there
     assert len(changed) > 5
 
@@ -370,12 +370,12 @@ def test_detection_has_weight_50_and_labels_replaced_tokens(weight: float) -> No
         actual = by_sequence(states, stream)
         head = step.heads["detection"]
         assert isinstance(head, nn.Sequential)
-        told = [
+        losses = [
             binary(linear(head[2], gelu(linear(head[0], state)))[0], label)
             for row, own in enumerate(labels)
             for state, label in zip(actual[row], own, strict=True)
         ]
-        return 50 * float(np.mean(told)) + (weight * next_loss(step, actual) if weight else 0.0)
+        return 50 * float(np.mean(losses)) + (weight * next_loss(step, actual) if weight else 0.0)
 
     actual = mean_loss(step, states, stream)
     assert actual.item() == pytest.approx(plain(), rel=1e-10)
@@ -387,7 +387,7 @@ def test_the_generator_samples_with_the_batchs_random_numbers() -> None:
     step = Step.of(detection=True)
     inputs = step.prepared.inputs
     masked = step.stream(step.everyone)
-    filled, loss = step.objective.replace_tokens(masked, step.everyone, inputs, step.heads, step.embeddings)
+    replaced, loss = step.objective.replace_tokens(masked, step.everyone, inputs, step.heads, step.embeddings)
     generator = step.heads["generator"]
     assert isinstance(generator, Generator)
     states = by_sequence(generator(masked, step.embeddings), masked)
@@ -399,8 +399,8 @@ def test_the_generator_samples_with_the_batchs_random_numbers() -> None:
     for row, place, uniform in zip(inputs["members"], inputs["positions"], inputs["uniforms"], strict=True):
         added = np.cumsum(softmax(weight @ transformed(generator.language, states[row][place])))
         read[row][place] = int(np.argmax(added > uniform))
-    pieces = np.split(filled.ids.numpy(), np.cumsum(filled.lengths)[:-1])
-    assert [pieces[place].tolist() for place in np.argsort(filled.order)] == read
+    pieces = np.split(replaced.ids.numpy(), np.cumsum(replaced.lengths)[:-1])
+    assert [pieces[place].tolist() for place in np.argsort(replaced.order)] == read
     assert not loss.isnan()
     loss.backward()
     assert all(value.grad is not None and value.grad.abs().sum() > 0 for value in generator.parameters())
@@ -428,8 +428,8 @@ def test_tokens_are_sampled_by_their_probability(seed: int, size: int) -> None:
     logits = np.random.default_rng(seed).normal(0, 2, size)
     logits[:: max(2, size // 3)] -= 1e4 * (size > 1)  # which nothing may draw
     grid = (torch.arange(1000) + 0.5) / 1000
-    drawn = sample_tokens(torch.tensor(logits).expand(1000, -1), grid).numpy()
-    shares = np.bincount(drawn, minlength=size) / 1000
+    sampled = sample_tokens(torch.tensor(logits).expand(1000, -1), grid).numpy()
+    shares = np.bincount(sampled, minlength=size) / 1000
     assert np.abs(shares - softmax(logits)).max() < 2e-3
     assert softmax(logits)[int(sample_tokens(torch.tensor(logits)[None], torch.zeros(1)))] > 0
 

@@ -185,10 +185,10 @@ def test_a_batch_has_utterances_and_templates_twice(tmp_path: Path, names: int, 
     templates = [marks.text(Template.from_turn(TURNS[row])) for row in rows]
     expected = run.encoder.tokenise([*texts, *texts, *templates, *templates], run_recipe.max_length)
     assert [sequence.tolist() for sequence in prepared.sequences] == [sequence.tolist() for sequence in expected]
-    known = run.encoder.backbone.tokenizer.get_added_vocab()
-    assert set(marks.tokens) <= set(known)
+    vocabulary = run.encoder.backbone.tokenizer.get_added_vocab()
+    assert set(marks.tokens) <= set(vocabulary)
     slot = prepared.sequences[2 * len(rows) + rows.index(0)].tolist()
-    assert slot[-2] == known["{time}" if "time" in marked else "{SLOT}"]
+    assert slot[-2] == vocabulary["{time}" if "time" in marked else "{SLOT}"]
     same = np.equal.outer(prepared.inputs["templates"], prepared.inputs["templates"])
     assert same[rows.index(0), rows.index(1)] and same.sum() == len(rows) + 2
 
@@ -217,8 +217,8 @@ def test_a_test_split_is_not_used_by_default(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"the split test.*--split train"):
         train(recipe("tadse"), read_corpus(tmp_path / "store"), tmp_path / "all")
     train(recipe("tadse", "steps=1"), read_corpus(tmp_path / "store", splits=["train"]), tmp_path / "model")
-    kept = Compression.load(tmp_path / "model" / "compression")
-    assert set(kept.templates) == {"wake me at {SLOT}", "Wake me at {SLOT}", "what can you do"}
+    compression = Compression.load(tmp_path / "model" / "compression")
+    assert set(compression.templates) == {"wake me at {SLOT}", "Wake me at {SLOT}", "what can you do"}
     train(
         recipe("simcse", "steps=1"), read_corpus(tmp_path / "store"), tmp_path / "other"
     )  # texts alone are another matter
@@ -262,19 +262,21 @@ def test_a_model_is_saved_with_its_templates_and_their_layer(tmp_path: Path, lay
     run_recipe = recipe("tadse", f"template_layer={layer}".lower(), "least_slots=1")
     trained = train(run_recipe, tiny_corpus(), tmp_path / "model", cache=folder() / "cache")
     assert trained.compression is None  # off unless asked for
-    kept = Compression.load(tmp_path / "model" / "compression")
+    compression = Compression.load(tmp_path / "model" / "compression")
     turns = [turn for dialogue in tiny_corpus() for turn in dialogue.turns if turn.slots]
-    assert set(kept.templates) == {SlotMarks().text(Template.from_turn(turn)) for turn in turns}
-    assert (kept.layer is not None) == layer
-    plain = torch.from_numpy(trained.encode(list(kept.templates), normalise=False))
+    assert set(compression.templates) == {SlotMarks().text(Template.from_turn(turn)) for turn in turns}
+    assert (compression.layer is not None) == layer
+    plain = torch.from_numpy(trained.encode(list(compression.templates), normalise=False))
     with torch.inference_mode():
         behind = (
-            plain if kept.layer is None else torch.tanh(plain @ kept.layer.linear.weight.T + kept.layer.linear.bias)
+            plain
+            if compression.layer is None
+            else torch.tanh(plain @ compression.layer.linear.weight.T + compression.layer.linear.bias)
         )
-    torch.testing.assert_close(kept.vectors, behind / behind.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(compression.vectors, behind / behind.norm(dim=1, keepdim=True))
     if layer:
         moved = set_up_run(run_recipe).parts[0].heads
-        assert not torch.equal(moved.linear.weight, kept.layer.linear.weight)  # type: ignore[union-attr]
+        assert not torch.equal(moved.linear.weight, compression.layer.linear.weight)  # type: ignore[union-attr]
     lines = [json.loads(line) for line in (tmp_path / "model" / "metrics.jsonl").read_text().splitlines()]
     step = next(line for line in lines if "loss" in line)
     parts = (step["tadse.utterance_loss"], step["tadse.template_loss"], step["tadse.pair_loss"])

@@ -191,7 +191,7 @@ def test_mark_positions_do_not_leak_the_answer(name: str, longest: int) -> None:
     texts = Conversations([random.integers(1, 20, random.integers(3, 12)).tolist() for _ in range(2400)])
     windows = [[(first, last)] for first, last in itertools.pairwise(texts.dialogue_starts.tolist())]
     prepared = TASKS[name]().prepare(batch_of(texts, windows, 3, longest))
-    seen, asked = [], []
+    seen, targets = [], []
     for row, sequence in enumerate(prepared.sequences):
         mine = prepared.inputs["members"] == row
         places = prepared.inputs["positions"][mine]
@@ -207,14 +207,14 @@ def test_mark_positions_do_not_leak_the_answer(name: str, longest: int) -> None:
             len(places) - number,
         ]
         seen.append(np.stack(features, 1))
-        asked.append(prepared.inputs["targets"][mine])
+        targets.append(prepared.inputs["targets"][mine])
     half = len(seen) // 2
     model = HistGradientBoostingClassifier(max_iter=40, random_state=0)
-    model.fit(np.concatenate(seen[:half]), np.concatenate(asked[:half]))
+    model.fit(np.concatenate(seen[:half]), np.concatenate(targets[:half]))
     predictions = model.predict_proba(np.concatenate(seen[half:]))[:, 1]
-    parts = np.split(predictions, np.cumsum([len(answers) for answers in asked[half:]])[:-1])
-    actual = [answers[each.argmax()] for each, answers in zip(parts, asked[half:], strict=True)]
-    chance = np.array([1 / len(answers) for answers in asked[half:]])
+    parts = np.split(predictions, np.cumsum([len(answers) for answers in targets[half:]])[:-1])
+    actual = [answers[each.argmax()] for each, answers in zip(parts, targets[half:], strict=True)]
+    chance = np.array([1 / len(answers) for answers in targets[half:]])
     assert abs(np.mean(actual) - chance.mean()) < 4 * np.sqrt((chance * (1 - chance)).sum()) / len(actual)
 
 
@@ -301,9 +301,9 @@ def test_random_negatives_are_drawn_from_all_other_dialogues() -> None:
     texts = Conversations([[1] * 3, [1] * 4, [1] * 2])
     for turn, own in ((0, range(3)), (5, range(3, 7)), (8, range(7, 9))):
         batch = batch_of(texts, [[(0, 1)]], turn)
-        drawn = Counter(batch.random_negative(turn, []) for _ in range(600))
-        assert set(drawn) == set(range(9)) - set(own)
-        assert max(drawn.values()) < 2 * min(drawn.values())
+        counts = Counter(batch.random_negative(turn, []) for _ in range(600))
+        assert set(counts) == set(range(9)) - set(own)
+        assert max(counts.values()) < 2 * min(counts.values())
     same = Conversations([[1, 1], [1, 1]], repeated=range(4))
     for texts in (same, Conversations([[1, 1, 1]])):
         with pytest.raises(TurnwiseError, match="no other texts to draw negatives from"):

@@ -13,7 +13,7 @@ from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Turn
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH
+from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
 from turnwise.models.reranker import Reranker
 from turnwise.serve.settings import ServeSettings
 
@@ -33,7 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, tiny_folder) -> Path:
     Conversations.open(str(place / "conversations"), encoder).index(dialogues)
     manual_seed(0)
     backbone = Backbone.load(tiny_folder("bert"))
-    backbone.add_tokens((END_OF_TURN, INSERT, DELETE, SEARCH))
+    backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in ("selection", "deletion")}).eval().save(
         place / "reranker"
     )

@@ -97,11 +97,7 @@ class Journal:
 
 
 def read_entries(path: Path) -> list[dict[str, Any]]:
-    """Return the complete entries of a journal that another process may have open; none if there is no journal.
-
-    Raises:
-        JournalError: if a line other than the last cannot be read.
-    """
+    """Return the complete entries of a journal that another process may have open; none if there is no journal."""
     content = path.read_bytes() if path.is_file() else b""
     return _parse_entries(content[: content.rfind(b"\n") + 1], path)
 

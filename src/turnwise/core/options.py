@@ -14,13 +14,10 @@ class OptionError(TurnwiseError):
 
 
 def convert_option(key: str, kind: Any, value: Any) -> Any:
-    """Return a value as the declared type: numbers are converted, lists become tuples.
+    """Return the value of an option as the declared type: numbers are converted, lists become tuples.
 
-    Args:
-        key: name of the option, for the error message.
-        kind: `int`, `float` (finite), `str`, `bool`, a `Literal`, `tuple[KIND, ...]`, None, or a union of these with at
-            most one tuple.
-        value: the given value.
+    `kind` is `int`, `float` (finite), `str`, `bool`, a `Literal`, `tuple[KIND, ...]`, None, or a union of these with at
+    most one tuple.
 
     Raises:
         OptionError: if the value does not have that type.

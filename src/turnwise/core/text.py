@@ -11,10 +11,5 @@ def normalise_text(text: str) -> str:
 
 
 def tokenise_words(text: str, *, lower: bool = True) -> list[str]:
-    """Return the words of a text: runs of letters, digits and underscores, and every punctuation mark by itself.
-
-    Args:
-        text: any text.
-        lower: whether to fold its case first.
-    """
+    """Return the words of a text: runs of letters, digits and underscores, and every punctuation mark by itself."""
     return _WORD.findall(text.casefold() if lower else text)

@@ -18,7 +18,7 @@ from scipy.special import expit
 from turnwise.core.dialogue import Conversation, Dialogue, turn_texts
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
-from turnwise.models.backbone.inputs import deletion_input, insertion_input, search_input
+from turnwise.models.backbone.inputs import AuxiliaryTask, MarkedInput, marked_input
 
 if TYPE_CHECKING:  # it imports this module
     from turnwise.models.reranker import Reranker
@@ -60,10 +60,9 @@ def out_of_place_scores(
     better than they say whether any turn is foreign.
     """
     texts = [_check_texts(dialogue, minimum=2) for dialogue in dialogues]
-    tokens, composer = reranker.tokenise(list(chain.from_iterable(texts))), reranker.composer
     windows = list(_windows(texts, reranker.window + 1))
-    inputs = [deletion_input(composer, [tokens[text] for text in turns], reranker.max_length) for *_, turns in windows]
-    logits = reranker.logits("deletion", inputs, progress=progress)
+    marked = mark_texts(reranker, "deletion", [(turns, None) for *_, turns in windows])
+    logits = reranker.logits("deletion", marked, progress=progress)
     return _mean_scores(windows, logits, [len(turns) for turns in texts])
 
 
@@ -76,14 +75,9 @@ def placement_scores(
     more turns, each with an utterance that belongs among its turns; the re-ranker has a head for insertion.
     """
     texts = [_check_texts(dialogue, minimum=1) for dialogue, _ in queries]
-    utterances = [utterance for _, utterance in queries]
-    tokens, composer = reranker.tokenise([*chain.from_iterable(texts), *utterances]), reranker.composer
     windows = list(_windows(texts, reranker.window - 1))
-    inputs = [
-        insertion_input(composer, [tokens[text] for text in turns], tokens[utterances[number]], reranker.max_length)
-        for number, _, turns in windows
-    ]
-    logits = reranker.logits("insertion", inputs, progress=progress)
+    marked = mark_texts(reranker, "insertion", [(turns, queries[number][1]) for number, _, turns in windows])
+    logits = reranker.logits("insertion", marked, progress=progress)
     return _mean_scores(windows, logits, [len(turns) + 1 for turns in texts])
 
 
@@ -94,13 +88,21 @@ def predecessor_scores(
 
     `queries` are candidates, which are read together, and the target that one of them precedes.
     """
-    tokens = reranker.tokenise([text for turns, target in queries for text in (*turns, target)])
-    composer = reranker.composer
-    inputs = [
-        search_input(composer, [tokens[text] for text in turns], tokens[target], reranker.max_length)
-        for turns, target in queries
-    ]
-    return [values.astype(np.float64) for values in reranker.logits("search", inputs, progress=progress)]
+    logits = reranker.logits("search", mark_texts(reranker, "search", queries), progress=progress)
+    return [values.astype(np.float64) for values in logits]
+
+
+def mark_texts(
+    reranker: "Reranker", task: AuxiliaryTask, queries: Sequence[tuple[Sequence[str], str | None]]
+) -> list[MarkedInput]:
+    """Return the re-ranker's inputs for turns, each with a target if the task has one."""
+    tokens = reranker.tokenise([text for turns, target in queries for text in (*turns, target) if text is not None])
+    composer, inputs = reranker.composer, []
+    for turns, target in queries:
+        target_tokens = None if target is None else tokens[target]
+        turn_tokens = [tokens[text] for text in turns]
+        inputs.append(marked_input(composer, task, turn_tokens, target_tokens, reranker.max_length))
+    return inputs
 
 
 # ---- the order of turns

@@ -9,7 +9,7 @@ template.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -57,17 +57,9 @@ def mix_vectors(utterances: Vectors, templates: Vectors, template_weight: float)
 
 
 class Compression(nn.Module):
-    """The parts of semantic compression.
+    """The parts of semantic compression."""
 
-    Attributes:
-        marks: the slot marks of the templates that the model was trained on.
-        template_weight: λ, from 0 (the utterance alone) to 1 (the template alone).
-        layer: on templates' vectors (M_A), if the model was trained with one.
-        templates: of the training corpus, to retrieve from.
-        vectors: of these templates, after the layer, of length 1 (templates, hidden).
-    """
-
-    vectors: torch.Tensor
+    vectors: torch.Tensor  # of the templates, after the layer, of length 1 (templates, hidden)
 
     def __init__(
         self,
@@ -83,14 +75,14 @@ class Compression(nn.Module):
         super().__init__()
         if len(templates) != len(vectors):
             raise ValueError(f"{len(templates)} templates have {len(vectors)} vectors")
-        self.marks = marks
-        self.layer = layer
-        self.templates = tuple(templates)
+        self.marks = marks  # of the templates that the model was trained on
+        self.layer = layer  # on templates' vectors (M_A), if the model was trained with one
+        self.templates = tuple(templates)  # of the training corpus, to retrieve from
         self.register_buffer("vectors", vectors)
         self._detector = detector
-        self.template_weight = DEFAULT_TEMPLATE_WEIGHT
-        self.source: TemplateSource = "given"
-        self.set(template_weight=template_weight, source=source)
+        self.template_weight = template_weight  # λ
+        self.source: TemplateSource = source
+        self.set()
 
     @property
     def detector(self) -> Detector | None:
@@ -111,11 +103,11 @@ class Compression(nn.Module):
         return ("given", *detected, *retrieved)
 
     def set(self, *, template_weight: float | None = None, source: TemplateSource | None = None) -> None:
-        """Change λ or the source of templates."""
+        """Change λ or the source of templates, and check them."""
         weight, source = self.template_weight if template_weight is None else template_weight, source or self.source
         if not 0 <= weight <= 1:
             raise CompressionError(
-                f"λ must be between 0 (the utterance alone) and 1 (the template alone), got {template_weight}"
+                f"λ must be between 0 (the utterance alone) and 1 (the template alone), got {weight}"
             )
         if source not in TEMPLATE_SOURCES:
             raise CompressionError(f"templates cannot be {source!r}: choose from {', '.join(TEMPLATE_SOURCES)}")
@@ -128,23 +120,20 @@ class Compression(nn.Module):
 
     # ---- templates
 
-    def given_templates(self, items: Sequence[Any]) -> list[Any]:
-        """Return the templates of texts and conversations, by the slots given with turns."""
-        return [item if isinstance(item, str) else [self._template(turn) for turn in item] for item in items]
-
-    def detected_templates(self, items: Sequence[Any]) -> list[Any]:
-        """Return the templates of texts and conversations, by the slots that the detector finds."""
-        if self.detector is None:
-            raise CompressionError("templates cannot be detected: the model has no detector")
+    def templates_of(self, items: Sequence[Any], source: Literal["given", "detected"]) -> list[Any]:
+        """Return the templates of texts and conversations, by the slots given with turns or found by the detector."""
         turns = [turn for item in items for turn in ([item] if isinstance(item, str) else item)]
-        slots = self.detector.find_all([turn.text if isinstance(turn, Turn) else turn for turn in turns])
-        templates = map(self._detected_template, turns, slots)
+        slots: Iterable[tuple[Slot, ...]]
+        if source == "given":
+            slots = [turn.slots if isinstance(turn, Turn) else () for turn in turns]
+        elif self.detector is None:
+            raise CompressionError("templates cannot be detected: the model has no detector")
+        else:
+            slots = self.detector.find_all([turn.text if isinstance(turn, Turn) else turn for turn in turns])
+        templates = map(self._template, turns, slots)
         return [next(templates) if isinstance(item, str) else [next(templates) for _ in item] for item in items]
 
-    def _template(self, turn: Turn | str) -> Turn | str:
-        return Turn(turn.speaker, self.marks.text(Template.from_turn(turn))) if isinstance(turn, Turn) else turn
-
-    def _detected_template(self, turn: Turn | str, slots: tuple[Slot, ...]) -> Turn | str:
+    def _template(self, turn: Turn | str, slots: tuple[Slot, ...]) -> Turn | str:
         text = turn.text if isinstance(turn, Turn) else turn
         template = self.marks.text(Template.from_turn(Turn(USER, text, slots=slots))) if slots else text
         return Turn(turn.speaker, template) if isinstance(turn, Turn) else template

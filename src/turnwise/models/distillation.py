@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 from torch.nn.functional import cosine_similarity, embedding_bag
@@ -26,9 +25,10 @@ from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import tokenise_words
+from turnwise.core.types import Vectors
 from turnwise.models.backbone.exported import StaticBackbone, wrap_tokenizer
 from turnwise.models.backbone.inputs import tokenise
-from turnwise.models.backbone.stream import Tokens
+from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.models.encoder import Encoder
 
 #: The size of a vector, and how strongly frequent tokens are weighted down: model2vec's defaults.
@@ -54,11 +54,8 @@ def sample_corpus(
 ) -> tuple[list[str], list[str]]:
     """Return the most frequent words of conversations, and a random sample of their distinct texts.
 
-    Args:
-        dialogues: the conversations.
-        words: the most words to return, most frequent first; each occurs at least five times.
-        texts: the number of turns to sample; duplicates are removed afterwards.
-        progress: reports the number of conversations read.
+    At most `words` words are returned, most frequent first; each occurs at least five times. `texts` turns are sampled,
+    of which duplicates are removed.
     """
     counts: Counter[str] = Counter()
     sample: list[str] = []
@@ -120,7 +117,7 @@ def distil(
     return Encoder(static, "mean", encoder.max_length, normalise=True, marks=encoder.marks).eval()
 
 
-def _encode_tokens(encoder: Encoder, tokens: Sequence[str], progress: Progress) -> npt.NDArray[np.float32]:
+def _encode_tokens(encoder: Encoder, tokens: Sequence[str], progress: Progress) -> Vectors:
     """Encode each token by itself; an added word is encoded as a text."""
     composer, ids = encoder.composer, encoder.backbone.tokenizer.get_vocab()
     words = iter(encoder.tokenise([token for token in tokens if token not in ids]))
@@ -136,12 +133,12 @@ def _encode_tokens(encoder: Encoder, tokens: Sequence[str], progress: Progress) 
 def _fit_to_texts(
     encoder: Encoder,
     tokenizer: PreTrainedTokenizerFast,
-    vectors: npt.NDArray[np.float32],
-    weights: npt.NDArray[np.float32],
+    vectors: Vectors,
+    weights: Vectors,
     size: int,
     texts: Sequence[str],
     progress: Progress,
-) -> npt.NDArray[np.float32]:
+) -> Vectors:
     """Return a table whose means over the tokens of texts have the directions of the encoder's centred vectors."""
     targets = encoder.encode(
         texts, normalise=True, progress=lambda _, done, total=None: progress("encoding texts", done, total)
@@ -154,22 +151,20 @@ def _fit_to_texts(
     return _optimise(table, tokenise(tokenizer, texts), torch.from_numpy(targets @ components), progress)
 
 
-def _optimise(
-    initial: torch.Tensor, tokens: Sequence[Tokens], targets: torch.Tensor, progress: Progress
-) -> npt.NDArray[np.float32]:
+def _optimise(initial: torch.Tensor, tokens: RaggedTokens, targets: torch.Tensor, progress: Progress) -> Vectors:
     """Maximise the cosine of token means with their targets; rows of tokens that no text has do not change."""
     table = nn.Parameter(initial)
     optimiser = torch.optim.SparseAdam([table], lr=_LEARNING_RATE)
-    non_empty = np.array([row for row, each in enumerate(tokens) if len(each)])
+    non_empty = np.flatnonzero(tokens.lengths)
     size = min(max(len(non_empty) // 100, _MIN_BATCH), _MAX_BATCH)
     generator, steps = np.random.default_rng(0), -(-len(non_empty) // size)
     for number in range(_EPOCHS * steps):
         if number % steps == 0:
             order = generator.permutation(non_empty)
         rows = order[number % steps * size :][:size]
-        lengths = np.array([len(tokens[row]) for row in rows])
-        ids, starts = np.concatenate([tokens[row] for row in rows]), np.cumsum(lengths) - lengths
-        means = embedding_bag(torch.from_numpy(ids).long(), table, torch.from_numpy(starts), mode="mean", sparse=True)
+        batch = tokens.take(rows)
+        ids, starts = torch.from_numpy(batch.tokens).long(), torch.from_numpy(batch.starts)
+        means = embedding_bag(ids, table, starts, mode="mean", sparse=True)
         loss = 1 - cosine_similarity(means, targets[rows]).mean()
         optimiser.zero_grad()
         loss.backward()

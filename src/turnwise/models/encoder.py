@@ -212,7 +212,7 @@ class Encoder(nn.Module):
         if source == "retrieved":
             queries = self._encode(items, True, *options) if utterances is None else utterances
             return compression.nearest(torch.from_numpy(queries).to(device)).cpu().numpy()
-        templates = compression.given_templates(items) if source == "given" else compression.detected_templates(items)
+        templates = compression.templates_of(items, source)
         vectors = torch.from_numpy(self._encode(templates, False, *options)).to(device)
         with torch.inference_mode():
             projected: Vectors = project_templates(vectors, compression.layer).cpu().numpy()

@@ -11,11 +11,7 @@ def short_name(model: str) -> str:
 def model_card_header(title: str, origin: str, folder: str, reranker: bool = False) -> list[str]:
     """Return the first lines of a model card, as Markdown: what the model is, how it was made, and how it is used.
 
-    Args:
-        title: of the card.
-        origin: how the model was made, continuing 'Made with turnwise 1.2'.
-        folder: the name of the model's folder.
-        reranker: the model is a re-ranker, not an encoder.
+    `origin` says how the model was made, continuing 'Made with turnwise 1.2'; `folder` is the name of its folder.
     """
     kind, peer = ("Reranker", "CrossEncoder") if reranker else ("Encoder", "SentenceTransformer")
     use = 'score(["hi", "where is my parcel?"], ["On its way."])' if reranker else 'encode(["where is my parcel?"])'

@@ -6,8 +6,9 @@ other heads beside.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from torch import nn
 from turnwise.core.dialogue import Conversation, turn_texts
 from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
+from turnwise.core.types import Vectors
 from turnwise.models.backbone.backbone import Backbone, choose_device, evaluation_mode
 from turnwise.models.backbone.inputs import (
     END_OF_TURN,
@@ -81,9 +83,7 @@ class Reranker(nn.Module):
     def score(self, context: Conversation, candidates: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return the probability (candidates,) that each candidate is the next turn of a conversation.
 
-        Args:
-            context: the conversation so far, newest turn last; truncated at its head if it is too long.
-            candidates: possible next turns.
+        `context` is the conversation so far, newest turn last; it is truncated at its head if it is too long.
         """
         return self.score_all([(context, candidates)])[0]
 
@@ -115,9 +115,7 @@ class Reranker(nn.Module):
         if any(isinstance(candidates, str) for _, candidates in queries):
             raise ValueError("candidates are a list of texts: give a single one as [text]")
         histories = [turn_texts(context) for context, _ in queries]
-        tokens = self.tokenise(
-            [*(text for history in histories for text in history), *(text for _, each in queries for text in each)]
-        )
+        tokens = self.tokenise(list(chain(*histories, *(candidates for _, candidates in queries))))
         composer = self.composer
         return [
             selection_input(composer, [tokens[text] for text in history], tokens[candidate], self.max_length)
@@ -137,34 +135,30 @@ class Reranker(nn.Module):
         *,
         batch_tokens: int | None = None,
         progress: Progress = silent,
-    ) -> list[npt.NDArray[np.float32]]:
-        """Return a head's output at the marked positions of each sequence; see `score_all`."""
+    ) -> list[Vectors]:
+        """Return a head's output at the marked positions of each sequence (positions,); see `score_all`."""
         if task not in self.heads:
             raise BackboneError(
                 f"this re-ranker was trained without {task}, and has {', '.join(self.heads)}: train one whose recipe "
                 "has that objective, such as `turnwise train ums`"
             )
-        head = self.heads[task]
-        return self._run(marked, lambda states: head(states)[:, 0], batch_tokens, progress)
+        outputs = self._run(marked, self.heads[task], batch_tokens, progress)
+        return [values[:, 0] for values in outputs]
 
     def states(
         self, marked: Sequence[MarkedInput], *, batch_tokens: int | None = None, progress: Progress = silent
-    ) -> list[npt.NDArray[np.float32]]:
+    ) -> list[Vectors]:
         """Return the states at the marked positions of each sequence (positions, hidden), which heads read."""
-        return self._run(marked, lambda states: states, batch_tokens, progress)
+        return self._run(marked, nn.Identity(), batch_tokens, progress)
 
     def _run(
-        self,
-        marked: Sequence[MarkedInput],
-        head: Callable[[torch.Tensor], torch.Tensor],
-        batch_tokens: int | None,
-        progress: Progress,
-    ) -> list[npt.NDArray[np.float32]]:
-        """Return a function of the states at the marked positions of each sequence."""
+        self, marked: Sequence[MarkedInput], head: nn.Module, batch_tokens: int | None, progress: Progress
+    ) -> list[Vectors]:
+        """Return the output of a module on the states at the marked positions of each sequence."""
         budget = batch_tokens or BATCH_TOKENS.get(self.backbone.device.type, BATCH_TOKENS["cuda"])
         lengths = np.array([len(each.tokens) for each in marked], np.int64)
         order = np.argsort(lengths, kind="stable")
-        outputs: list[npt.NDArray[np.float32]] = [np.empty(0, np.float32)] * len(marked)
+        outputs: list[Vectors] = [np.empty((0, 1), np.float32)] * len(marked)
         with evaluation_mode(self):
             for start, end in token_batches(lengths[order], budget):
                 rows = order[start:end]
@@ -173,15 +167,13 @@ class Reranker(nn.Module):
                 progress("scoring", end, len(marked))
         return outputs
 
-    def _run_batch(
-        self, marked: list[MarkedInput], head: Callable[[torch.Tensor], torch.Tensor]
-    ) -> list[npt.NDArray[np.float32]]:
+    def _run_batch(self, marked: list[MarkedInput], head: nn.Module) -> list[Vectors]:
         """Run sequences, sorted by length, in one pass."""
         stream = TokenStream.of([each.tokens for each in marked], [each.segments for each in marked])
         starts = stream.starts().numpy()
         positions = np.concatenate([start + each.positions for start, each in zip(starts[:-1], marked, strict=True)])
         with torch.inference_mode():
-            values: npt.NDArray[np.float32] = head(self.backbone.states_at(stream, positions)).float().cpu().numpy()
+            values: Vectors = head(self.backbone.states_at(stream, positions)).float().cpu().numpy()
         return np.split(values, np.cumsum([len(each.positions) for each in marked])[:-1])
 
     # ---- coherence

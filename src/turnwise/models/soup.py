@@ -26,15 +26,8 @@ class SoupError(TurnwiseError):
 def average_weights(first: Encoder, second: Encoder, ratio: float) -> Encoder:
     """Return the encoder whose weights are (1 - ratio) · first + ratio · second, computed in float32.
 
-    The two encoders stay unchanged. The maximum length of the result is the smaller one of the two.
-
-    Args:
-        first: the result at ratio 0, bit for bit.
-        second: the result at ratio 1, bit for bit.
-        ratio: from 0 to 1.
-
-    Raises:
-        SoupError: if the ratio is out of range, or the two differ in more than their weights.
+    At the ratios 0 and 1 it is one of the two, bit for bit. The two encoders stay unchanged. The maximum length of the
+    result is the smaller one of the two.
     """
     check_ratio(ratio)
     check_same_architecture(first, second)
@@ -46,10 +39,8 @@ def average_weights(first: Encoder, second: Encoder, ratio: float) -> Encoder:
             for name, value in average.state_dict().items():
                 if value.is_floating_point():
                     # from the two sources, not in place: a weight with two names is written twice
-                    value.copy_(
-                        (1 - ratio) * first_weights[name].float()
-                        + ratio * second_weights[name].float().to(value.device)
-                    )
+                    other = second_weights[name].float().to(value.device)
+                    value.copy_((1 - ratio) * first_weights[name].float() + ratio * other)
     average.max_length = min(first.max_length, second.max_length)
     return average.eval()
 

@@ -32,13 +32,7 @@ class VectorCache:
     """
 
     def __init__(self, encoder: SupportsEncode, folder: Path | None = None, progress: Progress = silent):
-        """Wrap an encoder.
-
-        Args:
-            encoder: computes the vectors.
-            folder: for this encoder's vectors alone; None: they are kept in memory only.
-            progress: reports how many inputs of a call are encoded.
-        """
+        """Wrap an encoder; `folder` is for its vectors alone, and without one they are kept in memory only."""
         self._encoder = encoder
         self._folder = folder
         self._progress = progress

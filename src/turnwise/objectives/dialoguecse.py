@@ -49,32 +49,22 @@ _MAX_RESPONSES = 64
 
 @dataclass(frozen=True, slots=True)
 class DialogueCSE(StatesObjective):
-    """Matching-guided embeddings of responses, contrasted.
+    """Matching-guided embeddings of responses, contrasted."""
 
-    Attributes:
-        temperature: τ.
-        context_turns: how many turns before the response are its context, and as many after it.
-        bidirectional: whether turns after the response belong to its context.
-        aggregation: of turns: 'mean', the paper's I₂ (Eq. 7); 'attention', its I₁ (Eqs. 5 and 6), two layers on each
-            refined embedding, pooled; 'released', as in the authors' code: a turn's weight is 1 + its attention among
-            the turns on its side of the response. (The code also matches by 0.1·ŪR̄ᵀ instead of ŪR̄ᵀ/√d, a factor that
-            the cosine cancels.)
-        negatives: responses drawn for each true one: a random turn of a random other dialogue.
-        in_batch: whether the batch's other responses and their negatives are negatives as well, except those of the
-            same dialogue. They are encoded anyway.
-        mask_equal: whether negatives of the true response's text are left out; the paper uses them.
-        unit: an example is a 'response' with its context, or a whole 'dialogue', each of whose turns is a response: the
-            loss is the same, but a turn is encoded once instead of once per response. (A dialogue of more than 64 turns
-            is several examples.)
-    """
-
-    temperature: float = 0.1
-    context_turns: int = 3
-    bidirectional: bool = True
+    temperature: float = 0.1  # τ
+    context_turns: int = 3  # how many turns before the response are its context, and as many after it
+    bidirectional: bool = True  # whether turns after the response belong to its context
+    #: Of turns: 'mean', the paper's I₂ (Eq. 7); 'attention', its I₁ (Eqs. 5 and 6), two layers on each refined
+    #: embedding, pooled; 'released', as in the authors' code: a turn's weight is 1 + its attention among the turns on
+    #: its side of the response. (The code also matches by 0.1·ŪR̄ᵀ instead of ŪR̄ᵀ/√d, a factor that the cosine cancels.)
     aggregation: Literal["mean", "attention", "released"] = "mean"
-    negatives: int = 9
+    negatives: int = 9  # responses drawn for each true one: a random turn of a random other dialogue
+    #: Whether the batch's other responses and their negatives, which are encoded anyway, are negatives as well, except
+    #: those of the same dialogue.
     in_batch: bool = False
-    mask_equal: bool = False
+    mask_equal: bool = False  # whether negatives of the true response's text are left out; the paper uses them
+    #: An example is a 'response' with its context, or a whole 'dialogue', each of whose turns is a response: the loss
+    #: is the same, but a turn is encoded once. (A dialogue of more than 64 turns is several examples.)
     unit: Literal["response", "dialogue"] = "response"
 
     def __post_init__(self) -> None:
@@ -103,9 +93,8 @@ class DialogueCSE(StatesObjective):
         if self.aggregation == "attention":
             return nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1))
         if self.aggregation == "released":
-            return nn.Sequential(
-                nn.Linear(hidden, _RELEASED_UNITS), nn.Tanh(), nn.Linear(_RELEASED_UNITS, 1, bias=False)
-            )
+            units = _RELEASED_UNITS
+            return nn.Sequential(nn.Linear(hidden, units), nn.Tanh(), nn.Linear(units, 1, bias=False))
         return nn.Module()
 
     def prepare(self, batch: Batch) -> PreparedBatch:
@@ -142,9 +131,7 @@ class DialogueCSE(StatesObjective):
         """Draw negatives (responses, negatives): first another dialogue, each equally likely, then one of its turns."""
         number = len(starts) - 1
         if number < 2 and self.negatives:
-            raise TurnwiseError(
-                "objective dialoguecse draws negatives from other dialogues, and this corpus has only one"
-            )
+            raise TurnwiseError("objective dialoguecse needs negatives of other dialogues; this corpus has only one")
         drawn = random.integers(max(1, number - 1), size=(len(dialogues), self.negatives))
         drawn += drawn >= dialogues[:, None]
         chance = random.random(drawn.shape)
@@ -214,15 +201,11 @@ class Siamese(PooledObjective):
 
     Context and response go through one encoder, the context through an MLP, and are compared by dot product with
     in-batch negatives.
-
-    Attributes:
-        context_turns: turns of a context: 1 is SiameseBERT-s; more is SiameseBERT-m, whose turns are joined into one
-            sequence.
-        mask_equal: equal responses in a batch are not used as negatives of each other.
     """
 
+    #: Turns of a context: 1 is SiameseBERT-s; more is SiameseBERT-m, whose turns are joined into one sequence.
     context_turns: int = 1
-    mask_equal: bool = False
+    mask_equal: bool = False  # equal responses in a batch are not used as negatives of each other
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Iterate over (context, response); a context may have fewer turns than requested."""

@@ -18,27 +18,19 @@ from turnwise.objectives.objective import Example, Metrics, PooledObjective, Ten
 
 @dataclass(frozen=True, slots=True)
 class DSE(PooledObjective):
-    """Consecutive utterances.
+    """Consecutive utterances."""
 
-    Attributes:
-        temperature: τ.
-        query_turns: numbers of turns before the response that make a query: (1,) is DSE, (2,) and (3,) are DSE 2-1 and
-            3-1, (1, 2, 3) is DSE 123-1; turns are joined by the backbone's separator.
-        positives: 'consecutive' turns; 'dropout': the same unique sentence twice (DSE-dropout); 'entailment': the two
-            texts of entailment pairs in an NLI file (DSE-dianli).
-        minimum_words: both sides have more words than this.
-        weighting: the form of the loss (`losses.hard_negative_nt_xent`).
-        mask_equal: equal texts in a batch are not used as negatives of each other; the paper uses them.
-        head_size: of the vectors that the loss compares; 0: no head, the encoder's own vectors.
-    """
-
-    temperature: float = 0.05
+    temperature: float = 0.05  # τ
+    #: Numbers of turns before the response that make a query: (1,) is DSE, (2,) and (3,) are DSE 2-1 and 3-1, (1, 2, 3)
+    #: is DSE 123-1; turns are joined by the backbone's separator.
     query_turns: tuple[int, ...] = (1,)
+    #: 'consecutive' turns; 'dropout': the same unique sentence twice (DSE-dropout); 'entailment': the two texts of
+    #: entailment pairs in an NLI file (DSE-dianli).
     positives: Literal["consecutive", "dropout", "entailment"] = "consecutive"
-    minimum_words: int = 3
-    weighting: Weighting = "outside"
-    mask_equal: bool = False
-    head_size: int = 128
+    minimum_words: int = 3  # both sides have more words than this
+    weighting: Weighting = "outside"  # the form of the loss (`losses.hard_negative_nt_xent`)
+    mask_equal: bool = False  # equal texts in a batch are not used as negatives of each other; the paper uses them
+    head_size: int = 128  # of the vectors that the loss compares; 0: no head, the encoder's own vectors
 
     @property
     def unique(self) -> bool:

@@ -126,12 +126,8 @@ def symmetric_nt_xent(
     The sum is divided by the number of pairs and not by the sum of their weights: a batch of frequent responses changes
     the encoder less.
 
-    Args:
-        contexts: (M, size); rows need not be normalised.
-        responses: (M, size), the i-th belonging to the i-th context.
-        temperature: τ.
-        weights: (M,); None: all 1.
-        same: (M, M), symmetric, true where two pairs have the same context or response and are therefore no negatives.
+    The i-th rows of `contexts` and `responses` (M, size) belong together and need not be normalised. `weights` are
+    (M,); None: all 1. `same` (M, M) is true where two pairs have the same context or response and are no negatives.
     """
     forward = nt_xent(contexts, responses, temperature, same=same, reduction="none")
     backward = nt_xent(responses, contexts, temperature, same=same, reduction="none")

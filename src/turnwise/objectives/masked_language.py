@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.inputs import ROLE_TOKENS, TurnStyle
+from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.models.backbone.stream import RaggedTokens, Tokens
 from turnwise.objectives.losses import masked_language_model
 from turnwise.objectives.objective import Arrays, Batch, Example, PreparedBatch, TokenObjective, TokenStates
@@ -18,21 +18,14 @@ from turnwise.objectives.objective import Arrays, Batch, Example, PreparedBatch,
 
 @dataclass(frozen=True, slots=True)
 class MaskedLanguage(TokenObjective):
-    """15% of the tokens are to be predicted: 80% of them are masked, 10% replaced by a random token, 10% left.
+    """15% of the tokens are to be predicted: 80% of them are masked, 10% replaced by a random token, 10% left."""
 
-    Attributes:
-        share: fraction of the tokens to be predicted.
-        most: of them in one sequence; 0: no limit.
-        unit: a sequence is a 'turn' or a whole 'dialogue', which loses its oldest tokens if it is too long.
-        roles: mark speakers by [SYS] and [USR], as TOD-BERT does.
-        length: tokens of a dialogue's sequence.
-    """
-
-    share: float = 0.15
-    most: int = 0
+    share: float = 0.15  # fraction of the tokens to be predicted
+    most: int = 0  # predicted tokens of one sequence; 0: no limit
+    #: A sequence is a 'turn' or a whole 'dialogue', which loses its oldest tokens if it is too long.
     unit: Literal["turn", "dialogue"] = "turn"
-    roles: bool = False
-    length: int = 256
+    roles: bool = False  # mark speakers by [SYS] and [USR], as TOD-BERT does
+    length: int = 256  # tokens of a dialogue's sequence
 
     columns: ClassVar[int] = 1
 
@@ -40,11 +33,6 @@ class MaskedLanguage(TokenObjective):
     def style(self) -> TurnStyle:
         """How the turns of a dialogue are joined."""
         return "roles" if self.roles else "separator"
-
-    @property
-    def special_tokens(self) -> tuple[str, ...]:
-        """The speakers' marks, if they are used."""
-        return tuple(ROLE_TOKENS.values()) if self.roles else ()
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Iterate over the turns, or yield the dialogue."""
@@ -88,19 +76,11 @@ def mask_tokens(
     *,
     mask_only: bool = False,
 ) -> tuple[RaggedTokens, Arrays]:
-    """Mask a fraction of each sequence's tokens, rounded, and one at least.
+    """Mask a fraction of each sequence's tokens that are not special, rounded, one at least and `limit` at most.
 
-    Args:
-        batch: its random numbers and composer.
-        sequences: are not changed.
-        special: tokens that are never masked.
-        fraction: of the other tokens.
-        limit: masked tokens per sequence; 0: no limit.
-        mask_only: mask all; otherwise 80% are masked, 10% are replaced by a random token, and 10% stay.
-
-    Returns:
-        The masked sequences, and the arrays `members` (a masked token's sequence), `positions` in it, and `targets`
-        (the token).
+    With `mask_only` all chosen tokens are masked; otherwise 80% are masked, 10% are replaced by a random token, and 10%
+    stay. Returned are the masked sequences, and the arrays `members` (a chosen token's sequence), `positions` in it,
+    and `targets` (the token).
     """
     if batch.composer.mask < 0:
         raise TurnwiseError(

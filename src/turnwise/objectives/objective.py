@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.inputs import Composer, RerankerTask, TurnStyle
+from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer, RerankerTask, TurnStyle
 from turnwise.models.backbone.stream import RaggedTokens, Tokens, TokenStream
 
 #: Consecutive turns of a dialogue [first, last).
@@ -85,28 +85,24 @@ class TurnTable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The examples of one step.
+    """The examples of one step."""
 
-    Attributes:
-        windows: (examples, columns, 2), turns by number.
-        labels: (examples,).
-        texts: the turns.
-        composer: builds token sequences.
-        max_length: tokens of a sequence of one turn.
-        longest: tokens of a sequence that the backbone accepts.
-        random: depends on the seed and the step alone.
-    """
-
-    windows: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.int64]
+    windows: npt.NDArray[np.int64]  # (examples, columns, 2), turns by number
+    labels: npt.NDArray[np.int64]  # (examples,)
     texts: TurnTable
     composer: Composer
-    max_length: int
-    longest: int
-    random: np.random.Generator
+    max_length: int  # tokens of a sequence of one turn
+    longest: int  # tokens of a sequence that the backbone accepts
+    random: np.random.Generator  # depends on the seed and the step alone
 
     def __len__(self) -> int:
         return len(self.windows)
+
+    def dialogue(self, turn: int) -> range:
+        """Return the turns of a turn's dialogue."""
+        starts = self.texts.dialogue_starts
+        number = int(np.searchsorted(starts, turn, "right"))
+        return range(int(starts[number - 1]), int(starts[number]))
 
     def sequence(self, first: int, last: int, longest: int | None = None) -> Tokens:
         """Join the turns [first, last) into one sequence, which keeps the newest of several turns."""
@@ -145,93 +141,61 @@ class Batch:
         return identities
 
     def random_negative(self, turn: int, excluded: Sequence[int], speaker: str | None = None) -> int:
-        """Draw a turn of another dialogue.
+        """Draw a turn of another dialogue than a turn's own, whose text's identity is not excluded.
 
-        A dialogue that differs from the turn's own only in its last turn does not count as another: labelled responses
-        are stored so.
-
-        Args:
-            turn: a turn whose dialogue is excluded.
-            excluded: identities of texts that are not drawn.
-            speaker: preferred speaker, so that the speaker does not give the negative away; None: any.
-
-        Raises:
-            TurnwiseError: if there is none.
+        A turn of the given speaker is preferred, so that the speaker does not give the negative away. A dialogue that
+        differs from the turn's own only in its last turn does not count as another: labelled responses are stored so.
         """
-        starts = self.texts.dialogue_starts
-        dialogue = int(np.searchsorted(starts, turn, "right"))
-        first, last = int(starts[dialogue - 1]), int(starts[dialogue])
-        others = int(starts[-1]) - (last - first)
+        own = self.dialogue(turn)
+        others = int(self.texts.dialogue_starts[-1]) - len(own)
         fallback = -1
         for _ in range(_MAX_DRAWS if others else 0):
-            drawn = int(self.random.integers(others))
-            drawn += (last - first) * (drawn >= first)
-            if self.texts.identity(drawn) in excluded or self._shares_context(drawn, first, last):
+            negative = int(self.random.integers(others))
+            negative += len(own) * (negative >= own.start)
+            if self.texts.identity(negative) in excluded or self._share_context(own, self.dialogue(negative)):
                 continue
-            if speaker is None or self.texts.speaker(drawn) == speaker:
-                return drawn
-            fallback = drawn
+            if speaker is None or self.texts.speaker(negative) == speaker:
+                return negative
+            fallback = negative
         if fallback < 0:
             raise TurnwiseError("other dialogues have no other texts to draw negatives from: use a larger corpus")
         return fallback
 
-    def _shares_context(self, turn: int, first: int, last: int) -> bool:
-        """Whether a turn's dialogue differs from the dialogue [first, last) in the last turn at most."""
-        starts, identity = self.texts.dialogue_starts, self.texts.identity
-        dialogue = int(np.searchsorted(starts, turn, "right"))
-        start = int(starts[dialogue - 1])
-        length = last - first
-        if length < 2 or int(starts[dialogue]) - start != length:
+    def _share_context(self, first: range, second: range) -> bool:
+        """Return whether two dialogues differ in the last turn at most."""
+        if len(first) != len(second) or len(first) < 2:
             return False
-        return all(identity(start + place) == identity(first + place) for place in range(length - 1))
+        identity = self.texts.identity
+        return all(identity(one) == identity(other) for one, other in zip(first[:-1], second[:-1], strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatch:
-    """A batch as sequences to encode, and the arrays that the loss needs besides.
+    """A batch as sequences to encode, and the arrays that the loss needs besides."""
 
-    Attributes:
-        sequences: for `PooledObjective` a grid, column after column of `rows` each; otherwise `inputs` says what they
-            are.
-        rows: the number of examples.
-        inputs: the arrays.
-        segments: token type ids of the sequences; None: all 0.
-        weights: for `TokenObjective`, how many items of the loss (masked tokens, …) each sequence has (sequences,).
-    """
-
+    #: For `PooledObjective` a grid, column after column of `rows` each; otherwise `inputs` says what they are.
     sequences: RaggedTokens
-    rows: int
+    rows: int  # the number of examples
     inputs: Arrays = field(default_factory=dict)
-    segments: RaggedTokens | None = None
+    segments: RaggedTokens | None = None  # token type ids of the sequences; None: all 0
+    #: For `TokenObjective`, how many items of the loss (masked tokens, …) each sequence has (sequences,).
     weights: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TokenStates:
-    """Token states of some of a batch's sequences.
+    """Token states of some of a batch's sequences."""
 
-    Attributes:
-        states: (tokens, hidden), in stream order.
-        stream: the encoded stream.
-        members: the prepared sequences that the stream consists of, in the order given to it; -1 for those of other
-            objectives.
-    """
-
-    states: Tensor
+    states: Tensor  # (tokens, hidden), in stream order
     stream: TokenStream
+    #: The prepared sequences that the stream consists of, in the order given to it; -1 for those of other objectives.
     members: Members
 
     def at(self, sequences: Sequence[int], positions: Sequence[int]) -> Tensor:
         """Return the states at positions of prepared sequences (positions, hidden)."""
-        stream_places = np.argsort(
-            self.stream.order
-        )  # member, by its number in the stream as given → place in the stream
-        number = {int(member): index for index, member in enumerate(self.members)}
-        starts = self.stream.starts().numpy()
-        rows = [
-            starts[stream_places[number[sequence]]] + position
-            for sequence, position in zip(sequences, positions, strict=True)
-        ]
+        starts = self.stream.starts().numpy()[np.argsort(self.stream.order)]  # in the order given to the stream
+        start_of = dict(zip(self.members.tolist(), starts.tolist(), strict=True))
+        rows = [start_of[sequence] + position for sequence, position in zip(sequences, positions, strict=True)]
         return self.states[torch.as_tensor(np.array(rows, np.int64), device=self.states.device)]
 
     def select(self, inputs: Arrays) -> tuple[Tensor, npt.NDArray[np.bool_]]:
@@ -246,15 +210,10 @@ class TokenStates:
 
 @dataclass(frozen=True, slots=True)
 class BatchStates:
-    """Token states of all of a batch's sequences.
+    """Token states of all of a batch's sequences."""
 
-    Attributes:
-        states: (tokens, hidden), one sequence after the other, in the order in which they were prepared.
-        lengths: tokens per sequence (sequences,).
-    """
-
-    states: Tensor
-    lengths: Tensor
+    states: Tensor  # (tokens, hidden), one sequence after the other, in the order in which they were prepared
+    lengths: Tensor  # tokens per sequence (sequences,)
 
     def padded(self) -> tuple[Tensor, Tensor]:
         """Return the states padded with zeros (sequences, longest, hidden), and the mask (sequences, longest)."""
@@ -281,8 +240,8 @@ class Objective(ABC):
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """Tokens to add to the backbone."""
-        return ()
+        """Tokens to add to the backbone, such as those that name speakers."""
+        return tuple(ROLE_TOKENS.values()) if self.style == "roles" else ()
 
     @property
     def slot_names(self) -> int | None:
@@ -378,5 +337,4 @@ def count_words(text: str) -> int:
 
 def equal_texts(identities: Tensor) -> Tensor:
     """Return (texts, texts), true where two different places hold the same text."""
-    same = identities[:, None] == identities[None, :]
-    return same.fill_diagonal_(False)
+    return (identities[:, None] == identities).fill_diagonal_(False)

@@ -16,17 +16,12 @@ from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjecti
 
 @dataclass(frozen=True, slots=True)
 class PairSupCon(PooledObjective):
-    """Premise and hypothesis; neutral pairs are not used.
+    """Premise and hypothesis; neutral pairs are not used."""
 
-    Attributes:
-        temperature: τ of the contrastive loss.
-        classification_weight: of the loss that distinguishes entailment from contradiction by [u, v, |u − v|].
-        head_size: of the vectors that the contrastive loss compares.
-    """
-
-    temperature: float = 0.05
+    temperature: float = 0.05  # τ of the contrastive loss
+    #: Of the loss that distinguishes entailment from contradiction by [u, v, |u − v|].
     classification_weight: float = 1.0
-    head_size: int = 128
+    head_size: int = 128  # of the vectors that the contrastive loss compares
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Yield an entailment (label 1) or a contradiction (label 0)."""

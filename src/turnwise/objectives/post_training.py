@@ -40,8 +40,7 @@ from turnwise.objectives.ums import is_labelled
 #: ELECTRA's weight of replaced token detection, relative to the generator's loss.
 _DETECTION_WEIGHT = 50.0
 
-#: The generator: the backbone's width divided by this, its layers, and the width of an attention head if that divides
-#: it.
+#: The generator: the backbone's width divided by this, its layers, and an attention head's width if that divides it.
 _NARROWER, _LAYERS, _HEAD_WIDTH = 4, 2, 64
 
 
@@ -51,25 +50,16 @@ class PostTraining(TokenObjective):
 
     With `detection` the generator predicts the masked tokens, and 50 times the loss of replaced token detection, the
     mean over all tokens, is added.
-
-    Attributes:
-        share: fraction of the tokens to be masked.
-        most: of them in one pair; 0: no limit.
-        length: tokens of a pair; the first part loses its oldest tokens, the second its last.
-        unit: an example is a 'place' where a dialogue can be split, or a 'dialogue', which is split at random each
-            time.
-        next_sentence_weight: of next-sentence prediction; 0: none, and the second part always belongs to the first.
-        end_of_turn: whether [EOT] ends each turn, as re-rankers read it; otherwise turns follow one another.
-        detection: ELECTRA's objective; all chosen tokens are then masked.
     """
 
-    share: float = 0.15
-    most: int = 0
-    length: int = 512
+    share: float = 0.15  # fraction of the tokens to be masked
+    most: int = 0  # masked tokens of one pair; 0: no limit
+    length: int = 512  # tokens of a pair; the first part loses its oldest tokens, the second its last
+    #: An example is a 'place' where a dialogue can be split, or a 'dialogue', which is split at random each time.
     unit: Literal["place", "dialogue"] = "place"
-    next_sentence_weight: float = 1.0
-    end_of_turn: bool = True
-    detection: bool = False
+    next_sentence_weight: float = 1.0  # 0: no next-sentence prediction; the second part always belongs to the first
+    end_of_turn: bool = True  # whether [EOT] ends each turn, as re-rankers read it; otherwise turns follow one another
+    detection: bool = False  # ELECTRA's objective; all chosen tokens are then masked
 
     def __post_init__(self) -> None:
         prefix = "objectives.post-training"
@@ -148,9 +138,8 @@ class PostTraining(TokenObjective):
         split = int(batch.random.integers(earliest, behind))
         start, follows = split, not self.next_sentence_weight or bool(batch.random.random() < 0.5)
         if not follows:
-            starts = batch.texts.dialogue_starts
             start = batch.random_negative(split, [batch.texts.identity(split)])
-            last = int(starts[np.searchsorted(starts, start, "right")])
+            last = batch.dialogue(start).stop
         before = self._pieces(batch, reversed(range(first, split)))[::-1]
         after = self._pieces(batch, range(start, last))
         longest = min(self.length, batch.longest)

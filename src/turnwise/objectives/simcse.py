@@ -12,19 +12,12 @@ from turnwise.objectives.objective import Example, Metrics, PooledObjective, Ten
 
 @dataclass(frozen=True, slots=True)
 class SimCSE(PooledObjective):
-    """SimCSE.
+    """Single sentences twice, or NLI triplets (premise, entailment, contradiction)."""
 
-    Attributes:
-        supervised: from NLI triplets (premise, entailment, contradiction) instead of single sentences.
-        temperature: τ.
-        minimum_words: sentences have more words than this.
-        mask_equal: equal texts in a batch are not used as negatives of each other; the paper uses them.
-    """
-
-    supervised: bool = False
-    temperature: float = 0.05
-    minimum_words: int = 0
-    mask_equal: bool = False
+    supervised: bool = False  # from NLI triplets
+    temperature: float = 0.05  # τ
+    minimum_words: int = 0  # sentences have more words than this
+    mask_equal: bool = False  # equal texts in a batch are not used as negatives of each other; the paper uses them
 
     @property
     def columns(self) -> int:

@@ -30,36 +30,24 @@ from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjecti
 
 @dataclass(frozen=True, slots=True)
 class TaDSE(PooledObjective):
-    """Templates, utterances, and pairs of them, contrasted.
+    """Templates, utterances, and pairs of them, contrasted."""
 
-    Attributes:
-        temperature: τ_u, and that of the other two losses unless they have their own.
-        template_temperature: τ_t; None: as `temperature`.
-        pair_temperature: τ_pair; None: as `temperature`.
-        utterance_weight: λᵘ.
-        template_weight: λᵗ.
-        pair_weight: λᵖᵃⁱʳ.
-        negatives: of a pair: 'utterances', as printed, where each template has to find its utterance; 'templates', as
-            in the authors' code, where each utterance has to find its template; 'balanced', the mean of both.
-        template_layer: whether templates go through M_A, linear and tanh.
-        mask_equal: equal texts are not used as negatives of each other, nor are utterances whose template equals the
-            anchor's. The paper uses them, and pushes apart the many utterances of an augmented corpus that share a
-            template.
-        least_slots: turns with fewer slots are not used; the paper uses all: a turn without slots is its own template.
-        slot_names: how many of the most frequent slots have their own token in templates, `{name}`; all others are
-            `{SLOT}`, as all are in the paper.
-    """
-
-    temperature: float = 0.05
-    template_temperature: float | None = None
-    pair_temperature: float | None = None
-    utterance_weight: float = 1.0
-    template_weight: float = 1.0
-    pair_weight: float = 0.5
+    temperature: float = 0.05  # τ_u, and that of the other two losses unless they have their own
+    template_temperature: float | None = None  # τ_t
+    pair_temperature: float | None = None  # τ_pair
+    utterance_weight: float = 1.0  # λᵘ
+    template_weight: float = 1.0  # λᵗ
+    pair_weight: float = 0.5  # λᵖᵃⁱʳ
+    #: Of a pair: 'utterances', as printed, where each template has to find its utterance; 'templates', as in the
+    #: authors' code, where each utterance has to find its template; 'balanced', the mean of both.
     negatives: Literal["utterances", "templates", "balanced"] = "utterances"
-    template_layer: bool = False
+    template_layer: bool = False  # whether templates go through M_A, linear and tanh
+    #: Equal texts are not used as negatives of each other, nor are utterances whose template equals the anchor's. The
+    #: paper uses them, and pushes apart the many utterances of an augmented corpus that share a template.
     mask_equal: bool = False
-    least_slots: int = 0
+    least_slots: int = 0  # turns with fewer slots are not used; 0, as in the paper: they are their own templates
+    #: How many of the most frequent slots have their own token in templates, `{name}`; all others are `{SLOT}`, as all
+    #: are in the paper.
     slot_names: int = 0
 
     columns: ClassVar[int] = 1
@@ -115,19 +103,16 @@ class TaDSE(PooledObjective):
         equal_templates = equal_texts(inputs["templates"])
         same = equal_templates if self.mask_equal else None
         losses: dict[str, Tensor] = {}
-        weights: list[float] = []
         if self.utterance_weight:
             equal_utterances = equal_texts(inputs["utterances"]) if self.mask_equal else None
             losses["utterance"] = nt_xent(utterances[0], utterances[1], self.temperature, same=equal_utterances)
-            weights.append(self.utterance_weight)
         if self.template_weight:
             temperature = self.template_temperature or self.temperature
             losses["template"] = nt_xent(templates[0], templates[1], temperature, same=same)
-            weights.append(self.template_weight)
         if self.pair_weight:
             losses["pair"] = self._pair_loss(utterances[0], templates[0], same)
-            weights.append(self.pair_weight)
-        total = torch.stack([weight * loss for weight, loss in zip(weights, losses.values(), strict=True)]).sum()
+        weights = {"utterance": self.utterance_weight, "template": self.template_weight, "pair": self.pair_weight}
+        total = torch.stack([weights[name] * loss for name, loss in losses.items()]).sum()
         metrics: Metrics = {f"{name}_loss": loss.detach() for name, loss in losses.items()}
         return total, metrics | {"equal_templates": equal_templates.sum()}
 

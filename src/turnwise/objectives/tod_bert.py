@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from turnwise.core.dialogue import SYSTEM, Dialogue
-from turnwise.models.backbone.inputs import ROLE_TOKENS, TurnStyle
+from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.objectives.losses import nt_xent
 from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjective, PreparedBatch, Tensors, equal_texts
@@ -20,19 +20,13 @@ from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjecti
 
 @dataclass(frozen=True, slots=True)
 class TODBERT(PooledObjective):
-    """Context and response, by the dot product of their vectors, in one direction, as in the authors' code.
+    """Context and response, by the dot product of their vectors, in one direction, as in the authors' code."""
 
-    Attributes:
-        context_length: tokens of a context; the newest are kept.
-        mask_equal: equal responses in a batch are not used as negatives of each other; the authors use them.
-    """
-
-    context_length: int = 256
-    mask_equal: bool = False
+    context_length: int = 256  # tokens of a context; the newest are kept
+    mask_equal: bool = False  # equal responses in a batch are no negatives of each other; the authors use them
 
     columns: ClassVar[int] = 1
     style: ClassVar[TurnStyle] = "roles"
-    special_tokens: ClassVar[tuple[str, ...]] = tuple(ROLE_TOKENS.values())
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Yield the whole dialogue if a system turn has a context; the response is drawn later."""

@@ -21,23 +21,23 @@ from torch import Tensor, nn
 from turnwise.core.dialogue import RIGHT_RESPONSE, SYSTEM, WRONG_RESPONSE, Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import (
-    DELETE,
     END_OF_TURN,
-    INSERT,
-    SEARCH,
+    MARKS,
     WINDOW,
+    AuxiliaryTask,
     MarkedInput,
-    deletion_input,
-    insertion_input,
-    search_input,
+    marked_input,
     selection_input,
 )
-from turnwise.models.backbone.stream import RaggedTokens, Tokens
+from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.objectives.losses import binary_classification, mark_classification
 from turnwise.objectives.objective import Arrays, Batch, Example, PreparedBatch, TokenObjective, TokenStates
 
-#: Which turns of a dialogue are responses.
+#: Which turns of a dialogue are responses: every turn but the first, those of the system, or the last.
 Responses = Literal["every", "system", "last"]
+
+#: A window's turns after a manipulation, the task's target turn if it has one, and the number of the correct mark.
+ManipulatedWindow = tuple[Sequence[int], int | None, int]
 
 #: Labels of examples: a wrong response, a right one, and one whose wrong responses are drawn.
 _WRONG, _RIGHT, _UNLABELLED = 0, 1, 2
@@ -101,28 +101,18 @@ def score_marks(states: TokenStates, inputs: Arrays, heads: nn.Module) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class ResponseSelection(RerankerObjective):
-    """A context and a response, read together.
-
-    Attributes:
-        responses: which turns of a dialogue are responses: every turn but the first, those of the system, or the last.
-        negatives: wrong responses for each right one.
-        random: proportion of wrong responses from other dialogues, relative to the next two; of the same speaker if
-            there are such.
-        in_dialogue: proportion of other turns of the same dialogue.
-        mined: proportion of mined hard negatives; if there are none, a turn of another dialogue.
-        mined_by: the encoder that mines them: 'minilm', a folder, a Hugging Face id.
-        length: tokens of context and response together; the context loses its oldest tokens.
-        head_dropout: before the layer that scores.
-    """
+    """A context and a response, read together."""
 
     responses: Responses = "every"
-    negatives: int = 1
+    negatives: int = 1  # wrong responses for each right one
+    #: Proportions of wrong responses from other dialogues (of the same speaker if there are such), from the same
+    #: dialogue, and of mined hard negatives (if a response has none, from another dialogue).
     random: float = 1.0
     in_dialogue: float = 0.0
     mined: float = 0.0
-    mined_by: str = "minilm"
-    length: int = 512
-    head_dropout: float = 0.2
+    mined_by: str = "minilm"  # the encoder that mines them: 'minilm', a folder, a Hugging Face id
+    length: int = 512  # tokens of context and response together; the context loses its oldest tokens
+    head_dropout: float = 0.2  # before the layer that scores
 
     task: ClassVar[Literal["selection"]] = "selection"
     special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN,)
@@ -170,16 +160,13 @@ class ResponseSelection(RerankerObjective):
         return prepare_marked(marked, len(batch), {"labels": np.array(labels, np.int64)})
 
     def _draw_wrong(self, batch: Batch, response: int) -> int:
-        """Draw a wrong response."""
         texts = batch.texts
         proportions = np.array(self._proportions)
         kind = int(batch.random.choice(len(proportions), p=proportions / proportions.sum()))
         truth = texts.identity(response)
         candidates: list[int] = []
         if kind == 1:
-            dialogue = int(np.searchsorted(texts.dialogue_starts, response, "right"))
-            own = range(int(texts.dialogue_starts[dialogue - 1]), int(texts.dialogue_starts[dialogue]))
-            candidates = [turn for turn in own if texts.identity(turn) != truth]
+            candidates = [turn for turn in batch.dialogue(response) if texts.identity(turn) != truth]
         elif kind == 2:
             candidates = texts.hard_negatives(response).tolist()
         if candidates:
@@ -194,25 +181,18 @@ class ResponseSelection(RerankerObjective):
 
 @dataclass(frozen=True, slots=True)
 class UtteranceManipulation(RerankerObjective):
-    """Base class of the three tasks on windows of utterances.
+    """Base class of the three tasks on windows of utterances."""
 
-    Attributes:
-        window: k, the number of consecutive utterances; of a shorter context, all.
-        with_response: whether the true response belongs to the context; in the paper it does not.
-        responses: which turns of a dialogue are responses, as in response selection: each has a context.
-        form: of the loss: 'sigmoid' classifies every mark, as the paper does; 'softmax' chooses among a window's marks.
-        length: tokens of a sequence; the longest utterances lose their ends, marks are never lost.
-        head_dropout: before the layer that scores.
-    """
-
-    window: int = WINDOW
-    with_response: bool = False
-    responses: Responses = "every"
+    window: int = WINDOW  # k, the number of consecutive utterances; of a shorter context, all
+    with_response: bool = False  # whether the true response belongs to the context; in the paper it does not
+    responses: Responses = "every"  # as in response selection: each has a context
+    #: Of the loss: 'sigmoid' classifies every mark, as the paper does; 'softmax' chooses among a window's marks.
     form: Literal["sigmoid", "softmax"] = "sigmoid"
-    length: int = 512
-    head_dropout: float = 0.2
+    length: int = 512  # tokens of a sequence; the longest utterances lose their ends, marks are never lost
+    head_dropout: float = 0.2  # before the layer that scores
 
     columns: ClassVar[int] = 1
+    task: ClassVar[AuxiliaryTask]
 
     #: The smallest number of utterances for which the task is defined.
     least: ClassVar[int] = 2
@@ -238,14 +218,16 @@ class UtteranceManipulation(RerankerObjective):
         for first, last in batch.windows[:, 0].tolist():
             size = min(self.window, last - first)
             start = first + int(batch.random.integers(last - first - size + 1))
-            each, target = self.manipulate(batch, range(start, start + size))
-            marked.append(each)
-            targets.append(np.arange(len(each.positions)) == target)
+            turns, target, mark = self.manipulate(batch, range(start, start + size))
+            tokens = [batch.texts.tokens(turn) for turn in turns]
+            target_tokens = None if target is None else batch.texts.tokens(target)
+            marked.append(marked_input(batch.composer, self.task, tokens, target_tokens, self._longest(batch)))
+            targets.append(np.arange(len(marked[-1].positions)) == mark)
         return prepare_marked(marked, len(batch), {"targets": np.concatenate(targets)})
 
     @abstractmethod
-    def manipulate(self, batch: Batch, turns: Sequence[int]) -> tuple[MarkedInput, int]:
-        """Return the manipulated window, and the number of the mark that is the target."""
+    def manipulate(self, batch: Batch, turns: Sequence[int]) -> ManipulatedWindow:
+        """Manipulate a window."""
 
     def loss_sum(self, states: TokenStates, inputs: Arrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
         """Compute the loss at the marks of some sequences."""
@@ -258,49 +240,40 @@ class UtteranceManipulation(RerankerObjective):
 class Insertion(UtteranceManipulation):
     """Find where an utterance was removed: [INS] is before each of the others and after the last."""
 
-    task: ClassVar[Literal["insertion"]] = "insertion"
-    special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN, INSERT)
+    task: ClassVar[AuxiliaryTask] = "insertion"
+    special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN, MARKS["insertion"])
 
-    def manipulate(self, batch: Batch, turns: Sequence[int]) -> tuple[MarkedInput, int]:
-        """Return the window without a turn, followed by that turn."""
-        target = int(batch.random.integers(len(turns)))
-        texts = _tokens(batch, turns)
-        others = texts[:target] + texts[target + 1 :]
-        return insertion_input(batch.composer, others, texts[target], self._longest(batch)), target
+    def manipulate(self, batch: Batch, turns: Sequence[int]) -> ManipulatedWindow:
+        """Return the window without a turn, and that turn."""
+        place = int(batch.random.integers(len(turns)))
+        return [*turns[:place], *turns[place + 1 :]], turns[place], place
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion(UtteranceManipulation):
     """Find an inserted utterance of another dialogue: [DEL] is before each utterance."""
 
-    task: ClassVar[Literal["deletion"]] = "deletion"
-    special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN, DELETE)
+    task: ClassVar[AuxiliaryTask] = "deletion"
+    special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN, MARKS["deletion"])
 
-    def manipulate(self, batch: Batch, turns: Sequence[int]) -> tuple[MarkedInput, int]:
+    def manipulate(self, batch: Batch, turns: Sequence[int]) -> ManipulatedWindow:
         """Return the window with a turn of another dialogue."""
-        target = int(batch.random.integers(len(turns) + 1))
+        place = int(batch.random.integers(len(turns) + 1))
         negative = batch.random_negative(turns[0], [batch.texts.identity(turn) for turn in turns])
-        mixed = [*turns[:target], negative, *turns[target:]]
-        return deletion_input(batch.composer, _tokens(batch, mixed), self._longest(batch)), target
+        return [*turns[:place], negative, *turns[place:]], None, place
 
 
 @dataclass(frozen=True, slots=True)
 class Search(UtteranceManipulation):
     """All but the last utterance are shuffled: find the one that preceded the last. [SRCH] is before each."""
 
-    task: ClassVar[Literal["search"]] = "search"
-    special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN, SEARCH)
+    task: ClassVar[AuxiliaryTask] = "search"
+    special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN, MARKS["search"])
     least: ClassVar[int] = 3
 
-    def manipulate(self, batch: Batch, turns: Sequence[int]) -> tuple[MarkedInput, int]:
-        """Return the other turns of the window in random order, followed by its last turn."""
+    def manipulate(self, batch: Batch, turns: Sequence[int]) -> ManipulatedWindow:
+        """Return the other turns of the window in random order, and its last turn."""
         *others, last = turns
         order = batch.random.permutation(len(others))
-        shuffled = [others[place] for place in order]
         predecessor = int(np.flatnonzero(order == len(others) - 1)[0])
-        (target,) = _tokens(batch, [last])
-        return search_input(batch.composer, _tokens(batch, shuffled), target, self._longest(batch)), predecessor
-
-
-def _tokens(batch: Batch, turns: Sequence[int]) -> list[Tokens]:
-    return [batch.texts.tokens(turn) for turn in turns]
+        return [others[place] for place in order], last, predecessor

@@ -23,21 +23,14 @@ from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjecti
 
 @dataclass(frozen=True, slots=True)
 class WMDC(PooledObjective):
-    """Contexts of several sizes, weighted by inverse response frequency.
+    """Contexts of several sizes, weighted by inverse response frequency."""
 
-    Attributes:
-        temperature: τ.
-        windows: W, the numbers of turns before the response that make a context; each size has its own batches and
-            head.
-        reweight: whether pairs are weighted by the inverse frequency of their response.
-        mask_equal: pairs of equal contexts or responses are not used as negatives of each other; the paper uses them.
-        heads_start: 'random', as transformers initialises its layers, or 'identity'. The paper does not say which.
-    """
-
-    temperature: float = 0.05
+    temperature: float = 0.05  # τ
+    #: W, the numbers of turns before the response that make a context; each size has its own batches and head.
     windows: tuple[int, ...] = (1, 2, 3)
-    reweight: bool = True
-    mask_equal: bool = False
+    reweight: bool = True  # whether pairs are weighted by the inverse frequency of their response
+    mask_equal: bool = False  # pairs of equal contexts or responses are no negatives; in the paper they are
+    #: 'random', as transformers initialises its layers, or 'identity'. The paper does not say which.
     heads_start: Literal["random", "identity"] = "random"
 
     def __post_init__(self) -> None:

@@ -2,9 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from sklearn.manifold import TSNE
@@ -20,17 +20,8 @@ from turnwise.evaluation.tables import format_number
 from turnwise.evaluation.tasks.coherence import CoherenceQuestion, complete_dialogues, sample_questions
 from turnwise.evaluation.tasks.compression import MixedEncoder
 from turnwise.evaluation.tasks.geometry import PERPLEXITY, answer_map, intent_map, two_intents_map
-from turnwise.models.backbone.inputs import (
-    DELETE,
-    INSERT,
-    SEARCH,
-    Composer,
-    MarkedInput,
-    deletion_input,
-    insertion_input,
-    search_input,
-)
-from turnwise.models.backbone.stream import Tokens
+from turnwise.models.backbone.inputs import MARKS, AuxiliaryTask
+from turnwise.models.coherence import mark_texts
 from turnwise.models.loading import ModelUnderTest
 from turnwise.models.reranker import Reranker
 
@@ -42,11 +33,6 @@ TWO_INTENTS_WEIGHT, ATIS_WEIGHT = 0.5, 0.2
 
 #: Number of windows in UMS's Figure 4.
 WINDOWS = 200
-
-#: The auxiliary tasks of UMS.
-AuxiliaryTask = Literal["insertion", "deletion", "search"]
-
-_MARKS: dict[AuxiliaryTask, str] = {"insertion": INSERT, "deletion": DELETE, "search": SEARCH}
 
 #: A setting of uniformity and alignment; without λ, of vectors without compression.
 _GEOMETRY_SETTING = re.compile(r"test utterances(?:, λ = (?P<weight>[\d.]+), templates \w+)?")
@@ -191,18 +177,19 @@ def draw_mark_map(
         if len(puzzle.turns) > 2
     ]
     sampled = np.sort(np.random.default_rng(seed).permutation(len(puzzles))[:windows])
-    tokens = reranker.tokenise([turn for puzzle in puzzles for turn in (*puzzle.turns, puzzle.foreign)])
-    inputs = [_marked_input(reranker.composer, tokens, puzzles[i], task, reranker.max_length) for i in sampled]
+    queries = [_query(puzzles[number], task) for number in sampled]
+    inputs = mark_texts(reranker, task, [(turns, target) for turns, target, _ in queries])
     correct = np.concatenate(
-        [np.arange(len(marked.positions)) == target for marked, target in inputs] or [np.empty(0, np.bool_)]
+        [np.arange(len(each.positions)) == mark for each, (*_, mark) in zip(inputs, queries, strict=True)]
+        or [np.empty(0, np.bool_)]
     )
     if len(correct) <= PERPLEXITY:
         raise DatasetError(
             f"{data.name} has {len(correct)} marks: t-SNE with a perplexity of {PERPLEXITY} needs more than that"
         )
-    states = np.concatenate(reranker.states([marked for marked, _ in inputs]))
+    states = np.concatenate(reranker.states(inputs))
     points = TSNE(perplexity=PERPLEXITY, random_state=seed).fit_transform(states)
-    mark = _MARKS[task]
+    mark = MARKS[task]
     clouds = [
         Cloud([(x, y) for x, y in points[correct == flag].tolist()], colour, name=name)
         for flag, colour, name in ((False, BLUE, f"other {mark}"), (True, RED, f"correct {mark}"))
@@ -210,17 +197,10 @@ def draw_mark_map(
     return scatter_chart(clouds, f"{data.name}: {task}" + (f" ({model})" if model else ""))
 
 
-def _marked_input(
-    composer: Composer, tokens: Mapping[str, Tokens], puzzle: CoherenceQuestion, task: AuxiliaryTask, max_length: int
-) -> tuple[MarkedInput, int]:
-    """Return the re-ranker's input for a window, and the index of the correct mark."""
+def _query(puzzle: CoherenceQuestion, task: AuxiliaryTask) -> tuple[Sequence[str], str | None, int]:
+    """Return the turns that the re-ranker reads for a window, the target if there is one, and the correct mark."""
     if task == "deletion":
-        return deletion_input(composer, [tokens[turn] for turn in puzzle.with_foreign], max_length), puzzle.inserted_at
+        return puzzle.with_foreign, None, puzzle.inserted_at
     if task == "insertion":
-        removed = tokens[puzzle.turns[puzzle.removed]]
-        return insertion_input(
-            composer, [tokens[turn] for turn in puzzle.without_removed], removed, max_length
-        ), puzzle.removed
-    shuffled = [tokens[turn] for turn in puzzle.shuffled]
-    target = puzzle.shuffled.index(puzzle.turns[-2])
-    return search_input(composer, shuffled, tokens[puzzle.turns[-1]], max_length), target
+        return puzzle.without_removed, puzzle.turns[puzzle.removed], puzzle.removed
+    return puzzle.shuffled, puzzle.turns[-1], puzzle.shuffled.index(puzzle.turns[-2])

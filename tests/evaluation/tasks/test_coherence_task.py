@@ -27,12 +27,12 @@ from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.runner import EvaluationError
 from turnwise.evaluation.tasks.coherence import CoherenceQuestion, coherence, complete_dialogues, sample_questions
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.inputs import DELETE, END_OF_TURN, INSERT, SEARCH, Composer, MarkedInput
+from turnwise.models.backbone.inputs import END_OF_TURN, MARKS, Composer, MarkedInput
 from turnwise.models.backbone.stream import Tokens
 from turnwise.models.loading import wrap_model
 from turnwise.models.reranker import Reranker
 
-_SPECIAL = {END_OF_TURN: 1, INSERT: 2, DELETE: 3, SEARCH: 4}
+_SPECIAL = {END_OF_TURN: 1, **{mark: number for number, mark in enumerate(MARKS.values(), 2)}}
 
 
 def letter(number: int) -> str:
@@ -305,7 +305,7 @@ def test_data_without_another_dialogue_is_refused() -> None:
 @pytest.fixture(scope="module")
 def reranker(tiny_folder: Callable[[str], Path]) -> Reranker:
     backbone = Backbone.load(str(tiny_folder("bert")))
-    backbone.add_tokens((END_OF_TURN, INSERT, DELETE, SEARCH))
+    backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     torch.manual_seed(1)
     return Reranker(
         backbone, {task: nn.Linear(backbone.hidden, 1) for task in ("selection", "insertion", "deletion", "search")}

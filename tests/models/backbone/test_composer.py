@@ -103,9 +103,9 @@ def test_slow_tokenizer_gives_the_same_tokens() -> None:
             return {"input_ids": words(texts, **how)["input_ids"]}
 
     texts = [FIRST, "", "yes " * 500]
-    found = tokenise(Slow(), texts)  # type: ignore[arg-type]
-    assert [part.tolist() for part in found] == [part.tolist() for part in tokenise(words, texts)]
-    assert found[1].dtype == np.int32
+    actual = tokenise(Slow(), texts)  # type: ignore[arg-type]
+    assert [part.tolist() for part in actual] == [part.tolist() for part in tokenise(words, texts)]
+    assert actual[1].dtype == np.int32
     assert not len(tokenise(Slow(), []))  # type: ignore[arg-type]
 
 
@@ -140,9 +140,9 @@ def test_roles_history_names_every_speaker(roles: Composer, tiny_folder: Folder)
 def test_role_token_in_a_text_is_one_token(tiny_folder: Folder) -> None:
     backbone = Backbone.load(tiny_folder("bert"))
     backbone.add_tokens(tuple(ROLE_TOKENS.values()))
-    (found,) = tokenise(backbone.tokenizer, ["[SYS] hello [USR] yes"])
+    (actual,) = tokenise(backbone.tokenizer, ["[SYS] hello [USR] yes"])
     named = Composer.of(backbone.tokenizer, "roles").roles
-    assert found.tolist()[::2] == [named["system"], named["user"]]
+    assert actual.tolist()[::2] == [named["system"], named["user"]]
 
 
 def test_roles_need_their_tokens() -> None:

@@ -36,8 +36,8 @@ def test_vectors_equal_the_padded_forward(family: str, tiny_folder: Folder, monk
     encoder = Encoder.load(tiny_folder(family), device="cpu", pooling="first-last")
     parts = sequences(LENGTHS)
     with torch.no_grad():
-        found, expected = encoder(TokenStream.of(parts)), padded(plain_model(tiny_folder(family)), parts)
-    assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        actual, expected = encoder(TokenStream.of(parts)), padded(plain_model(tiny_folder(family)), parts)
+    assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])

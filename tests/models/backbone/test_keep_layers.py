@@ -59,9 +59,9 @@ def test_vectors_equal_the_states_of_the_last_kept_layer(
     encoder.backbone.keep_layers(count)
     parts = sequences(LENGTHS)
     with torch.no_grad():
-        found, expected = encoder(TokenStream.of(parts)), below(plain_model(tiny_folder(family)), count, parts)
+        actual, expected = encoder(TokenStream.of(parts)), below(plain_model(tiny_folder(family)), count, parts)
     assert encoder.backbone.layers == count
-    assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -117,15 +117,15 @@ def talks(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     place = tmp_path_factory.mktemp("talks") / "store"
     with StoreWriter(place) as writer:
         for number in range(12):
-            said = [
+            texts = [
                 " ".join(WORDS[(5 * number + 3 * turn + word) % len(WORDS)] for word in range(4)) for turn in range(4)
             ]
-            writer.write(Dialogue(f"d{number}", tuple(Turn("user", text) for text in said)))
+            writer.write(Dialogue(f"d{number}", tuple(Turn("user", text) for text in texts)))
         writer.commit({})
     return read_corpus(place)
 
 
-def wanted(start: Path, *changes: str) -> Recipe:
+def make_recipe(start: Path, *changes: str) -> Recipe:
     small = [f"backbone={start}", "batch_size=6", "steps=3", "max_length=16", "learning_rate=1e-2", "windows=[1, 2]"]
     return load_recipe("wmdc", [*small, *changes])
 
@@ -133,7 +133,7 @@ def wanted(start: Path, *changes: str) -> Recipe:
 def test_recipe_trains_kept_unfrozen_layers(talks: Corpus, tiny_folder: Folder, tmp_path: Path) -> None:
     """Of three layers two are kept, of which the lower is frozen: both are counted from the bottom."""
     start = tiny_folder("modernbert")
-    train(wanted(start, "layers=2", "frozen_layers=1", "frozen_embeddings=true"), talks, tmp_path / "run")
+    train(make_recipe(start, "layers=2", "frozen_layers=1", "frozen_embeddings=true"), talks, tmp_path / "run")
     before, after = load_file(start / "model.safetensors"), load_file(tmp_path / "run" / "model.safetensors")
     assert {name for name in before if name not in after} == {name for name in before if name.startswith("layers.2.")}
     moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
@@ -147,9 +147,9 @@ def test_run_with_fewer_layers_starts_and_resumes(talks: Corpus, tiny_folder: Fo
     cut = Encoder.load(start, device="cpu", pooling="mean")
     cut.backbone.keep_layers(1)
     texts = ["hello where is the hotel", "yes please"]
-    trained = train(wanted(start, "layers=1", "learning_rate=0"), talks, tmp_path / "still")
+    trained = train(make_recipe(start, "layers=1", "learning_rate=0"), talks, tmp_path / "still")
     assert_close(trained.encode(texts), cut.encode(texts))
-    moving = wanted(start, "layers=1", "checkpoint_every=2")
+    moving = make_recipe(start, "layers=1", "checkpoint_every=2")
     train(moving, talks, tmp_path / "whole")
 
     def stop(what: str, done: int, total: int | None = None) -> None:
@@ -166,6 +166,6 @@ def test_run_with_fewer_layers_starts_and_resumes(talks: Corpus, tiny_folder: Fo
 
 def test_too_many_layers_in_a_recipe_are_rejected(talks: Corpus, tiny_folder: Folder, tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match="layers=3: bert has 2 here, keep 1 to 2"):
-        train(wanted(tiny_folder("bert"), "layers=3"), talks, tmp_path / "run")
+        train(make_recipe(tiny_folder("bert"), "layers=3"), talks, tmp_path / "run")
     with pytest.raises(RecipeError, match="layers must be 1 or more, got 0"):
-        wanted(tiny_folder("bert"), "layers=0")
+        make_recipe(tiny_folder("bert"), "layers=0")

@@ -77,11 +77,11 @@ def test_gradients_equal_the_full_pass(family: str, tiny_folder: Folder) -> None
     short.states_at(stream, PLACES).square().sum().backward()
     whole(stream)[PLACES].square().sum().backward()
     expected = {name: value.grad for name, value in whole.named_parameters() if value.grad is not None}
-    found = {name: value.grad for name, value in short.named_parameters() if value.grad is not None}
+    gradients = {name: value.grad for name, value in short.named_parameters() if value.grad is not None}
     scale = max(float(value.abs().max()) for value in expected.values())
     assert scale > 1e-2
     for name, value in expected.items():
-        assert_close(found.get(name, torch.zeros_like(value)), value, atol=1e-5 * scale, rtol=0)
+        assert_close(gradients.get(name, torch.zeros_like(value)), value, atol=1e-5 * scale, rtol=0)
 
 
 def test_dropout_on_attention_weights_of_the_last_layer(tiny_folder: Folder) -> None:
@@ -105,9 +105,9 @@ def test_decoder_attends_to_earlier_tokens_only(tiny_folder: Folder, tmp_path: P
     backbone, usual = Backbone.load(folder).eval(), Backbone.load(tiny_folder("bert")).eval()
     stream = TokenStream.of(sequences(LENGTHS))
     with torch.no_grad():
-        found = backbone.states_at(stream, PLACES)
-        assert_close(found, backbone(stream)[PLACES], atol=1e-5, rtol=1e-5)
-        assert (found - usual.states_at(stream, PLACES)).abs().max() > 1e-2
+        states = backbone.states_at(stream, PLACES)
+        assert_close(states, backbone(stream)[PLACES], atol=1e-5, rtol=1e-5)
+        assert (states - usual.states_at(stream, PLACES)).abs().max() > 1e-2
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: the varlen kernel runs on CUDA only")

@@ -261,14 +261,14 @@ def dropouts(model: PreTrainedModel) -> dict[str, float]:
 
     That one takes its value from the attention's setting though it works on hidden states, and is there only above 0.
     """
-    found = {}
+    probabilities = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Dropout) and not name.endswith("out_drop"):
-            found[name] = module.p
+            probabilities[name] = module.p
         for number in ("dropout", "attention_dropout"):
             if isinstance(getattr(module, number, None), float):
-                found[f"{name}.{number}"] = getattr(module, number)
-    return found
+                probabilities[f"{name}.{number}"] = getattr(module, number)
+    return probabilities
 
 
 @pytest.mark.parametrize("family", DROPOUTS)
@@ -278,12 +278,12 @@ def test_set_dropout_equals_the_configuration(
 ) -> None:
     backbone = Backbone.load(tiny_folder(family))
     backbone.set_dropout(hidden, attention)
-    wanted = config(family)
+    settings = config(family)
     for value, names in zip((hidden, attention), DROPOUTS[family], strict=True):
         for name in names:
-            setattr(wanted, name, value or 0.0)
+            setattr(settings, name, value or 0.0)
             assert getattr(backbone.model.config, name) == (value or 0.0)
-    expected = dropouts(plain_model(wanted))
+    expected = dropouts(plain_model(settings))
     assert {0.3 if hidden else 0.0, 0.2 if attention else 0.0} == set(expected.values())
     assert dropouts(backbone.model) == expected
     assert attention_dropout(backbone.model) == (attention or 0.0)
@@ -293,9 +293,9 @@ def test_set_dropout_distinguishes_kinds_in_t5(tiny_folder: Folder) -> None:
     """Its configuration has one number for both; its code has not."""
     backbone = Backbone.load(tiny_folder("t5"))
     backbone.set_dropout(0.3, 0.2)
-    found = dropouts(backbone.model)
-    assert {value for name, value in found.items() if name.endswith("SelfAttention.dropout")} == {0.2}
-    assert {value for name, value in found.items() if not name.endswith("SelfAttention.dropout")} == {0.3}
+    probabilities = dropouts(backbone.model)
+    assert {value for name, value in probabilities.items() if name.endswith("SelfAttention.dropout")} == {0.2}
+    assert {value for name, value in probabilities.items() if not name.endswith("SelfAttention.dropout")} == {0.3}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,6 +1,7 @@
 """Marked inputs decoded: the i-th mark stays that of the i-th utterance, and no response is lost."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -9,15 +10,12 @@ from hypothesis import strategies as st
 
 from tests.helpers.families import tokenizer
 from turnwise.models.backbone.inputs import (
-    DELETE,
     END_OF_TURN,
-    INSERT,
-    SEARCH,
+    MARKS,
+    AuxiliaryTask,
     Composer,
     MarkedInput,
-    deletion_input,
-    insertion_input,
-    search_input,
+    marked_input,
     selection_input,
 )
 from turnwise.models.backbone.source import BackboneError
@@ -26,12 +24,11 @@ from turnwise.models.backbone.stream import Tokens
 
 def composer_of(family: str) -> Composer:
     words = tokenizer(family)
-    words.add_special_tokens({"additional_special_tokens": [END_OF_TURN, INSERT, DELETE, SEARCH]})
+    words.add_special_tokens({"additional_special_tokens": [END_OF_TURN, *MARKS.values()]})
     return Composer.of(words)
 
 
 COMPOSERS = {family: composer_of(family) for family in ("bert", "roberta", "electra")}
-MARKS = {"insertion": INSERT, "deletion": DELETE, "search": SEARCH}
 
 LENGTHS = st.lists(st.integers(0, 25), min_size=1, max_size=6)
 FAMILY = st.sampled_from(sorted(COMPOSERS))
@@ -44,26 +41,28 @@ def texts(lengths: Sequence[int]) -> list[Tokens]:
     return [np.arange(count, dtype=np.int32) + 1000 * (number + 1) for number, count in enumerate(lengths)]
 
 
-def composed(task: str, composer: Composer, turns: list[Tokens], target: Tokens, longest: int) -> MarkedInput:
-    if task == "deletion":
-        return deletion_input(composer, turns, longest)
-    return (insertion_input if task == "insertion" else search_input)(composer, turns, target, longest)
+def composed(task: AuxiliaryTask, composer: Composer, turns: list[Tokens], target: Tokens, longest: int) -> MarkedInput:
+    return marked_input(composer, task, turns, None if task == "deletion" else target, longest)
 
 
-def formula(task: str, composer: Composer, turns: Sequence[Sequence[int]], target: Sequence[int]) -> list[int]:
+def formula(
+    task: AuxiliaryTask, composer: Composer, turns: Sequence[Sequence[int]], target: Sequence[int]
+) -> list[int]:
     """The paper's input, written down symbol by symbol."""
     mark, end = composer.special[MARKS[task]], composer.special[END_OF_TURN]
-    found = [*composer.prefix]
+    tokens = [*composer.prefix]
     for turn in turns:
-        found += [mark, *turn, end]
+        tokens += [mark, *turn, end]
     if task == "insertion":
-        found += [mark]
+        tokens += [mark]
     if task != "deletion":
-        found += [*composer.middle, *target, end]
-    return [int(token) for token in (*found, *composer.suffix)]
+        tokens += [*composer.middle, *target, end]
+    return [int(token) for token in (*tokens, *composer.suffix)]
 
 
-def decoded(task: str, composer: Composer, marked: MarkedInput, count: int) -> tuple[list[list[int]], list[int]]:
+def decoded(
+    task: AuxiliaryTask, composer: Composer, marked: MarkedInput, count: int
+) -> tuple[list[list[int]], list[int]]:
     """The turns behind the first `count` marks, and the target behind what stands in the middle."""
     mark, end = composer.special[MARKS[task]], composer.special[END_OF_TURN]
     tokens = marked.tokens.tolist()
@@ -81,7 +80,7 @@ def decoded(task: str, composer: Composer, marked: MarkedInput, count: int) -> t
 
 @given(family=FAMILY, task=TASK, lengths=LENGTHS, target_length=st.integers(0, 25), longest=LONGEST)
 def test_marks_stay_with_their_utterances(
-    family: str, task: str, lengths: list[int], target_length: int, longest: int
+    family: str, task: AuxiliaryTask, lengths: list[int], target_length: int, longest: int
 ) -> None:
     composer = COMPOSERS[family]
     *turns, target = texts([*lengths, target_length])
@@ -91,36 +90,36 @@ def test_marks_stay_with_their_utterances(
             composed(task, composer, turns, target, longest)
         return
     marked = composed(task, composer, turns, target, longest)
-    found, found_target = decoded(task, composer, marked, len(turns))
+    decoded_turns, decoded_target = decoded(task, composer, marked, len(turns))
 
     # nothing but what was decoded stands there, and every piece is the beginning of its own text
-    assert formula(task, composer, found, found_target) == marked.tokens.tolist()
+    assert formula(task, composer, decoded_turns, decoded_target) == marked.tokens.tolist()
     given_texts = [*turns, *([] if task == "deletion" else [target])]
-    pieces = [*found, *([] if task == "deletion" else [found_target])]
+    pieces = [*decoded_turns, *([] if task == "deletion" else [decoded_target])]
     assert all(text[: len(piece)].tolist() == piece for text, piece in zip(given_texts, pieces, strict=True))
     assert len(marked.positions) == len(turns) + (task == "insertion")
     if task == "insertion":  # the last one stands behind the last utterance
-        assert marked.positions[-1] == marked.positions[-2] + len(found[-1]) + 2
+        assert marked.positions[-1] == marked.positions[-2] + len(decoded_turns[-1]) + 2
 
     # not longer than allowed, not cut without need; what is cut keeps as much as anything else
     assert len(marked.tokens) <= longest
-    kept = [(len(piece), len(text)) for piece, text in zip(pieces, given_texts, strict=True)]
-    cut = {piece for piece, text in kept if piece < text}
+    piece_lengths = [(len(piece), len(text)) for piece, text in zip(pieces, given_texts, strict=True)]
+    cut = {piece for piece, text in piece_lengths if piece < text}
     if cut:
-        assert cut == {max(piece for piece, _ in kept)}
-        assert longest - len(marked.tokens) < len(kept)
+        assert cut == {max(piece for piece, _ in piece_lengths)}
+        assert longest - len(marked.tokens) < len(piece_lengths)
     else:
         assert formula(task, composer, turns, target) == marked.tokens.tolist()
 
 
 @given(family=FAMILY, task=TASK, lengths=LENGTHS, target_length=st.integers(0, 25))
-def test_segments_of_marked_inputs(family: str, task: str, lengths: list[int], target_length: int) -> None:
+def test_segments_of_marked_inputs(family: str, task: AuxiliaryTask, lengths: list[int], target_length: int) -> None:
     """The target is the second segment; without one there is but the first."""
     composer = COMPOSERS[family]
     *turns, target = texts([*lengths, target_length])
     marked = composed(task, composer, turns, target, 40)
-    _, found_target = decoded(task, composer, marked, len(turns))
-    second = 0 if task == "deletion" else len(found_target) + 1 + len(composer.suffix)
+    _, decoded_target = decoded(task, composer, marked, len(turns))
+    second = 0 if task == "deletion" else len(decoded_target) + 1 + len(composer.suffix)
     assert marked.segments.tolist() == [0] * (len(marked.tokens) - second) + [1] * second
 
 
@@ -161,8 +160,8 @@ def test_selection_as_the_paper_writes_it() -> None:
     composer = COMPOSERS["bert"]
     cls, sep, end = 2, 3, composer.special[END_OF_TURN]
     first, second, response = texts([2, 1, 3])
-    found = selection_input(composer, [first, second], response, 64).tokens.tolist()
-    assert found == [cls, 1000, 1001, end, 2000, end, sep, 3000, 3001, 3002, end, sep]
+    tokens = selection_input(composer, [first, second], response, 64).tokens.tolist()
+    assert tokens == [cls, 1000, 1001, end, 2000, end, sep, 3000, 3001, 3002, end, sep]
     assert selection_input(composer, [], response, 64).tokens.tolist() == [cls, sep, 3000, 3001, 3002, end, sep]
 
 
@@ -171,19 +170,14 @@ def test_selection_needs_a_first_token(family: str) -> None:
     composer = composer_of(family)
     with pytest.raises(BackboneError, match="no token such as"):
         selection_input(composer, texts([3]), texts([3])[0], 64)
-    assert len(deletion_input(composer, texts([3, 2]), 64).positions) == 2  # marks are tokens of their own
+    marked = composed("deletion", composer, texts([3, 2]), texts([3])[0], 64)
+    assert len(marked.positions) == 2  # marks are tokens of their own
 
 
-@pytest.mark.parametrize(
-    ("compose", "token"),
-    [
-        (lambda composer, turns: selection_input(composer, turns, turns[0], 64), END_OF_TURN),
-        (lambda composer, turns: insertion_input(composer, turns, turns[0], 64), INSERT),
-        (lambda composer, turns: deletion_input(composer, turns, 64), DELETE),
-        (lambda composer, turns: search_input(composer, turns, turns[0], 64), SEARCH),
-    ],
-)
-def test_missing_mark_is_named(compose: Callable[[Composer, list[Tokens]], MarkedInput], token: str) -> None:
-    with pytest.raises(BackboneError) as caught:
-        compose(Composer.of(tokenizer("bert")), texts([3, 2]))
-    assert f"does not know {token}" in str(caught.value)
+def test_missing_mark_is_named() -> None:
+    composer, turns = Composer.of(tokenizer("bert")), texts([3, 2])
+    with pytest.raises(BackboneError, match=r"without response-selection and does not know \[EOT\]"):
+        selection_input(composer, turns, turns[0], 64)
+    for task, mark in MARKS.items():
+        with pytest.raises(BackboneError, match=rf"without {task} and does not know {re.escape(mark)}"):
+            composed(task, composer, turns, turns[0], 64)

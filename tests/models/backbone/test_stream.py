@@ -112,22 +112,22 @@ def ragged(lists: list[list[int]]) -> RaggedTokens:
     return RaggedTokens.of([np.array(each, np.int32) for each in lists])
 
 
-def plain(found: RaggedTokens) -> list[list[int]]:
-    return [each.tolist() for each in found]
+def plain(joined: RaggedTokens) -> list[list[int]]:
+    return [each.tolist() for each in joined]
 
 
 @given(LISTS, LISTS)
 def test_ragged_tokens_are_a_sequence(lists: list[list[int]], others: list[list[int]]) -> None:
-    found = ragged(lists)
-    assert len(found) == len(lists)
-    assert plain(found) == lists
-    assert [found[index].tolist() for index in range(-len(lists), len(lists))] == lists * 2
-    assert found.tokens.tolist() == [token for each in lists for token in each]
-    assert found.lengths.tolist() == [len(each) for each in lists]
-    assert plain(RaggedTokens.concatenate([found, ragged(others)])) == lists + others
-    assert RaggedTokens.of(found) is found
+    joined = ragged(lists)
+    assert len(joined) == len(lists)
+    assert plain(joined) == lists
+    assert [joined[index].tolist() for index in range(-len(lists), len(lists))] == lists * 2
+    assert joined.tokens.tolist() == [token for each in lists for token in each]
+    assert joined.lengths.tolist() == [len(each) for each in lists]
+    assert plain(RaggedTokens.concatenate([joined, ragged(others)])) == lists + others
+    assert RaggedTokens.of(joined) is joined
     with pytest.raises(IndexError):
-        found[len(lists)]
+        joined[len(lists)]
 
 
 @given(LISTS, st.data())

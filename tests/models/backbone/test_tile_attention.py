@@ -41,9 +41,9 @@ def states(stream: TokenStream, heads: int, size: int, dtype: torch.dtype = torc
 
 def attended(given: list[torch.Tensor], shape: StreamShape, **settings: object) -> list[torch.Tensor]:
     """What attention gives, and the gradients of its inputs."""
-    found, _ = unpadded_attention(nn.Module(), *given, None, stream_shape=shape, scaling=0.2, **settings)  # type: ignore[arg-type]
-    wanted = torch.linspace(-1, 1, found.numel(), device=DEVICE).reshape(found.shape).to(found.dtype)
-    return [found.detach(), *torch.autograd.grad(found, given, wanted)]
+    output, _ = unpadded_attention(nn.Module(), *given, None, stream_shape=shape, scaling=0.2, **settings)  # type: ignore[arg-type]
+    gradient = torch.linspace(-1, 1, output.numel(), device=DEVICE).reshape(output.shape).to(output.dtype)
+    return [output.detach(), *torch.autograd.grad(output, given, gradient)]
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_half_precision_is_as_accurate_as_groups(size: int) -> None:
     exact = attended(states(stream, 12, size), StreamShape.of(stream, DEVICE))
     half = states(stream, 12, size, torch.bfloat16)
     tiled, grouped = (attended(half, StreamShape.of(stream, DEVICE, tiled=tiled)) for tiled in (True, False))
-    for one, other, wanted in zip(tiled, grouped, exact, strict=True):
-        errors = [float((found.float() - wanted).abs().mean()) for found in (one, other)]
+    for one, other, expected in zip(tiled, grouped, exact, strict=True):
+        errors = [float((actual.float() - expected).abs().mean()) for actual in (one, other)]
         assert errors[0] < 1.5 * errors[1]
 
 
@@ -118,17 +118,17 @@ def test_gradient_respects_dropout() -> None:
     shape = StreamShape.of(stream, DEVICE, tiled=True)
     assert shape.tiles is not None
     seed = torch.tensor([7], device=DEVICE)
-    given = [found.squeeze(0).transpose(0, 1).detach().requires_grad_() for found in states(stream, 1, 16)]
-    direction = [torch.randn_like(found) for found in given]
+    given = [each.squeeze(0).transpose(0, 1).detach().requires_grad_() for each in states(stream, 1, 16)]
+    direction = [torch.randn_like(each) for each in given]
 
     def value(step: float) -> torch.Tensor:
-        moved = [found + step * way for found, way in zip(given, direction, strict=True)]
+        moved = [each + step * way for each, way in zip(given, direction, strict=True)]
         return torch.as_tensor(
             kernels.attend(*moved, shape.tiles, seed, shape.tile_size, 0.5, 0.4, False, shape.tile_size).square().sum()
         )
 
-    found = torch.autograd.grad(value(0.0), given)
-    along = sum(float((gradient * way).sum()) for gradient, way in zip(found, direction, strict=True))
+    gradients = torch.autograd.grad(value(0.0), given)
+    along = sum(float((gradient * way).sum()) for gradient, way in zip(gradients, direction, strict=True))
     assert along == pytest.approx(float((value(5e-3) - value(-5e-3)).detach()) / 1e-2, rel=2e-2)
 
 
@@ -183,13 +183,13 @@ def bert(tiled: bool) -> Backbone:
 
 
 def test_tiled_model_gives_the_same_states_and_gradients() -> None:
-    stream, found = stream_of(*LENGTHS), []
+    stream, outputs = stream_of(*LENGTHS), []
     for tiled in (True, False):
         backbone = bert(tiled)
         given = backbone(stream)
         given.square().mean().backward()
-        found.append([given.detach(), *(value.grad for value in backbone.parameters() if value.grad is not None)])
-    for one, other in zip(*found, strict=True):
+        outputs.append([given.detach(), *(value.grad for value in backbone.parameters() if value.grad is not None)])
+    for one, other in zip(*outputs, strict=True):
         assert torch.allclose(one, other, atol=1e-5)
 
 

@@ -46,8 +46,8 @@ def streamed(backbone: Backbone, parts: list[Tokens], segments: list[Tokens] | N
     return [pieces[place] for place in given_order]
 
 
-def assert_same(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
-    for mine, own in zip(found, expected, strict=True):
+def assert_same(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
+    for mine, own in zip(actual, expected, strict=True):
         assert_close(mine, own, atol=1e-5, rtol=1e-5)
 
 
@@ -99,10 +99,10 @@ def test_segments_reach_the_model(family: str, tiny_folder: Folder) -> None:
     parts = sequences(LENGTHS, seed=2)
     segments = [(part % 2).astype("int32") for part in parts]
     with torch.no_grad():
-        found = streamed(backbone, parts, segments)
-        assert_same(found, padded(own, parts, segments))
-        assert_same(streamed(Backbone.load(folder, execution="buckets").eval(), parts, segments), found)
-        assert not torch.allclose(found[1], streamed(backbone, parts)[1], atol=1e-2)
+        actual = streamed(backbone, parts, segments)
+        assert_same(actual, padded(own, parts, segments))
+        assert_same(streamed(Backbone.load(folder, execution="buckets").eval(), parts, segments), actual)
+        assert not torch.allclose(actual[1], streamed(backbone, parts)[1], atol=1e-2)
 
 
 @pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "distilbert", "modernbert", "gpt2", "mpnet", "t5"])
@@ -211,5 +211,5 @@ def test_attention_by_its_definition(causal: bool, window: int | None) -> None:
     weights = (0.7 * query @ key.transpose(2, 3)).masked_fill(~seen, -torch.inf).softmax(-1)
     shape = StreamShape.of(stream, torch.device("cpu"), varlen=False)
     how = {"stream_shape": shape, "scaling": 0.7, "sliding_window": window, "is_causal": causal}
-    found, _ = unpadded_attention(torch.nn.Identity(), query, key, value, None, **how)
-    assert_close(found, (weights @ value).transpose(1, 2))
+    actual, _ = unpadded_attention(torch.nn.Identity(), query, key, value, None, **how)
+    assert_close(actual, (weights @ value).transpose(1, 2))

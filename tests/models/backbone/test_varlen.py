@@ -20,13 +20,13 @@ def test_varlen_equals_length_groups(window: int | None, causal: bool) -> None:
     shapes = {"varlen": StreamShape.of(stream, device, varlen=True), "groups": StreamShape.of(stream, device)}
     torch.manual_seed(0)
     states = [torch.randn(1, 4, stream.tokens, 32, device=device, dtype=torch.bfloat16) for _ in range(3)]
-    found: dict[str, list[torch.Tensor]] = {}
+    outputs: dict[str, list[torch.Tensor]] = {}
     for name, shape in shapes.items():
         inputs = [each.clone().requires_grad_() for each in states]
         output = _attend(inputs, shape, window, causal)
         output.float().square().sum().backward()
-        found[name] = [output.detach(), *(each.grad for each in inputs if each.grad is not None)]
-    for first, second in zip(found["varlen"], found["groups"], strict=True):
+        outputs[name] = [output.detach(), *(each.grad for each in inputs if each.grad is not None)]
+    for first, second in zip(outputs["varlen"], outputs["groups"], strict=True):
         assert torch.allclose(first.float(), second.float(), atol=3e-2, rtol=3e-2)
 
 

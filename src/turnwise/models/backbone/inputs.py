@@ -32,16 +32,17 @@ TurnStyle = Literal["separator", "roles"]
 #: The tokens that name the speaker of a turn in the style 'roles'.
 ROLE_TOKENS = {"system": "[SYS]", "user": "[USR]"}
 
-#: The tasks of a re-ranker's heads.
+#: The tasks of a re-ranker's heads: response selection, and UMS's auxiliary tasks.
 RerankerTask = Literal["selection", "insertion", "deletion", "search"]
+AuxiliaryTask = Literal["insertion", "deletion", "search"]
 
 #: Utterances that insertion, deletion and search see together (k).
 WINDOW = 5
 
 END_OF_TURN = "[EOT]"
-INSERT = "[INS]"
-DELETE = "[DEL]"
-SEARCH = "[SRCH]"
+
+#: The mark before an utterance in each auxiliary task.
+MARKS: dict[AuxiliaryTask, str] = {"insertion": "[INS]", "deletion": "[DEL]", "search": "[SRCH]"}
 
 _EMPTY: Tokens = np.empty(0, np.int32)
 
@@ -187,30 +188,16 @@ def selection_input(composer: Composer, context: Sequence[Tokens], response: Tok
     return MarkedInput(tokens, segments, np.zeros(1, np.int64))
 
 
-def insertion_input(composer: Composer, turns: Sequence[Tokens], target: Tokens, longest: int) -> MarkedInput:
-    """Return utterances with a mark before each and after the last: the target belongs at one of them."""
-    return _mark_turns(composer, INSERT, turns, target, longest, after_last=True)
-
-
-def deletion_input(composer: Composer, turns: Sequence[Tokens], longest: int) -> MarkedInput:
-    """Return utterances with a mark before each: one of them is out of place."""
-    return _mark_turns(composer, DELETE, turns, None, longest)
-
-
-def search_input(composer: Composer, turns: Sequence[Tokens], target: Tokens, longest: int) -> MarkedInput:
-    """Return utterances in any order with a mark before each: one of them is the target's predecessor."""
-    return _mark_turns(composer, SEARCH, turns, target, longest)
-
-
-def _mark_turns(
-    composer: Composer,
-    mark_name: str,
-    turns: Sequence[Tokens],
-    target: Tokens | None,
-    longest: int,
-    after_last: bool = False,
+def marked_input(
+    composer: Composer, task: AuxiliaryTask, turns: Sequence[Tokens], target: Tokens | None, longest: int
 ) -> MarkedInput:
-    mark, end = _special_token(composer, mark_name), _special_token(composer, END_OF_TURN)
+    """Return utterances with a mark before each, and the target of the task; only deletion has none.
+
+    For insertion there is also a mark after the last utterance, and the target belongs at one of the marks. For
+    deletion, one of the utterances is out of place. For search, one of them, in any order, is the target's predecessor.
+    """
+    mark, end = _special_token(composer, MARKS[task]), _special_token(composer, END_OF_TURN)
+    after_last = task == "insertion"
     texts = [*turns] if target is None else [*turns, target]
     around = len(composer.prefix) + len(composer.suffix) + (len(composer.middle) if target is not None else 0)
     texts = _truncate_longest(texts, longest - around - len(texts) - len(turns) - after_last)
@@ -242,7 +229,7 @@ def _truncate_longest(texts: Sequence[Tokens], room: int) -> list[Tokens]:
 
 def _special_token(composer: Composer, token: str) -> Tokens:
     if token not in composer.special:
-        task = {INSERT: "insertion", DELETE: "deletion", SEARCH: "search"}.get(token, "response-selection")
+        task = next((task for task, mark in MARKS.items() if mark == token), "response-selection")
         raise BackboneError(
             f"this model was trained without {task} and does not know {token}: train one whose recipe has that "
             "objective, such as `turnwise train ums`"
