@@ -23,12 +23,7 @@ from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import candidate_datasets
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, out_of_scope_datasets
-from turnwise.evaluation.evaluation_protocols import (
-    Protocol,
-    encoder_of,
-    register_protocol,
-    scorer_of,
-)
+from turnwise.evaluation.evaluation_protocols import Protocol, encoder_of, register_protocol, scorer_of
 from turnwise.evaluation.metrics import FALSE_REJECTION, MILLISECONDS, Outcome
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.intents import MAX_LENGTH as INTENT_MAX_LENGTH

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from turnwise.cli.options import AsJson, Model, Seed, Splits, out_file
-from turnwise.cli.output import csv_text, facts, lines, progress_bar, quiet_transformers, show
+from turnwise.cli.output import facts, lines, progress_bar, quiet_transformers, show
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -109,7 +109,7 @@ def clusters_command(
     clusters = result.clusters
     outside = sum(cluster < 0 for _, _, cluster in result.assignments)
     if out is not None:
-        from turnwise.core.files import write_atomic
+        from turnwise.core.files import csv_text, write_atomic
 
         write_atomic(out, csv_text(("dialogue", "source", "cluster"), result.assignments))
     count = len(conversations)

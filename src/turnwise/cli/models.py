@@ -20,7 +20,7 @@ from turnwise.cli.options import (
     Splits,
     out_file,
 )
-from turnwise.cli.output import csv_text, facts, lines, message, progress_bar, quiet_transformers, show
+from turnwise.cli.output import facts, lines, message, progress_bar, quiet_transformers, show
 
 if TYPE_CHECKING:
     from turnwise.evaluation.tasks.compression import TemplateWeightChoice
@@ -283,7 +283,7 @@ def coherence_command(
     rows = [("read", f"{result.dialogues:,} dialogues, {result.turns:,} turns scored{skipped}")]
     blocks = []
     if out is not None:
-        from turnwise.core.files import write_atomic
+        from turnwise.core.files import csv_text, write_atomic
 
         if out.suffix == ".csv":
             text = csv_text([field.name for field in fields(OutOfPlaceTurn)], map(astuple, result.suspects))

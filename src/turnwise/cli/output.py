@@ -1,9 +1,7 @@
 """Terminal output: results go to standard output, progress bars and messages to standard error."""
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -76,16 +74,6 @@ def progress_bar() -> Iterator[Progress]:
             bars.update(tasks[name], description=what, completed=done, total=total)
 
         yield progress
-
-
-def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV with a byte order mark, which spreadsheets need to recognise UTF-8."""
-    file = io.StringIO()
-    file.write("\ufeff")
-    writer = csv.writer(file)
-    writer.writerow(header)
-    writer.writerows(rows)
-    return file.getvalue()
 
 
 def quiet_transformers() -> None:

@@ -1,8 +1,11 @@
-"""Files: hashes, durable and atomic writes, JSON."""
+"""Files: hashes, durable and atomic writes, JSON and CSV."""
 
+import csv
 import hashlib
+import io
 import json
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,16 @@ def write_atomic(path: Path, text: str) -> None:
     temporary = path.with_name(f".writing-{path.name}")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as CSV with a byte order mark, which spreadsheets need to recognise UTF-8."""
+    file = io.StringIO()
+    file.write("\ufeff")
+    writer = csv.writer(file)
+    writer.writerow(header)
+    writer.writerows(rows)
+    return file.getvalue()
 
 
 def read_json(path: Path) -> Any:

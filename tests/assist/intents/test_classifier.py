@@ -70,6 +70,8 @@ def test_heads_agree_on_few_examples():
 @pytest.mark.parametrize("per_intent", [False, True])
 def test_decisions_are_consistent_and_explained(head, per_intent):
     classifier = _fit(head=head, per_intent=per_intent)
+    classes = classifier.classes_
+    thresholds = dict(zip(classes, classifier.calibration_.thresholds(len(classes)), strict=True))
     encoder = BagOfWords()
     queries = ["where is my parcel now", "cancel the parcel", "purple elephants dance tonight"]
     for text, decision, predicted in zip(
@@ -81,7 +83,7 @@ def test_decisions_are_consistent_and_explained(head, per_intent):
         assert decision.intents == (() if decision.abstained else (decision.intent,))
         best = decision.ranked[0]
         assert (best.score, decision.runner_up) == (decision.score, decision.ranked[1])
-        assert decision.threshold == pytest.approx(classifier.thresholds_[best.intent])
+        assert decision.threshold == pytest.approx(thresholds[best.intent])
         if not decision.abstained:
             assert best.intent == decision.intent
         expected = dict(zip(classifier.classes_, classifier.predict_proba([text])[0], strict=True))
@@ -117,7 +119,7 @@ def test_known_vectors_are_not_encoded_again():
 def test_never_abstains_without_a_rate():
     classifier = _fit(false_rejection=None)
     decision = classifier.decide(["purple elephants dance tonight"])[0]
-    assert (decision.abstained, decision.threshold, classifier.thresholds_) == (False, None, {})
+    assert (decision.abstained, decision.threshold) == (False, None)
     assert decision.intent in EXAMPLES
     json.dumps(decision.score, allow_nan=False)
 
@@ -232,8 +234,7 @@ def test_saved_classifier_returns_equal_decisions(head, tmp_path):
     queries = ["where is my parcel", "cancel it all", "elephants"]
     assert loaded.decide(queries) == classifier.decide(queries)
     assert loaded.get_params() == classifier.get_params()
-    assert loaded.thresholds_ == classifier.thresholds_
-    assert loaded.calibration_.reliability.ece == classifier.calibration_.reliability.ece
+    assert loaded.calibration_.to_json() == classifier.calibration_.to_json()
     assert not [*(tmp_path / "saved").rglob("*.pkl")]
     # saving again removes files that are no longer needed
     loaded.add("hours", ["when do you open"])

@@ -123,7 +123,7 @@ class Machine(RuleBasedStateMachine):
             target = min((group for group in existing if sizes[group] == max(sizes.values())), default=None)
             moved = [row for row in rows if before[0][row] not in existing]
             if target is None:
-                target = self.labelling.group_of(rows[0])
+                target = int(self.labelling.row_groups[rows[0]])
                 assert target not in before[0]
             for row in moved:
                 self.groups[row] = target
@@ -323,7 +323,6 @@ def test_folder_without_a_map(tmp_path: Path) -> None:
         (lambda it: it.label([-1], "x"), "no row -1"),
         (lambda it: it.label([1.0], "x"), "no row 1.0"),
         (lambda it: it.label([1], ""), "must not be blank"),
-        (lambda it: it.group_of(24), "no row 24"),
         (lambda it: it.select_questions(0), "at least 1"),
         (lambda it: it.undo(), "no change"),
         (lambda it: it.redo(), "no change"),
@@ -405,7 +404,7 @@ def test_labels_are_copied_to_a_later_map(folder: Path, tmp_path: Path) -> None:
         for row, label in enumerate(old.labels()):
             assert new.labels()[row] == (before[row] if label is None else label)
         assert np.flatnonzero(new.confirmed).tolist() == [1]
-        assert len({new.group_of(0), new.group_of(2)}) == 1  # the existing group with the name
+        assert new.row_groups[0] == new.row_groups[2]  # the existing group with the name
         new.undo()
         assert new.labels() == before
 
@@ -418,7 +417,8 @@ def test_threads_are_synchronised(folder: Path) -> None:
             list(pool.map(lambda row: labelling.label([row], f"name {row % 5}"), range(24)))
         labels = labelling.labels()
         assert labels == [f"name {row % 5}" for row in range(24)]
-        numbers = {name: {labelling.group_of(row) for row in range(24) if labels[row] == name} for name in set(labels)}
+        groups = labelling.row_groups.tolist()
+        numbers = {name: {groups[row] for row in range(24) if labels[row] == name} for name in set(labels)}
         assert all(len(members) == 1 for members in numbers.values())
     with Labelling.open(folder) as labelling:
         assert labelling.labels() == labels

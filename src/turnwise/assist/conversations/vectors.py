@@ -39,8 +39,7 @@ class TurnStatistics:
     def weights(self, turns: Sequence[Turn]) -> npt.NDArray[np.float64]:
         """Return the weight of each turn: 1 / (1 + log10 f) for a text of frequency f."""
         frequencies = np.array([self.counts.get(normalise_text(turn.text), 1) for turn in turns])
-        weights: npt.NDArray[np.float64] = 1 / (1 + np.log10(frequencies))
-        return weights
+        return np.asarray(1 / (1 + np.log10(frequencies)))
 
 
 class TurnStatisticsBuilder:
@@ -79,10 +78,8 @@ def conversation_vector(turns: Sequence[Turn], vectors: Vectors, statistics: Tur
         for other in (SYSTEM, USER)
     )
     combined = np.concatenate([user + system, ROLE_WEIGHT * (user - system)])
-    unit: Vectors = (combined / max(float(np.linalg.norm(combined)), 1e-12)).astype(np.float32)
-    return unit
+    return np.asarray(combined / max(float(np.linalg.norm(combined)), 1e-12), np.float32)
 
 
 def _mean(weights: npt.NDArray[np.float64], vectors: Vectors) -> npt.NDArray[np.float64]:
-    mean: npt.NDArray[np.float64] = weights @ vectors / max(float(weights.sum()), 1e-12)
-    return mean
+    return np.asarray(weights @ vectors / max(float(weights.sum()), 1e-12))

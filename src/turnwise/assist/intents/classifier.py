@@ -253,27 +253,17 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def texts_(self) -> list[str]:
         """The in-scope examples, sorted by intent."""
-        return self._fitted_model().examples.texts
+        return [text for text, _ in self._fitted_model().examples.in_scope_pairs]
 
     @property
     def labels_(self) -> list[str]:
         """The intent of each of `texts_`."""
-        examples = self._fitted_model().examples
-        return [intent for _, intent in examples.pairs[: len(examples.labels)]]
+        return [intent for _, intent in self._fitted_model().examples.in_scope_pairs]
 
     @property
     def calibration_(self) -> Calibration:
         """The calibration in force."""
         return self._fitted_model().calibration
-
-    @property
-    def thresholds_(self) -> dict[str, float]:
-        """The threshold of each intent; empty if the classifier never abstains."""
-        model = self._fitted_model()
-        if model.calibration.threshold is None:
-            return {}
-        classes = model.examples.classes
-        return dict(zip(classes, model.calibration.thresholds(len(classes)).tolist(), strict=True))
 
     # ---- storage
 

@@ -54,9 +54,9 @@ class IntentExamples:
         return cls(tuple(pairs[row] for row in rows), np.ascontiguousarray(vectors[rows]))
 
     @property
-    def texts(self) -> list[str]:
-        """The in-scope texts."""
-        return [text for text, _ in self.pairs[: len(self.labels)]]
+    def in_scope_pairs(self) -> Sequence[IntentPair]:
+        """The in-scope examples."""
+        return self.pairs[: len(self.labels)]
 
     @property
     def in_scope_vectors(self) -> Vectors:

@@ -17,14 +17,7 @@ from sklearn.base import clone
 
 from turnwise.assist.intents.calibration import Reliability, compute_reliability
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import (
-    OUT_OF_SCOPE,
-    Indices,
-    IntentError,
-    IntentExamples,
-    Scores,
-    validate_pairs,
-)
+from turnwise.assist.intents.examples import OUT_OF_SCOPE, Indices, IntentError, IntentExamples, Scores, validate_pairs
 from turnwise.assist.intents.model import assign_folds
 from turnwise.core.files import write_atomic
 from turnwise.core.html import render_page
@@ -46,20 +39,16 @@ _BLOCK = 2**24
 
 @dataclass(frozen=True, slots=True)
 class IntentMetrics:
-    """Metrics of one intent over its evaluated examples; NaN if there are none.
-
-    `rejected` is the fraction on which the classifier abstains (recall and precision ignore abstention), `confidence`
-    the mean probability of this intent, and `confused_with` the most frequent wrong prediction.
-    """
+    """Metrics of one intent over its evaluated examples; NaN if there are none."""
 
     intent: str
     examples: int
     evaluated: int
-    recall: float
+    recall: float  # ignores abstention, as precision does
     precision: float
-    rejected: float
-    confidence: float
-    confused_with: str | None
+    rejected: float  # the fraction on which the classifier abstains
+    confidence: float  # the mean probability of this intent
+    confused_with: str | None  # the most frequent wrong prediction
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,35 +64,27 @@ class Confusion:
 
 @dataclass(frozen=True, slots=True)
 class LabelIssue:
-    """A likely mislabelled example: by classifiers not fitted on it, `proposed` is more probable than its label.
+    """A likely mislabelled example: by classifiers not fitted on it, `proposed` is more probable than its label."""
 
-    `row` is its index in the input; `same_text` states whether the same text is also an example of `proposed`.
-    """
-
-    row: int
+    row: int  # its index in the input
     text: str
     intent: str
     proposed: str
     probability: float
     own_probability: float
-    same_text: bool
+    same_text: bool  # whether the same text is also an example of `proposed`
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Two intents whose examples overlap.
-
-    `overlap` is 0 if every example is nearest to one of its own intent, and 1 if they are mixed as if labels were
-    random. `crossing` counts the examples that are nearer to one of the other intent than to any of their own; `texts`
-    and `similarity` are the most similar pair of examples and its cosine.
-    """
+    """Two intents whose examples overlap."""
 
     first: str
     second: str
-    overlap: float
-    crossing: int
-    texts: tuple[str, str]
-    similarity: float
+    overlap: float  # 0: every example is nearest to one of its own intent; 1: they are mixed as if labels were random
+    crossing: int  # the number of examples that are nearer to one of the other intent than to any of their own
+    texts: tuple[str, str]  # the most similar pair of examples
+    similarity: float  # its cosine
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +99,17 @@ class RejectedExample:
 
 @dataclass(frozen=True, slots=True)
 class IntentReport:
-    """Results of cross-validation; lists have at most `MAX_ENTRIES` entries, the worst first.
-
-    Accuracy ignores abstention; `answered_accuracy` is that of the examples on which the classifier does not abstain.
-    `false_rejection` is the fraction on which it abstains, to be compared with the requested rate in `settings`.
-    `not_evaluated` are the intents with a single example.
-    """
+    """Results of cross-validation; lists have at most `MAX_ENTRIES` entries, the worst first."""
 
     settings: Mapping[str, Any]
     examples: int
     evaluated: int
     folds: int
-    accuracy: float
-    false_rejection: float
-    answered_accuracy: float
+    accuracy: float  # ignores abstention
+    false_rejection: (
+        float  # the fraction of examples on which the classifier abstains; `settings` has the requested one
+    )
+    answered_accuracy: float  # of the examples on which the classifier does not abstain
     out_of_scope: int
     out_of_scope_recall: float | None
     reliability: Reliability
@@ -141,7 +119,7 @@ class IntentReport:
     label_issue_count: int
     overlaps: tuple[Overlap, ...]
     rejected: tuple[RejectedExample, ...]
-    not_evaluated: tuple[str, ...]
+    not_evaluated: tuple[str, ...]  # intents with a single example
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -225,18 +203,13 @@ def _check_counts(examples: IntentExamples, folds: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CrossValidation:
-    """Predictions for examples by classifiers that were not fitted on them.
+    """Predictions for examples by classifiers that were not fitted on them."""
 
-    `rows` are the evaluated in-scope examples, ascending: all but those that are the only one of their intent. For
-    each row there are the probabilities of the intents, the score of the best one, and whether the classifier
-    abstains.
-    """
-
-    rows: Indices
-    probabilities: Scores
-    scores: Scores
-    rejected: npt.NDArray[np.bool_]
-    outside_rejected: npt.NDArray[np.bool_]
+    rows: Indices  # the evaluated in-scope examples, ascending: all but those that are the only one of their intent
+    probabilities: Scores  # (rows, intents)
+    scores: Scores  # of the best intent (rows)
+    rejected: npt.NDArray[np.bool_]  # whether the classifier abstains (rows)
+    outside_rejected: npt.NDArray[np.bool_]  # the same for the out-of-scope examples
 
 
 def cross_validate(

@@ -27,18 +27,13 @@ from safetensors.numpy import load_file, save
 
 from turnwise.assist.intents.calibration import Calibration
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import (
-    IntentError,
-    IntentExamples,
-    IntentPair,
-    validate_pairs,
-    validate_vectors,
-)
+from turnwise.assist.intents.examples import IntentError, IntentExamples, IntentPair, validate_pairs, validate_vectors
 from turnwise.assist.intents.model import IntentModel, IntentSettings, LogisticHead
 from turnwise.core.files import read_json, sync_to_disk, write_atomic
 from turnwise.core.journal import Journal, read_entries
 from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode, Vectors
+from turnwise.models.identity import EncoderIdentity
 from turnwise.version import __version__
 
 _DESCRIPTION = "intents.json"
@@ -115,8 +110,6 @@ def load_classifier(folder: Path, encoder: SupportsEncode | None = None) -> Inte
         raise IntentError(
             f"{folder} holds no intent classifier (no {_DESCRIPTION}): create one with `turnwise intents fit`"
         )
-    from turnwise.models.identity import EncoderIdentity
-
     try:
         description = read_json(folder / _DESCRIPTION)
         tensors = load_file(folder / description["vectors"])

@@ -163,8 +163,7 @@ class QuestionSelector:
 
 
 def _normalise(vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-    normalised: npt.NDArray[np.floating] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return normalised
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12))
 
 
 def _estimate_threshold(vectors: Vectors) -> float:
@@ -181,8 +180,7 @@ def _compute_centroids(vectors: Vectors, classes: npt.NDArray[np.int64], count: 
     """Return the normalised sums of the vectors of each class (count, dimensions)."""
     rows = np.flatnonzero(classes != NO_GROUP)
     members = csr_matrix((np.ones(len(rows), np.float32), (classes[rows], rows)), shape=(count, len(vectors)))
-    centroids: Vectors = _normalise(np.asarray(members @ vectors))
-    return centroids
+    return _normalise(np.asarray(members @ vectors)).astype(np.float32, copy=False)
 
 
 def _predict_from(probabilities: npt.NDArray[np.float64], labels: tuple[str, ...]) -> LabelPredictions:

@@ -178,7 +178,7 @@ def label_rows(state: GroupAssignment, rows: Sequence[int], name: str | None) ->
 
     If several groups have the name, rows in one of them stay there, and others move to the largest.
     """
-    selected = validate_rows(state, rows)
+    selected = _validate_rows(state, rows)
     if name is None:
         target, existing = NO_GROUP, [NO_GROUP]
     else:
@@ -216,8 +216,8 @@ def _check_group(state: GroupAssignment, group: int) -> None:
         raise LabellingError(f"there is no group {group}: it may have been merged into another one, or emptied")
 
 
-def validate_rows(state: GroupAssignment, rows: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return distinct rows in ascending order; raise LabellingError if there are none or one does not exist."""
+def _validate_rows(state: GroupAssignment, rows: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Return distinct rows in ascending order."""
     for row in rows:
         if isinstance(row, bool) or not isinstance(row, int | np.integer) or not 0 <= row < len(state.groups):
             raise LabellingError(f"there is no row {row!r}: rows are numbered from 0 to {len(state.groups) - 1}")

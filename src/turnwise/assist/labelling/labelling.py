@@ -5,9 +5,7 @@ its group, if that has one. Labelling an utterance individually moves it to the 
 same name are one label. The journal of changes is stored in the map's folder.
 """
 
-import csv
 import hashlib
-import io
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,13 +28,13 @@ from turnwise.assist.labelling.changes import (
     merge_groups,
     name_group,
     split_group,
-    validate_rows,
 )
 from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.utterance_map import JOURNAL, UtteranceMap
-from turnwise.core.files import write_atomic
+from turnwise.core.files import csv_text, write_atomic
 from turnwise.core.journal import Journal
 from turnwise.core.text import normalise_text
+from turnwise.models.identity import EncoderIdentity
 
 __all__ = ["LabelGroup", "Labelling", "LabellingError", "Question"]
 
@@ -52,19 +50,15 @@ _UNLIMITED_LENGTH = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class LabelGroup:
-    """A group of utterances; its number does not change when other groups do.
-
-    Its utterances have a label only if a person has given it a name; `suggested` is made of its characteristic words.
-    `size` counts distinct utterances, `utterances` their occurrences; representatives are rows.
-    """
+    """A group of utterances; its number does not change when other groups do."""
 
     number: int
-    name: str | None
-    suggested: str
-    size: int
-    utterances: int
+    name: str | None  # the label of its utterances, if a person has given it one
+    suggested: str  # a name made of its characteristic words
+    size: int  # distinct utterances
+    utterances: int  # their occurrences
     words: tuple[str, ...]
-    representatives: tuple[int, ...]
+    representatives: tuple[int, ...]  # rows
 
 
 class Labelling:
@@ -168,10 +162,6 @@ class Labelling:
         """Whether there is a change to redo."""
         return bool(self._state.undone)
 
-    def group_of(self, row: int) -> int:
-        """Return the group of a row; -1 for none."""
-        return int(self._state.groups[validate_rows(self._state, [row])[0]])
-
     def labels(self) -> list[str | None]:
         """Return the label of every row: the name of its group; None if that has none."""
         with self._lock:
@@ -258,16 +248,12 @@ class Labelling:
 
     def to_csv(self) -> str:
         """Return the labels as CSV, one line per utterance, for spreadsheets and `turnwise intents fit`."""
-        file = io.StringIO()
-        file.write("\ufeff")  # spreadsheets recognise UTF-8 by the byte order mark
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
         with self._lock:
             groups = [None if group == NO_GROUP else group for group in self._state.groups.tolist()]
             confirmed = ["yes" if is_confirmed else "no" for is_confirmed in self._state.confirmed]
-            for each, *values in zip(self.map.utterances, self.labels(), groups, confirmed, strict=True):
-                writer.writerow([each.text, *values, each.count, each.dialogue, each.turn, each.speaker])
-        return file.getvalue()
+            rows = zip(self.map.utterances, self.labels(), groups, confirmed, strict=True)
+        values = ([each.text, *labels, each.count, each.dialogue, each.turn, each.speaker] for each, *labels in rows)
+        return csv_text(COLUMNS, values)
 
     def export(self, path: Path | str) -> int:
         """Write the labels to a CSV file; return the number of labelled utterances."""
@@ -301,8 +287,6 @@ class Labelling:
         """Return whether an encoder is the one that the map was made with."""
         if isinstance(encoder, str | Path):
             return str(encoder) == self.map.model
-        from turnwise.models.identity import EncoderIdentity
-
         return EncoderIdentity.from_stored(self.map.texts, self.map.vectors).matches(encoder)
 
     def close(self) -> None:

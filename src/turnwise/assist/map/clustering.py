@@ -117,8 +117,7 @@ def compute_centroids(vectors: Vectors, labels: Labels) -> Vectors:
     sums = np.zeros((count, vectors.shape[1]))
     inside = labels != NO_CLUSTER
     np.add.at(sums, labels[inside], vectors[inside])
-    centroids: Vectors = (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)).astype(np.float32)
-    return centroids
+    return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12), np.float32)
 
 
 # ---- descriptions

@@ -2,6 +2,7 @@
 
 import colorsys
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -47,16 +48,7 @@ def page_data(utterance_map: UtteranceMap) -> dict[str, Any]:
         "new": None if utterance_map.new is None else utterance_map.new.tolist(),
         "before": 0 if utterance_map.comparison is None else utterance_map.comparison.utterances,
         "clusters": [
-            {
-                "number": cluster.number,
-                "name": cluster.name,
-                "words": cluster.words,
-                "size": cluster.size,
-                "utterances": cluster.utterances,
-                "representatives": cluster.representatives,
-                "new": new,
-                "before": before,
-            }
+            asdict(cluster) | {"new": new, "before": before}
             for cluster, new, before in _clusters_with_changes(utterance_map)
         ],
     }
@@ -90,8 +82,7 @@ def _scale_points(utterance_map: UtteranceMap) -> npt.NDArray[np.int64]:
     points = utterance_map.points
     lowest = points.min(0)
     extent = max(float((points.max(0) - lowest).max()), 1e-9)
-    scaled: npt.NDArray[np.int64] = np.rint((points - lowest) / extent * _RESOLUTION).astype(np.int64)
-    return scaled
+    return np.asarray(np.rint((points - lowest) / extent * _RESOLUTION), np.int64)
 
 
 # ---- picture
@@ -103,11 +94,7 @@ _NO_CLUSTER_COLOUR = "#9aa3ab"
 
 
 def map_svg(utterance_map: UtteranceMap, title: str) -> str:
-    """Draw a map as SVG: points coloured by cluster, and the names of as many clusters as fit.
-
-    Raises:
-        MissingPlotsError: if matplotlib is not installed.
-    """
+    """Draw a map as SVG: points coloured by cluster, and the names of as many clusters as fit."""
     with chart_style():
         from matplotlib.figure import Figure
         from matplotlib.patches import PathPatch

@@ -25,6 +25,7 @@ from turnwise.core.files import read_json, sync_to_disk, write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode, Vectors
+from turnwise.models.identity import EncoderIdentity
 from turnwise.version import __version__
 
 FORMAT = 1
@@ -254,7 +255,10 @@ def make_map(
     if not utterances:
         raise MapError("there is no text to map: check the store, the splits and the speakers")
     if earlier is not None:
-        _check_encoder(encoder, earlier, max_length)
+        if len(earlier) < 2:
+            raise MapError("the earlier map has a single text: a comparison needs at least two")
+        name = f"the earlier map ({earlier.model})" if earlier.model else "the earlier map"
+        EncoderIdentity.from_stored(earlier.texts, earlier.vectors, max_length).check(encoder, name)
     distinct = [utterance.text for utterance in utterances]
     if vectors is None:
         vectors = _encode(encoder, distinct, max_length, progress)
@@ -286,15 +290,6 @@ def _encode(encoder: SupportsEncode, texts: Sequence[str], max_length: int | Non
     vectors = np.empty_like(encoded)
     vectors[order] = encoded
     return vectors
-
-
-def _check_encoder(encoder: SupportsEncode, earlier: UtteranceMap, max_length: int | None) -> None:
-    from turnwise.models.identity import EncoderIdentity
-
-    if len(earlier) < 2:
-        raise MapError("the earlier map has a single text: a comparison needs at least two")
-    name = f"the earlier map ({earlier.model})" if earlier.model else "the earlier map"
-    EncoderIdentity.from_stored(earlier.texts, earlier.vectors, max_length).check(encoder, name)
 
 
 # ---- comparison with an earlier map

@@ -18,13 +18,8 @@ from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES, read_rows
 
 #: The columns that answers can be filtered by.
 FILTER_TYPES: dict[str, type] = {
-    "text": str,
-    "speaker": str,
-    "dialogue": str,
-    "turn": int,
-    "source": str,
-    "split": str,
-    "intent": str,
+    name: int if name == "turn" else str
+    for name in ("text", "speaker", "dialogue", "turn", "source", "split", "intent")
 }
 
 

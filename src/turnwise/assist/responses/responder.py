@@ -78,8 +78,15 @@ class Suggestion:
     split: str | None
 
 
+@dataclass(frozen=True, eq=False)
 class Responder:
     """Suggests answers from a vector table; see `open` for its attributes."""
+
+    table: VectorTable
+    encoder: SupportsEncode
+    reranker: SupportsScore | None = None
+    turns: int = TURNS
+    max_length: int | None = None
 
     @classmethod
     def open(
@@ -110,20 +117,6 @@ class Responder:
             uri, TABLE, size=size, columns=answer_columns(size), settings=settings, encoder=encoder, storage=storage
         )
         return cls(table, encoder, reranker, turns, max_length)
-
-    def __init__(
-        self,
-        table: VectorTable,
-        encoder: SupportsEncode,
-        reranker: SupportsScore | None = None,
-        turns: int = TURNS,
-        max_length: int | None = None,
-    ):
-        self.table = table
-        self.encoder = encoder
-        self.reranker = reranker
-        self.turns = turns
-        self.max_length = max_length
 
     def __len__(self) -> int:
         return len(self.table)

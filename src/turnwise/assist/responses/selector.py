@@ -6,7 +6,7 @@ retrieved by cosine similarity, and only those are re-ranked.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -42,24 +42,17 @@ class SelectedResponse:
     score: float | None  # the re-ranker's score; None without a re-ranker
 
 
+@dataclass(eq=False, repr=False)
 class Selector:
-    """Selects the next response from a list of responses.
+    """Selects the next response from a list of responses."""
 
-    `context` is how much of a conversation the encoder reads; the re-ranker reads all of it.
-    """
+    encoder: SupportsEncode
+    reranker: SupportsScore | None = None  # orders what the encoder retrieves; None: by similarity
+    _: KW_ONLY
+    context: Literal["history", "last"] = "history"  # what the encoder reads of a conversation; a re-ranker reads all
+    max_length: int | None = None  # tokens per conversation or response in the encoder; None: its limit
 
-    def __init__(
-        self,
-        encoder: SupportsEncode,
-        reranker: SupportsScore | None = None,
-        *,
-        context: Literal["history", "last"] = "history",
-        max_length: int | None = None,
-    ):
-        self.encoder = encoder
-        self.reranker = reranker
-        self.context: Literal["history", "last"] = context
-        self.max_length = max_length
+    def __post_init__(self) -> None:
         self._responses: list[str] = []
         self._positions: list[int] = []
         self._vectors: Vectors = np.empty((0, 0), np.float32)

@@ -67,15 +67,8 @@ def embed(
     """Write the vector of each text, in order: as an array (.npy), or with the texts (.parquet, .jsonl).
 
     All texts are read once before the first is encoded, so that an unreadable one is reported at once. An existing
-    file is replaced at the end.
-
-    Args:
-        model: the encoder.
-        texts: to encode.
-        out: the file.
-        normalise: scale vectors to length 1; None: as the model was saved.
-        max_length: tokens per text, at most the model's limit; None: the model's limit.
-        progress: receives the number of encoded texts.
+    file is replaced at the end. `normalise` scales vectors to length 1 (None: as the model was saved); `max_length` are
+    tokens per text (None: the model's limit).
     """
     if out.suffix not in _WRITERS:
         raise EmbeddingError(f"{out} is none of {', '.join(_WRITERS)}")

@@ -41,13 +41,8 @@ _TEXTS = "texts.list.element"
 # ---- rows to texts
 
 
-@dataclass(frozen=True, slots=True)
-class TextBatch:
-    """Selected texts of a range, with their columns and their positions in the range."""
-
-    items: list[EncoderInput]
-    table: pa.Table
-    offsets: npt.NDArray[np.int64]
+#: Selected texts of a range, with their columns and their positions in the range.
+TextBatch = tuple[list[EncoderInput], pa.Table, npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +64,7 @@ class TableReader:
         if texts.null_count:
             null = int(np.flatnonzero(texts.is_null().to_numpy())[0])
             raise EmbeddingError(f"{location(first + null)}: {self.column!r} is null: remove rows without texts")
-        return TextBatch(texts.to_pylist(), table, np.arange(last - first))
+        return texts.to_pylist(), table, np.arange(last - first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +95,7 @@ class TurnReader:
                     rows.append(row)
                     offsets.append(position - first)
                 position += 1
-        return TextBatch(items, rows_to_table(rows, self.schema), np.array(offsets, np.int64))
+        return items, rows_to_table(rows, self.schema), np.array(offsets, np.int64)
 
 
 # ---- the corpus
@@ -166,9 +161,9 @@ class ParquetCorpus:
         """Yield the selected texts of a block in batches, with their columns and their number among all texts."""
         row = block * self.block_rows
         for piece in self.pieces(block):
-            for batch, texts in self._read_piece(piece):
-                if batch.items:
-                    yield batch.items, batch.table.append_column(ROW, pa.array(batch.offsets + row, pa.int64()))
+            for (items, table, offsets), texts in self._read_piece(piece):
+                if items:
+                    yield items, table.append_column(ROW, pa.array(offsets + row, pa.int64()))
                 row += texts
 
     def _read_piece(self, piece: BlockPiece) -> Iterator[tuple[TextBatch, int]]:

@@ -77,8 +77,7 @@ def normalise(vectors: Vectors, size: int) -> Vectors:
     valid = np.isfinite(lengths) & (lengths > 0)
     if not valid.all():
         raise TableError(f"vector {int(np.flatnonzero(~valid)[0])} is zero or not finite: it has no cosine similarity")
-    unit: Vectors = (vectors / lengths).astype(np.float32)
-    return unit
+    return np.asarray(vectors / lengths, np.float32)
 
 
 def vector_array(vectors: Vectors) -> pa.FixedSizeListArray:
@@ -95,14 +94,12 @@ def rows_to_table(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
 
 def as_matrix(column: pa.ChunkedArray) -> Vectors:
     """Return a column of vectors without nulls as an array (rows, size)."""
-    flat: Vectors = column.combine_chunks().flatten().to_numpy()
-    return flat.reshape(-1, column.type.list_size)
+    return np.asarray(column.combine_chunks().flatten().to_numpy()).reshape(-1, column.type.list_size)
 
 
 def as_values(column: pa.ChunkedArray) -> Sequence[Any]:
     """Return the values of a column; vectors as arrays."""
-    values: Sequence[Any] = list(as_matrix(column)) if pa.types.is_fixed_size_list(column.type) else column.to_pylist()
-    return values
+    return list(as_matrix(column) if pa.types.is_fixed_size_list(column.type) else column.to_pylist())
 
 
 def column_types(schema: pa.Schema) -> dict[str, type]:

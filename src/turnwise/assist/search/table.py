@@ -202,14 +202,17 @@ class VectorTable:
         """Return which of some keys are in the table."""
         existing: set[str] = set()
         for first in range(0, len(keys), _LOOKUP):
-            where = self._sql({KEY: list(keys[first : first + _LOOKUP])})
-            existing.update(self._scan([KEY], where)[KEY].to_pylist())
+            rows = self.read([KEY], {KEY: list(keys[first : first + _LOOKUP])})
+            existing.update(rows[KEY].to_pylist())
         return existing
 
     def read(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> pa.Table:
         """Return rows as an Arrow table, in no particular order; by default all rows and columns."""
-        names = [KEY, VECTOR, *self.columns] if columns is None else list(columns)
-        return self._scan(names, None if where is None else self._sql(where))
+        query = self._table.search().select([KEY, VECTOR, *self.columns] if columns is None else list(columns))
+        if where is not None:
+            query = query.where(self._sql(where))
+        with _reporting(f"{self.uri}, table {self.name} cannot be read"):
+            return query.limit(max(1, len(self))).to_arrow()
 
     def search(
         self,
@@ -248,13 +251,6 @@ class VectorTable:
             columns_of_row = {name: column[row] for name, column in values.items()}
             hits[number].append(SearchHit(key, similarities[row], columns_of_row))
         return [sorted(each, key=lambda hit: (-hit.similarity, hit.key)) for each in hits]
-
-    def _scan(self, names: Sequence[str], where: str | None) -> pa.Table:
-        query = self._table.search().select(list(names))
-        if where is not None:
-            query = query.where(where)
-        with _reporting(f"{self.uri}, table {self.name} cannot be read"):
-            return query.limit(max(1, len(self))).to_arrow()
 
     def _sql(self, where: Filter) -> str:
         return filter_sql(where, column_types(self._table.schema))
