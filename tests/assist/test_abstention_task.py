@@ -1,7 +1,4 @@
-"""Abstention.
-
-The classifier as a user would fit it, DSE's thresholds as out-of-scope detection has them, and equal rates.
-"""
+"""The task `abstention`: the classifier as a user fits it, DSE's thresholds, and equal false rejection rates."""
 
 import os
 from collections.abc import Sequence
@@ -63,18 +60,18 @@ def outcomes() -> list[Outcome]:
 
 def values(outcomes: Sequence[Outcome], setting: str) -> dict[str, list[float]]:
     """The figure of every run by metric, as a share."""
-    found = {
+    metrics = {
         each.metric: compute_per_run(each.statistic, each.table).tolist()
         for each in outcomes
         if each.setting == setting
     }
-    assert found, setting
-    return found
+    assert metrics, setting
+    return metrics
 
 
 @pytest.mark.parametrize("way", CLASSIFIERS)
 def test_a_classifier_is_fitted_on_the_shots_alone(way: str, outcomes: list[Outcome]) -> None:
-    found = values(outcomes, f"5-shot {way}, 10% named")
+    metrics = values(outcomes, f"5-shot {way}, 10% named")
     texts = [row.text for row in DATASET.train]
     intents = [row.intent for row in DATASET.train]
     truth = np.array([*(row.intent for row in DATASET.test), *(OUT_OF_SCOPE for _ in OUTSIDE.test)])
@@ -83,22 +80,22 @@ def test_a_classifier_is_fitted_on_the_shots_alone(way: str, outcomes: list[Outc
         support = sample_few_shot(intents, 5, seed)[0]
         classifier = IntentClassifier(Around(), false_rejection=0.1, **CLASSIFIERS[way])  # type: ignore[arg-type]
         classifier.fit([texts[row] for row in support], [intents[row] for row in support])
-        said = classifier.predict([*(row.text for row in DATASET.test), *OUTSIDE.test])
-        assert found[FALSE_REJECTION][seed] == pytest.approx((said[~outside] == OUT_OF_SCOPE).mean())
-        assert found["OOS-Recall"][seed] == pytest.approx((said[outside] == OUT_OF_SCOPE).mean())
-        assert found["In-Accuracy"][seed] == pytest.approx((said[~outside] == truth[~outside]).mean())
-        assert found["Accuracy"][seed] == pytest.approx((said == truth).mean())
+        predictions = classifier.predict([*(row.text for row in DATASET.test), *OUTSIDE.test])
+        assert metrics[FALSE_REJECTION][seed] == pytest.approx((predictions[~outside] == OUT_OF_SCOPE).mean())
+        assert metrics["OOS-Recall"][seed] == pytest.approx((predictions[outside] == OUT_OF_SCOPE).mean())
+        assert metrics["In-Accuracy"][seed] == pytest.approx((predictions[~outside] == truth[~outside]).mean())
+        assert metrics["Accuracy"][seed] == pytest.approx((predictions == truth).mean())
 
 
 @pytest.mark.parametrize("threshold", ["mean", "mean-std"])
 def test_the_papers_thresholds_are_those_of_out_of_scope_detection(threshold: str, outcomes: list[Outcome]) -> None:
     theirs = detect_out_of_scope(Around(), DATASET, shots=(5,), seeds=SEEDS)
-    found = values(outcomes, f"5-shot DSE's threshold {threshold}")
-    rejected = found.pop(FALSE_REJECTION)
+    metrics = values(outcomes, f"5-shot DSE's threshold {threshold}")
+    rejected = metrics.pop(FALSE_REJECTION)
     expected = values(theirs, f"5-shot, threshold {threshold}")
-    assert found == {metric: expected[metric] for metric in ("Accuracy", "In-Accuracy", "OOS-Recall")}
+    assert metrics == {metric: expected[metric] for metric in ("Accuracy", "In-Accuracy", "OOS-Recall")}
     # what is turned away is not right either
-    assert all(rate <= 1 - right + 1e-6 for rate, right in zip(rejected, found["In-Accuracy"], strict=True))
+    assert all(rate <= 1 - right + 1e-6 for rate, right in zip(rejected, metrics["In-Accuracy"], strict=True))
 
 
 @pytest.mark.parametrize(
@@ -138,8 +135,8 @@ def test_out_of_scope_examples_are_used_where_there_are_any(outcomes: list[Outco
     setting = "5-shot neighbours, 10% named, with out-of-scope examples"
     assert any(each.setting == setting for each in outcomes)
     without = IntentData("toy", "none", DATASET.train, (), DATASET.test, OutOfScopeTexts(test=OUTSIDE.test))
-    found = evaluate_abstention(Around(), without, seeds=1, false_rejection=0.1)
-    assert not any("with out-of-scope examples" in each.setting for each in found)
+    outcomes = evaluate_abstention(Around(), without, seeds=1, false_rejection=0.1)
+    assert not any("with out-of-scope examples" in each.setting for each in outcomes)
 
 
 def test_false_rejection_makes_no_model_better_than_another() -> None:
@@ -161,8 +158,8 @@ def test_the_named_rate_holds_on_clinc150() -> None:
 
     data = load_intents("clinc150", Path(str(DATA)))
     ways = {"neighbours": CLASSIFIERS["neighbours"]}
-    found = evaluate_abstention(VectorCache(Encoder.load("minilm")), data, classifiers=ways)
-    ours = values(found, "5-shot neighbours, 5% named")
-    theirs = values(found, "5-shot DSE's similarity, moved to the false rejection of neighbours")
+    outcomes = evaluate_abstention(VectorCache(Encoder.load("minilm")), data, classifiers=ways)
+    ours = values(outcomes, "5-shot neighbours, 5% named")
+    theirs = values(outcomes, "5-shot DSE's similarity, moved to the false rejection of neighbours")
     assert abs(np.mean(ours[FALSE_REJECTION]) - 0.05) <= 0.02
     assert np.mean(ours["OOS-Recall"]) > np.mean(theirs["OOS-Recall"])

@@ -1,7 +1,4 @@
-"""Two stages measured end to end.
-
-Figures against a plain restatement, what is kept of times, the command, and the pictures.
-"""
+"""Two-stage response selection: metrics against a plain restatement, times, the command, and the plots."""
 
 import io
 import json
@@ -47,9 +44,9 @@ def joined(item: Any) -> str:
 
 
 class Encodes:
-    """Vectors drawn by text, on few axes, so that cosines tie; or the same for all."""
+    """Random vectors by text, on few axes, so that cosines tie; or the same for all."""
 
-    fingerprint = "drawn"
+    fingerprint = "random"
 
     def __init__(self, kind: str = "axes"):
         self.kind = kind
@@ -64,24 +61,24 @@ class Encodes:
             return np.ones((len(inputs), 1), np.float32)
         if self.kind == "axes":
             return np.eye(3, dtype=np.float32)[np.array(numbers) % 3]
-        drawn = np.stack([np.random.default_rng(number).normal(size=5) for number in numbers])
-        return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
+        vectors = np.stack([np.random.default_rng(number).normal(size=5) for number in numbers])
+        return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 class Scores:
-    """Scores drawn from few values; or the same for all."""
+    """Random scores from few values; or the same for all."""
 
     fingerprint = "scores"
 
     def __init__(self, constant: bool = False):
         self.constant = constant
-        self.asked: list[int] = []
+        self.candidate_counts: list[int] = []
 
     def score(self, context: Sequence[str], candidates: Sequence[str]) -> npt.NDArray[np.float64]:
-        self.asked.append(len(candidates))
-        told = joined(context)
+        self.candidate_counts.append(len(candidates))
+        text = joined(context)
         return np.array(
-            [0.0 if self.constant else zlib.crc32(f"{told}\t{each}".encode()) % 7 for each in candidates], np.float64
+            [0.0 if self.constant else zlib.crc32(f"{text}\t{each}".encode()) % 7 for each in candidates], np.float64
         )
 
 
@@ -106,7 +103,7 @@ def plain(
     Wrong ones win ties.
     """
     pool = list(dict.fromkeys(text for example in given_examples for text in example.positives))
-    found = []
+    metrics = []
     for example in given_examples:
         query = encoder.encode([example.context])[0].astype(np.float64)
         cosine = {text: float((encoder.encode([text])[0].astype(np.float64) * query).sum()) for text in pool}
@@ -115,8 +112,8 @@ def plain(
         ranked = sorted(near, key=lambda text: (-scores[text], text in example.positives))
         places = [[text in example.positives for text in order] for order in (ranked, near)]
         reciprocal, by_cosine = (1 / (1 + each.index(True)) if any(each) else 0.0 for each in places)
-        found.append((float(reciprocal == 1), reciprocal, float(any(places[0])), by_cosine))
-    return found
+        metrics.append((float(reciprocal == 1), reciprocal, float(any(places[0])), by_cosine))
+    return metrics
 
 
 @settings(max_examples=40)
@@ -125,9 +122,9 @@ def test_figures_are_what_sorting_gives(count: int, right: int, shared: int, kin
     made = examples(count, right, min(shared, count - 1))
     pool = len({text for example in made for text in example.positives})
     outcomes = evaluate_selection(Encodes(kind), Scores(), made, "mine", depths=(1, 3, 100))
-    found = values(outcomes)
+    metrics = values(outcomes)
     depths = sorted({1, min(3, pool), pool})
-    assert set(found) == {
+    assert set(metrics) == {
         *(
             (f"the first {depth} of {pool} re-ranked", metric)
             for depth in depths
@@ -138,11 +135,11 @@ def test_figures_are_what_sorting_gives(count: int, right: int, shared: int, kin
     for depth in depths:
         expected = plain(made, Encodes(kind), depth)
         for place, metric in enumerate(("Top-1", "MRR", "retrieved")):
-            assert found[f"the first {depth} of {pool} re-ranked", metric] == pytest.approx(
+            assert metrics[f"the first {depth} of {pool} re-ranked", metric] == pytest.approx(
                 [each[place] for each in expected]
             )
     by_similarity = [each[3] for each in plain(made, Encodes(kind), pool)]
-    assert found[f"the first {pool} of {pool} by similarity", "MRR"] == pytest.approx(by_similarity)
+    assert metrics[f"the first {pool} of {pool} by similarity", "MRR"] == pytest.approx(by_similarity)
     assert all(outcome.scale == 100 for outcome in outcomes if outcome.metric != MILLISECONDS)
 
 
@@ -151,18 +148,18 @@ def test_ties_never_favour_the_models() -> None:
 
     Where all scores are, nothing comes first.
     """
-    found = values(
+    metrics = values(
         evaluate_selection(Encodes("constant"), Scores(constant=True), examples(10), "mine", depths=(1, 9, 10))
     )
-    assert sum(found["the first 9 of 10 re-ranked", "retrieved"]) == 0
-    assert sum(found["the first 10 of 10 re-ranked", "retrieved"]) == 10
-    assert found["the first 10 of 10 re-ranked", "MRR"] == [0.1] * 10
+    assert sum(metrics["the first 9 of 10 re-ranked", "retrieved"]) == 0
+    assert sum(metrics["the first 10 of 10 re-ranked", "retrieved"]) == 10
+    assert metrics["the first 10 of 10 re-ranked", "MRR"] == [0.1] * 10
 
 
 def test_the_largest_depth_is_scored_once_for_each_context_that_is_asked() -> None:
     reranker = Scores()
     outcomes = evaluate_selection(Encodes("free"), reranker, examples(50), "mine", depths=(1, 5, 20), max_contexts=35)
-    assert reranker.asked == [1, *[20] * 35]  # the first is not timed
+    assert reranker.candidate_counts == [1, *[20] * 35]  # the first is not timed
     assert {outcome.evidence.shape for outcome in outcomes if outcome.metric != MILLISECONDS} == {(1, 35)}
     assert "the first 5 of 50 re-ranked" in {outcome.setting for outcome in outcomes}
     again = evaluate_selection(Encodes("free"), Scores(), examples(50), "mine", depths=(1, 5, 20), max_contexts=35)
@@ -217,8 +214,8 @@ def test_a_pair_measures_what_takes_both(data: Path) -> None:
     assert ("reranking", "re-ranker") in settings and ("reranking", "cosine, history") not in settings
     assert ("responses", "0-shot similarity, history") in settings
     expected = values(evaluate_selection(Encodes("free"), Scores(), sample(data), "sample"))
-    found = {(row.setting, row.metric): row.value for row in results.rows if row.task == "selection"}
-    assert {key: found[key] for key in expected} == pytest.approx(
+    metrics = {(row.setting, row.metric): row.value for row in results.rows if row.task == "selection"}
+    assert {key: metrics[key] for key in expected} == pytest.approx(
         {key: 100 * np.mean(each) for key, each in expected.items()}
     )
 
@@ -293,16 +290,16 @@ def test_the_command_measures_two_stages_and_draws_them(
         "--out",
         out,
     ]
-    said = io.StringIO()
+    output = io.StringIO()
     with (
         patch.object(sys, "argv", ["turnwise", *map(str, words)]),
         patch.dict(os.environ, {"COLUMNS": "240", "NO_COLOR": "1"}),
-        redirect_stdout(said),
+        redirect_stdout(output),
         redirect_stderr(io.StringIO()),
         pytest.raises(SystemExit, match="0"),
     ):
         main()
-    assert said.getvalue().split("\n")[0].strip() == f"{model}, re-ranked by reranker"
+    assert output.getvalue().split("\n")[0].strip() == f"{model}, re-ranked by reranker"
     rows = json.loads((out / "results.json").read_text(encoding="utf-8"))["rows"]
     assert {row["metric"] for row in rows} == {"Top-1", "MRR", "retrieved", MILLISECONDS}
     assert all(row["value"] > 0 for row in rows if row["metric"] == MILLISECONDS)
@@ -322,11 +319,11 @@ def test_a_line_for_each_figure_runs_over_k() -> None:
     root = ElementTree.fromstring(results.plots["selection_mine.svg"])
     lines = [paths(line)[0] for line in groups(root, "line-")]
     assert [len(line) for line in lines] == [4, 4, 4]
-    found = {(row.setting, row.metric): row.value for row in results.rows}
+    metrics = {(row.setting, row.metric): row.value for row in results.rows}
     heights = np.array([[y for _, y in line] for line in lines])
     expected = np.array(
         [
-            [found[f"the first {k} of 30 re-ranked", metric] for k in (1, 5, 10, 30)]
+            [metrics[f"the first {k} of 30 re-ranked", metric] for k in (1, 5, 10, 30)]
             for metric in ("Top-1", "MRR", "retrieved")
         ]
     )
@@ -372,14 +369,14 @@ def test_a_re_ranker_shows_the_heads_that_it_has(reranker: Reranker) -> None:
 
 def test_states_are_what_heads_look_at(reranker: Reranker) -> None:
     puzzle = sample_questions(complete_dialogues(talks(5).test))[0]
-    known = reranker.tokenise(puzzle.with_foreign)
+    tokens = reranker.tokenise(puzzle.with_foreign)
     marked = [
-        marked_input(reranker.composer, "deletion", [known[turn] for turn in turns], None, 64)
+        marked_input(reranker.composer, "deletion", [tokens[turn] for turn in turns], None, 64)
         for turns in (puzzle.with_foreign, puzzle.with_foreign[:3])
     ]
     head = reranker.heads["deletion"]
     for states, logits in zip(reranker.states(marked), reranker.logits("deletion", marked), strict=True):
         with torch.inference_mode():
-            said = head(torch.from_numpy(states))[:, 0].numpy()
-        np.testing.assert_allclose(said, logits, atol=1e-5)
+            expected = head(torch.from_numpy(states))[:, 0].numpy()
+        np.testing.assert_allclose(logits, expected, atol=1e-5)
         assert states.shape == (len(logits), reranker.backbone.hidden)

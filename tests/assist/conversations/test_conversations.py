@@ -80,8 +80,8 @@ def test_sample_covers_a_large_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = TurnStatisticsBuilder()
     for number in range(1000):
         builder.add([Turn(USER, str(number))])
-    drawn = [int(turn.text) for turn in builder.sample]
-    assert len(set(drawn)) == 100 and 400 < np.mean(drawn) < 600
+    sampled = [int(turn.text) for turn in builder.sample]
+    assert len(set(sampled)) == 100 and 400 < np.mean(sampled) < 600
 
 
 def test_content_weighs_more_than_speaker() -> None:

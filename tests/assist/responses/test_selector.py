@@ -34,8 +34,8 @@ class FakeEncoder:
 
     def vector(self, item: Any) -> npt.NDArray[np.float32]:
         number = zlib.crc32("\n".join(texts(item)).encode())
-        drawn = np.eye(3)[number % 3] if self.axes else np.random.default_rng(number).normal(size=4)
-        return (drawn / np.linalg.norm(drawn)).astype(np.float32)
+        vector = np.eye(3)[number % 3] if self.axes else np.random.default_rng(number).normal(size=4)
+        return (vector / np.linalg.norm(vector)).astype(np.float32)
 
     def encode(
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
@@ -93,8 +93,8 @@ def indexed(reranker: Any, pool: Sequence[str] = POOL, axes: bool = False, **opt
 )
 def test_selection_matches_sorting(pool: list[str], sizes: tuple[int, int], axes: bool, at_once: bool) -> None:
     selector = indexed(BatchFakeReranker() if at_once else FakeReranker(), pool, axes)
-    found = selector.select_all(CONTEXTS, *sizes)
-    for context, selected in zip(CONTEXTS, found, strict=True):
+    responses = selector.select_all(CONTEXTS, *sizes)
+    for context, selected in zip(CONTEXTS, responses, strict=True):
         expected = restated_selection(context, pool, *sizes, axes)
         assert [(each.index, each.text, each.score) for each in selected] == [
             (each.index, each.text, each.score) for each in expected
@@ -107,9 +107,9 @@ def test_selection_matches_sorting(pool: list[str], sizes: tuple[int, int], axes
 def test_retrieving_all_reranks_everything() -> None:
     for context in CONTEXTS:
         scores = FakeReranker().score(context, POOL)
-        found = indexed(FakeReranker()).select(context, k=len(POOL), top=len(POOL))
-        assert {each.text: each.score for each in found} == dict(zip(POOL, scores.tolist(), strict=True))
-        assert [each.score for each in found] == sorted(scores.tolist(), reverse=True)
+        responses = indexed(FakeReranker()).select(context, k=len(POOL), top=len(POOL))
+        assert {each.text: each.score for each in responses} == dict(zip(POOL, scores.tolist(), strict=True))
+        assert [each.score for each in responses] == sorted(scores.tolist(), reverse=True)
 
 
 @given(st.integers(1, 12), st.integers(1, 12))
@@ -122,11 +122,11 @@ def test_smaller_top_is_a_prefix(first: int, second: int) -> None:
 
 
 def test_without_a_reranker() -> None:
-    found = indexed(None).select(CONTEXTS[0], k=8, top=5)
+    responses = indexed(None).select(CONTEXTS[0], k=8, top=5)
     everything = restated_selection(CONTEXTS[0], POOL, len(POOL), len(POOL), False)
     nearest_first = sorted(everything, key=lambda each: -each.similarity)[:5]
-    assert [each.text for each in found] == [each.text for each in nearest_first]
-    assert all(each.score is None for each in found)
+    assert [each.text for each in responses] == [each.text for each in nearest_first]
+    assert all(each.score is None for each in responses)
     with pytest.raises(SelectorError, match="there is no re-ranker"):
         indexed(None).score_all(CONTEXTS, np.zeros((len(CONTEXTS), 1), np.int64))
 

@@ -74,10 +74,10 @@ def written(path: Path) -> tuple[list[str] | None, np.ndarray]:
         case ".npy":
             return None, np.load(path)
         case ".parquet":
-            found = pq.read_table(path).to_pylist()
+            rows = pq.read_table(path).to_pylist()
         case _:
-            found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [row["text"] for row in found], np.array([row["vector"] for row in found], np.float32)
+            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [row["text"] for row in rows], np.array([row["vector"] for row in rows], np.float32)
 
 
 @pytest.mark.parametrize("output", [".npy", ".parquet", ".jsonl"])
@@ -144,8 +144,8 @@ def test_order_and_texts_do_not_depend_on_the_chunks(
         patch.setattr(turnwise.assist.search.embedding, "CHUNK", size)
         for kind in (".npy", ".parquet", ".jsonl"):
             embed(wrap_model(LetterCounter()), open_text_source(source), place / f"out{kind}")
-            found, vectors = written(place / f"out{kind}")
-            assert found in (None, texts)
+            texts_read, vectors = written(place / f"out{kind}")
+            assert texts_read in (None, texts)
             np.testing.assert_array_equal(vectors, expected(texts))
 
 
@@ -273,11 +273,11 @@ def test_command(tiny_folder: Callable[[str], Path], sample_world: Callable[[int
             "embed", tiny_folder("bert"), sample_world(40), "--speaker", "user", "--normalise", "--out", out, "--json"
         ).stdout
     )
-    found = pq.read_table(out)
-    assert result == {"out": str(out), "texts": len(found), "size": 32, "resumed": 0}
-    assert set(found.column("speaker").to_pylist()) == {"user"}
-    vectors = np.stack(found.column("vector").to_numpy(zero_copy_only=False))
-    expected_vectors = Encoder.load(tiny_folder("bert")).encode(found.column("text").to_pylist(), normalise=True)
+    rows = pq.read_table(out)
+    assert result == {"out": str(out), "texts": len(rows), "size": 32, "resumed": 0}
+    assert set(rows.column("speaker").to_pylist()) == {"user"}
+    vectors = np.stack(rows.column("vector").to_numpy(zero_copy_only=False))
+    expected_vectors = Encoder.load(tiny_folder("bert")).encode(rows.column("text").to_pylist(), normalise=True)
     np.testing.assert_allclose(vectors, expected_vectors, atol=1e-5)
 
 

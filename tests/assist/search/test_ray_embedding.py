@@ -189,8 +189,8 @@ def batches(*rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def rows_in(folder: Path) -> list[int]:
-    found: list[int] = lance.dataset(str(folder)).to_table()["row"].to_pylist()
-    return found
+    rows: list[int] = lance.dataset(str(folder)).to_table()["row"].to_pylist()
+    return rows
 
 
 def files_of(folder: Path) -> list[str]:
@@ -221,7 +221,7 @@ def test_finished_table_is_unchanged(tmp_path: Path) -> None:
     table = table_at(out)
     table.begin()
     table.write(0, batches(0, 1))
-    (out / "kept").mkdir()
+    (out / "other").mkdir()
     records = {path.name: path.read_bytes() for path in (out / "_turnwise").iterdir()}
     table.commit(1)
     # killed between the commit and the removal of the records
@@ -360,10 +360,10 @@ def numbered(folder: Path, count: int, fatal: int | None = None) -> list[str]:
 
 def check_table(out: Path, texts: Sequence[str]) -> None:
     """Check that every text is in the table once, in order, with its vector."""
-    found = lance.dataset(str(out)).to_table()
-    assert found["row"].to_pylist() == found["id"].to_pylist() == list(range(len(texts)))
-    assert found["text"].to_pylist() == list(texts)
-    np.testing.assert_array_equal(np.stack(found["vector"].to_numpy()), expected(texts))
+    rows = lance.dataset(str(out)).to_table()
+    assert rows["row"].to_pylist() == rows["id"].to_pylist() == list(range(len(texts)))
+    assert rows["text"].to_pylist() == list(texts)
+    np.testing.assert_array_equal(np.stack(rows["vector"].to_numpy()), expected(texts))
     assert not (out / "_turnwise").exists()
     named = {
         Path(file.path).name for fragment in lance.dataset(str(out)).get_fragments() for file in fragment.data_files()
@@ -422,13 +422,13 @@ def test_killed_command_is_continued(running: str, place: Path, request: pytest.
     (place / "slow").unlink()
     with pytest.raises(EmbeddingError, match="another --block-rows"):
         embed_on_ray(model, "corpus", "out.lance", block_rows=16)
-    known = set(place.glob("encoded-*"))
+    before = set(place.glob("encoded-*"))
     done = subprocess.run(command(model, "corpus", *options, "--json"), text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["texts"] == 100 and result["size"] == 3 and result["resumed"] >= 45 - 5  # the last block has 10
     check_table(place / "out.lance", texts)
-    after = {text for path in set(place.glob("encoded-*")) - known for text in path.read_text().split("\n")}
+    after = {text for path in set(place.glob("encoded-*")) - before for text in path.read_text().split("\n")}
     assert len(after) == 100 - result["resumed"]
     assert before | after == set(texts)
 
@@ -445,14 +445,14 @@ def test_real_model_matches_the_local_engine(
     )
     embed(load_model(model), open_text_source(source, speakers=["user"]), tmp_path / "out.parquet", **options)
     expected_rows = pq.read_table(tmp_path / "out.parquet")
-    found = lancedb.connect(tmp_path).open_table("out")
-    assert found.count_rows() == result.texts == len(expected_rows)
-    rows = found.to_arrow()
+    table = lancedb.connect(tmp_path).open_table("out")
+    assert table.count_rows() == result.texts == len(expected_rows)
+    rows = table.to_arrow()
     columns = ["dialogue", "turn", "speaker", "text"]
     assert rows.select(columns).to_pylist() == expected_rows.select(columns).to_pylist()
     vectors = [np.stack(table["vector"].to_numpy()) for table in (rows, expected_rows)]
     np.testing.assert_allclose(*vectors, atol=1e-5)
-    nearest = found.search(vectors[0][3]).limit(1).to_list()
+    nearest = table.search(vectors[0][3]).limit(1).to_list()
     assert nearest[0]["text"] == rows["text"][3].as_py()
 
 

@@ -57,9 +57,9 @@ def test_search_matches_a_matrix_product(
     table = open_table(tmp_path_factory.mktemp("table"))
     rows, queries = vectors(count, seed) * 7, vectors(3, seed + 1)
     table.add([str(place) for place in range(count)], rows, {"text": [None] * count, "Turn": list(range(count))})
-    for query, found in zip(queries, table.search(queries, k, columns=["Turn", "vector"]), strict=True):
-        assert [row.values["Turn"] for row in found] == exact(rows, query, k)
-        for row in found:
+    for query, hits in zip(queries, table.search(queries, k, columns=["Turn", "vector"]), strict=True):
+        assert [row.values["Turn"] for row in hits] == exact(rows, query, k)
+        for row in hits:
             unit = rows[row.values["Turn"]] / np.linalg.norm(rows[row.values["Turn"]])
             np.testing.assert_allclose(row.values["vector"], unit, atol=1e-6)
             assert row.similarity == pytest.approx(float(unit @ query / np.linalg.norm(query)), abs=1e-5)
@@ -93,8 +93,8 @@ def test_hostile_values_in_filters(tmp_path: Path) -> None:
         [f"key {place}" for place in range(count)], vectors(count), {"text": HOSTILE_TEXTS, "Turn": list(range(count))}
     )
     for place, text in enumerate(HOSTILE_TEXTS):
-        found = table.search(vectors(1, 5), 99, where={"text": text})[0]
-        assert [row.values["Turn"] for row in found] == [place]
+        hits = table.search(vectors(1, 5), 99, where={"text": text})[0]
+        assert [row.values["Turn"] for row in hits] == [place]
     assert table.existing_keys(["' OR true --"]) == set()
     assert len(table) == count
 
@@ -260,10 +260,10 @@ def test_index_is_built_above_a_size_and_reaches_its_recall(indexed: tuple[Vecto
     assert (index.rows, index.partitions) == (6_000, 6)
     assert index.recall >= 0.9
     queries = vectors(50, 9)
-    found = table.search(queries, 10)
+    hits = table.search(queries, 10)
     shares = [
         len({row.values["Turn"] for row in near} & {*exact(rows, query, 10)}) / 10
-        for query, near in zip(queries, found, strict=True)
+        for query, near in zip(queries, hits, strict=True)
     ]
     assert np.mean(shares) >= 0.8
     for query, near in zip(queries[:5], table.search(queries[:5], 10, exact=True), strict=True):
@@ -275,9 +275,9 @@ def test_rows_added_after_the_index_are_found(indexed: tuple[VectorTable, np.nda
     table.build_index(recall=0.5)
     new = vectors(3, 77)
     table.add(["new 0", "new 1", "new 2"], new, {"text": ["new"] * 3, "Turn": [-1, -2, -3]})
-    assert [found[0].key for found in table.search(new, 1)] == ["new 0", "new 1", "new 2"]
+    assert [hits[0].key for hits in table.search(new, 1)] == ["new 0", "new 1", "new 2"]
     table.compact()
-    assert [found[0].key for found in table.search(new, 1)] == ["new 0", "new 1", "new 2"]
+    assert [hits[0].key for hits in table.search(new, 1)] == ["new 0", "new 1", "new 2"]
     # a selective filter finds its rows in any partition
     assert {row.key for row in table.search(-new[:1], 3, where={"text": "new"})[0]} == {"new 0", "new 1", "new 2"}
 

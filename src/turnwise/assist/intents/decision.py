@@ -141,6 +141,6 @@ def combine_decisions(whole: Decision, segments: Sequence[Decision]) -> Decision
     if len(accepted) < 2 and not (accepted and whole.abstained):
         return whole
     best = max((decision for decision, _ in accepted), key=lambda decision: decision.score)
-    found = " and ".join(f"{intent} in '{decision.text}' ({decision.score:.2f})" for decision, intent in accepted)
+    statements = " and ".join(f"{intent} in '{decision.text}' ({decision.score:.2f})" for decision, intent in accepted)
     intents = tuple(dict.fromkeys(intent for _, intent in accepted))
-    return replace(best, text=whole.text, intents=intents, reason=f"The text states {found}. {best.reason}")
+    return replace(best, text=whole.text, intents=intents, reason=f"The text states {statements}. {best.reason}")

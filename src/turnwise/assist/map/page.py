@@ -109,17 +109,9 @@ def map_svg(utterance_map: UtteranceMap, title: str) -> str:
             points = utterance_map.points[utterance_map.labels == number]
             # all points of a cluster are one path of lines without length but with round ends
             outline = Outline(np.repeat(points, 2, 0), np.tile([Outline.MOVETO, Outline.LINETO], len(points)))
-            axes.add_patch(
-                PathPatch(
-                    outline,
-                    fill=False,
-                    edgecolor=_cluster_colour(number),
-                    linewidth=line_width,
-                    capstyle="round",
-                    alpha=0.8,
-                    gid=f"cluster-{number}",
-                )
-            )
+            patch = PathPatch(outline, fill=False, edgecolor=_cluster_colour(number), linewidth=line_width, alpha=0.8)
+            patch.set(capstyle="round", gid=f"cluster-{number}")
+            axes.add_patch(patch)
         axes.autoscale_view()
         axes.set_aspect("equal", adjustable="datalim")
         axes.apply_aspect()

@@ -247,8 +247,7 @@ def damp_scores(scores: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) 
 
     An answer that is given everywhere fits everywhere a little and helps nowhere.
     """
-    weights: npt.NDArray[np.float64] = (1 / (np.log(counts) + 1)) ** DAMPING
-    return np.maximum(scores, 0) * weights
+    return np.asarray(np.maximum(scores, 0) * (1 / (np.log(counts) + 1)) ** DAMPING)
 
 
 def rank_answers(

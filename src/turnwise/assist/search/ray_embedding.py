@@ -142,11 +142,9 @@ class _Worker:
         return {"block": [block]}
 
     def _encode(self, block: int) -> Iterator[pa.RecordBatch]:
-        task = self._task
+        task, run = self._task, self._task.run
         for items, table in task.corpus.read(block):
-            vectors = encode_distinct(
-                self._encoder, items, normalise=task.run["normalise"], max_length=task.run["max_length"]
-            )
+            vectors = encode_distinct(self._encoder, items, normalise=run["normalise"], max_length=run["max_length"])
             yield from table.append_column(VECTOR, vector_array(vectors)).cast(task.schema).to_batches()
 
 

@@ -93,16 +93,10 @@ class VectorTable:
             encoder: the vectors' encoder; a table that was written with another one is rejected.
             storage: LanceDB's options for object storage, such as keys and an endpoint; None: from the environment.
         """
-        folder = str(uri)
         schema = make_schema(size, columns, settings or {}, encoder)
-        with _reporting(f"{folder} cannot be opened as a LanceDB database"):
-            database = _connect(folder, storage)
-            try:
-                table = database.open_table(name)
-            except ValueError:  # there is none; another process may create it at the same time
-                table = database.create_table(name, schema=schema, exist_ok=True)
-        check_schema(table.schema, schema, f"{folder}, table {name}")
-        return cls(folder, name, table)
+        table = _open_table(str(uri), name, storage, schema)
+        check_schema(table.schema, schema, f"{uri}, table {name}")
+        return cls(str(uri), name, table)
 
     @classmethod
     def exists(cls, uri: str | Path, name: str, *, storage: Mapping[str, str] | None = None) -> bool:
@@ -110,13 +104,7 @@ class VectorTable:
         folder = local_folder(f"{uri}/{name}.lance")
         if folder is not None:
             return folder.is_dir()
-        with _reporting(f"{uri} cannot be opened as a LanceDB database"):
-            database = _connect(str(uri), storage)
-            try:
-                database.open_table(name)
-            except ValueError:
-                return False
-        return True
+        return _open_table(str(uri), name, storage, None) is not None
 
     def __init__(self, uri: str, name: str, table: Any):
         """Wrap a LanceDB table; use `open` instead."""
@@ -284,12 +272,19 @@ class VectorTable:
             self.build_index(recall=recall, progress=progress)
 
 
-def _connect(uri: str, storage: Mapping[str, str] | None) -> Any:
+def _open_table(uri: str, name: str, storage: Mapping[str, str] | None, schema: pa.Schema | None) -> Any:
+    """Return a LanceDB table; if there is none, a new one with a schema, or None without one."""
     try:
         import lancedb
     except ImportError as error:
         raise TableError("vector tables need LanceDB: pip install 'turnwise[serve]'") from error
-    return lancedb.connect(uri, read_consistency_interval=_CONSISTENCY, storage_options=dict(storage or {}) or None)
+    options = dict(storage or {}) or None
+    with _reporting(f"{uri} cannot be opened as a LanceDB database"):
+        database = lancedb.connect(uri, read_consistency_interval=_CONSISTENCY, storage_options=options)
+        try:
+            return database.open_table(name)
+        except ValueError:  # there is none; another process may create it at the same time
+            return None if schema is None else database.create_table(name, schema=schema, exist_ok=True)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from turnwise.assist.intents.report import (
 
 
 def make_examples(labels: list[int], vectors: np.ndarray | None = None, seed: int = 0) -> IntentExamples:
-    """IntentReturn examples of intents 'a', 'b', … with distinct texts."""
+    """Return examples of intents 'a', 'b', … with distinct texts."""
     values = np.random.default_rng(seed).normal(size=(len(labels), 3)) if vectors is None else vectors
     unit = (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
     return IntentExamples.from_pairs([(f"text {row}", "abcdefgh"[label]) for row, label in enumerate(labels)], unit)
