@@ -50,7 +50,7 @@ def rows(first: int, last: int) -> tuple[IntentUtterance, ...]:
 
 
 OUTSIDE = OutOfScopeTexts(tuple(f"none {n}" for n in range(20)), (), tuple(f"none {n}" for n in range(20, 60)))
-DATASET = IntentData("toy", "none", rows(0, 20), rows(20, 22), rows(22, 40), OUTSIDE)
+DATASET = IntentData("toy", rows(0, 20), rows(20, 22), rows(22, 40), OUTSIDE)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_recall_at_equal_rates_is_that_of_the_score(outcomes: list[Outcome]) -> 
 def test_out_of_scope_examples_are_used_where_there_are_any(outcomes: list[Outcome]) -> None:
     setting = "5-shot neighbours, 10% named, with out-of-scope examples"
     assert any(each.setting == setting for each in outcomes)
-    without = IntentData("toy", "none", DATASET.train, (), DATASET.test, OutOfScopeTexts(test=OUTSIDE.test))
+    without = IntentData("toy", DATASET.train, (), DATASET.test, OutOfScopeTexts(test=OUTSIDE.test))
     outcomes = evaluate_abstention(Around(), without, seeds=1, false_rejection=0.1)
     assert not any("with out-of-scope examples" in each.setting for each in outcomes)
 
@@ -145,9 +145,9 @@ def test_false_rejection_makes_no_model_better_than_another() -> None:
 
 def test_data_sets_without_what_it_takes_say_so() -> None:
     with pytest.raises(DatasetError, match="toy has no out-of-scope utterances"):
-        evaluate_abstention(Around(), IntentData("toy", "none", rows(0, 3), (), rows(3, 5)))
+        evaluate_abstention(Around(), IntentData("toy", rows(0, 3), (), rows(3, 5)))
     with pytest.raises(DatasetError, match="toy has no second example of any intent"):
-        evaluate_abstention(Around(), IntentData("toy", "none", rows(0, 1), (), rows(3, 5), OUTSIDE))
+        evaluate_abstention(Around(), IntentData("toy", rows(0, 1), (), rows(3, 5), OUTSIDE))
 
 
 @pytest.mark.full

@@ -340,7 +340,7 @@ def talks(count: int) -> CandidateData:
         )
         for number in range(count)
     )
-    return CandidateData("sample", "none", (), (), test)
+    return CandidateData("sample", (), (), test)
 
 
 def test_states_at_marks_are_shown_by_whether_they_are_asked_for(reranker: Reranker) -> None:

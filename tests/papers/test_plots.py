@@ -45,7 +45,7 @@ def intent_data(name: str, intents: tuple[str, ...]) -> IntentData:
         )
         for each in test
     ]
-    return IntentData(name, "none", (), (), tuple(marked))
+    return IntentData(name, (), (), tuple(marked))
 
 
 SNIPS = intent_data("snips", ("PlayMusic", "AddToPlaylist"))
@@ -83,7 +83,7 @@ def test_models_without_templates_have_no_compressed_maps() -> None:
 
 
 def test_too_few_utterances_are_noted() -> None:
-    few = IntentData("sample", "none", (), (), SNIPS.test[:30])
+    few = IntentData("sample", (), (), SNIPS.test[:30])
     results = evaluated_plots(True, (), few)
     assert set(results.plots) == {"neighbours.svg"}
     assert set(results.facts["pictures left out"]) == {"two_intents_sample.svg", "two_intents_sample_compressed.svg"}

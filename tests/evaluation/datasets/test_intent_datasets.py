@@ -195,7 +195,7 @@ EXPECTED = {
 def test_each_layout_is_read(tmp_path: Path, name: str) -> None:
     lay(tmp_path, layouts()[name])
     data = load_intents(name, tmp_path)
-    assert (data.name, data.licence) == (name, intent_datasets()[name].licence)
+    assert data.name == name
     assert list(data.train) == EXPECTED[name]
     assert data.intents == sorted({utterance.intent for utterance in EXPECTED[name]})
     assert len(data.test) == len(EXPECTED[name])
@@ -220,7 +220,7 @@ def test_out_of_scope_lies_apart_until_it_is_asked_for(tmp_path: Path) -> None:
 
 def test_intents_are_those_of_all_splits() -> None:
     data = IntentData(
-        "toy", "", (IntentUtterance("x", "b"),), (IntentUtterance("y", "c"),), (IntentUtterance("z", "a"),)
+        "toy", (IntentUtterance("x", "b"),), (IntentUtterance("y", "c"),), (IntentUtterance("z", "a"),)
     )
     assert data.intents == ["a", "b", "c"]
 

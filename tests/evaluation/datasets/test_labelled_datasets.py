@@ -18,7 +18,7 @@ from turnwise.evaluation.datasets.dialogue_labels import (
     ActionExample,
     InferenceExample,
 )
-from turnwise.evaluation.datasets.retrieval import RETRIEVAL_DATASETS, RetrievalQuery
+from turnwise.evaluation.datasets.retrieval import RetrievalQuery, retrieval_datasets
 from turnwise.evaluation.datasets.sentence_pairs import SIMILARITY_DATASETS, TRIPLET_DATASETS, SimilarityPair, Triplet
 
 
@@ -244,7 +244,7 @@ def test_texts_without_positives_or_negatives_are_no_queries(tmp_path: Path) -> 
     content = "0\trefund?\ttopic\t1\t2,3\n1\tmoney back\t\t\t2\n2\tgood day\t\t0\t\n3\tbye\t\t0,1\t2\n"
     for split in ("dev", "test"):
         write(tmp_path / "dialoguecse/datasets/edc" / split / "select.txt", content)
-    data = RETRIEVAL_DATASETS["retrieval_ecd"].load(tmp_path)
+    data = retrieval_datasets()["retrieval_ecd"].load(tmp_path)
     assert data.valid == data.test
     assert data.test == (
         RetrievalQuery("refund?", ("money back",), ("good day", "bye")),

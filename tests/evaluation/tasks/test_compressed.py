@@ -129,7 +129,6 @@ def test_ties_do_not_depend_on_the_order() -> None:
 
 DATA = IntentData(
     "made_up",
-    "none",
     (
         *(asked(f"play {value} now", "play", value) for value in ("jazz", "blues", "rock", "soul")),
         *(asked(f"dim the {value}", "dim", value) for value in ("hall", "study", "attic")),
@@ -207,7 +206,7 @@ THEIRS = Placed({"to the left": 0, "to the right": 90, "first {SLOT}": 0, "secon
 
 
 def split(valid: IntentUtterance, test: IntentUtterance) -> IntentData:
-    return IntentData("turns", "none", LEFT_OR_RIGHT, (valid,), (test,))
+    return IntentData("turns", LEFT_OR_RIGHT, (valid,), (test,))
 
 
 def figures(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
@@ -262,7 +261,6 @@ def test_every_source_has_a_share_and_a_figure_of_its_own() -> None:
 def test_nothing_is_given_where_no_slots_are_marked() -> None:
     plain = IntentData(
         "plain",
-        "none",
         *(
             tuple(IntentUtterance(each.text, each.intent) for each in part)
             for part in (DATA.train, DATA.valid, DATA.test)

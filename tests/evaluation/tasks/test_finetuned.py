@@ -56,7 +56,7 @@ def intent_data(seed: int = 0) -> IntentData:
             IntentUtterance(sentence(random, word), intent) for intent, word in words.items() for _ in range(count)
         )
 
-    return IntentData("toy", "none", utterances(12), (), utterances(10))
+    return IntentData("toy", utterances(12), (), utterances(10))
 
 
 def action_data(last: bool = True) -> ActionData:
@@ -75,7 +75,7 @@ def action_data(last: bool = True) -> ActionData:
             made.append(ActionExample(turns, tuple(actions) or ("bye",), last))
         return tuple(made)
 
-    return ActionData("toy", "none", examples(60), (), examples(40))
+    return ActionData("toy", examples(60), (), examples(40))
 
 
 def test_intents_are_learnt_and_the_encoder_is_left_alone(encoder: Encoder) -> None:

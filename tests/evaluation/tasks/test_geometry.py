@@ -31,7 +31,6 @@ UTTERANCES = st.lists(
 def data_of(test: list[IntentUtterance], outside: int = 0) -> IntentData:
     return IntentData(
         "toy",
-        "none",
         (),
         (),
         tuple(test),

@@ -78,7 +78,6 @@ def toy(train: int = 60, valid: int = 0, test: int = 40, out_of_scope: OutOfScop
     random = np.random.default_rng(0)
     return IntentData(
         "toy",
-        "none",
         utterances(train, random),
         utterances(valid, random),
         utterances(test, random),
@@ -128,14 +127,13 @@ def test_a_tie_of_prototypes_goes_against_the_model() -> None:
     """Both intents have the same training utterance: whichever comes first in the alphabet, neither is found."""
     train = (IntentUtterance("ab", "one"), IntentUtterance("ab", "two"), IntentUtterance("cc", "three"))
     test = (IntentUtterance("ab", "one"), IntentUtterance("ab", "two"), IntentUtterance("c", "three"))
-    (outcome,) = prototype_intents(Letters(), IntentData("toy", "none", train, (), test), shots=(1,), seeds=1)
+    (outcome,) = prototype_intents(Letters(), IntentData("toy", train, (), test), shots=(1,), seeds=1)
     assert outcome.evidence.tolist() == [[0, 0, 1]]
 
 
 def test_an_intent_without_training_utterances_is_never_found() -> None:
     data = IntentData(
         "toy",
-        "none",
         (IntentUtterance("aaa", "one"), IntentUtterance("ccc", "two")),
         (),
         (IntentUtterance("aaa", "one"), IntentUtterance("e", "new")),
@@ -163,7 +161,7 @@ def test_the_nearest_neighbour_is_scikit_learns() -> None:
 
     labels = random.choice(["one", "two"], 140)
     rows = tuple(IntentUtterance(name, str(label)) for name, label in zip(names, labels, strict=True))
-    data = IntentData("toy", "none", rows[:100], (), rows[100:])
+    data = IntentData("toy", rows[:100], (), rows[100:])
     outcomes = nearest_intents(Spread(), data, neighbours=(1, 3, 5, 51))
     assert [outcome.setting for outcome in outcomes] == ["1-NN", "3-NN", "5-NN", "51-NN"]
     for outcome, count in zip(outcomes, (1, 3, 5, 51), strict=True):
@@ -188,7 +186,7 @@ rows = st.tuples(st.text("abc", min_size=1, max_size=2), st.sampled_from("xyz"))
 @given(st.lists(rows, min_size=1, max_size=15), rows, st.integers(1, 17))
 def test_votes_equal_a_plain_statement(train: list[tuple[str, str]], query: tuple[str, str], count: int) -> None:
     """Most votes, then the higher sum, then against the model; of equally near references wrong ones come first."""
-    data = IntentData("toy", "none", tuple(IntentUtterance(*row) for row in train), (), (IntentUtterance(*query),))
+    data = IntentData("toy", tuple(IntentUtterance(*row) for row in train), (), (IntentUtterance(*query),))
     (outcome,) = nearest_intents(Scattered(), data, neighbours=(count,))
     asked = Scattered().encode([query[0]])[0]
     similarity = {text: float(Scattered().encode([text])[0] @ asked) for text, _ in train}
@@ -203,7 +201,7 @@ def test_votes_equal_a_plain_statement(train: list[tuple[str, str]], query: tupl
 
 def test_even_votes_go_against_the_model() -> None:
     rows = (IntentUtterance("aab", "one"), IntentUtterance("aab", "two"))
-    data = IntentData("toy", "none", rows, (), rows)
+    data = IntentData("toy", rows, (), rows)
     for outcome in nearest_intents(Letters(), data, neighbours=(1, 2, 9)):
         assert outcome.evidence.tolist() == [[0, 0]]
 
@@ -228,7 +226,7 @@ def test_templates_are_references_too() -> None:
         slotted("aaaad", "two", ("slot", 4, 5)),
         slotted("cc", "two"),
     )
-    data = IntentData("toy", "none", train, (), (slotted("aaaa", "one"),))
+    data = IntentData("toy", train, (), (slotted("aaaa", "one"),))
     encoder = Letters()
     nearest_intents(encoder, data)
     assert sorted(encoder.asked) == ["aaaa", "aaaab", "aaaac", "aaaad", "aaaa{SLOT}", "cc"]
@@ -287,7 +285,7 @@ def test_an_encoder_may_look_at_slots() -> None:
             ]
 
     train = (slotted("a b", "one", ("1", 0, 1)), slotted("a b", "two", ("2", 0, 1)))
-    data = IntentData("toy", "none", train, (), train)
+    data = IntentData("toy", train, (), train)
     for outcome in (*nearest_intents(ByName(), data), *prototype_intents(ByName(), data, shots=(1,), seeds=1)):
         assert outcome.evidence.tolist() == [[1, 1]]
     (outcome,) = nearest_intents(Letters(), data)
@@ -311,7 +309,7 @@ def test_validation_is_the_nearest_neighbour_of_what_may_be_looked_at(valid: int
         assert Counter(kept) + Counter(held) == Counter(whole.train)
     for marks in (SlotMarks(), SlotMarks(("x",))):
         asked, expected = Letters(), Letters()
-        (outcome,) = nearest_intents(expected, IntentData("toy", "none", kept, (), held), marks=marks)
+        (outcome,) = nearest_intents(expected, IntentData("toy", kept, (), held), marks=marks)
         found = nearest_validation(asked, data, marks=marks)
         assert 0 < found < 1
         assert found == pytest.approx(outcome.evidence.mean())
@@ -322,7 +320,7 @@ def test_validation_is_the_nearest_neighbour_of_what_may_be_looked_at(valid: int
 
 def test_nothing_to_validate_on() -> None:
     data = IntentData(
-        "toy", "none", (IntentUtterance("a", "one"), IntentUtterance("b", "two")), (), (IntentUtterance("a", "one"),)
+        "toy", (IntentUtterance("a", "one"), IntentUtterance("b", "two")), (), (IntentUtterance("a", "one"),)
     )
     with pytest.raises(DatasetError, match="neither a validation set nor a second example"):
         nearest_validation(Letters(), data)

@@ -81,7 +81,7 @@ def held(
             for place in range(length)
         )
 
-    return ConversationData("toy", "none", tuple(dialogue(number) for number in range(count)))
+    return ConversationData("toy", tuple(dialogue(number) for number in range(count)))
 
 
 def figures(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:

@@ -20,7 +20,7 @@ def test_equals_a_plain_loop(triplets: list[Triplet]) -> None:
         for each in triplets
     ]
     assume(all(one == two or abs(one - two) > 1e-5 for one, two in closeness))
-    (outcome,) = evaluate_nli(encoder, TripletData("toy", "none", tuple(triplets)))
+    (outcome,) = evaluate_nli(encoder, TripletData("toy", test=tuple(triplets)))
     assert outcome.key == ("nli", "toy", "entailment nearer than contradiction", "accuracy")
     assert outcome.evidence.tolist() == [[float(one > two) for one, two in closeness]]
     assert len(set(encoder.encoded)) == len(encoder.encoded)
@@ -28,12 +28,12 @@ def test_equals_a_plain_loop(triplets: list[Triplet]) -> None:
 
 def test_a_tie_is_wrong() -> None:
     triplets = tuple(Triplet(f"a{number}", f"e{number}", f"c{number}") for number in range(50))
-    assert evaluate_nli(Constant(), TripletData("toy", "none", triplets))[0].row().value == 0.0
+    assert evaluate_nli(Constant(), TripletData("toy", test=triplets))[0].row().value == 0.0
 
 
 def test_each_text_is_encoded_once_and_the_length_is_passed_on() -> None:
     encoder = Drawn()
-    data = TripletData("toy", "none", (Triplet("a", "b", "c"), Triplet("d", "d", "e")))
+    data = TripletData("toy", test=(Triplet("a", "b", "c"), Triplet("d", "d", "e")))
     (outcome,) = evaluate_nli(encoder, data, max_length=9)
     assert sorted(encoder.encoded) == ["a", "b", "c", "d", "e"]
     assert encoder.lengths == [9]

@@ -67,7 +67,7 @@ def inference_data(sizes: tuple[int, int, int] = (300, 100, 200), seed: int = 0)
             InferenceExample(turns(vector), f"class {label}") for vector, label in zip(seen, labels, strict=True)
         )
 
-    return InferenceData("toy", "none", *(examples(size) for size in sizes))
+    return InferenceData("toy", *(examples(size) for size in sizes))
 
 
 def action_data(sizes: tuple[int, int, int] = (300, 100, 200)) -> ActionData:
@@ -82,7 +82,7 @@ def action_data(sizes: tuple[int, int, int] = (300, 100, 200)) -> ActionData:
             for point, flagged in zip(points, there, strict=True)
         )
 
-    return ActionData("toy", "none", *(examples(size) for size in sizes))
+    return ActionData("toy", *(examples(size) for size in sizes))
 
 
 def arrays(split: Sequence[InferenceExample]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:

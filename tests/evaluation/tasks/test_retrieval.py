@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
 from tests.helpers.drawn import Constant, Drawn
-from turnwise.evaluation.datasets.retrieval import RETRIEVAL_DATASETS, RetrievalData, RetrievalQuery
+from turnwise.evaluation.datasets.retrieval import RetrievalData, RetrievalQuery, retrieval_datasets
 from turnwise.evaluation.tasks.similarity import evaluate_retrieval
 
 DATA = os.environ.get("TURNWISE_DATA")
@@ -33,7 +33,7 @@ def test_equals_scikit_learn_without_ties(queries: list[RetrievalQuery]) -> None
     if not queries:
         return
     encoder = Drawn()
-    precision, reciprocal = evaluate_retrieval(encoder, RetrievalData("toy", "none", (), tuple(queries)))
+    precision, reciprocal = evaluate_retrieval(encoder, RetrievalData("toy", test=tuple(queries)))
     for number, query in enumerate(queries):
         scores = [encoder.unit(query.text) @ encoder.unit(text) for text in (*query.positives, *query.negatives)]
         labels = [True] * len(query.positives) + [False] * len(query.negatives)
@@ -47,7 +47,7 @@ def test_equals_scikit_learn_without_ties(queries: list[RetrievalQuery]) -> None
 @given(QUERIES)
 def test_ties_go_against_the_model(queries: list[RetrievalQuery]) -> None:
     encoder = Drawn(size=3, axes=True)
-    outcomes = evaluate_retrieval(encoder, RetrievalData("toy", "none", (), tuple(queries)))
+    outcomes = evaluate_retrieval(encoder, RetrievalData("toy", test=tuple(queries)))
     for number, query in enumerate(queries):
         scored = [(float(encoder.unit(query.text) @ encoder.unit(text)), 1) for text in query.positives]
         scored += [(float(encoder.unit(query.text) @ encoder.unit(text)), 0) for text in query.negatives]
@@ -59,7 +59,7 @@ def test_ties_go_against_the_model(queries: list[RetrievalQuery]) -> None:
 
 def test_a_model_that_says_nothing_gets_the_least() -> None:
     query = RetrievalQuery("q", tuple(f"p{number}" for number in range(5)), tuple(f"n{number}" for number in range(20)))
-    precision, reciprocal = evaluate_retrieval(Constant(), RetrievalData("toy", "none", (), (query,)))
+    precision, reciprocal = evaluate_retrieval(Constant(), RetrievalData("toy", test=(query,)))
     assert reciprocal.row().value == pytest.approx(100 / 21)
     assert precision.row().value == pytest.approx(100 * np.mean([place / (20 + place) for place in range(1, 6)]))
 
@@ -69,7 +69,7 @@ def test_each_text_is_encoded_once_and_only_tests_count() -> None:
     other = RetrievalQuery("q2", ("c",), ("a", "q"))
     encoder = Drawn()
     outcomes = evaluate_retrieval(
-        encoder, RetrievalData("toy", "none", (RetrievalQuery("v", ("w",), ("x",)),), (query, other)), max_length=50
+        encoder, RetrievalData("toy", (), (RetrievalQuery("v", ("w",), ("x",)),), (query, other)), max_length=50
     )
     assert sorted(encoder.encoded) == ["a", "b", "c", "q", "q2"]
     assert encoder.lengths == [50]
@@ -82,7 +82,7 @@ def test_each_text_is_encoded_once_and_only_tests_count() -> None:
 
 @pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
 def test_random_vectors_rank_the_authors_candidates_at_random() -> None:
-    data = RETRIEVAL_DATASETS["retrieval_ecd"].load(Path(str(DATA)))
+    data = retrieval_datasets()["retrieval_ecd"].load(Path(str(DATA)))
     precision, reciprocal = evaluate_retrieval(Drawn(size=16), data)
     shares = [len(query.positives) / (len(query.positives) + len(query.negatives)) for query in data.test]
     # in a random order precision is the share of positives, and a little more where the first ones happen to be right

@@ -61,7 +61,6 @@ def rows(first: int, last: int) -> tuple[IntentUtterance, ...]:
 
 DATASET = IntentData(
     "toy",
-    "none",
     rows(0, 20),
     rows(20, 22),
     rows(22, 40),
@@ -185,13 +184,13 @@ def test_the_average_of_its_metrics() -> None:
 
 
 def test_data_sets_that_do_not_do_say_so() -> None:
-    without = IntentData("toy", "none", rows(0, 3), (), rows(3, 5))
+    without = IntentData("toy", rows(0, 3), (), rows(3, 5))
     with pytest.raises(DatasetError, match="toy has no out-of-scope utterances"):
         detect_out_of_scope(Drawn(), without)
-    untrained = IntentData("toy", "none", rows(0, 3), (), rows(3, 5), OutOfScopeTexts(test=("none 1",)))
+    untrained = IntentData("toy", rows(0, 3), (), rows(3, 5), OutOfScopeTexts(test=("none 1",)))
     with pytest.raises(DatasetError, match="toy has no out-of-scope utterances"):
         detect_out_of_scope(Drawn(), untrained, authors=True)
-    single = IntentData("toy", "none", rows(0, 1), (), rows(3, 5), OutOfScopeTexts(test=("none 1",)))
+    single = IntentData("toy", rows(0, 1), (), rows(3, 5), OutOfScopeTexts(test=("none 1",)))
     with pytest.raises(DatasetError, match="toy has no second example of any intent"):
         detect_out_of_scope(Drawn(), single)
 

@@ -24,7 +24,7 @@ def test_equals_scipy(pairs: list[SimilarityPair]) -> None:
     gold = [pair.score for pair in pairs]
     # rounded, so that equal pairs are equal whatever the order of their texts
     cosines = [round(float(encoder.unit(pair.first) @ encoder.unit(pair.second)), 5) for pair in pairs]
-    outcomes = evaluate_similarity(encoder, SimilarityData("toy", "none", (), tuple(pairs)))
+    outcomes = evaluate_similarity(encoder, SimilarityData("toy", test=tuple(pairs)))
     assert [outcome.key for outcome in outcomes] == [
         ("sts", "toy", "cosine", "Spearman"),
         ("sts", "toy", "cosine", "Pearson"),
@@ -45,7 +45,7 @@ def test_equal_pairs_have_equal_cosines() -> None:
         SimilarityPair("a", "b", 4.0),
     ]
     encoder = Drawn(size=33)
-    evidence = evaluate_similarity(encoder, SimilarityData("toy", "none", (), tuple(pairs)))[0].evidence
+    evidence = evaluate_similarity(encoder, SimilarityData("toy", test=tuple(pairs)))[0].evidence
     assert evidence[0, 0, 0] == evidence[0, 1, 0] == evidence[0, 3, 0]
     assert sorted(encoder.encoded) == ["a", "b", "c", "d"]
 
@@ -54,7 +54,7 @@ def test_only_tests_count_and_the_length_is_passed_on() -> None:
     test = tuple(SimilarityPair(f"a{number}", f"b{number}", number % 3) for number in range(5))
     encoder = Drawn()
     outcomes = evaluate_similarity(
-        encoder, SimilarityData("toy", "none", (SimilarityPair("v", "w", 1.0),), test), max_length=7
+        encoder, SimilarityData("toy", (), (SimilarityPair("v", "w", 1.0),), test), max_length=7
     )
     assert "v" not in encoder.encoded
     assert encoder.lengths == [7]

@@ -21,6 +21,7 @@ from turnwise.evaluation.datasets.dataset import (
     SPLITS,
     Dataset,
     DatasetError,
+    SplitData,
     dataset_descriptions,
     known_datasets,
     open_strict,
@@ -28,22 +29,15 @@ from turnwise.evaluation.datasets.dataset import (
     parse_texts,
     read_json_lines,
     read_tsv,
+    store_dataset,
 )
 
 #: For sampling negatives: another seed makes another data set.
 SEED = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateData:
-    """A data set of contexts with candidates; a split that is not available is empty."""
-
-    name: str
-    licence: str
-    train: tuple[Candidates, ...]
-    valid: tuple[Candidates, ...]
-    test: tuple[Candidates, ...]
-
+#: Contexts with candidate responses.
+CandidateData = SplitData[Candidates]
 
 _Examples = tuple[Candidates, ...]
 
@@ -72,7 +66,7 @@ def candidates_from_store(
         )
         for split in SPLITS
     )
-    return CandidateData(name, "that of its store", *splits)
+    return CandidateData(name, *splits)
 
 
 def candidate_datasets(data: Path | None = None) -> dict[str, Dataset[CandidateData]]:
@@ -83,14 +77,12 @@ def candidate_datasets(data: Path | None = None) -> dict[str, Dataset[CandidateD
     if data is None or not is_store(data) or (data / "responses").is_dir():
         return CANDIDATE_DATASETS
     name = data.resolve().name
-    store = Dataset(
+    store = store_dataset(
         name,
-        ".",
         ("manifest.json", "dialogues-*.parquet"),
         lambda folder: candidates_from_store(read_corpus(folder), name),
+        "its candidates are drawn here, from the dialogues of a store",
         "that of its store",
-        "a store of yours",
-        differs="its candidates are drawn here, from the dialogues of a store",
     )
     return {**CANDIDATE_DATASETS, name: store}
 
@@ -108,11 +100,6 @@ def _sample_candidates(dialogues: Iterable[Dialogue], seed: int, candidates: int
         )
     except ValueError as error:
         raise DatasetError(f"{where}: {error}; take fewer candidates, or more dialogues") from None
-
-
-def _read_files(folder: Path, splits: dict[str, tuple[str, int]]) -> list[_Examples]:
-    """Read splits from files, given by name and number of candidates per context."""
-    return [_read_file(folder / splits[split][0], splits[split][1]) if split in splits else () for split in SPLITS]
 
 
 def _read_file(path: Path, size: int) -> _Examples:
@@ -152,12 +139,10 @@ def _read_dstc7(folder: Path) -> list[_Examples]:
         path = folder / f"ubuntu_{split}_subtask_1.json"
         for line, record in source.json_array(path):
             with source.guard(path, line):
-                in_record = split == "dev"
-                correct = (
-                    utterances(record["options-for-correct-answers"])
-                    if in_record
-                    else answers[str(record["example-id"])]
-                )
+                if split == "dev":
+                    correct = utterances(record["options-for-correct-answers"])
+                else:
+                    correct = answers[str(record["example-id"])]
                 context, options = utterances(record["messages-so-far"]), utterances(record["options-for-next"])
                 examples.append(_with_correct_options(context, options, correct))
     return [(), (), tuple(examples)]
@@ -197,32 +182,30 @@ def _read_irc_ubuntu(folder: Path, candidates: int) -> list[_Examples]:
     """Make examples of a thread's last reply among last replies of other threads of the same split."""
     threads = list(irc_disentanglement.read(open_strict(folder)))
     return [
-        _sample_candidates(
-            (thread for thread in threads if thread.split == split), SEED, candidates, f"{folder / name}"
-        )
+        _sample_candidates([each for each in threads if each.split == split], SEED, candidates, f"{folder / name}")
         for name, split in (("train", "train"), ("dev", "valid"), ("test", "test"))
     ]
 
 
-def _candidate_readers() -> dict[str, Callable[[Path], Iterable[_Examples]]]:
-    readers: dict[str, Callable[[Path], Iterable[_Examples]]] = {
-        "dstc7_ubuntu": _read_dstc7,
-        "dailydialog_plusplus": partial(_read_dailydialog_plusplus, negatives="random_negative_responses"),
-        "dailydialog_plusplus_adversarial": partial(
-            _read_dailydialog_plusplus, negatives="adversarial_negative_responses"
-        ),
-        "irc_ubuntu": partial(_read_irc_ubuntu, candidates=10),
-        "irc_ubuntu_100": partial(_read_irc_ubuntu, candidates=100),
-    }
-    return {
-        name: readers.get(name) or partial(_read_files, splits=description["splits"])
-        for name, description in dataset_descriptions()["candidates"].items()
-    }
+def _read_splits(folder: Path, name: str) -> list[_Examples]:
+    """Read the files that `datasets.yaml` lists by split, with their numbers of candidates per context."""
+    splits = dataset_descriptions()["candidates"][name]["splits"]
+    return [_read_file(folder / splits[split][0], splits[split][1]) if split in splits else () for split in SPLITS]
 
+
+_READERS: dict[str, Callable[[Path], list[_Examples]]] = {
+    "dstc7_ubuntu": _read_dstc7,
+    "dailydialog_plusplus": partial(_read_dailydialog_plusplus, negatives="random_negative_responses"),
+    "dailydialog_plusplus_adversarial": partial(_read_dailydialog_plusplus, negatives="adversarial_negative_responses"),
+    "irc_ubuntu": partial(_read_irc_ubuntu, candidates=10),
+    "irc_ubuntu_100": partial(_read_irc_ubuntu, candidates=100),
+}
 
 #: By name; '…_slice' is a part of the authors' files.
 CANDIDATE_DATASETS: dict[str, Dataset[CandidateData]] = known_datasets(
-    "candidates", CandidateData, _candidate_readers()
+    "candidates",
+    CandidateData,
+    {name: _READERS.get(name) or partial(_read_splits, name=name) for name in dataset_descriptions()["candidates"]},
 )
 
 
@@ -234,7 +217,6 @@ class QuestionData:
     """A data set of (question, answer), in the order of its files."""
 
     name: str
-    licence: str
     pairs: tuple[tuple[str, str], ...]
 
 

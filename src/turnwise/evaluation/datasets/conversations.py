@@ -7,7 +7,6 @@ from pathlib import Path
 from random import Random
 
 from turnwise.core.dialogue import Dialogue, Turn
-from turnwise.corpus.registry import get_reader
 from turnwise.corpus.store import read_corpus
 from turnwise.evaluation.datasets.dataset import (
     Dataset,
@@ -26,7 +25,6 @@ class ConversationData:
     """Dialogues of a corpus: speakers and texts, without labels."""
 
     name: str
-    licence: str
     dialogues: tuple[tuple[Turn, ...], ...]
 
 
@@ -49,19 +47,17 @@ def sample_dialogues(
     return tuple(tuple(Turn(turn.speaker, turn.text) for turn in dialogue.turns) for _, dialogue in sample)
 
 
-def _read_corpus(folder: Path, name: str, split: str | None = None) -> tuple[tuple[tuple[Turn, ...], ...]]:
-    reader = get_reader(dataset_descriptions()["conversations"][name]["reader"])
-    dialogues = read_dialogues(reader, folder)
-    return (sample_dialogues(dialogue for dialogue in dialogues if split is None or dialogue.split == split),)
+def _read_corpus(folder: Path, name: str) -> tuple[tuple[tuple[Turn, ...], ...]]:
+    description = dataset_descriptions()["conversations"][name]
+    split = description.get("split")
+    dialogues = read_dialogues(description["reader"], folder)
+    return (sample_dialogues(dialogue for dialogue in dialogues if split in (None, dialogue.split)),)
 
 
 _CORPORA: dict[str, Dataset[ConversationData]] = known_datasets(
     "conversations",
     ConversationData,
-    {
-        name: partial(_read_corpus, name=name, split="test" if name == "conversations_multiwoz" else None)
-        for name in dataset_descriptions()["conversations"]
-    },
+    {name: partial(_read_corpus, name=name) for name in dataset_descriptions()["conversations"]},
 )
 
 
@@ -69,6 +65,6 @@ def conversation_datasets(data: Path | None = None) -> dict[str, Dataset[Convers
     """Return the data sets of conversations: public corpora, and the folder itself if it is a store."""
 
     def read_store(folder: Path, name: str) -> ConversationData:
-        return ConversationData(name, "that of the store", sample_dialogues(read_corpus(folder)))
+        return ConversationData(name, sample_dialogues(read_corpus(folder)))
 
     return with_store(_CORPORA, data, read_store, next(iter(_CORPORA.values())).differs)

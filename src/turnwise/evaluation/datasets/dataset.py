@@ -16,11 +16,12 @@ import yaml
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import sha256
-from turnwise.corpus.registry import Reader, get_reader
+from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source import CorpusSource, Rejection
 from turnwise.corpus.store import is_store
 
 Data = TypeVar("Data")
+Example = TypeVar("Example")
 
 SPLITS = ("train", "valid", "test")
 
@@ -30,27 +31,37 @@ class DatasetError(TurnwiseError):
 
 
 @dataclass(frozen=True, slots=True)
-class Dataset(Generic[Data]):
-    """A data set that can be loaded.
-
-    Attributes:
-        name: its name.
-        folder: where it is in a folder of data sets.
-        files: patterns below its folder; the data set is present if each of them matches a file.
-        read: from its folder to its contents.
-        licence: of its authors.
-        home: where to get it.
-        digest: hash of its files when it was added; empty if everybody has different files.
-        differs: how it differs from the data of the papers; empty if it does not.
-    """
+class SplitData(Generic[Example]):
+    """The examples of a data set in its authors' splits; a split that they do not have is empty."""
 
     name: str
+    train: tuple[Example, ...] = ()
+    valid: tuple[Example, ...] = ()
+    test: tuple[Example, ...] = ()
+
+    @property
+    def examples(self) -> tuple[Example, ...]:
+        """Return the examples of all splits."""
+        return self.train + self.valid + self.test
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset(Generic[Data]):
+    """A data set that can be loaded."""
+
+    name: str
+    #: Where it is in a folder of data sets.
     folder: str
+    #: Patterns below its folder; the data set is present if each of them matches a file.
     files: tuple[str, ...]
+    #: From its folder to its contents.
     read: Callable[[Path], Data]
     licence: str
+    #: Where to get it.
     home: str
+    #: Hash of its files when it was added; empty if everybody has different files.
     digest: str = ""
+    #: How it differs from the data of the papers; empty if it does not.
     differs: str = ""
 
     def find_files(self, data: Path) -> list[Path]:
@@ -97,32 +108,26 @@ def dataset_descriptions() -> dict[str, dict[str, dict[str, Any]]]:
 def known_datasets(
     kind: str, make: Callable[..., Data], readers: Mapping[str, Callable[[Path], Iterable[Any]]]
 ) -> dict[str, Dataset[Data]]:
-    """Return the data sets of a kind; the contents of each are `make(name, licence, *reader(folder))`."""
-    return {name: described_dataset(kind, name, make, read) for name, read in readers.items()}
+    """Return the data sets of a kind; the contents of each are `make(name, *reader(folder))`."""
+    descriptions = dataset_descriptions()[kind]
+    return {name: describe_dataset(name, descriptions[name], make, read) for name, read in readers.items()}
 
 
-def described_dataset(
-    kind: str,
-    name: str,
-    make: Callable[..., Data],
-    read: Callable[[Path], Iterable[Any]],
-    changes: Mapping[str, Any] | None = None,
+def describe_dataset(
+    name: str, description: Mapping[str, Any], make: Callable[..., Data], read: Callable[[Path], Iterable[Any]]
 ) -> Dataset[Data]:
-    """Return a data set that `datasets.yaml` describes, with some fields changed."""
-    description = {**dataset_descriptions()[kind][name], **(changes or {})}
+    """Return a data set with the description that `datasets.yaml` has of it."""
     if "reader" in description:
         reader = get_reader(description["reader"])
         licence, home = description.get("licence", reader.licence), reader.home
     else:
         licence = description.get("licence", "Apache-2.0")
         home = description.get("home", "turnwise corpus sample --out FOLDER")
-    splits = description.get("splits", {})
-    name = description.get("name", name)
     return Dataset(
         name,
         description["folder"],
-        tuple(description.get("files", [file for file, _ in splits.values()])),
-        lambda folder: make(name, licence, *read(folder)),
+        tuple(description.get("files") or [file for file, _ in description["splits"].values()]),
+        lambda folder: make(name, *read(folder)),
         licence,
         home,
         description.get("sha256", ""),
@@ -133,23 +138,18 @@ def described_dataset(
 def with_store(
     datasets: dict[str, Dataset[Data]], data: Path | None, read: Callable[[Path, str], Data], differs: str
 ) -> dict[str, Dataset[Data]]:
-    """Add the folder of data sets itself if it is a store.
-
-    As 'sample' if it holds sample data, else by its folder's name.
-    """
+    """Add the folder of data sets itself if it is a store: as 'sample' if it holds sample data, else by its name."""
     if data is None or not is_store(data):
         return datasets
     name = "sample" if (data / "intents").is_dir() else data.resolve().name
-    store = Dataset(
-        name,
-        ".",
-        ("manifest.json",),
-        lambda folder: read(folder, name),
-        "that of the store",
-        "a store of yours",
-        differs=differs,
-    )
-    return {**datasets, name: store}
+    return {**datasets, name: store_dataset(name, ("manifest.json",), lambda folder: read(folder, name), differs)}
+
+
+def store_dataset(
+    name: str, files: tuple[str, ...], read: Callable[[Path], Data], differs: str, licence: str = "that of the store"
+) -> Dataset[Data]:
+    """Return a data set that is made of the dialogues of a store."""
+    return Dataset(name, ".", files, read, licence, "a store of yours", differs=differs)
 
 
 # ---- reading
@@ -166,8 +166,9 @@ def open_strict(root: Path) -> CorpusSource:
     return CorpusSource(root, root.name, refuse)
 
 
-def read_dialogues(reader: Reader, folder: Path) -> Iterator[Dialogue]:
+def read_dialogues(reader_name: str, folder: Path) -> Iterator[Dialogue]:
     """Yield the dialogues of a corpus, without those that an import would reject."""
+    reader = get_reader(reader_name)
     return reader.read(CorpusSource(folder, reader.name, lambda rejection: None, reader.encoding))
 
 

@@ -18,6 +18,7 @@ from turnwise.corpus.store import read_corpus
 from turnwise.evaluation.datasets.dataset import (
     SPLITS,
     Dataset,
+    SplitData,
     known_datasets,
     open_strict,
     parse_choice,
@@ -44,21 +45,13 @@ class ActionExample:
     last: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ActionData:
-    """A data set of action examples, in the splits of its authors."""
-
-    name: str
-    licence: str
-    train: tuple[ActionExample, ...]
-    valid: tuple[ActionExample, ...]
-    test: tuple[ActionExample, ...]
+class ActionData(SplitData[ActionExample]):
+    """A data set of action examples."""
 
     @property
     def actions(self) -> list[str]:
         """Return the actions of all splits, sorted."""
-        examples = (*self.train, *self.valid, *self.test)
-        return sorted({action for example in examples for action in example.actions})
+        return sorted({action for example in self.examples for action in example.actions})
 
 
 def _action_examples(dialogues: Iterable[Dialogue]) -> list[tuple[ActionExample, ...]]:
@@ -106,20 +99,13 @@ class InferenceExample:
             raise ValueError("the dialogue has no turns")
 
 
-@dataclass(frozen=True, slots=True)
-class InferenceData:
+class InferenceData(SplitData[InferenceExample]):
     """A data set of inference examples."""
-
-    name: str
-    licence: str
-    train: tuple[InferenceExample, ...]
-    valid: tuple[InferenceExample, ...]
-    test: tuple[InferenceExample, ...]
 
     @property
     def labels(self) -> list[str]:
         """Return the labels of all splits, sorted."""
-        return sorted({example.label for example in (*self.train, *self.valid, *self.test)})
+        return sorted({example.label for example in self.examples})
 
 
 _InferenceSplits = tuple[tuple[InferenceExample, ...], ...]

@@ -22,8 +22,9 @@ from turnwise.evaluation.datasets.dataset import (
     SPLITS,
     Dataset,
     DatasetError,
+    SplitData,
     dataset_descriptions,
-    described_dataset,
+    describe_dataset,
     known_datasets,
     open_strict,
     read_json_lines,
@@ -37,16 +38,11 @@ PRIVATE_FOLDER = "intents_csv"
 
 @dataclass(frozen=True, slots=True)
 class IntentUtterance:
-    """A text and its intent.
-
-    Attributes:
-        text: the utterance.
-        intent: its label.
-        slots: the values in the text; None where the data set marks no slots.
-    """
+    """A text and its intent."""
 
     text: str
     intent: str
+    #: The values in the text; None where the data set marks no slots.
     slots: tuple[Slot, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -77,35 +73,24 @@ class OutOfScopeTexts:
 
 
 @dataclass(frozen=True, slots=True)
-class IntentData:
-    """An intent data set; `valid` is empty where its authors have no such split."""
+class IntentData(SplitData[IntentUtterance]):
+    """An intent data set."""
 
-    name: str
-    licence: str
-    train: tuple[IntentUtterance, ...]
-    valid: tuple[IntentUtterance, ...]
-    test: tuple[IntentUtterance, ...]
     out_of_scope: OutOfScopeTexts = OutOfScopeTexts()
 
     @property
     def intents(self) -> list[str]:
         """Return the intents of all splits, sorted; ATIS has some that never occur in its training split."""
-        return sorted({example.intent for example in (*self.train, *self.valid, *self.test)})
+        return sorted({example.intent for example in self.examples})
 
     def with_out_of_scope(self) -> "IntentData":
         """Return the data with 'out_of_scope' as one more intent, whose examples end each split and have no slots."""
-
-        def extend(split: tuple[IntentUtterance, ...], texts: tuple[str, ...]) -> tuple[IntentUtterance, ...]:
-            return split + tuple(IntentUtterance(text, OUT_OF_SCOPE) for text in texts)
-
-        texts = self.out_of_scope
-        return replace(
-            self,
-            train=extend(self.train, texts.train),
-            valid=extend(self.valid, texts.valid),
-            test=extend(self.test, texts.test),
-            out_of_scope=OutOfScopeTexts(),
+        train, valid, test = (
+            getattr(self, split)
+            + tuple(IntentUtterance(text, OUT_OF_SCOPE) for text in getattr(self.out_of_scope, split))
+            for split in SPLITS
         )
+        return IntentData(self.name, train, valid, test)
 
 
 def intent_datasets(data: Path | None = None) -> dict[str, Dataset[IntentData]]:
@@ -120,19 +105,14 @@ def intent_datasets(data: Path | None = None) -> dict[str, Dataset[IntentData]]:
     datasets = dict(_KNOWN_DATASETS)
     if data is None:
         return datasets
-    massive = dataset_descriptions()["intents"]["massive"]["folder"]
-    locales = {
-        path.stem for path in (data / massive).glob("**/*.jsonl") if re.fullmatch("[a-z]{2}-[A-Z]{2}", path.stem)
-    }
+    massive = dataset_descriptions()["intents"]["massive"]
+    paths = (data / massive["folder"]).glob("**/*.jsonl")
+    locales = {path.stem for path in paths if re.fullmatch("[a-z]{2}-[A-Z]{2}", path.stem)}
     for locale in sorted(locales - {"en-US"}):
-        changes = {
-            "name": f"massive_{locale}",
-            "files": [f"**/{locale}.jsonl"],
-            "sha256": _MASSIVE_DIGESTS.get(locale, ""),
-        }
-        datasets[f"massive_{locale}"] = described_dataset(
-            "intents", "massive", _make_intent_data, partial(_read_corpus, "massive", locale=locale), changes
-        )
+        name, digest = f"massive_{locale}", massive["sha256_of_locales"].get(locale, "")
+        description = {**massive, "files": [f"**/{locale}.jsonl"], "sha256": digest}
+        read = partial(_read_corpus, "massive", locale=locale)
+        datasets[name] = describe_dataset(name, description, _make_intent_data, read)
     for folder in sorted(path for path in (data / PRIVATE_FOLDER).glob("*") if path.is_dir()):
         if folder.name in datasets:
             raise DatasetError(f"{folder} has the name of a public data set: rename it")
@@ -163,14 +143,14 @@ def load_intents(name: str, data: Path) -> IntentData:
 _Split = list[IntentUtterance]
 
 
-def _make_intent_data(name: str, licence: str, *splits: _Split) -> IntentData:
+def _make_intent_data(name: str, *splits: _Split) -> IntentData:
     """Return the data set with its out-of-scope rows set apart."""
     train, valid, test = (tuple(row for row in split if row.intent != OUT_OF_SCOPE) for split in splits)
     for split, rows in (("train", train), ("test", test)):
         if not rows:
             raise ValueError(f"there is no utterance in its {split} split")
     out_of_scope = (tuple(row.text for row in split if row.intent == OUT_OF_SCOPE) for split in splits)
-    return IntentData(name, licence, train, valid, test, OutOfScopeTexts(*out_of_scope))
+    return IntentData(name, train, valid, test, OutOfScopeTexts(*out_of_scope))
 
 
 # ---- slots
@@ -319,12 +299,6 @@ def _located(path: Path, where: str) -> Iterator[None]:
 
 # ---- the data sets
 
-_MASSIVE_DIGESTS = {
-    "de-DE": "9658ff742fa902cec9b41c79dd880a3bd9cf0375ea0001a3eae05a8abae9c301",
-    "ko-KR": "3bd5ffac187f16174980d6fb9a594040ceea5bb77654b32aaadbb3d34ef16a2e",
-    "zh-CN": "b2d311c073e60494b758a4d585a9fe98953b2f7704185420bfa99d3ed48e9da0",
-}
-
 _READERS: dict[str, Callable[[Path], list[_Split]]] = {
     "clinc150": partial(_read_clinc150, "full"),
     "clinc150_small": partial(_read_clinc150, "small"),
@@ -350,7 +324,7 @@ def _private_dataset(folder: Path) -> Dataset[IntentData]:
         folder.name,
         f"{PRIVATE_FOLDER}/{folder.name}",
         tuple(file for file in files if file),
-        lambda path: _make_intent_data(folder.name, "", *_read_csv("intent", files, path)),
+        lambda path: _make_intent_data(folder.name, *_read_csv("intent", files, path)),
         "",
         "whoever made it: a private data set needs train.csv and test.csv",
     )

@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import TurnwiseError
-from turnwise.corpus.registry import get_reader
 from turnwise.corpus.store import read_corpus
 from turnwise.evaluation.datasets.dataset import (
     Dataset,
+    SplitData,
     dataset_descriptions,
     known_datasets,
     open_strict,
@@ -57,14 +57,7 @@ class RetrievalQuery:
     negatives: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RetrievalData:
-    """A data set of queries."""
-
-    name: str
-    licence: str
-    valid: tuple[RetrievalQuery, ...]
-    test: tuple[RetrievalQuery, ...]
+RetrievalData = SplitData[RetrievalQuery]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +126,6 @@ def build_retrieval(
     positives: int = POSITIVES,
     queries: int | None = None,
     seed: int = 0,
-    licence: str = "that of its source",
 ) -> RetrievalData:
     """Build a retrieval data set as DialogueCSE does: all of it is for testing, nothing for validation.
 
@@ -149,7 +141,6 @@ def build_retrieval(
         positives: maximum number of positives.
         queries: maximum number of queries, sampled at random; None: all.
         seed: for sampling.
-        licence: of the texts.
     """
     turns = [turn for turn in turns if split_words(turn.text)]
     if len({turn.label for turn in turns}) < 2:
@@ -175,7 +166,7 @@ def build_retrieval(
             " and with one of another label:"
             " retrieval cannot be built; choose another label or more dialogues"
         )
-    return RetrievalData(name, licence, (), tuple(made[number] for number in sorted(made)))
+    return RetrievalData(name, test=tuple(made[number] for number in sorted(made)))
 
 
 def _bm25_index(texts: list[list[str]]) -> Any:
@@ -219,15 +210,13 @@ def _read_queries(path: Path) -> tuple[RetrievalQuery, ...]:
 
 
 def _read_dialoguecse(folder: Path) -> list[tuple[RetrievalQuery, ...]]:
-    return [_read_queries(folder / split / "select.txt") for split in ("dev", "test")]
+    return [(), *(_read_queries(folder / split / "select.txt") for split in ("dev", "test"))]
 
 
-def _read_corpus(
-    folder: Path, name: str, label: Label, speaker: str, split: str | None
-) -> tuple[tuple[RetrievalQuery, ...], ...]:
-    reader = get_reader(dataset_descriptions()["retrieval"][name]["reader"])
-    turns = labelled_turns(read_dialogues(reader, folder), label, speaker=speaker, split=split)
-    return (), build_retrieval(turns, name, queries=QUERIES).test
+def _read_corpus(folder: Path, name: str) -> list[tuple[RetrievalQuery, ...]]:
+    description = dataset_descriptions()["retrieval"][name]
+    turns = labelled_turns(read_dialogues(description["reader"], folder), **description["turns"])
+    return [(), (), build_retrieval(turns, name, queries=QUERIES).test]
 
 
 def _read_store(folder: Path, name: str) -> RetrievalData:
@@ -235,32 +224,16 @@ def _read_store(folder: Path, name: str) -> RetrievalData:
     return build_retrieval(turns, name, queries=QUERIES)
 
 
-#: The authors' own.
-RETRIEVAL_DATASETS: dict[str, Dataset[RetrievalData]] = known_datasets(
-    "retrieval", RetrievalData, {"retrieval_ecd": _read_dialoguecse, "retrieval_jddc": _read_dialoguecse}
-)
-
-_SOURCES: dict[str, tuple[Label, str, str | None]] = {
-    "retrieval_mdc": ("acts", "user", None),
-    "retrieval_schema_guided": ("intent", "user", "test"),
-    "retrieval_star": ("acts", "system", None),
-    "retrieval_gsim": ("acts", "user", "test"),
-}
-
-_CONSTRUCTED = known_datasets(
+_KNOWN_DATASETS: dict[str, Dataset[RetrievalData]] = known_datasets(
     "retrieval",
     RetrievalData,
     {
-        name: partial(_read_corpus, name=name, label=label, speaker=speaker, split=split)
-        for name, (label, speaker, split) in _SOURCES.items()
+        name: partial(_read_corpus, name=name) if "turns" in description else _read_dialoguecse
+        for name, description in dataset_descriptions()["retrieval"].items()
     },
 )
 
 
 def retrieval_datasets(data: Path | None = None) -> dict[str, Dataset[RetrievalData]]:
-    """Return the data sets for semantic retrieval.
-
-    The authors' own, those built from public corpora, and the store itself.
-    """
-    differs = _CONSTRUCTED["retrieval_star"].differs
-    return with_store({**RETRIEVAL_DATASETS, **_CONSTRUCTED}, data, _read_store, differs)
+    """Return the authors' own data sets, those built from public corpora, and the folder itself if it is a store."""
+    return with_store(_KNOWN_DATASETS, data, _read_store, _KNOWN_DATASETS["retrieval_star"].differs)

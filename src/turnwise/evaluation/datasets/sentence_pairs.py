@@ -15,6 +15,7 @@ from typing import Any
 
 from turnwise.evaluation.datasets.dataset import (
     Dataset,
+    SplitData,
     known_datasets,
     open_strict,
     parse_choice,
@@ -35,17 +36,9 @@ class SimilarityPair:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class SimilarityData:
-    """A data set of scored pairs; `valid` is empty where its authors have none."""
+SimilarityData = SplitData[SimilarityPair]
 
-    name: str
-    licence: str
-    valid: tuple[SimilarityPair, ...]
-    test: tuple[SimilarityPair, ...]
-
-
-_PairSplits = tuple[tuple[SimilarityPair, ...], ...]
+_PairSplits = list[tuple[SimilarityPair, ...]]
 
 
 def _read_pairs(path: Path, columns: tuple[int, int, int], header: bool = False) -> Iterator[SimilarityPair]:
@@ -62,18 +55,19 @@ def _read_pairs(path: Path, columns: tuple[int, int, int], header: bool = False)
 def _read_valid_and_test(
     folder: Path, names: tuple[str, str], columns: tuple[int, int, int], header: bool = False
 ) -> _PairSplits:
-    return tuple(tuple(_read_pairs(folder / name, columns, header)) for name in names)
+    return [(), *(tuple(_read_pairs(folder / name, columns, header)) for name in names)]
 
 
 def _read_semeval(folder: Path) -> _PairSplits:
-    return (), tuple(pair for path in sorted(folder.glob("*.test.tsv")) for pair in _read_pairs(path, (0, 1, 2)))
+    paths = sorted(folder.glob("*.test.tsv"))
+    return [(), (), tuple(pair for path in paths for pair in _read_pairs(path, (0, 1, 2)))]
 
 
 def _read_sample_pairs(folder: Path) -> _PairSplits:
     def pair(record: Any) -> SimilarityPair:
         return SimilarityPair(parse_text(record["first"]), parse_text(record["second"]), float(record["score"]))
 
-    return tuple(tuple(read_json_lines(folder, f"{split}.jsonl", pair)) for split in ("valid", "test"))
+    return [(), *(tuple(read_json_lines(folder, f"{split}.jsonl", pair)) for split in ("valid", "test"))]
 
 
 _read_dsts = partial(_read_valid_and_test, names=("dev/sts.txt", "test/sts.txt"), columns=(0, 1, 2))
@@ -109,61 +103,53 @@ class Triplet:
     contradiction: str
 
 
-@dataclass(frozen=True, slots=True)
-class TripletData:
-    """A data set of triplets."""
-
-    name: str
-    licence: str
-    test: tuple[Triplet, ...]
+TripletData = SplitData[Triplet]
 
 
-def _make_triplets(pairs: Iterable[tuple[str, str, str]]) -> tuple[tuple[Triplet, ...]]:
-    """Return the triplets of (premise, hypothesis, relation), in the order of the premises."""
+def _make_triplets(pairs: Iterable[tuple[str, str, str]]) -> Iterator[Triplet]:
+    """Yield the triplets of (premise, hypothesis, relation), in the order of the premises."""
     premises: dict[str, dict[str, str]] = {}
     for premise, hypothesis, relation in pairs:
         premises.setdefault(premise, {}).setdefault(relation, hypothesis)
-    return (
-        tuple(
-            Triplet(premise, hypotheses[ENTAILMENT], hypotheses[CONTRADICTION])
-            for premise, hypotheses in premises.items()
-            if ENTAILMENT in hypotheses and CONTRADICTION in hypotheses
-        ),
-    )
+    for premise, hypotheses in premises.items():
+        if ENTAILMENT in hypotheses and CONTRADICTION in hypotheses:
+            yield Triplet(premise, hypotheses[ENTAILMENT], hypotheses[CONTRADICTION])
 
 
-def _read_snli(folder: Path) -> tuple[tuple[Triplet, ...]]:
+def _read_snli(folder: Path) -> Iterator[tuple[str, str, str]]:
     """Read SNLI's validation and test set as TSV with `premise, hypothesis, label`."""
     source = open_strict(folder)
-
-    def read() -> Iterator[tuple[str, str, str]]:
-        for path in (folder / "validation.tsv", folder / "test.tsv"):
-            for line, row in source.csv_rows(path, "\t"):
-                with source.guard(path, line):
-                    relation = _RELATIONS[parse_choice(row["label"], *_RELATIONS)]
-                    yield parse_text(row["premise"]), parse_text(row["hypothesis"]), relation
-
-    return _make_triplets(read())
+    for path in (folder / "validation.tsv", folder / "test.tsv"):
+        for line, row in source.csv_rows(path, "\t"):
+            with source.guard(path, line):
+                relation = _RELATIONS[parse_choice(row["label"], *_RELATIONS)]
+                yield parse_text(row["premise"]), parse_text(row["hypothesis"]), relation
 
 
-def _read_mnli(folder: Path) -> tuple[tuple[Triplet, ...]]:
+def _read_mnli(folder: Path) -> Iterator[tuple[str, str, str]]:
     """Read MNLI's matched and mismatched validation sets, as JSON Lines with `sentence1, sentence2, gold_label`."""
 
     def parse_pair(record: Any) -> tuple[str, str, str]:
         relation = parse_choice(record["gold_label"], ENTAILMENT, NEUTRAL, CONTRADICTION, "-")
         return parse_text(record["sentence1"]), parse_text(record["sentence2"]), relation
 
-    names = ("multinli_1.0_dev_matched.jsonl", "multinli_1.0_dev_mismatched.jsonl")
-    return _make_triplets(pair for name in names for pair in read_json_lines(folder, name, parse_pair))
+    for name in ("multinli_1.0_dev_matched.jsonl", "multinli_1.0_dev_mismatched.jsonl"):
+        yield from read_json_lines(folder, name, parse_pair)
 
 
-def _read_sample_triplets(folder: Path) -> tuple[tuple[Triplet, ...]]:
-    def triplet(record: Any) -> Triplet:
+def _read_sample_triplets(folder: Path) -> Iterator[Triplet]:
+    def parse_triplet(record: Any) -> Triplet:
         return Triplet(*(parse_text(record[field]) for field in ("anchor", "entailment", "contradiction")))
 
-    return (tuple(read_json_lines(folder, "test.jsonl", triplet)),)
+    return read_json_lines(folder, "test.jsonl", parse_triplet)
 
 
 TRIPLET_DATASETS: dict[str, Dataset[TripletData]] = known_datasets(
-    "triplets", TripletData, {"snli": _read_snli, "mnli": _read_mnli, "sample": _read_sample_triplets}
+    "triplets",
+    lambda name, *triplets: TripletData(name, test=triplets),
+    {
+        "snli": lambda folder: _make_triplets(_read_snli(folder)),
+        "mnli": lambda folder: _make_triplets(_read_mnli(folder)),
+        "sample": _read_sample_triplets,
+    },
 )
