@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers import AutoModel
 
 from tests.helpers import families
-from tests.helpers.drawn import Drawn
+from tests.helpers.encoders import RandomEncoder
 from turnwise.core.dialogue import Turn
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import ModelError, load_model, postprocess_model, wrap_model
@@ -127,4 +127,4 @@ def test_static_sentence_transformers_model_is_wrapped(tiny_folder: Callable[[st
 
 def test_other_backbones_get_a_remark(tiny_folder: Callable[[str], Path]) -> None:
     assert "another backbone" in load_model(str(tiny_folder("bert"))).remark
-    assert wrap_model(Drawn()).remark
+    assert wrap_model(RandomEncoder()).remark

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.drawn import Drawn
+from tests.helpers.encoders import RandomEncoder
 from turnwise.core.dialogue import Slot, Turn
 from turnwise.models import vector_cache
 from turnwise.models.encoder import Encoder
@@ -24,7 +24,7 @@ def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vector_cache, "PORTION", 3)
 
 
-class InterruptedEncoder(Drawn):
+class InterruptedEncoder(RandomEncoder):
     """Is interrupted after a number of inputs."""
 
     def encode(self, inputs, *, normalise=None, max_length=None):  # type: ignore[no-untyped-def]
@@ -36,12 +36,12 @@ class InterruptedEncoder(Drawn):
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(st.text(max_size=4), min_size=1, max_size=8), min_size=1, max_size=4))
 def test_vectors_are_in_input_order_and_each_text_is_encoded_once(calls: list[list[str]]) -> None:
-    encoder = Drawn()
+    encoder = RandomEncoder()
     cache = VectorCache(encoder)
     for texts in calls:
         expected = np.stack([encoder.vector(text) for text in texts])
         np.testing.assert_array_equal(cache.encode(texts, normalise=False), expected)
-        np.testing.assert_array_equal(encode_distinct(Drawn(), texts, normalise=False), expected)
+        np.testing.assert_array_equal(encode_distinct(RandomEncoder(), texts, normalise=False), expected)
     assert len(encoder.encoded) == len({text for texts in calls for text in texts})
 
 
@@ -74,8 +74,8 @@ def test_keys_distinguish_slots() -> None:
 
 @pytest.mark.usefixtures("small_portions")
 def test_a_folder_keeps_vectors_for_the_next_run(tmp_path: Path) -> None:
-    first = VectorCache(Drawn(), tmp_path).encode(TEXTS, normalise=False)
-    later = Drawn()
+    first = VectorCache(RandomEncoder(), tmp_path).encode(TEXTS, normalise=False)
+    later = RandomEncoder()
     cache = VectorCache(later, tmp_path)
     np.testing.assert_array_equal(cache.encode(TEXTS, normalise=False), first)
     assert later.encoded == []
@@ -89,26 +89,26 @@ def test_a_folder_keeps_vectors_for_the_next_run(tmp_path: Path) -> None:
 def test_an_interruption_costs_one_portion(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         VectorCache(InterruptedEncoder(), tmp_path).encode(TEXTS)
-    later = Drawn()
+    later = RandomEncoder()
     VectorCache(later, tmp_path).encode(TEXTS)
     assert len(later.encoded) == 2
 
 
 def test_a_half_written_portion_is_ignored(tmp_path: Path) -> None:
-    VectorCache(Drawn(), tmp_path).encode(["a"])
+    VectorCache(RandomEncoder(), tmp_path).encode(["a"])
     for keys in tmp_path.glob("*.keys.npy"):
         keys.unlink()
-    later = Drawn()
+    later = RandomEncoder()
     VectorCache(later, tmp_path).encode(["a"])
     assert later.encoded == ["a"]
 
 
 def test_chunks_are_encoded_once_and_memory_mapped(tmp_path: Path) -> None:
     chunk = [*TEXTS, *TEXTS[:3]]
-    first, later = Drawn(), Drawn()
+    first, later = RandomEncoder(), RandomEncoder()
     written = VectorCache(first, tmp_path).encode_chunk(chunk, normalise=True)
     assert first.encoded == TEXTS and written.dtype == np.float32
-    np.testing.assert_array_equal(written, Drawn().encode(chunk, normalise=True))
+    np.testing.assert_array_equal(written, RandomEncoder().encode(chunk, normalise=True))
     cache = VectorCache(later, tmp_path)
     assert cache.holds_chunk(chunk, normalise=True) and later.encoded == []
     read = cache.encode_chunk(chunk, normalise=True)
@@ -122,7 +122,7 @@ def test_chunks_are_encoded_once_and_memory_mapped(tmp_path: Path) -> None:
     ]
     for inputs, options in others:
         assert not cache.holds_chunk(inputs, **options)
-        np.testing.assert_array_equal(cache.encode_chunk(inputs, **options), Drawn().encode(inputs, **options))
+        np.testing.assert_array_equal(cache.encode_chunk(inputs, **options), RandomEncoder().encode(inputs, **options))
     assert len(later.encoded) == len(TEXTS) * len(others)
 
 
@@ -132,5 +132,5 @@ def test_an_interrupted_chunk_is_encoded_again(tmp_path: Path) -> None:
         cache.encode_chunk(TEXTS[first : first + 3])
     with pytest.raises(KeyboardInterrupt):
         cache.encode_chunk(TEXTS[6:])
-    later = VectorCache(Drawn(), tmp_path)
+    later = VectorCache(RandomEncoder(), tmp_path)
     assert [later.holds_chunk(TEXTS[first : first + 3]) for first in (0, 3, 6)] == [True, True, False]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.drawn import Drawn
+from tests.helpers.encoders import RandomEncoder
 from turnwise.evaluation.datasets.retrieval import LabelledTurn, split_words
 from turnwise.evaluation.datasets.sentence_pairs import SimilarityPair
 from turnwise.papers.annotation import (
@@ -35,7 +35,7 @@ def texts_of(pair: CandidatePair) -> frozenset[str]:
 
 
 def test_sources_give_a_third_each() -> None:
-    encoder = Drawn()
+    encoder = RandomEncoder()
     pairs = sample_pairs(TURNS, encoder, 50)
     assert Counter(pair.source for pair in pairs) == {"words": 17, "vectors": 17, "label": 16}
     assert [pair.id for pair in pairs] == [str(number) for number in range(1, 51)]

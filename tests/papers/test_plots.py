@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.helpers.drawn import Drawn
+from tests.helpers.encoders import RandomEncoder
 from tests.helpers.svg import groups, marks, paths, texts
 from turnwise.core.dialogue import Slot
 from turnwise.corpus.slots.template import Template
@@ -28,7 +28,7 @@ class TemplateVectors:
     def encode(
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
     ) -> npt.NDArray[np.float32]:
-        return Drawn().encode([Template.from_turn(turn).text() for (turn,) in inputs], normalise=True)
+        return RandomEncoder().encode([Template.from_turn(turn).text() for (turn,) in inputs], normalise=True)
 
 
 def intent_data(name: str, intents: tuple[str, ...]) -> IntentData:
@@ -50,7 +50,7 @@ def intent_data(name: str, intents: tuple[str, ...]) -> IntentData:
 
 SNIPS = intent_data("snips", ("PlayMusic", "AddToPlaylist"))
 ATIS = intent_data("atis", ("flight", "airfare", "meal"))
-ENCODER = FunctionEncoder(Drawn().encode)
+ENCODER = FunctionEncoder(RandomEncoder().encode)
 
 
 def evaluated_plots(templates: bool, rows: Sequence[MetricRow] = (), *datasets: IntentData) -> Results:

@@ -23,7 +23,7 @@ from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import candidate_datasets
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, out_of_scope_datasets
-from turnwise.evaluation.evaluation_protocols import Protocol, encoder_of, register_protocol, scorer_of
+from turnwise.evaluation.evaluation_protocols import Protocol, register_protocol
 from turnwise.evaluation.metrics import FALSE_REJECTION, MILLISECONDS, Outcome
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.intents import MAX_LENGTH as INTENT_MAX_LENGTH
@@ -69,9 +69,8 @@ def register() -> None:
         Protocol(
             "abstention",
             out_of_scope_datasets,
-            "vectors",
-            lambda model, data, effort, progress: evaluate_abstention(
-                encoder_of(model), data, seeds=effort.seeds or SEEDS, progress=progress
+            lambda inputs: evaluate_abstention(
+                inputs.encoder, inputs.data, seeds=inputs.effort.seeds or SEEDS, progress=inputs.progress
             ),
         ),
     )
@@ -80,10 +79,10 @@ def register() -> None:
         Protocol(
             "selection",
             candidate_datasets,
-            "both",
-            lambda model, data, effort, progress: evaluate_selection(
-                encoder_of(model), scorer_of(model), data.test, data.name, progress=progress
+            lambda inputs: evaluate_selection(
+                inputs.encoder, inputs.scorer, inputs.data.test, inputs.data.name, progress=inputs.progress
             ),
+            "both",
             timed=True,
             add_plots=add_selection_plots,
         ),

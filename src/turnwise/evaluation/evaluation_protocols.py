@@ -43,42 +43,59 @@ NEIGHBOURS = (1, 3, 5, 10, 20, 50)
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Limits that shorten protocols; results report them.
+    """Limits that shorten protocols (None: as in the paper); results report them."""
 
-    Attributes:
-        seeds: runs with different samples; None: as in the paper.
-        steps: maximum training steps, of the encoder or of a layer on its vectors; None: as in the paper.
-        shots: pairs of a response fine-tuning run; None: as in the paper.
-    """
-
+    #: Runs with different samples.
     seeds: int | None = None
+    #: Maximum training steps, of the encoder or of a layer on its vectors.
     steps: int | None = None
+    #: Pairs of a response fine-tuning run.
     shots: int | None = None
 
 
-#: Evaluates a model on a data set's contents.
-Run = Callable[[ModelUnderTest, Any, Effort, Progress], list[Outcome]]
+@dataclass(frozen=True, slots=True)
+class ProtocolInput:
+    """What a protocol is run on: a model that has what it needs, and the contents of a data set."""
+
+    model: ModelUnderTest
+    data: Any
+    effort: Effort
+    progress: Progress
+
+    @property
+    def encoder(self) -> SupportsEncode:
+        """Return the model's encoder."""
+        return cast(SupportsEncode, self.model.encoder)
+
+    @property
+    def scorer(self) -> SupportsScore:
+        """Return the model's re-ranker."""
+        return cast(SupportsScore, self.model.scorer)
+
+    @property
+    def trainable(self) -> Encoder:
+        """Return the encoder that fine-tuning starts from."""
+        return cast(Encoder, self.model.trainable)
+
+    def limit_steps(self, settings: FineTuningSettings) -> FineTuningSettings:
+        """Return settings with the steps of the effort."""
+        return settings if self.effort.steps is None else replace(settings, steps=self.effort.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """A way to evaluate.
-
-    Attributes:
-        task: the task it belongs to.
-        datasets: what it can be run on.
-        needs: vectors, scores of candidates (by cosine, if need be), coherence heads (or vectors), weights to train,
-            template vectors in addition, or both vectors and a re-ranker's scores.
-        run: evaluates a model on a data set.
-        timed: whether it also measures time; it then gets a model without a vector cache.
-        add_plots: adds plots of its metrics to the results.
-    """
+    """A way to evaluate a task."""
 
     task: str
+    #: What it can be run on.
     datasets: Catalogue
-    needs: Literal["vectors", "scores", "heads", "weights", "templates", "both"]
-    run: Run
+    run: Callable[[ProtocolInput], list[Outcome]]
+    #: Vectors; scores of candidates (by cosine, if need be); coherence heads (or vectors); weights to train; template
+    #: vectors in addition; both vectors and a re-ranker's scores.
+    needs: Literal["vectors", "scores", "heads", "weights", "templates", "both"] = "vectors"
+    #: Whether it also measures time; it then gets a model without a vector cache.
     timed: bool = False
+    #: Adds plots of its metrics to the results.
     add_plots: Callable[[Results], None] | None = None
 
     def supports(self, model: ModelUnderTest) -> bool:
@@ -93,71 +110,62 @@ class Protocol:
         }[self.needs]
 
 
-# ---- parts of a model; a protocol is only run on models that it supports
-
-
-def encoder_of(model: ModelUnderTest) -> SupportsEncode:
-    """Return the encoder of a model that a protocol with `needs` 'vectors' or 'both' is run on."""
-    assert model.encoder is not None
-    return model.encoder
-
-
-def scorer_of(model: ModelUnderTest) -> SupportsScore:
-    """Return the re-ranker of a model that a protocol with `needs` 'both' is run on."""
-    assert model.scorer is not None
-    return model.scorer
-
-
-def _scorer_or_encoder(model: ModelUnderTest) -> SupportsEncode | SupportsScore:
-    return model.scorer or encoder_of(model)
-
-
-def _heads_or_encoder(model: ModelUnderTest) -> SupportsEncode | Reranker:
-    return cast(Reranker, model.scorer) if coherence_heads(model.scorer) else encoder_of(model)
-
-
-def _trainable(model: ModelUnderTest) -> Encoder:
-    assert model.trainable is not None
-    return model.trainable
-
-
-def _limit_steps(settings: FineTuningSettings, effort: Effort) -> FineTuningSettings:
-    return settings if effort.steps is None else replace(settings, steps=effort.steps)
-
-
 # ---- protocols of more than one expression
 
 
-def _run_out_of_scope(model: ModelUnderTest, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
-    variants = (False, True) if data.out_of_scope.train else (False,)
-    seeds = effort.seeds or 10
+def _run_out_of_scope(inputs: ProtocolInput) -> list[Outcome]:
+    encoder, data, seeds = inputs.encoder, inputs.data, inputs.effort.seeds or 10
+    outcomes = detect_out_of_scope(encoder, data, seeds=seeds)
+    if data.out_of_scope.train:
+        outcomes += detect_out_of_scope(encoder, data, seeds=seeds, authors=True)
+    return outcomes
+
+
+def _run_answers(inputs: ProtocolInput) -> list[Outcome]:
+    encoder, data = inputs.encoder, inputs.data
     return [
-        outcome
-        for authors in variants
-        for outcome in detect_out_of_scope(encoder_of(model), data, seeds=seeds, authors=authors)
+        *rank_answers(encoder, data.pairs, data.name),
+        *rank_answers(encoder, data.pairs, data.name, pool="chunks"),
     ]
 
 
-def _run_answers(model: ModelUnderTest, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
-    random = rank_answers(encoder_of(model), data.pairs, data.name)
-    return random + rank_answers(encoder_of(model), data.pairs, data.name, pool="chunks")
+def _run_reranking(
+    inputs: ProtocolInput, evaluate: Callable[[SupportsEncode | SupportsScore, Any, str], list[Outcome]]
+) -> list[Outcome]:
+    return evaluate(inputs.model.scorer or inputs.encoder, inputs.data.test, inputs.data.name)
 
 
-def _run_fine_tuned_responses(model: ModelUnderTest, data: Any, effort: Effort, progress: Progress) -> list[Outcome]:
+def _run_coherence(inputs: ProtocolInput) -> list[Outcome]:
+    scorer = inputs.model.scorer
+    model = cast(Reranker, scorer) if coherence_heads(scorer) else inputs.encoder
+    return coherence(model, inputs.data.test, inputs.data.name, progress=inputs.progress)
+
+
+def _run_fine_tuned_intents(inputs: ProtocolInput) -> list[Outcome]:
+    seeds, settings = inputs.effort.seeds or 10, inputs.limit_steps(fine_tuning.INTENTS)
+    return fine_tuning.fine_tuned_intents(
+        inputs.trainable, inputs.data, seeds=seeds, settings=settings, progress=inputs.progress
+    )
+
+
+def _run_fine_tuned_actions(inputs: ProtocolInput) -> list[Outcome]:
+    seeds, settings = inputs.effort.seeds or 5, inputs.limit_steps(fine_tuning.ACTIONS)
+    return fine_tuning.fine_tuned_actions(
+        inputs.trainable, inputs.data, seeds=seeds, settings=settings, progress=inputs.progress
+    )
+
+
+def _run_fine_tuned_responses(inputs: ProtocolInput) -> list[Outcome]:
+    effort, data = inputs.effort, inputs.data
     return fine_tuning.fine_tuned_responses(
-        _trainable(model),
+        inputs.trainable,
         data.pairs,
         data.name,
         shots=(500, 1000) if effort.shots is None else (effort.shots,),
         seeds=effort.seeds or 5,
-        settings=_limit_steps(fine_tuning.RESPONSES, effort),
-        progress=progress,
+        settings=inputs.limit_steps(fine_tuning.RESPONSES),
+        progress=inputs.progress,
     )
-
-
-def _max_length(dataset: str) -> int:
-    """Return the maximum tokens of a text in DialogueCSE: 50 in its corpora of short turns, else 100."""
-    return 50 if dataset.endswith(("_ecd", "_mdc")) else 100
 
 
 def _dialogue_datasets(data: Path | None) -> Mapping[str, Dataset[Any]]:
@@ -171,133 +179,64 @@ PROTOCOLS: dict[str, Protocol] = {
     "prototypes": Protocol(
         "intents",
         intent_datasets,
-        "vectors",
-        lambda model, data, effort, progress: prototype_intents(encoder_of(model), data, seeds=effort.seeds or 10),
+        lambda inputs: prototype_intents(inputs.encoder, inputs.data, seeds=inputs.effort.seeds or 10),
     ),
     "nearest": Protocol(
         "intents",
         intent_datasets,
-        "vectors",
-        lambda model, data, effort, progress: nearest_intents(
-            encoder_of(model), data, neighbours=NEIGHBOURS, marks=model.marks
-        ),
+        lambda inputs: nearest_intents(inputs.encoder, inputs.data, neighbours=NEIGHBOURS, marks=inputs.model.marks),
     ),
     "compressed nearest": Protocol(
         "intents",
         intent_datasets,
+        lambda inputs: compressed_intents(
+            inputs.encoder, inputs.model.templates, inputs.data, marks=inputs.model.marks
+        ),
         "templates",
-        lambda model, data, effort, progress: compressed_intents(
-            encoder_of(model), model.templates, data, marks=model.marks
-        ),
     ),
-    "logistic": Protocol(
-        "intents",
-        intent_datasets,
-        "vectors",
-        lambda model, data, effort, progress: logistic_intents(encoder_of(model), data),
-    ),
-    "fine-tuned intents": Protocol(
-        "intents",
-        intent_datasets,
-        "weights",
-        lambda model, data, effort, progress: fine_tuning.fine_tuned_intents(
-            _trainable(model),
-            data,
-            seeds=effort.seeds or 10,
-            settings=_limit_steps(fine_tuning.INTENTS, effort),
-            progress=progress,
-        ),
-    ),
-    "out-of-scope": Protocol("out-of-scope", out_of_scope_datasets, "vectors", _run_out_of_scope),
-    "answers": Protocol("responses", lambda data: QUESTION_DATASETS, "vectors", _run_answers),
+    "logistic": Protocol("intents", intent_datasets, lambda inputs: logistic_intents(inputs.encoder, inputs.data)),
+    "fine-tuned intents": Protocol("intents", intent_datasets, _run_fine_tuned_intents, "weights"),
+    "out-of-scope": Protocol("out-of-scope", out_of_scope_datasets, _run_out_of_scope),
+    "answers": Protocol("responses", lambda data: QUESTION_DATASETS, _run_answers),
     "histories": Protocol(
         "responses",
         candidate_datasets,
-        "vectors",
-        lambda model, data, effort, progress: rank_responses(encoder_of(model), data.test, data.name),
+        lambda inputs: rank_responses(inputs.encoder, inputs.data.test, inputs.data.name),
     ),
-    "fine-tuned responses": Protocol("responses", lambda data: QUESTION_DATASETS, "weights", _run_fine_tuned_responses),
-    "candidates": Protocol(
-        "reranking",
-        candidate_datasets,
-        "scores",
-        lambda model, data, effort, progress: rerank(_scorer_or_encoder(model), data.test, data.name),
-    ),
+    "fine-tuned responses": Protocol("responses", lambda data: QUESTION_DATASETS, _run_fine_tuned_responses, "weights"),
+    "candidates": Protocol("reranking", candidate_datasets, lambda inputs: _run_reranking(inputs, rerank), "scores"),
     "adversarial candidates": Protocol(
-        "reranking",
-        candidate_datasets,
-        "scores",
-        lambda model, data, effort, progress: rerank_adversarial(_scorer_or_encoder(model), data.test, data.name),
+        "reranking", candidate_datasets, lambda inputs: _run_reranking(inputs, rerank_adversarial), "scores"
     ),
-    "coherence": Protocol(
-        "coherence",
-        _dialogue_datasets,
-        "heads",
-        lambda model, data, effort, progress: coherence(
-            _heads_or_encoder(model), data.test, data.name, progress=progress
-        ),
-    ),
-    "fine-tuned actions": Protocol(
-        "actions",
-        lambda data: ACTION_DATASETS,
-        "weights",
-        lambda model, data, effort, progress: fine_tuning.fine_tuned_actions(
-            _trainable(model),
-            data,
-            seeds=effort.seeds or 5,
-            settings=_limit_steps(fine_tuning.ACTIONS, effort),
-            progress=progress,
-        ),
-    ),
+    "coherence": Protocol("coherence", _dialogue_datasets, _run_coherence, "heads"),
+    "fine-tuned actions": Protocol("actions", lambda data: ACTION_DATASETS, _run_fine_tuned_actions, "weights"),
     "probed actions": Protocol(
         "actions",
         lambda data: ACTION_DATASETS,
-        "vectors",
-        lambda model, data, effort, progress: probe_actions(encoder_of(model), data, steps=effort.steps),
+        lambda inputs: probe_actions(inputs.encoder, inputs.data, steps=inputs.effort.steps),
     ),
     "probed inference": Protocol(
         "inference",
         lambda data: INFERENCE_DATASETS,
-        "vectors",
-        lambda model, data, effort, progress: probe_inference(encoder_of(model), data, steps=effort.steps),
+        lambda inputs: probe_inference(inputs.encoder, inputs.data, steps=inputs.effort.steps),
     ),
     "retrieval": Protocol(
-        "retrieval",
-        retrieval_datasets,
-        "vectors",
-        lambda model, data, effort, progress: evaluate_retrieval(
-            encoder_of(model), data, max_length=_max_length(data.name)
-        ),
+        "retrieval", retrieval_datasets, lambda inputs: evaluate_retrieval(inputs.encoder, inputs.data)
     ),
     "similarity": Protocol(
-        "sts",
-        lambda data: SIMILARITY_DATASETS,
-        "vectors",
-        lambda model, data, effort, progress: evaluate_similarity(
-            encoder_of(model), data, max_length=_max_length(data.name)
-        ),
+        "sts", lambda data: SIMILARITY_DATASETS, lambda inputs: evaluate_similarity(inputs.encoder, inputs.data)
     ),
     "closeness": Protocol(
-        "nli",
-        lambda data: TRIPLET_DATASETS,
-        "vectors",
-        lambda model, data, effort, progress: evaluate_nli(encoder_of(model), data),
+        "nli", lambda data: TRIPLET_DATASETS, lambda inputs: evaluate_nli(inputs.encoder, inputs.data)
     ),
-    "geometry": Protocol(
-        "geometry", intent_datasets, "vectors", lambda model, data, effort, progress: geometry(encoder_of(model), data)
-    ),
+    "geometry": Protocol("geometry", intent_datasets, lambda inputs: geometry(inputs.encoder, inputs.data)),
     "compressed geometry": Protocol(
         "geometry",
         intent_datasets,
+        lambda inputs: compressed_geometry(inputs.encoder, inputs.model.templates, inputs.data),
         "templates",
-        lambda model, data, effort, progress: compressed_geometry(encoder_of(model), model.templates, data),
     ),
-    "isotropy": Protocol(
-        "geometry",
-        conversation_datasets,
-        "vectors",
-        lambda model, data, effort, progress: isotropy(encoder_of(model), data),
-    ),
+    "isotropy": Protocol("geometry", conversation_datasets, lambda inputs: isotropy(inputs.encoder, inputs.data)),
 }
 
 

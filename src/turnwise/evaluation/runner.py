@@ -13,7 +13,7 @@ from turnwise.corpus.slots.detectors import DetectorError
 from turnwise.corpus.source import CorpusError
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.datasets.retrieval import ConstructionError
-from turnwise.evaluation.evaluation_protocols import PROTOCOLS, Effort, Protocol, task_names
+from turnwise.evaluation.evaluation_protocols import PROTOCOLS, Effort, Protocol, ProtocolInput, task_names
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.results import Results, evaluation_environment, read_outcomes, write_outcomes
 from turnwise.evaluation.suites import SUITES, Suite
@@ -241,7 +241,8 @@ class _Runner:
         if path is not None and path.is_file():
             return read_outcomes(path)
         model = self._uncached_model if job.protocol.timed else self.model
-        outcomes = job.protocol.run(model, self._load(job.dataset), self._effort, self._progress)
+        inputs = ProtocolInput(model, self._load(job.dataset), self._effort, self._progress)
+        outcomes = job.protocol.run(inputs)
         if path is None:
             return outcomes
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.filled import NASTY, results, row, table, wide
+from tests.helpers.example_results import NASTY, results, row, table, wide
 from turnwise.evaluation.metrics import Outcome, lower_is_better
 from turnwise.evaluation.reporting.markdown import escape_markdown, render_markdown, render_table
 from turnwise.evaluation.results import Results

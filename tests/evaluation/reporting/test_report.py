@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.helpers.filled import EVIL, NASTY, results
+from tests.helpers.example_results import EVIL, NASTY, results
 from tests.helpers.svg import group, marks, paths, texts
 from turnwise.evaluation.reporting.report import render_report, write_report
 from turnwise.evaluation.results import Results, read_content

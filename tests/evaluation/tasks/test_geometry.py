@@ -14,7 +14,7 @@ import sklearn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.drawn import Constant, Drawn
+from tests.helpers.encoders import ConstantEncoder, RandomEncoder
 from tests.helpers.svg import groups, shapes
 from turnwise.core.dialogue import Slot
 from turnwise.evaluation.datasets.dataset import DatasetError
@@ -41,7 +41,7 @@ def data_of(test: list[IntentUtterance], outside: int = 0) -> IntentData:
 @settings(deadline=None)
 @given(UTTERANCES)
 def test_equals_a_double_loop(test: list[IntentUtterance]) -> None:
-    encoder = Drawn()
+    encoder = RandomEncoder()
     near, alike = [], []
     for one in range(len(test)):
         for two in range(one):
@@ -58,9 +58,9 @@ def test_equals_a_double_loop(test: list[IntentUtterance]) -> None:
 
 def test_chunks_change_nothing() -> None:
     test = [IntentUtterance(f"text {number}", f"intent {number % 7}") for number in range(600)]
-    whole = geometry(Drawn(), data_of(test))
+    whole = geometry(RandomEncoder(), data_of(test))
     with sklearn.config_context(working_memory=0.1):
-        chunked = geometry(Drawn(), data_of(test))
+        chunked = geometry(RandomEncoder(), data_of(test))
     for one, two in zip(whole, chunked, strict=True):
         assert one.evidence == pytest.approx(two.evidence, rel=1e-5)
         assert one.evidence.shape == (1, 600, 2)
@@ -69,7 +69,7 @@ def test_chunks_change_nothing() -> None:
 def test_intervals_are_those_of_drawing_both_ends_of_every_pair() -> None:
     """Against a bootstrap of the pairs themselves: each counts as often as its two utterances are drawn."""
 
-    class Lopsided(Drawn):
+    class Lopsided(RandomEncoder):
         """Vectors that are not alike: the longer a text, the farther it lies from a common place."""
 
         def vector(self, text: str) -> npt.NDArray[np.float32]:
@@ -98,11 +98,13 @@ def test_intervals_are_those_of_drawing_both_ends_of_every_pair() -> None:
 
 def test_extremes() -> None:
     """Everything in one place: no distance at all."""
-    uniformity, alignment = geometry(Constant(), data_of([IntentUtterance(str(number), "x") for number in range(10)]))
+    uniformity, alignment = geometry(
+        ConstantEncoder(), data_of([IntentUtterance(str(number), "x") for number in range(10)])
+    )
     assert uniformity.row().value == pytest.approx(0, abs=1e-6)
     assert alignment.row().value == pytest.approx(0, abs=1e-6)
     with pytest.raises(DatasetError, match="no two test utterances of one intent"):
-        geometry(Constant(), data_of([IntentUtterance(str(number), str(number)) for number in range(10)]))
+        geometry(ConstantEncoder(), data_of([IntentUtterance(str(number), str(number)) for number in range(10)]))
 
 
 def marks(svg: str) -> list[Counter[tuple[str, str]]]:
@@ -112,22 +114,22 @@ def marks(svg: str) -> list[Counter[tuple[str, str]]]:
 
 def test_intents_in_colour_and_out_of_scope_as_black_rings() -> None:
     data = data_of([IntentUtterance(f"text {number}", f"intent {number % 5}") for number in range(40)], outside=100)
-    encoder = Drawn()
+    encoder = RandomEncoder()
     svg = intent_map(encoder, data, intents=3, seed=1, model="a model")
-    assert svg == intent_map(Drawn(), data, intents=3, seed=1, model="a model")
-    assert svg != intent_map(Drawn(), data, intents=3, seed=2, model="a model")
+    assert svg == intent_map(RandomEncoder(), data, intents=3, seed=1, model="a model")
+    assert svg != intent_map(RandomEncoder(), data, intents=3, seed=2, model="a model")
     outside, *intents = marks(svg)
     assert outside == {("ring", "#222222"): 24}
     assert [sum(intent.values()) for intent in intents] == [8, 8, 8]
     assert len({colour for intent in intents for _, colour in intent}) == 3
     assert "toy: 3 intents (a model)" in svg
     assert len(encoder.encoded) == 48
-    assert len(marks(intent_map(Drawn(), data, out_of_scope=False))) == 5
+    assert len(marks(intent_map(RandomEncoder(), data, out_of_scope=False))) == 5
 
 
 def test_questions_and_answers() -> None:
     pairs = [(f"question {number}", f"answer {number}") for number in range(50)]
-    encoder = Drawn()
+    encoder = RandomEncoder()
     others, *shown = marks(answer_map(encoder, pairs, "toy", count=4, others=30))
     assert others == {("ring", "#222222"): 30}
     assert [list(cloud) for cloud in shown[::2]] == [[("circle", next(iter(cloud))[1])] for cloud in shown[1::2]]
@@ -137,16 +139,16 @@ def test_questions_and_answers() -> None:
     assert len(asked) == 4
     assert asked <= {text.split()[1] for text in encoder.encoded if text.startswith("answer")}
     with pytest.raises(DatasetError, match="toy has 50 pairs, 112 are needed"):
-        answer_map(Drawn(), pairs, "toy")
+        answer_map(RandomEncoder(), pairs, "toy")
 
 
 def test_two_intents() -> None:
     data = data_of(
         [IntentUtterance(f"text {number}", ("PlayMusic", "AddToPlaylist", "other")[number % 3]) for number in range(60)]
     )
-    assert marks(two_intents_map(Drawn(), data)) == [{("circle", "#b3261e"): 20}, {("circle", "#1f4e79"): 20}]
+    assert marks(two_intents_map(RandomEncoder(), data)) == [{("circle", "#b3261e"): 20}, {("circle", "#1f4e79"): 20}]
     with pytest.raises(DatasetError, match="no test utterance of intent 'nothing'"):
-        two_intents_map(Drawn(), data, ("other", "nothing"))
+        two_intents_map(RandomEncoder(), data, ("other", "nothing"))
 
 
 def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
@@ -157,7 +159,7 @@ def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
         for number, each in enumerate(plain)
     ]
     one, two = data_of(plain), data_of(slotted)
-    encoder = FunctionEncoder(Drawn().encode)
+    encoder = FunctionEncoder(RandomEncoder().encode)
     for before, after in zip(geometry(encoder, one), geometry(encoder, two), strict=True):
         np.testing.assert_array_equal(before.evidence, after.evidence)
     assert two_intents_map(encoder, one) == two_intents_map(encoder, two)
@@ -169,15 +171,15 @@ def test_too_little_to_show_says_so() -> None:
         [IntentUtterance(f"text {number}", "PlayMusic" if number % 2 else "AddToPlaylist") for number in range(30)]
     )
     with pytest.raises(DatasetError, match="toy has 30 texts to show"):
-        two_intents_map(Drawn(), few)
+        two_intents_map(RandomEncoder(), few)
     with pytest.raises(DatasetError, match="no out-of-scope utterances"):
-        intent_map(Drawn(), few)
+        intent_map(RandomEncoder(), few)
 
 
 @pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
 def test_a_real_test_split() -> None:
     data = intent_datasets()["snips"].load(Path(str(DATA)))
-    uniformity, alignment = geometry(FunctionEncoder(Drawn(size=32).encode), data)
+    uniformity, alignment = geometry(FunctionEncoder(RandomEncoder(size=32).encode), data)
     # random vectors: as uniform as the sphere, and two of them 2 apart, intent or not
     assert uniformity.row().n == len(data.test) == 700
     assert uniformity.row().value < -3

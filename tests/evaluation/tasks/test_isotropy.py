@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.drawn import Constant, Drawn
+from tests.helpers.encoders import ConstantEncoder, RandomEncoder
 from turnwise import Turn, evaluate
 from turnwise.core.text import normalise_text
 from turnwise.corpus.synthetic.sample_sets import write_sample
@@ -46,7 +46,7 @@ TURNS = st.builds(Turn, st.sampled_from(["user", "system"]), st.sampled_from(["a
 DIALOGUES = st.lists(st.lists(TURNS, min_size=1, max_size=6).map(tuple), max_size=40)
 
 
-class Heard(Drawn):
+class Heard(RandomEncoder):
     """Vectors of texts and conversations alike, by all that was said.
 
     Attributes:
@@ -198,7 +198,7 @@ def test_contexts_drawn_together_are_nearer() -> None:
 
 
 def test_a_model_that_tells_nothing_apart_gains_nothing() -> None:
-    found = figures(isotropy(Constant(), held()))
+    found = figures(isotropy(ConstantEncoder(), held()))
     for (_, metric), value in found.items():
         expected = {COSINE: 1.0, SHARE: 100.0, DISTANCE: 0.0, RELATIVE: math.nan}[metric]
         assert value == pytest.approx(expected, nan_ok=True)
@@ -227,7 +227,7 @@ def test_seeds() -> None:
 
 
 def test_models_are_seen_on_the_same_texts() -> None:
-    one, two = Heard(), Constant()
+    one, two = Heard(), ConstantEncoder()
     shapes = [[outcome.evidence.shape for outcome in isotropy(encoder, held())] for encoder in (one, two)]
     assert shapes[0] == shapes[1]
     again = Heard(size=3)
@@ -348,7 +348,7 @@ def test_no_answer_makes_up_all_pairs() -> None:
 
 def test_a_sample_world_is_measured_by_the_command(tmp_path: Path) -> None:
     write_sample(tmp_path / "world", 200, 1)
-    encoder = Drawn()
+    encoder = RandomEncoder()
     results = evaluate(lambda texts: encoder.encode(texts), tmp_path / "world", tasks=["geometry"], name="drawn")
     assert results.facts["left out"] == {}
     assert {(row.dataset, row.setting) for row in results.rows} == {

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
-from tests.helpers.drawn import Constant
+from tests.helpers.encoders import ConstantEncoder
 from turnwise.core.dialogue import Turn, context_turns, response_turns
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
@@ -203,9 +203,9 @@ def test_each_text_is_encoded_once() -> None:
 def test_an_encoder_that_has_learnt_nothing_gets_nothing() -> None:
     """Ties are exact even where products of matrices would round them apart."""
     example = Candidates(("hello",), tuple(f"answer {n}" for n in range(37)), (False,) * 20 + (True,) + (False,) * 16)
-    found = values(rerank(Constant(), [example], "toy"))
+    found = values(rerank(ConstantEncoder(), [example], "toy"))
     assert found == pytest.approx({"R37@1": 0, "R37@2": 0, "R37@5": 0, "MAP": 1 / 37, "MRR": 1 / 37, "P@1": 0})
-    assert values(rerank_adversarial(Constant(), [example], "toy"))["adversary first"] == 1
+    assert values(rerank_adversarial(ConstantEncoder(), [example], "toy"))["adversary first"] == 1
 
 
 @settings(deadline=None)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.drawn import Constant
+from tests.helpers.encoders import ConstantEncoder
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import Outcome
@@ -60,7 +60,7 @@ def test_an_oracle_gets_everything_and_a_constant_nothing() -> None:
         found = rank_answers(Oracle(), PAIRS, "toy", pool=pool)  # type: ignore[arg-type]
         assert values(found) == EVERYTHING
         assert {(outcome.setting, outcome.evidence.shape) for outcome in found} == {(setting, (1, count))}
-        assert values(rank_answers(Constant(), PAIRS, "toy", pool=pool)) == NOTHING  # type: ignore[arg-type]
+        assert values(rank_answers(ConstantEncoder(), PAIRS, "toy", pool=pool)) == NOTHING  # type: ignore[arg-type]
 
 
 def test_each_distinct_text_is_encoded_once() -> None:
@@ -154,7 +154,7 @@ def test_histories_and_last_turns() -> None:
         found = rank_responses(Oracle(), EXAMPLES, "toy", context=context)  # type: ignore[arg-type]
         assert values(found) == EVERYTHING
         assert {outcome.setting for outcome in found} == {setting}
-        assert values(rank_responses(Constant(), EXAMPLES, "toy", context=context)) == NOTHING  # type: ignore[arg-type]
+        assert values(rank_responses(ConstantEncoder(), EXAMPLES, "toy", context=context)) == NOTHING  # type: ignore[arg-type]
 
 
 def test_the_truth_among_its_candidates_twice_is_counted_once() -> None:

@@ -25,7 +25,7 @@ DATA = os.environ.get("TURNWISE_DATA")
 SEEDS = 4
 
 
-class Drawn:
+class RandomEncoder:
     """An encoder of made-up vectors: around a centre for each intent, anywhere for the rest.
 
     It notes what it was asked.
@@ -118,7 +118,7 @@ TEST = [*(row.text for row in DATASET.test), *DATASET.out_of_scope.test]
 
 @pytest.mark.parametrize("shots", [1, 5])
 def test_the_papers_protocol(shots: int) -> None:
-    encoder = Drawn()
+    encoder = RandomEncoder()
     outcomes = detect_out_of_scope(encoder, DATASET, shots=(shots,), seeds=SEEDS, false_rejection=0.2)
     assert len(encoder.asked) == len(set(encoder.asked))
     assert all(
@@ -154,7 +154,7 @@ def test_the_papers_protocol(shots: int) -> None:
 
 
 def test_the_authors_code() -> None:
-    outcomes = detect_out_of_scope(Drawn(), DATASET, shots=(1,), seeds=SEEDS, authors=True)
+    outcomes = detect_out_of_scope(RandomEncoder(), DATASET, shots=(1,), seeds=SEEDS, authors=True)
     train = DATASET.with_out_of_scope().train
     runs: dict[str, list[list[str]]] = {"mean": [], "mean-std": []}
     for seed in range(SEEDS):
@@ -176,8 +176,8 @@ def test_the_authors_code() -> None:
 
 
 def test_the_average_of_its_metrics() -> None:
-    for setting in {outcome.setting for outcome in detect_out_of_scope(Drawn(), DATASET, seeds=2)}:
-        found = values(detect_out_of_scope(Drawn(), DATASET, seeds=2), setting)
+    for setting in {outcome.setting for outcome in detect_out_of_scope(RandomEncoder(), DATASET, seeds=2)}:
+        found = values(detect_out_of_scope(RandomEncoder(), DATASET, seeds=2), setting)
         if "Ave." in found:
             average = found.pop("Ave.")
             assert average == pytest.approx(np.mean(list(found.values()), axis=0))
@@ -186,13 +186,13 @@ def test_the_average_of_its_metrics() -> None:
 def test_data_sets_that_do_not_do_say_so() -> None:
     without = IntentData("toy", rows(0, 3), (), rows(3, 5))
     with pytest.raises(DatasetError, match="toy has no out-of-scope utterances"):
-        detect_out_of_scope(Drawn(), without)
+        detect_out_of_scope(RandomEncoder(), without)
     untrained = IntentData("toy", rows(0, 3), (), rows(3, 5), OutOfScopeTexts(test=("none 1",)))
     with pytest.raises(DatasetError, match="toy has no out-of-scope utterances"):
-        detect_out_of_scope(Drawn(), untrained, authors=True)
+        detect_out_of_scope(RandomEncoder(), untrained, authors=True)
     single = IntentData("toy", rows(0, 1), (), rows(3, 5), OutOfScopeTexts(test=("none 1",)))
     with pytest.raises(DatasetError, match="toy has no second example of any intent"):
-        detect_out_of_scope(Drawn(), single)
+        detect_out_of_scope(RandomEncoder(), single)
 
 
 class Counted:

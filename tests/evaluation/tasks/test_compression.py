@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from tests.helpers.drawn import Drawn
+from tests.helpers.encoders import RandomEncoder
 from tests.helpers.svg import group, paths
 from tests.helpers.tiny import corpus, folder, recipe
 from turnwise import Dialogue, Turn, evaluate, train
@@ -98,7 +98,7 @@ def asked(text: str, intent: str, value: str = "") -> IntentUtterance:
 @settings(deadline=None)
 @given(st.floats(0, 1), st.lists(st.text("abcd", min_size=1), min_size=1, max_size=6))
 def test_a_mixture_is_the_equation_of_both_sides(share: float, texts: list[str]) -> None:
-    own, other = Drawn(), Drawn(axes=True)
+    own, other = RandomEncoder(), RandomEncoder(axes=True)
     found = MixedEncoder(Side(own, False), Side(other, True), share)
     expected = np.stack([share * other.unit(text) + (1 - share) * own.unit(text) for text in texts])
     np.testing.assert_allclose(found.encode(texts, max_length=7), expected, atol=1e-6)
@@ -152,7 +152,7 @@ def restated_nearest(train: Sequence[IntentUtterance], asked_for: Sequence[Inten
     """
 
     def vector(text: str, template: str) -> Array:
-        return unit(share * Other().unit(template) + (1 - share) * Drawn().unit(text))
+        return unit(share * Other().unit(template) + (1 - share) * RandomEncoder().unit(text))
 
     references = [(vector(each.text, shown(each)), each.intent) for each in train]
     references += [(vector(shown(each), shown(each)), each.intent) for each in train if each.slots]
@@ -168,15 +168,15 @@ def shown(utterance: IntentUtterance) -> str:
     return utterance.text if utterance.template is None else ONE_MARK.text(utterance.template)
 
 
-class Other(Drawn):
-    """Other vectors than `Drawn` gives, so that a text is not its own template, as behind a layer."""
+class Other(RandomEncoder):
+    """Other vectors than `RandomEncoder` gives, so that a text is not its own template, as behind a layer."""
 
     def vector(self, text: str) -> npt.NDArray[np.float32]:
         return super().vector(f"other {text}")
 
 
 def sides() -> tuple[Side, Side]:
-    return Side(Drawn(), False), Side(Other(), True)
+    return Side(RandomEncoder(), False), Side(Other(), True)
 
 
 def test_the_curve_is_that_of_the_nearest_neighbour_in_a_double_loop() -> None:
@@ -296,13 +296,13 @@ def test_uniformity_and_alignment_are_those_of_the_equations() -> None:
         setting = f"test utterances, λ = {share}, templates given"
         expected[setting, "uniformity"] = float(np.log(np.mean([np.exp(-2 * square) for square in squares.values()])))
         expected[setting, "alignment"] = float(np.mean(alike))
-    found = compressed_geometry(own, {"retrieved": Side(Drawn(), True), "given": templates}, DATA)
+    found = compressed_geometry(own, {"retrieved": Side(RandomEncoder(), True), "given": templates}, DATA)
     assert figures(found) == pytest.approx(expected, abs=1e-5)
     assert {outcome.task for outcome in found} == {"geometry"}
 
 
 def test_both_sides_are_encoded_once_however_many_shares() -> None:
-    own, templates = Drawn(), Other()
+    own, templates = RandomEncoder(), Other()
     remembering = VectorCache(Side(own, False)), VectorCache(Side(templates, True))
     for _ in range(2):
         compressed_intents(remembering[0], {"given": remembering[1]}, DATA, marks=ONE_MARK)

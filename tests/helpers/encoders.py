@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-class Drawn:
+class RandomEncoder:
     """Vectors by text.
 
     Attributes:
@@ -40,7 +40,7 @@ class Drawn:
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if normalise else vectors
 
 
-class Constant:
+class ConstantEncoder:
     """The same vector whatever the input."""
 
     def encode(

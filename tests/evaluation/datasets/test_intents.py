@@ -219,9 +219,7 @@ def test_out_of_scope_lies_apart_until_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_intents_are_those_of_all_splits() -> None:
-    data = IntentData(
-        "toy", (IntentUtterance("x", "b"),), (IntentUtterance("y", "c"),), (IntentUtterance("z", "a"),)
-    )
+    data = IntentData("toy", (IntentUtterance("x", "b"),), (IntentUtterance("y", "c"),), (IntentUtterance("z", "a"),))
     assert data.intents == ["a", "b", "c"]
 
 
