@@ -36,7 +36,8 @@ from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS, RerankerTask, marked_input
 from turnwise.models.loading import ModelError, ModelUnderTest, with_reranker, wrap_model
 from turnwise.models.reranker import Reranker
-from turnwise.papers.plots import add_plots, draw_mark_map
+from turnwise.papers.plots import add_plots
+from turnwise.papers.tsne_maps import mark_map
 
 
 def joined(item: Any) -> str:
@@ -306,7 +307,7 @@ def test_the_command_measures_two_stages_and_draws_them(
     quality = [row for row in rows if row["setting"].endswith("re-ranked")]
     ceilings = [row["value"] for row in quality if row["metric"] == "retrieved"]
     assert len(ceilings) > 2 and ceilings == sorted(ceilings) and ceilings[-1] == 100
-    assert [path.name for path in (out / "figures").iterdir()] == ["selection_sample.svg"]
+    assert [path.name for path in (out / "plots").iterdir()] == ["selection_sample.svg"]
 
 
 # ---- pictures
@@ -362,9 +363,9 @@ def test_a_re_ranker_shows_the_heads_that_it_has(reranker: Reranker) -> None:
     add_plots("ums", ModelUnderTest("mine", None, alone, None, None, ""), lambda protocol, name: talks(9), results)
     assert results.plots == {}
     add_plots("ums", ModelUnderTest("mine", None, reranker, None, None, ""), lambda protocol, name: talks(3), results)
-    assert results.plots == {} and len(results.facts["pictures left out"]) == 3 * 5
+    assert results.plots == {} and len(results.facts["plots left out"]) == 3 * 5
     with pytest.raises(DatasetError, match="sample has 15 marks"):
-        draw_mark_map(reranker, talks(3), "insertion")
+        mark_map(reranker, talks(3), "insertion")
 
 
 def test_states_are_what_heads_look_at(reranker: Reranker) -> None:

@@ -109,8 +109,8 @@ def test_a_suite_prints_metrics_writes_files_and_reports_missing_data(world: Pat
         *("evaluate", tiny, "--suite", "dse", "--data", world, "--out", out, "--seeds", 1, "--steps", 1),
         folder=tmp_path,
     )
-    assert {path.name for path in out.iterdir()} == FILES | {"figures", "cache"}
-    assert [path.name for path in (out / "figures").iterdir()] == ["intents_sample.svg"]
+    assert {path.name for path in out.iterdir()} == FILES | {"plots", "cache"}
+    assert [path.name for path in (out / "plots").iterdir()] == ["intents_sample.svg"]
     shown = [
         (task, what, metric, float(value)) for task, what, metric, value, _, _ in METRIC_LINE.findall(answer.stdout)
     ]

@@ -17,9 +17,9 @@ from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.metrics import MetricRow
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.compression import MixedEncoder
-from turnwise.evaluation.tasks.geometry import intent_map, two_intents_map
 from turnwise.models.loading import FunctionEncoder, ModelUnderTest
 from turnwise.papers.plots import add_plots
+from turnwise.papers.tsne_maps import intent_map, two_intents_map
 
 
 class TemplateVectors:
@@ -86,7 +86,7 @@ def test_too_few_utterances_are_noted() -> None:
     few = IntentData("sample", (), (), SNIPS.test[:30])
     results = evaluated_plots(True, (), few)
     assert set(results.plots) == {"neighbours.svg"}
-    assert set(results.facts["pictures left out"]) == {"two_intents_sample.svg", "two_intents_sample_compressed.svg"}
+    assert set(results.facts["plots left out"]) == {"two_intents_sample.svg", "two_intents_sample_compressed.svg"}
 
 
 # ---- uniformity and alignment over λ

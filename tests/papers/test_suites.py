@@ -80,7 +80,7 @@ def test_suites_run_all_tasks_of_the_papers(evaluated_suites: dict[str, tuple[Re
 def test_plots_of_the_papers_are_drawn(evaluated_suites: dict[str, tuple[Results, Path]]) -> None:
     assert set(evaluated_suites["dse"][0].plots) == {"intents_sample.svg", "answers_sample.svg"}
     assert set(evaluated_suites["tadse"][0].plots) == {"neighbours.svg"}
-    assert "needs more" in evaluated_suites["tadse"][0].facts["pictures left out"]["two_intents_sample.svg"]
+    assert "needs more" in evaluated_suites["tadse"][0].facts["plots left out"]["two_intents_sample.svg"]
 
 
 def test_compression_is_not_expected_of_models_without_templates(

@@ -88,7 +88,7 @@ class Results:
         try:
             self.plots[name] = draw()
         except (DatasetError, MissingPlotsError) as error:
-            self.facts.setdefault("pictures left out", {})[name] = str(error)
+            self.facts.setdefault("plots left out", {})[name] = str(error)
 
     def content(self) -> dict[str, Any]:
         """Return the content of `results.json`."""

@@ -1,38 +1,27 @@
-"""The papers' plots of a model: DSE's Figure 1, TaDSE's Figures 4, 5, 6, 8, 9 and 10, and UMS's Figure 4."""
+"""The papers' plots of a model: maps of its vectors (`tsne_maps`), and TaDSE's Figures 5, 6 and 8."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, get_args
 
-import numpy as np
-from sklearn.manifold import TSNE
-
-from turnwise.core.plots import BLUE, RED, Cloud, line_chart, scatter_chart
+from turnwise.core.plots import line_chart
 from turnwise.core.types import SupportsEncode
-from turnwise.evaluation.datasets.candidates import CandidateData
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.evaluation_protocols import NEIGHBOURS
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.suites import LoadDataset
 from turnwise.evaluation.tables import format_number
-from turnwise.evaluation.tasks.coherence import CoherenceQuestion, complete_dialogues, sample_questions
 from turnwise.evaluation.tasks.compression import MixedEncoder
-from turnwise.evaluation.tasks.geometry import PERPLEXITY, answer_map, intent_map, two_intents_map
-from turnwise.models.backbone.inputs import MARKS, AuxiliaryTask
-from turnwise.models.coherence import mark_texts
 from turnwise.models.loading import ModelUnderTest
 from turnwise.models.reranker import Reranker
+from turnwise.papers.tsne_maps import AuxiliaryTask, answer_map, intent_map, mark_map, two_intents_map
 
 #: Number of intents in the test set of ATIS: TaDSE's Figures 9 and 10 show all of them.
 ATIS_INTENTS = 26
 
 #: λ of the compressed vectors in TaDSE's Figures 4 and 10.
 TWO_INTENTS_WEIGHT, ATIS_WEIGHT = 0.5, 0.2
-
-#: Number of windows in UMS's Figure 4.
-WINDOWS = 200
 
 #: A setting of uniformity and alignment; without λ, of vectors without compression.
 _GEOMETRY_SETTING = re.compile(r"test utterances(?:, λ = (?P<weight>[\d.]+), templates \w+)?")
@@ -146,61 +135,4 @@ def _ums_plots(reranker: Reranker, model: str, load: LoadDataset) -> Iterator[_N
         if (data := load("candidates", name)) is not None:
             for task in get_args(AuxiliaryTask):
                 if task in reranker.heads:
-                    yield f"marks_{name}_{task}.svg", partial(draw_mark_map, reranker, data, task, model=model)
-
-
-def draw_mark_map(
-    reranker: Reranker,
-    data: CandidateData,
-    task: AuxiliaryTask,
-    *,
-    windows: int = WINDOWS,
-    seed: int = 0,
-    model: str = "",
-) -> str:
-    """Draw the states at the marks of windows of test dialogues, the correct marks red, the others blue (UMS's Fig. 4).
-
-    Args:
-        reranker: with a head for the task.
-        data: contexts with labelled candidates; a context and its first correct response are a dialogue.
-        task: the auxiliary task.
-        windows: maximum number of windows.
-        seed: of the windows and of t-SNE.
-        model: its name, for the title.
-
-    Raises:
-        DatasetError: if there are too few marks.
-    """
-    puzzles = [
-        puzzle
-        for puzzle in sample_questions(complete_dialogues(data.test), seed, reranker.window)
-        if len(puzzle.turns) > 2
-    ]
-    sampled = np.sort(np.random.default_rng(seed).permutation(len(puzzles))[:windows])
-    queries = [_query(puzzles[number], task) for number in sampled]
-    inputs = mark_texts(reranker, task, [(turns, target) for turns, target, _ in queries])
-    correct = np.concatenate(
-        [np.arange(len(each.positions)) == mark for each, (*_, mark) in zip(inputs, queries, strict=True)]
-        or [np.empty(0, np.bool_)]
-    )
-    if len(correct) <= PERPLEXITY:
-        raise DatasetError(
-            f"{data.name} has {len(correct)} marks: t-SNE with a perplexity of {PERPLEXITY} needs more than that"
-        )
-    states = np.concatenate(reranker.states(inputs))
-    points = TSNE(perplexity=PERPLEXITY, random_state=seed).fit_transform(states)
-    mark = MARKS[task]
-    clouds = [
-        Cloud([(x, y) for x, y in points[correct == flag].tolist()], colour, name=name)
-        for flag, colour, name in ((False, BLUE, f"other {mark}"), (True, RED, f"correct {mark}"))
-    ]
-    return scatter_chart(clouds, f"{data.name}: {task}" + (f" ({model})" if model else ""))
-
-
-def _query(puzzle: CoherenceQuestion, task: AuxiliaryTask) -> tuple[Sequence[str], str | None, int]:
-    """Return the turns that the re-ranker reads for a window, the target if there is one, and the correct mark."""
-    if task == "deletion":
-        return puzzle.with_foreign, None, puzzle.inserted_at
-    if task == "insertion":
-        return puzzle.without_removed, puzzle.turns[puzzle.removed], puzzle.removed
-    return puzzle.shuffled, puzzle.turns[-1], puzzle.shuffled.index(puzzle.turns[-2])
+                    yield f"marks_{name}_{task}.svg", partial(mark_map, reranker, data, task, model=model)

@@ -70,10 +70,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_folder_is_whole(folder: Path) -> None:
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == [
-        *("figures/some_picture.svg", "outcomes.parquet", "report.html", "results.json", "tables.md")
+        *("plots/some_picture.svg", "outcomes.parquet", "report.html", "results.json", "tables.md")
     ]
     assert read_content(folder / "results.json")["suite"] == "dse"
-    assert (folder / "figures" / "some_picture.svg").read_text() == results().plots["some_picture.svg"]
+    assert (folder / "plots" / "some_picture.svg").read_text() == results().plots["some_picture.svg"]
     assert json.loads((folder / "results.json").read_text())["rows"][-1]["metric"] == "uniformity"
 
 

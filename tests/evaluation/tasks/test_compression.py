@@ -520,7 +520,7 @@ def test_from_a_trained_model_to_compressed_results(model: Path, data: Path, tmp
         *(f"test utterances, λ = {share}, templates given" for share in TEMPLATE_WEIGHTS),
     }
     assert plain["1-NN, compressed, templates given", TEMPLATE_SHARE] == pytest.approx(answer["share"])
-    assert (tmp_path / "plain" / "figures" / "geometry.svg").is_file()
+    assert (tmp_path / "plain" / "plots" / "geometry.svg").is_file()
 
     run("evaluate", model, *command, "--compressed", "--out", tmp_path / "compressed")
     compressed = rows(tmp_path / "compressed")

@@ -169,7 +169,7 @@ def test_every_ratio_is_evaluated_and_reported(
         content = json.loads((point.folder / "evaluation" / "dialoguecse" / "results.json").read_text(encoding="utf-8"))
         rows = {(row["task"], row["metric"]): row["value"] for row in content["rows"]}
         assert point.summaries["dialoguecse", "similarity"].value == pytest.approx(rows["sts", "Spearman"])
-        assert not (point.folder / "evaluation" / "dialoguecse" / "figures").exists()
+        assert not (point.folder / "evaluation" / "dialoguecse" / "plots").exists()
         # similarity, retrieval and nli: the protocol that the suite and the tasks share ran once
         assert len(list((point.folder / "evaluation" / "cache" / "outcomes").rglob("*.parquet"))) == 3
     report = json.loads((out / "results.json").read_text(encoding="utf-8"))

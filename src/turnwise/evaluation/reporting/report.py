@@ -27,14 +27,14 @@ _MAX_PORTRAIT_COLUMNS = 8
 
 
 def write_report(results: Results, folder: Path) -> None:
-    """Write `results.json`, `outcomes.parquet`, `tables.md`, `figures/*.svg` and `report.html`.
+    """Write `results.json`, `outcomes.parquet`, `tables.md`, `plots/*.svg` and `report.html`.
 
     Equal results give equal bytes.
     """
     write_results(results, folder)
     (folder / "tables.md").write_text(render_markdown(results), encoding="utf-8")
     for name, plot in results.plots.items():
-        path = folder / "figures" / f"{name.removesuffix('.svg')}.svg"
+        path = folder / "plots" / f"{name.removesuffix('.svg')}.svg"
         path.parent.mkdir(exist_ok=True)
         path.write_text(plot, encoding="utf-8")
     (folder / "report.html").write_text(render_report(results), encoding="utf-8")
