@@ -17,6 +17,9 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 Statistic = Literal["mean", "ratio", "macro ratio", "log ratio", "spearman", "pearson", "auroc", "fpr95"]
 
+#: Identifies a metric: task, data set, setting, metric.
+MetricKey = tuple[str, str, str, str]
+
 #: Bootstrap samples of a confidence interval.
 BOOTSTRAP_SAMPLES = 1_000
 
@@ -58,75 +61,54 @@ def lower_is_better(metric: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class MetricRow:
-    """A metric as `results.json` has it.
-
-    Attributes:
-        task: 'intents', 'responses', ….
-        dataset: name of the data set.
-        setting: as in the paper's tables, such as '1-shot prototypes'.
-        metric: its name.
-        value: in the unit of the paper's table; the mean over runs.
-        std: standard deviation over runs.
-        low: lower bound of the 95% confidence interval.
-        high: upper bound of the 95% confidence interval.
-        runs: number of runs.
-        n: number of test examples per run.
-        table: the paper's table that has this metric.
-        published: the value in that table, if any.
-        comparable: why the published value is not comparable; None if it is, or if there is none.
-    """
+class Metric:
+    """A metric of a task on a data set; the setting is named as in the paper's tables, such as '1-shot prototypes'."""
 
     task: str
     dataset: str
     setting: str
     metric: str
-    value: float
-    std: float
-    low: float
-    high: float
-    runs: int
-    n: int
-    table: str | None = None
-    published: float | None = None
-    comparable: str | None = None
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self) -> MetricKey:
         """Return what identifies the metric: task, data set, setting, metric."""
         return self.task, self.dataset, self.setting, self.metric
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A metric with its per-example evidence.
+class MetricRow(Metric):
+    """A metric as `results.json` has it."""
 
-    Attributes:
-        task: 'intents', 'responses', ….
-        dataset: name of the data set.
-        setting: as in the paper's tables.
-        metric: its name.
-        evidence: (runs, examples) or (runs, examples, parts), in the order of the test set.
-        statistic: how the value is computed from the evidence.
-        scale: 100 where the paper's table has percentages.
-    """
+    #: The mean over runs, in the unit of the paper's table, with its standard deviation over runs.
+    value: float
+    std: float
+    #: The bounds of the 95% confidence interval.
+    low: float
+    high: float
+    runs: int
+    #: The number of test examples per run.
+    n: int
+    #: The paper's table that has this metric, and the value there, if any.
+    table: str | None = None
+    published: float | None = None
+    #: Why the published value is not comparable; None if it is, or if there is none.
+    comparable: str | None = None
 
-    task: str
-    dataset: str
-    setting: str
-    metric: str
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Metric):
+    """A metric with its per-example evidence."""
+
+    #: (runs, examples) or (runs, examples, parts), in the order of the test set.
     evidence: npt.NDArray[np.floating]
+    #: How the value is computed from the evidence.
     statistic: Statistic = "mean"
+    #: 100 where the paper's table has percentages.
     scale: float = 100.0
 
     def __post_init__(self) -> None:
         if self.evidence.ndim not in (2, 3) or 0 in self.evidence.shape:
             raise ValueError(f"evidence must be (runs, examples) or (runs, examples, parts), got {self.evidence.shape}")
-
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        """Return what identifies the metric: task, data set, setting, metric."""
-        return self.task, self.dataset, self.setting, self.metric
 
     @property
     def table(self) -> npt.NDArray[np.floating]:
@@ -203,8 +185,8 @@ def confidence_interval(samples: Array) -> tuple[float, float]:
 
 def _resample(random: np.random.Generator, count: int, examples: int) -> Array:
     """Return how often each sample has each example: (samples, examples)."""
-    drawn = random.integers(0, examples, (count, examples)) + np.arange(count)[:, None] * examples
-    return np.bincount(drawn.ravel(), minlength=count * examples).reshape(count, examples).astype(np.float64)
+    sampled = random.integers(0, examples, (count, examples)) + np.arange(count)[:, None] * examples
+    return np.bincount(sampled.ravel(), minlength=count * examples).reshape(count, examples).astype(np.float64)
 
 
 def _weighted(statistic: Statistic, values: Array, weights: Array) -> Array:

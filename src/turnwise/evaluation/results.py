@@ -47,28 +47,23 @@ def evaluation_environment() -> dict[str, str]:
 
 @dataclass(slots=True)
 class Results:
-    """Results of an evaluation.
+    """Results of an evaluation."""
 
-    Attributes:
-        model: its name.
-        suite: name of the suite, or of the tasks.
-        outcomes: the metrics with their per-example evidence.
-        rows: the metrics.
-        tables: published tables with the measured rows, if a suite was run.
-        data: for each data set used: name, tasks, hash, licence, whether the hash is the known one, how it differs.
-        missing: data sets of the suite that the data folder does not hold, and where to get them.
-        facts: fingerprint of the model, seeds, options, what was left out.
-        plots: SVG plots by file name.
-    """
-
+    #: The name of the model, and that of the suite or of the tasks.
     model: str
     suite: str
+    #: The metrics with their per-example evidence, and without.
     outcomes: list[Outcome] = field(default_factory=list)
     rows: list[MetricRow] = field(default_factory=list)
+    #: Published tables with the measured rows, if a suite was run.
     tables: list[ResultTable] = field(default_factory=list)
+    #: For each data set used: name, tasks, hash, licence, whether the hash is the known one, how it differs.
     data: list[dict[str, Any]] = field(default_factory=list)
+    #: Data sets of the suite that the data folder does not hold, and where to get them.
     missing: list[dict[str, str]] = field(default_factory=list)
+    #: Fingerprint of the model, seeds, options, what was left out.
     facts: dict[str, Any] = field(default_factory=dict)
+    #: SVG plots by file name.
     plots: dict[str, str] = field(default_factory=dict)
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
@@ -76,9 +71,7 @@ class Results:
         keys = {outcome.key for outcome in self.outcomes}
         for outcome in outcomes:
             if outcome.key in keys:
-                raise ResultsError(
-                    f"there are two metrics named {', '.join(outcome.key)}: give them different settings"
-                )
+                raise ResultsError(f"two metrics are named {', '.join(outcome.key)}: give them different settings")
             keys.add(outcome.key)
         self.outcomes += outcomes
         self.rows += [outcome.row() for outcome in outcomes]
@@ -138,11 +131,9 @@ def read_outcomes(path: Path) -> list[Outcome]:
     """Read a file of `write_outcomes`; raises ResultsError if it is missing or invalid."""
     _require_file(path)
     try:
-        table = pq.read_table(path, columns=_SCHEMA.names)
-    except (pa.ArrowException, OSError) as error:
+        table = pq.read_table(path, columns=_SCHEMA.names).select(_SCHEMA.names)
+    except (pa.ArrowException, OSError, KeyError) as error:
         raise ResultsError(f"{path} does not hold outcomes; evaluate again: {error}") from None
-    if table.column_names != _SCHEMA.names:
-        raise ResultsError(f"{path} does not hold outcomes; evaluate again")
     runs: dict[tuple[Any, ...], list[np.ndarray[Any, np.dtype[np.float32]]]] = {}
     for line, values in zip(table.drop_columns(["values"]).to_pylist(), table.column("values"), strict=True):
         key = tuple(line[name] for name in (*_KEY, "statistic", "scale"))

@@ -1,5 +1,6 @@
 """Evaluation of a model by a suite or by single tasks; interrupted evaluations continue where they stopped."""
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -96,9 +97,8 @@ def evaluate(
     results = Results(subject.name, suite or "+".join(tasks))
     jobs = list(runner.suite_jobs(registered, results) if registered else runner.task_jobs(tasks))
     jobs = _select_jobs(jobs, datasets, data, results)
-    left_out = _unsupported(
-        jobs, subject, registered is not None if fine_tuning is None else fine_tuning, results.suite
-    )
+    fine_tuning = suite is not None if fine_tuning is None else fine_tuning
+    left_out = _unsupported(jobs, subject, fine_tuning, results.suite)
     jobs = [job for job in jobs if job.name not in left_out]
     for number, job in enumerate(jobs):
         progress(f"{results.suite}: {job.name}, {job.dataset.name}", number, len(jobs))
@@ -147,17 +147,13 @@ def _select_jobs(
 
 def _unsupported(jobs: Sequence[EvaluationJob], model: ModelUnderTest, fine_tuning: bool, suite: str) -> dict[str, str]:
     """Return why protocols are not run, by name; raises EvaluationError if none is left."""
-    reasons = {}
-    for job in jobs:
-        if not job.protocol.supports(model):
-            reasons[job.name] = (
-                "it needs an encoder and a re-ranker, which --reranker names"
-                if job.protocol.needs == "both"
-                else "the model does not have what it needs"
-            )
-    reasons |= {
-        job.name: "fine-tuning was not requested" for job in jobs if job.protocol.needs == "weights" and not fine_tuning
+    unsupported = "the model does not have what it needs"
+    messages = {"both": "it needs an encoder and a re-ranker, which --reranker names"}
+    reasons = {
+        job.name: messages.get(job.protocol.needs, unsupported) for job in jobs if not job.protocol.supports(model)
     }
+    if not fine_tuning:
+        reasons |= {job.name: "fine-tuning was not requested" for job in jobs if job.protocol.needs == "weights"}
     if all(job.name in reasons for job in jobs):
         listed = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise EvaluationError(f"no protocol of {suite} can be run on {model.name}: {listed}")
@@ -184,22 +180,15 @@ class _Runner:
         self._data = data
         self._effort = effort
         self._progress = progress
-        self._catalogues: dict[Any, dict[str, Dataset[Any]]] = {}
-        self._contents: dict[int, Any] = {}
-        self._hashes: dict[int, str] = {}
+        # catalogues, data sets and hashes are read once
+        self._catalogue = functools.cache(lambda datasets: datasets(data))
+        self._load = functools.cache(self._read)
+        self._hash = functools.cache(lambda dataset: dataset.hash_files(data))
 
     # ---- what to run
 
-    def _catalogue(self, protocol: Protocol) -> dict[str, Dataset[Any]]:
-        if protocol.datasets not in self._catalogues:
-            self._catalogues[protocol.datasets] = dict(protocol.datasets(self._data))
-        return self._catalogues[protocol.datasets]
-
     def _is_expected(self, protocol: Protocol) -> bool:
-        """Return whether a protocol is reported as left out where it cannot be run.
-
-        Compression only for models with templates.
-        """
+        """Return whether a protocol is reported where it cannot be run: compression is not, for models without templates."""
         return protocol.needs != "templates" or protocol.supports(self.model)
 
     def suite_jobs(self, suite: Suite, results: Results) -> Iterator[EvaluationJob]:
@@ -208,7 +197,7 @@ class _Runner:
             protocol = PROTOCOLS[step.protocol]
             if not self._is_expected(protocol):
                 continue
-            known = self._catalogue(protocol)
+            known = self._catalogue(protocol.datasets)
             for name in (*step.datasets, *step.alternatives):
                 dataset = known.get(name)
                 if dataset is not None and dataset.is_present(self._data):
@@ -222,16 +211,16 @@ class _Runner:
         for task in tasks:
             if task not in task_names():
                 raise EvaluationError(f"there is no task {task!r}: choose from {', '.join(task_names())}")
-            count = 0
-            for name, protocol in PROTOCOLS.items():
-                if protocol.task != task or not self._is_expected(protocol):
-                    continue
-                for dataset in self._catalogue(protocol).values():
-                    if dataset.is_present(self._data):
-                        count += 1
-                        yield EvaluationJob(name, protocol, dataset)
-            if not count:
+            jobs = [
+                EvaluationJob(name, protocol, dataset)
+                for name, protocol in PROTOCOLS.items()
+                if protocol.task == task and self._is_expected(protocol)
+                for dataset in self._catalogue(protocol.datasets).values()
+                if dataset.is_present(self._data)
+            ]
+            if not jobs:
                 raise EvaluationError(f"{self._data} holds no data set for the task {task!r}")
+            yield from jobs
 
     # ---- running it
 
@@ -262,37 +251,30 @@ class _Runner:
             key.append(evaluation_environment())
         return self._outcome_folder / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}.parquet"
 
-    def _load(self, dataset: Dataset[Any]) -> Any:
-        if id(dataset) not in self._contents:
-            try:
-                self._contents[id(dataset)] = dataset.load(self._data)
-            except DatasetError as error:  # an invalid file is an error, unlike a data set that is too small
-                raise EvaluationError(str(error)) from error
-        return self._contents[id(dataset)]
-
-    def _hash(self, dataset: Dataset[Any]) -> str:
-        if id(dataset) not in self._hashes:
-            self._hashes[id(dataset)] = dataset.hash_files(self._data)
-        return self._hashes[id(dataset)]
+    def _read(self, dataset: Dataset[Any]) -> Any:
+        try:
+            return dataset.load(self._data)
+        except DatasetError as error:  # an invalid file is an error, unlike a data set that is too small
+            raise EvaluationError(str(error)) from error
 
     def load(self, protocol: str, name: str) -> Any:
         """Load a data set of a protocol by name; None if it is not present."""
-        dataset = self._catalogue(PROTOCOLS[protocol]).get(name)
+        dataset = self._catalogue(PROTOCOLS[protocol].datasets).get(name)
         return self._load(dataset) if dataset is not None and dataset.is_present(self._data) else None
 
     def describe_datasets(self, jobs: Sequence[EvaluationJob]) -> list[dict[str, Any]]:
         """Return name, tasks, hash, licence and differences of the data sets used."""
-        tasks: dict[int, set[str]] = {}
+        tasks: dict[Dataset[Any], set[str]] = {}
         for job in jobs:
-            tasks.setdefault(id(job.dataset), set()).add(job.protocol.task)
+            tasks.setdefault(job.dataset, set()).add(job.protocol.task)
         return [
             {
                 "name": dataset.name,
-                "tasks": sorted(tasks[id(dataset)]),
+                "tasks": sorted(names),
                 "sha256": self._hash(dataset),
                 "licence": dataset.licence,
                 "known": self._hash(dataset) == dataset.digest if dataset.digest else None,
                 "differs": dataset.differs,
             }
-            for dataset in {id(job.dataset): job.dataset for job in jobs}.values()
+            for dataset, names in tasks.items()
         ]

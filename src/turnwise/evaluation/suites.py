@@ -24,7 +24,7 @@ from turnwise.evaluation.results import Results, ResultsError
 from turnwise.models.loading import ModelUnderTest
 
 #: A metric on any data set: task, setting, metric.
-MetricKey = tuple[str, str, str]
+SummaryPart = tuple[str, str, str]
 
 #: Adds tables to the results, and published values to their rows. Gets the data sets used, by task and name, how the
 #: model differs from those of the published tables, and how much of the protocols was run.
@@ -39,16 +39,12 @@ AddPlots = Callable[[ModelUnderTest, LoadDataset, Results], None]
 
 @dataclass(frozen=True, slots=True)
 class SuiteStep:
-    """A protocol and the data sets it is run on.
-
-    Attributes:
-        protocol: its name in the registry of protocols.
-        datasets: reported as missing if the data folder does not hold them.
-        alternatives: other data sets, used where present.
-    """
+    """A registered protocol and the data sets it is run on."""
 
     protocol: str
+    #: Reported as missing if the data folder does not hold them.
     datasets: tuple[str, ...]
+    #: Other data sets, used where present.
     alternatives: tuple[str, ...] = ()
 
 
@@ -57,7 +53,7 @@ class Summary:
     """A named mean over several metrics, which summarises part of a suite."""
 
     name: str
-    parts: tuple[MetricKey, ...]
+    parts: tuple[SummaryPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +93,7 @@ class SummaryResult:
         return float(np.mean([outcome.value for outcome in self.outcomes]))
 
     @property
-    def parts(self) -> tuple[MetricKey, ...]:
+    def parts(self) -> tuple[SummaryPart, ...]:
         """Return the distinct metrics, whatever the data set."""
         return tuple(dict.fromkeys((outcome.task, outcome.setting, outcome.metric) for outcome in self.outcomes))
 
@@ -150,11 +146,11 @@ def summarise(results: Results) -> list[SummaryResult]:
     if not suite:
         keys = dict.fromkeys((outcome.task, outcome.setting, outcome.metric) for outcome in results.outcomes)
         summaries = [Summary(", ".join(key), (key,)) for key in keys if key[2] not in DESCRIPTIVE_METRICS]
-    found = []
+    summarised = []
     for summary in summaries:
         outcomes = tuple(
             outcome for outcome in results.outcomes if (outcome.task, outcome.setting, outcome.metric) in summary.parts
         )
         if outcomes:
-            found.append(SummaryResult(results.suite, summary.name, outcomes))
-    return found
+            summarised.append(SummaryResult(results.suite, summary.name, outcomes))
+    return summarised

@@ -5,7 +5,7 @@ The rows that a paper published, the measured row below them, and how their cell
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import ascii_lowercase
 from typing import Literal
 
@@ -25,10 +25,7 @@ class PublishedRow:
 
 @dataclass(frozen=True, slots=True)
 class ResultGroup:
-    """Published rows and the measured row below them, with a metric (or None) for each column.
-
-    Empty: no measured row.
-    """
+    """Published rows and the measured row below them, with a metric (or None) for each column; empty: there is none."""
 
     name: str
     published: tuple[PublishedRow, ...]
@@ -37,22 +34,16 @@ class ResultGroup:
 
 @dataclass(frozen=True, slots=True)
 class ResultTable:
-    """A published table with a measured row.
-
-    Attributes:
-        title: 'DSE, Table 2: …'.
-        columns: names of its columns.
-        groups: its rows.
-        notes: missing data sets and where to get them, why values are not comparable.
-        digits: decimals to print.
-        proposed: the published row of the method that the paper proposes, if any.
-    """
+    """A published table with a measured row."""
 
     title: str
     columns: tuple[str, ...]
     groups: tuple[ResultGroup, ...]
+    #: Missing data sets and where to get them, why values are not comparable.
     notes: tuple[str, ...] = ()
+    #: Decimals to print.
     digits: int = 2
+    #: The published row of the method that the paper proposes, if any.
     proposed: str = ""
 
 
@@ -93,32 +84,23 @@ def decimals_for(*values: float | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCell:
-    """A measured metric in a published table.
-
-    Attributes:
-        row: the metric.
-        value: formatted.
-        interval: formatted.
-        published: the value of the proposed method, if any.
-        difference: measured minus published, formatted; empty without a published value.
-        verdict: comparison with the published value; 'within' if our interval contains it; empty without one.
-        mark: of the footnote that says why the two are not comparable; empty if they are.
-    """
+    """A measured metric in a published table, formatted."""
 
     row: MetricRow
     value: str
     interval: str
-    published: float | None
-    difference: str
-    verdict: Literal["better", "worse", "within", ""]
+    #: Of the footnote that says why the metric is not comparable with the published value; empty if it is.
     mark: str
+    #: The value of the proposed method, if any.
+    published: float | None
+    #: Measured minus published; empty without a published value.
+    difference: str = ""
+    #: 'within' if our interval contains the published value.
+    verdict: Literal["better", "worse", "within", ""] = ""
 
 
 def footnotes(table: ResultTable) -> list[tuple[str, str]]:
-    """Return marks and texts of the footnotes.
-
-    Notes have no mark, and are left out where a marked one includes them.
-    """
+    """Return marks and texts of the footnotes; notes have no mark, and are left out if a marked one includes them."""
     reasons = _reasons(table)
     notes = [("", note) for note in dict.fromkeys(table.notes) if not any(note in reason for reason in reasons)]
     return [*((_mark(index), f"Not like for like: {reason}") for index, reason in enumerate(reasons)), *notes]
@@ -141,13 +123,14 @@ def measured_cells(table: ResultTable, group: ResultGroup) -> list[MeasuredCell 
 
 def _measured_cell(row: MetricRow, published: float | None, digits: int, mark: str) -> MeasuredCell:
     value, interval = format_number(row.value, digits), format_interval(row.low, row.high, digits)
+    cell = MeasuredCell(row, value, interval, mark, published)
     if published is None or not math.isfinite(row.value):
-        return MeasuredCell(row, value, interval, published, "", "", mark)
+        return cell
     difference = row.value - published
     verdict: Literal["better", "worse", "within"] = "within"
     if published < row.low or published > row.high:
         verdict = "better" if (difference > 0) != lower_is_better(row.metric) else "worse"
-    return MeasuredCell(row, value, interval, published, format_difference(difference, digits), verdict, mark)
+    return replace(cell, difference=format_difference(difference, digits), verdict=verdict)
 
 
 def sample_sizes(table: ResultTable) -> str:

@@ -1,17 +1,17 @@
 """Fill a paper's tables with our results, next to the published values and with notes on what is not comparable."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.evaluation.metrics import MetricRow, Outcome, bootstrap_mean, confidence_interval
+from turnwise.evaluation.metrics import MetricKey, MetricRow, Outcome, bootstrap_mean, confidence_interval
 from turnwise.evaluation.results import Results, describe_source
 from turnwise.evaluation.tables import ResultGroup, ResultTable
-from turnwise.papers.suites import PaperSuite, PublishedTable, ResultKey, TableCell
+from turnwise.papers.suites import PaperSuite, PublishedTable, TableCell
 
 
 def add_tables(
@@ -46,12 +46,7 @@ def add_tables(
 
 
 class _TableFiller:
-    """Fills tables of a suite.
-
-    Attributes:
-        rows: the results; those that belong in a table get its number, the published value and remarks.
-        averages: the means that belong in tables, in the same way.
-    """
+    """Fills tables of a suite."""
 
     def __init__(
         self,
@@ -62,16 +57,14 @@ class _TableFiller:
         remark: str,
         effort: Effort,
     ):
-        self.rows: dict[ResultKey, MetricRow] = {
-            (row.task, row.dataset, row.setting, row.metric): row for row in results.rows
-        }
-        self.averages: dict[ResultKey, MetricRow] = {}
+        #: The results, and the means that belong in tables; a table adds its number, the published value and remarks.
+        self.rows: dict[MetricKey, MetricRow] = {row.key: row for row in results.rows}
+        self.averages: dict[MetricKey, MetricRow] = {}
         self._outcomes = {outcome.key: outcome for outcome in results.outcomes if outcome.key[1] not in other_datasets}
         self._title = title
         self._differences = differences
         self._missing = {entry["name"]: entry["home"] for entry in results.missing}
-        limits = {"seeds": effort.seeds, "steps": effort.steps, "shots": effort.shots}
-        shortened = ", ".join(f"{name} {value}" for name, value in limits.items() if value)
+        shortened = ", ".join(f"{name} {value}" for name, value in asdict(effort).items() if value)
         self._remarks = [text for text in (remark, f"cut short: {shortened}" if shortened else "") if text]
 
     def fill(self, table: PublishedTable) -> ResultTable:
@@ -103,7 +96,7 @@ class _TableFiller:
             published=None if table.several_backbones else table.value(group, table.proposed, column),
             comparable="; ".join([*self._remarks, *self._cell_remarks(cell)]) or None,
         )
-        rows[row.task, row.dataset, row.setting, row.metric] = row
+        rows[row.key] = row
         return row
 
     def _average(self, cell: TableCell) -> MetricRow | None:

@@ -20,50 +20,38 @@ from typing import Any
 
 import yaml
 
+from turnwise.evaluation.metrics import MetricKey
 from turnwise.evaluation.suites import SuiteStep, Summary
 from turnwise.evaluation.tables import PublishedRow
-
-#: Identifies a result: task, data set, setting, metric.
-ResultKey = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """The results that belong in a cell of a published table.
+    """The results that belong in a cell of a published table."""
 
-    Attributes:
-        keys: the results.
-        average: name of their mean; empty: the cell has the first of them that was evaluated.
-    """
-
-    keys: tuple[ResultKey, ...]
+    keys: tuple[MetricKey, ...]
+    #: The name of their mean; empty: the cell has the first of them that was evaluated.
     average: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """A table of results in a paper.
+    """A table of results in a paper."""
 
-    Attributes:
-        number: 'Table 2'; 'Section 4.5' for values in the text.
-        caption: what it shows.
-        columns: names of the columns.
-        groups: rows by group, such as '1-shot'; a table without groups has one without a name.
-        proposed: the row of the method that the paper proposes.
-        digits: decimals of the values.
-        cells: our results by group and column; empty for a table that is not reproduced.
-        groups_are_models: the groups are kinds of models, so that our row belongs only in the last of them.
-        several_backbones: the rows have different backbones, so that there is no published row to compare a model with.
-    """
-
+    #: 'Table 2'; 'Section 4.5' for values in the text.
     number: str
     caption: str
     columns: tuple[str, ...]
+    #: Rows by group, such as '1-shot'; a table without groups has one without a name.
     groups: dict[str, tuple[PublishedRow, ...]]
+    #: The row of the method that the paper proposes.
     proposed: str
     digits: int
+    #: Our results by group and column; empty for a table that is not reproduced.
     cells: dict[tuple[str, str], TableCell]
+    #: The groups are kinds of models, so that our row belongs only in the last of them.
     groups_are_models: bool = False
+    #: The rows have different backbones, so that there is no published row to compare a model with.
     several_backbones: bool = False
 
     def value(self, group: str, model: str, column: str) -> float | None:
@@ -74,23 +62,17 @@ class PublishedTable:
 
 @dataclass(frozen=True, slots=True)
 class PaperSuite:
-    """A paper's suite.
-
-    Attributes:
-        name: of the suite.
-        title: the paper's short name.
-        steps: the protocols and data sets.
-        tables: the published tables by number.
-        split_remarks: how the splits of data sets differ from the paper's, by data set.
-        stand_ins: data sets that have the paper's names but are not its own; their results get separate tables.
-        summaries: means over data sets.
-    """
+    """A paper's suite."""
 
     name: str
+    #: The paper's short name.
     title: str
     steps: tuple[SuiteStep, ...]
+    #: By number.
     tables: dict[str, PublishedTable]
+    #: How the splits of data sets differ from the paper's, by data set.
     split_remarks: dict[str, str]
+    #: Data sets that have the paper's names but are not its own; their results get separate tables.
     stand_ins: tuple[str, ...]
     summaries: tuple[Summary, ...]
 
@@ -110,8 +92,7 @@ def _load_suite(name: str) -> PaperSuite:
         tuple(tree.get("stand_ins", ())),
         tuple(
             Summary(
-                summary,
-                tuple(product(_as_list(parts["task"]), _as_list(parts["setting"]), _as_list(parts["metric"]))),
+                summary, tuple(product(_as_list(parts["task"]), _as_list(parts["setting"]), _as_list(parts["metric"])))
             )
             for summary, parts in tree["summaries"].items()
         ),
@@ -146,11 +127,8 @@ def _parse_cell(spec: dict[str, Any], group: str, column: str) -> TableCell:
     def fill(value: str | list[str]) -> list[str]:
         return [text.format(group=group, group_lower=group.lower(), column=column) for text in _as_list(value)]
 
-    keys = product(*(fill(spec[part]) for part in ("task", "dataset", "setting", "metric")))
-    return TableCell(
-        tuple((task, dataset, setting, metric) for task, dataset, setting, metric in keys),
-        fill(spec.get("average", ""))[0],
-    )
+    keys = product(fill(spec["task"]), fill(spec["dataset"]), fill(spec["setting"]), fill(spec["metric"]))
+    return TableCell(tuple(keys), fill(spec.get("average", ""))[0])
 
 
 def _as_list(value: str | list[str]) -> list[str]:

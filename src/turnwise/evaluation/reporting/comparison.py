@@ -18,6 +18,7 @@ import numpy.typing as npt
 from turnwise.evaluation.metrics import (
     BOOTSTRAP_SAMPLES,
     DESCRIPTIVE_METRICS,
+    MetricKey,
     Outcome,
     confidence_interval,
     lower_is_better,
@@ -29,46 +30,33 @@ from turnwise.evaluation.tables import decimals_for, format_difference, format_n
 #: Corrected p-values below this are a clear difference.
 SIGNIFICANCE_LEVEL = 0.05
 
-_Key = tuple[str, str, str, str]
 Verdict = Literal["better", "worse", "no clear difference", "not comparable"]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One metric of two models.
+    """One metric of two models; where they are not comparable, everything from the difference on is None."""
 
-    Attributes:
-        base: the folder of the reference model.
-        other: the folder of the model that is compared with it.
-        task: 'intents', 'responses', ….
-        dataset: name of the data set.
-        setting: as in the paper's tables.
-        metric: its name.
-        first: value of the base; None if it has none.
-        second: value of the other; None if it has none.
-        difference: second minus first; None if the two are not comparable, as are all that follow.
-        low: lower bound of the difference's 95% interval, which is not corrected.
-        high: upper bound of that interval.
-        p: two-sided p-value.
-        corrected: p-value after Holm's correction over all comparisons.
-        verdict: on the other model; which direction is better depends on the metric.
-        reason: why the two are not comparable; empty if they are.
-    """
-
+    #: The folders of the reference model, and of the model that is compared with it.
     base: str
     other: str
     task: str
     dataset: str
     setting: str
     metric: str
+    #: The values of the base and of the other; None if it has none.
     first: float | None
     second: float | None
+    #: Second minus first, with the bounds of its 95% interval, which is not corrected.
     difference: float | None = None
     low: float | None = None
     high: float | None = None
+    #: The two-sided p-value, and the same after Holm's correction over all comparisons.
     p: float | None = None
     corrected: float | None = None
+    #: On the other model; which direction is better depends on the metric.
     verdict: Verdict = "not comparable"
+    #: Why the two are not comparable; empty if they are.
     reason: str = ""
 
 
@@ -91,10 +79,7 @@ def compare(*folders: Path) -> list[Comparison]:
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
-    """Correct p-values for their number: the smallest times all of them, the next times one fewer, ….
-
-    Their order stays.
-    """
+    """Correct p-values for their number: the smallest times all of them, the next times one fewer, …; keeps the order."""
     order = np.argsort(probabilities, kind="stable")
     factors = np.arange(len(order), 0, -1)
     corrected = np.empty(len(order))
@@ -130,7 +115,7 @@ class _ResultFolder:
     """Results on disk: outcomes by key, and hashes of the data by task and data set."""
 
     name: str
-    outcomes: dict[_Key, Outcome]
+    outcomes: dict[MetricKey, Outcome]
     hashes: dict[tuple[str, str], set[str]]
 
     @classmethod
@@ -146,7 +131,7 @@ class _ResultFolder:
         return cls(str(folder), comparable, hashes)
 
 
-def _why_not_comparable(base: _ResultFolder, other: _ResultFolder, key: _Key) -> str:
+def _why_not_comparable(base: _ResultFolder, other: _ResultFolder, key: MetricKey) -> str:
     """Return why a metric of two folders cannot be compared; empty if it can."""
     for folder, missing in ((base, other), (other, base)):
         if key not in missing.outcomes:
@@ -168,7 +153,7 @@ def _why_not_comparable(base: _ResultFolder, other: _ResultFolder, key: _Key) ->
     return ""
 
 
-def _compare_metric(base: _ResultFolder, other: _ResultFolder, key: _Key, reason: str, count: int) -> Comparison:
+def _compare_metric(base: _ResultFolder, other: _ResultFolder, key: MetricKey, reason: str, count: int) -> Comparison:
     """Return a comparison without corrected p-value and verdict."""
     first, second = base.outcomes.get(key), other.outcomes.get(key)
     ours, theirs = (outcome.value if outcome else None for outcome in (first, second))
@@ -196,10 +181,9 @@ def _sentence(comparisons: Sequence[Comparison], corrected: int) -> str:
     if not compared:
         return f"None of the metrics of {other} can be compared with those of {base}.\n"
     return (
-        f"{other} is better than {base} in {verdicts.count('better')} of {compared} metrics, worse in "
-        f"{verdicts.count('worse')}, no clear difference in {verdicts.count('no clear difference')};"
-        f" corrected for {corrected} "
-        "comparisons by Holm.\n"
+        f"{other} is better than {base} in {verdicts.count('better')} of {compared} metrics, worse in"
+        f" {verdicts.count('worse')}, no clear difference in {verdicts.count('no clear difference')};"
+        f" corrected for {corrected} comparisons by Holm.\n"
     )
 
 

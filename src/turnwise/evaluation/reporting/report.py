@@ -83,8 +83,7 @@ def _summarise(cells: Iterable[MeasuredCell]) -> str:
     better, worse, within = (verdicts.count(verdict) for verdict in ("better", "worse", "within"))
     text = (
         f"{len(compared)} metrics can be compared with the method that a paper proposes: {better} are better,"
-        f" {worse} worse, and "
-        f"for {within} the published value lies within our 95% interval."
+        f" {worse} worse, and for {within} the published value lies within our 95% interval."
     )
     unlike = sum(bool(cell.mark) for cell in compared)
     if not unlike:
