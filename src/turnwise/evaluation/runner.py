@@ -188,7 +188,7 @@ class _Runner:
     # ---- what to run
 
     def _is_expected(self, protocol: Protocol) -> bool:
-        """Return whether a protocol is reported where it cannot be run: compression is not, for models without templates."""
+        """Return whether a protocol is run or reported as left out; compression is for models with templates."""
         return protocol.needs != "templates" or protocol.supports(self.model)
 
     def suite_jobs(self, suite: Suite, results: Results) -> Iterator[EvaluationJob]:

@@ -26,8 +26,8 @@ from turnwise.evaluation.tasks.fine_tuning import (
     fine_tuned_actions,
     fine_tuned_intents,
     fine_tuned_responses,
-    sample_few_shot_actions,
 )
+from turnwise.evaluation.tasks.intents import sample_few_shot
 from turnwise.evaluation.tasks.responses import rank_answers
 from turnwise.evaluation.tasks.scoring import binarise_labels, f1_outcomes, f1_scores
 from turnwise.models.encoder import Encoder
@@ -200,7 +200,7 @@ def test_few_shot_actions(actions: list[list[str]], shots: int, seed: int) -> No
 
     The same again.
     """
-    support, validation = sample_few_shot_actions(actions, shots, seed)
+    support, validation = sample_few_shot(actions, shots, seed)
     drawn = [*support, *validation]
     assert len(set(drawn)) == len(drawn)
     counts = Counter(action for each in actions for action in each)
@@ -210,14 +210,14 @@ def test_few_shot_actions(actions: list[list[str]], shots: int, seed: int) -> No
         assert sum(first in actions[row] for row in drawn) >= min(2 * shots, counts[first])
     assert 0 <= len(support) - len(validation) <= len(counts)
     assert all(actions[row] for row in drawn)
-    again = sample_few_shot_actions(actions, shots, seed)
+    again = sample_few_shot(actions, shots, seed)
     assert np.array_equal(support, again[0])
     assert np.array_equal(validation, again[1])
 
 
 def test_single_labels_are_drawn_as_intents_are() -> None:
     actions = [[label] for label in "aaaaabbbbbccc"]
-    support, validation = sample_few_shot_actions(actions, 2, 3)
+    support, validation = sample_few_shot(actions, 2, 3)
     assert Counter(actions[row][0] for row in support) == {"a": 2, "b": 2, "c": 2}
     assert Counter(actions[row][0] for row in validation) == {"a": 2, "b": 2, "c": 1}
 

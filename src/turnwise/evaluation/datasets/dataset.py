@@ -30,7 +30,7 @@ class DatasetError(TurnwiseError):
     """A data set is missing or not in the expected layout."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: with them, Python 3.11 cannot call an alias such as SplitData[Candidates]
 class SplitData(Generic[Example]):
     """The examples of a data set in its authors' splits; a split that they do not have is empty."""
 

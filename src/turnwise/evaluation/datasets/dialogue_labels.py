@@ -31,17 +31,12 @@ from turnwise.evaluation.datasets.dataset import (
 
 @dataclass(frozen=True, slots=True)
 class ActionExample:
-    """The turns so far, newest last, and what the system does next.
-
-    Attributes:
-        turns: one or more.
-        actions: act types of the next turn, sorted, each once.
-        last: whether it is the last of its dialogue. DSE's test sets, 1,117 and 1,039 examples, are as large as those
-            alone.
-    """
+    """The turns so far, newest last, and what the system does next."""
 
     turns: tuple[Turn, ...]
+    #: Act types of the next turn, sorted, each once.
     actions: tuple[str, ...]
+    #: Whether it is the last of its dialogue. DSE's test sets, 1,117 and 1,039 examples, are as large as those alone.
     last: bool = False
 
 

@@ -72,7 +72,7 @@ class OutOfScopeTexts:
     test: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IntentData(SplitData[IntentUtterance]):
     """An intent data set."""
 

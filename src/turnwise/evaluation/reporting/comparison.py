@@ -79,7 +79,7 @@ def compare(*folders: Path) -> list[Comparison]:
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
-    """Correct p-values for their number: the smallest times all of them, the next times one fewer, …; keeps the order."""
+    """Correct p-values for their number: the smallest times all of them, the next times one less, …, in their order."""
     order = np.argsort(probabilities, kind="stable")
     factors = np.arange(len(order), 0, -1)
     corrected = np.empty(len(order))

@@ -12,7 +12,7 @@ mean cosine with its neighbours. Each metric comes with its chance level, which 
 Ties never favour the model: the correct answer must score higher than all others. Metrics are fractions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -45,20 +45,16 @@ _Scores = Sequence[float] | npt.NDArray[np.floating]
 
 @dataclass(frozen=True, slots=True)
 class CoherenceQuestion:
-    """The questions on one dialogue.
+    """The questions on one dialogue."""
 
-    Attributes:
-        turns: the window.
-        foreign: a turn of another dialogue.
-        inserted_at: where it is inserted.
-        removed: the index of the turn that is removed.
-        shuffled: the turns before the last, in another order.
-    """
-
+    #: The window.
     turns: _Texts
+    #: A turn of another dialogue, and where it is inserted.
     foreign: str
     inserted_at: int
+    #: The index of the turn that is removed.
     removed: int
+    #: The turns before the last, in another order.
     shuffled: _Texts
 
     @property
@@ -77,7 +73,6 @@ def coherence(
     examples: Sequence[Candidates],
     dataset: str,
     *,
-    max_length: int = MAX_LENGTH,
     seed: int = 0,
     progress: Progress = silent,
 ) -> list[Outcome]:
@@ -87,7 +82,6 @@ def coherence(
         model: a re-ranker with some of the heads, or an encoder.
         examples: contexts with labelled candidates; the first correct one ends the dialogue.
         dataset: its name, for the results.
-        max_length: tokens of a turn, for an encoder.
         seed: for sampling.
         progress: called while scoring.
     """
@@ -98,13 +92,13 @@ def coherence(
         )
     heads = coherence_heads(model)
     if not heads:
-        scores = _dissimilarities(cast(SupportsEncode, model), questions, max_length)
+        scores = _dissimilarities(cast(SupportsEncode, model), questions)
         return _misfit_outcomes(dataset, "cosine", questions, scores)
     reranker = cast(Reranker, model)
     outcomes: list[Outcome] = []
     if "deletion" in heads:
-        found = out_of_place_scores(reranker, [question.with_foreign for question in questions], progress=progress)
-        outcomes += _misfit_outcomes(dataset, "re-ranker", questions, [each.scores for each in found])
+        results = out_of_place_scores(reranker, [question.with_foreign for question in questions], progress=progress)
+        outcomes += _misfit_outcomes(dataset, "re-ranker", questions, [each.scores for each in results])
     if "insertion" in heads:
         outcomes += _evaluate_placement(dataset, reranker, questions, progress)
         outcomes += _evaluate_order(dataset, reranker, questions, progress)
@@ -132,29 +126,27 @@ def complete_dialogues(examples: Sequence[Candidates]) -> list[_Texts]:
 def sample_questions(dialogues: Sequence[_Texts], seed: int = 0, window: int = WINDOW) -> list[CoherenceQuestion]:
     """Sample questions on each dialogue, or on `MAX_DIALOGUES` of them; every position is equally likely.
 
-    The foreign turn never occurs in the dialogue itself, whatever its case; a dialogue for which there is none is left
-    out.
+    The foreign turn does not occur in the dialogue, whatever its case; a dialogue without such a turn is left out.
     """
     random = np.random.default_rng(seed)
     chosen = np.sort(random.permutation(len(dialogues))[:MAX_DIALOGUES])
     pool = [turn for dialogue in dialogues for turn in dialogue]
     distinct = len({normalise_text(turn) for turn in pool})
 
-    def questions() -> Iterator[CoherenceQuestion]:
-        for dialogue in (dialogues[number] for number in chosen):
-            own = {normalise_text(turn) for turn in dialogue}
-            if len(own) == distinct:
-                continue
-            size = min(window, len(dialogue))
-            start = random.integers(len(dialogue) - size + 1)
-            turns = dialogue[start : start + size]
-            while normalise_text(foreign := pool[int(random.integers(len(pool)))]) in own:
-                pass
-            shuffled = tuple(turns[place] for place in random.permutation(size - 1))
-            inserted_at, removed = int(random.integers(size + 1)), int(random.integers(size))
-            yield CoherenceQuestion(turns, foreign, inserted_at, removed, shuffled)
-
-    return list(questions())
+    questions = []
+    for dialogue in (dialogues[number] for number in chosen):
+        own = {normalise_text(turn) for turn in dialogue}
+        if len(own) == distinct:
+            continue
+        size = min(window, len(dialogue))
+        start = random.integers(len(dialogue) - size + 1)
+        turns = dialogue[start : start + size]
+        while normalise_text(foreign := pool[int(random.integers(len(pool)))]) in own:
+            pass
+        shuffled = tuple(turns[place] for place in random.permutation(size - 1))
+        inserted_at, removed = int(random.integers(size + 1)), int(random.integers(size))
+        questions.append(CoherenceQuestion(turns, foreign, inserted_at, removed, shuffled))
+    return questions
 
 
 # ---- answers
@@ -167,10 +159,10 @@ def _misfit_outcomes(
     return _with_chance(dataset, f"misfit, {model}", "accuracy", correct, [1 / len(each) for each in scores])
 
 
-def _dissimilarities(encoder: SupportsEncode, questions: Sequence[CoherenceQuestion], max_length: int) -> list[_Scores]:
+def _dissimilarities(encoder: SupportsEncode, questions: Sequence[CoherenceQuestion]) -> list[_Scores]:
     """Return the negative mean cosine of each turn with its neighbours, for each window."""
     texts = [turn for question in questions for turn in question.with_foreign]
-    vectors = encode_distinct(encoder, texts, normalise=True, max_length=max_length)
+    vectors = encode_distinct(encoder, texts, normalise=True, max_length=MAX_LENGTH)
     ends = np.cumsum([len(question.with_foreign) for question in questions])
     scores: list[_Scores] = []
     for window in np.split(vectors, ends[:-1]):
@@ -187,9 +179,9 @@ def _evaluate_placement(
     dataset: str, reranker: Reranker, questions: Sequence[CoherenceQuestion], progress: Progress
 ) -> list[Outcome]:
     inputs = [(question.without_removed, question.turns[question.removed]) for question in questions]
-    found = placement_scores(reranker, inputs, progress=progress)
+    results = placement_scores(reranker, inputs, progress=progress)
     gaps = [_correct_gaps(question) for question in questions]
-    correct = [_is_correct(each.scores, right) for each, right in zip(found, gaps, strict=True)]
+    correct = [_is_correct(each.scores, right) for each, right in zip(results, gaps, strict=True)]
     chances = [len(right) / len(question.turns) for question, right in zip(questions, gaps, strict=True)]
     return _with_chance(dataset, "place, re-ranker", "accuracy", correct, chances)
 
@@ -219,8 +211,8 @@ def _evaluate_order(
     dataset: str, reranker: Reranker, questions: Sequence[CoherenceQuestion], progress: Progress
 ) -> list[Outcome]:
     """Evaluate the predicted orders; `predict_orders` ignores the order of its input, so turns need no shuffling."""
-    found = predict_orders(reranker, [question.turns for question in questions], progress=progress)
-    ranks = [_true_positions(question.turns, each.indices) for question, each in zip(questions, found, strict=True)]
+    orders = predict_orders(reranker, [question.turns for question in questions], progress=progress)
+    ranks = [_true_positions(question.turns, each.indices) for question, each in zip(questions, orders, strict=True)]
     adjacent = [float((np.diff(each) == 1).mean()) for each in ranks]
     chances = [1 / len(each) for each in ranks]
     outcomes = _with_chance(dataset, "order, re-ranker", "adjacent pairs", adjacent, chances)
@@ -228,10 +220,7 @@ def _evaluate_order(
 
 
 def _true_positions(turns: _Texts, indices: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return the true position of each turn of an order.
-
-    Of equal turns the first in the order counts as the first said.
-    """
+    """Return the true position of each turn of an order; the first of equal turns counts as the first said."""
     positions: dict[str, list[int]] = {}
     for position, turn in enumerate(turns):
         positions.setdefault(turn, []).append(position)

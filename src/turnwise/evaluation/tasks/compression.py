@@ -111,17 +111,12 @@ def _usable_encoders(
 
 @dataclass(frozen=True, slots=True)
 class TemplateWeightChoice:
-    """A chosen λ.
+    """A chosen λ."""
 
-    Attributes:
-        template_weight: λ, the best of the paper's three on validation data.
-        source: where templates come from.
-        curve: 1-NN accuracy on validation utterances in percent by λ, the mean over the data sets; λ = 0: no
-            compression.
-    """
-
+    #: λ, the best of the paper's three on validation data.
     template_weight: float
     source: TemplateSource
+    #: 1-NN accuracy on validation utterances in percent by λ (0: no compression), the mean over the data sets.
     curve: dict[float, float]
 
 

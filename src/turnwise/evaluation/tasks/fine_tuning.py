@@ -10,7 +10,6 @@ with SimCLR's loss. Dropout on attention weights, which the paper does not menti
 """
 
 import copy
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -27,7 +26,7 @@ from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.intents import number_intents, sample_few_shot
 from turnwise.evaluation.tasks.responses import rank_answers
-from turnwise.evaluation.tasks.scoring import binarise_labels, f1_outcomes, f1_scores
+from turnwise.evaluation.tasks.scoring import accuracy, binarise_labels, f1_outcomes, logit_f1_scores
 from turnwise.models.backbone.inputs import ROLE_TOKENS
 from turnwise.models.backbone.stream import Tokens
 from turnwise.models.encoder import Encoder, TextOrTurns
@@ -81,8 +80,8 @@ def fine_tuned_intents(
         correct = np.empty((seeds, len(test)))
         for seed in range(seeds):
             progress(f"fine-tuning on {data.name}", number * seeds + seed, len(shots) * seeds)
-            rows = _require_validation(sample_few_shot(labels, count, seed), data.name)
-            head = tuner.fit_classifier(tokens, targets, rows, cross_entropy, _accuracy, classes.max() + 1, seed)
+            rows = _sample_rows(labels, count, seed, data.name)
+            head = tuner.fit_classifier(tokens, targets, rows, cross_entropy, accuracy, classes.max() + 1, seed)
             correct[seed] = compute_outputs(tuner.encoder, head, test).argmax(1).cpu().numpy() == truth
         outcomes.append(Outcome("intents", data.name, f"{count}-shot fine-tuned", "accuracy", correct))
     return outcomes
@@ -148,7 +147,7 @@ def fine_tuned_actions(
     Args:
         encoder: where runs start.
         data: histories and the actions that follow.
-        shots: k examples per action (`sample_few_shot_actions`).
+        shots: k examples per action (`sample_few_shot`).
         seeds: runs.
         settings: of fine-tuning.
         roles: each turn follows [SYS] or [USR], as in the paper; False: turns are joined as the encoder joins them,
@@ -172,34 +171,11 @@ def fine_tuned_actions(
         predicted = np.empty((seeds, *truth.shape), np.bool_)
         for seed in range(seeds):
             progress(f"fine-tuning on {data.name}", number * seeds + seed, len(shots) * seeds)
-            rows = _require_validation(sample_few_shot_actions(train_actions, count, seed), data.name)
+            rows = _sample_rows(train_actions, count, seed, data.name)
             head = tuner.fit_classifier(train_tokens, targets, rows, loss, _mean_f1, truth.shape[1], seed)
             predicted[seed] = (compute_outputs(tuner.encoder, head, test_tokens) > 0).cpu().numpy()
         outcomes += f1_outcomes("actions", data.name, f"{count}-shot fine-tuned", predicted, truth)
     return outcomes
-
-
-def sample_few_shot_actions(actions: Sequence[Sequence[str]], shots: int, seed: int) -> tuple[Rows, Rows]:
-    """Sample distinct training and validation examples.
-
-    Of the examples that have an action, min(2k, n) are sampled, action by action in sorted order; those that an earlier
-    action has sampled are dropped, so there may be fewer; the larger half of the others is for training.
-    """
-    random = np.random.default_rng(seed)
-    members: dict[str, list[int]] = defaultdict(list)
-    for index, each in enumerate(actions):
-        for action in set(each):
-            members[action].append(index)
-    used: set[int] = set()
-    support: list[int] = []
-    validation: list[int] = []
-    for action in sorted(members):
-        sample = [row for row in random.permutation(members[action])[: 2 * shots].tolist() if row not in used]
-        used.update(sample)
-        half = (len(sample) + 1) // 2
-        support += sample[:half]
-        validation += sample[half:]
-    return np.array(support, np.int64), np.array(validation, np.int64)
 
 
 class _FineTuner:
@@ -268,7 +244,9 @@ class _FineTuner:
         fine_tune(self.encoder, head, examples, loss, settings=self._settings, score=score, seed=seed)
 
 
-def _require_validation(rows: tuple[Rows, Rows], dataset: str) -> tuple[Rows, Rows]:
+def _sample_rows(labels: Sequence[str | Sequence[str]], shots: int, seed: int, dataset: str) -> tuple[Rows, Rows]:
+    """Sample training and validation rows; raises DatasetError if there are none for validation."""
+    rows = sample_few_shot(labels, shots, seed)
     if not len(rows[1]):
         raise DatasetError(
             f"{dataset} has no label with two training examples: nothing is left to validate fine-tuning with"
@@ -276,10 +254,5 @@ def _require_validation(rows: tuple[Rows, Rows], dataset: str) -> tuple[Rows, Ro
     return rows
 
 
-def _accuracy(logits: torch.Tensor, targets: torch.Tensor) -> float:
-    return float((logits.argmax(1) == targets).float().mean())
-
-
 def _mean_f1(logits: torch.Tensor, targets: torch.Tensor) -> float:
-    """Return the mean of micro and macro F1."""
-    return float(np.mean(f1_scores((logits > 0).cpu().numpy(), (targets > 0).cpu().numpy())))
+    return float(np.mean(logit_f1_scores(logits, targets)))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.linear_model import LogisticRegression
 
-from turnwise.core.types import SupportsEncode
+from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
@@ -38,7 +38,6 @@ _ROUNDING = 1e-5
 #: Maximum number of similarities in memory.
 _MAX_SIMILARITIES = 20_000_000
 
-Vectors = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
@@ -66,10 +65,7 @@ def encode_examples(
 
 
 def number_intents(train: Sequence[IntentUtterance], test: Sequence[IntentUtterance]) -> tuple[Indices, Indices]:
-    """Return the intents of both as indices of the sorted training intents.
-
-    -1, which is never predicted, for others.
-    """
+    """Return the intents of both as indices of the sorted training intents; others are -1, which is never predicted."""
     index = {intent: number for number, intent in enumerate(sorted({example.intent for example in train}))}
     return (
         np.array([index[example.intent] for example in train], np.int64),
@@ -77,30 +73,34 @@ def number_intents(train: Sequence[IntentUtterance], test: Sequence[IntentUttera
     )
 
 
-def _group_by_label(labels: Sequence[str]) -> list[list[int]]:
+def _group_by_label(labels: Sequence[str | Sequence[str]]) -> list[list[int]]:
     """Return the indices of each label's examples, labels sorted."""
     members: dict[str, list[int]] = defaultdict(list)
-    for index, label in enumerate(labels):
-        members[label].append(index)
+    for index, own in enumerate(labels):
+        for label in {own} if isinstance(own, str) else set(own):
+            members[label].append(index)
     return [members[label] for label in sorted(members)]
 
 
 # ---- prototypes
 
 
-def sample_few_shot(labels: Sequence[str], shots: int, seed: int) -> tuple[Indices, Indices]:
-    """Sample min(2k, n) examples of each label without replacement.
+def sample_few_shot(labels: Sequence[str | Sequence[str]], shots: int, seed: int) -> tuple[Indices, Indices]:
+    """Sample min(2k, n) examples of each label: the larger half as support, the rest for validation.
 
-    The larger half is the support, the rest for validation.
+    Labels take turns in sorted order. If examples have several labels, those that an earlier label has sampled are
+    dropped, so there may be fewer.
     """
     random = np.random.default_rng(seed)
+    used: set[int] = set()
     support: list[int] = []
     validation: list[int] = []
     for members in _group_by_label(labels):
-        sampled = random.permutation(members)[: 2 * shots]
-        half = (len(sampled) + 1) // 2
-        support += sampled[:half].tolist()
-        validation += sampled[half:].tolist()
+        sample = [row for row in random.permutation(members)[: 2 * shots].tolist() if row not in used]
+        used.update(sample)
+        half = (len(sample) + 1) // 2
+        support += sample[:half]
+        validation += sample[half:]
     return np.array(support, np.int64), np.array(validation, np.int64)
 
 
@@ -113,10 +113,7 @@ def compute_prototypes(vectors: Vectors, labels: Indices, classes: int) -> Vecto
 
 
 def is_highest(scores: npt.NDArray[np.float32], truth: Indices) -> Flags:
-    """Return whether only the true class of each row (rows, classes) has the highest score.
-
-    A truth of -1 is no class.
-    """
+    """Return whether only the true class of each row (rows, classes) has the highest score; -1 is no class."""
     own = np.take_along_axis(scores, truth[:, None], 1)
     return np.asarray((truth >= 0) & ((scores >= own).sum(1) == 1))
 
@@ -197,10 +194,7 @@ def nearest_validation(
 
 
 def _make_templates(train: Sequence[IntentUtterance], marks: SlotMarks) -> list[IntentUtterance]:
-    """Return the distinct templates of each intent as texts.
-
-    One without a slot equals its utterance and is left out.
-    """
+    """Return the distinct templates of each intent as texts, without those that have no slot and equal an utterance."""
     templates = [(example.template, example.intent) for example in train if example.slots]
     distinct = dict.fromkeys((marks.text(template), intent) for template, intent in templates if template is not None)
     return [IntentUtterance(text, intent) for text, intent in distinct]

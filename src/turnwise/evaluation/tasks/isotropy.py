@@ -54,18 +54,13 @@ Vectors = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class AnsweredContext:
-    """What was said before an answer, newest turn last.
-
-    Attributes:
-        turns: the turns.
-        texts: the same, normalised for comparison.
-        answer: the next turn's text, normalised for comparison.
-        dialogue: the index of the dialogue.
-    """
+    """What was said before an answer, newest turn last."""
 
     turns: tuple[Turn, ...]
+    #: The texts of the turns, and that of the next turn, normalised for comparison.
     texts: tuple[str, ...]
     answer: str
+    #: The index of the dialogue.
     dialogue: int
 
 
@@ -75,7 +70,6 @@ def isotropy(
     *,
     windows: Sequence[int] = WINDOWS,
     seed: int = 0,
-    max_length: int = MAX_LENGTH,
 ) -> list[Outcome]:
     """Measure the isotropy of utterances and contexts, and the distances of contexts that share a frequent answer.
 
@@ -97,7 +91,6 @@ def isotropy(
         data: the conversations.
         windows: turns of a context; each is a setting.
         seed: for sampling.
-        max_length: of utterances and contexts, in tokens.
     """
     utterances = _distinct((normalise_text(turn.text), turn.text) for dialogue in data.dialogues for turn in dialogue)
     if len(utterances) < MIN_TEXTS:
@@ -105,7 +98,7 @@ def isotropy(
             f"{data.name} has {len(utterances)} different utterances, at least {MIN_TEXTS} are needed:"
             " give a corpus of more dialogues"
         )
-    outcomes = list(_measure(encoder, data.name, "utterances", _sample(utterances, seed), [], max_length))
+    outcomes = list(_measure(encoder, data.name, "utterances", _sample(utterances, seed), []))
     frequent = frequent_answers(context.answer for context in find_contexts(data.dialogues, 1))
     for window in windows:
         contexts = find_contexts(data.dialogues, window)
@@ -113,7 +106,7 @@ def isotropy(
         if len(texts) >= MIN_TEXTS:
             pairs = pairs_sharing_answers(contexts, frequent, seed)
             setting = f"contexts of {window} turn{'s' * (window > 1)}"
-            outcomes += _measure(encoder, data.name, setting, _sample(texts, seed), pairs, max_length)
+            outcomes += _measure(encoder, data.name, setting, _sample(texts, seed), pairs)
     return outcomes
 
 
@@ -131,8 +124,8 @@ def find_contexts(dialogues: Iterable[Sequence[Turn]], window: int) -> list[Answ
 def frequent_answers(answers: Iterable[str]) -> list[str]:
     """Return the most frequent answers, most frequent first, ties sorted.
 
-    They are the first percent of the distinct answers, or the first ten if that is more, if they occur at least five
-    times.
+    That is the first percent of the distinct answers, or the first ten if that is more, without those that occur fewer
+    than five times.
     """
     counts = sorted(Counter(answers).items(), key=lambda item: (-item[1], item[0]))
     most = max(FREQUENT_ANSWERS, round(FREQUENT_FRACTION * len(counts)))
@@ -189,10 +182,9 @@ def _measure(
     setting: str,
     texts: Sequence[TextOrTurns],
     pairs: Sequence[tuple[AnsweredContext, AnsweredContext]],
-    max_length: int,
 ) -> Iterator[Outcome]:
     inputs = [*texts, *(context.turns for context in chain.from_iterable(pairs))]
-    vectors = encode_distinct(encoder, inputs, normalise=True, max_length=max_length).astype(np.float64)
+    vectors = encode_distinct(encoder, inputs, normalise=True, max_length=MAX_LENGTH).astype(np.float64)
     random = _pair_distances(vectors[: len(texts)])
     yield Outcome("geometry", dataset, setting, "mean cosine of random pairs", 1 - random[None], scale=1.0)
     variance = _principal_variance(vectors[: len(texts)])[None]

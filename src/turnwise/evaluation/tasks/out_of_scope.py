@@ -35,16 +35,13 @@ from turnwise.models.vector_cache import encode_distinct
 
 @dataclass(frozen=True, slots=True)
 class ScopeRun:
-    """Decisions on the test utterances, those in scope first, with one sample of prototypes.
+    """Decisions on the test utterances, those in scope first, with one sample of prototypes."""
 
-    Attributes:
-        similarities: the highest similarity of each utterance.
-        correct: whether it is that of the true intent only, for in-scope utterances.
-        rejected: the utterances that each threshold rejects.
-    """
-
+    #: The highest similarity of each utterance.
     similarities: npt.NDArray[np.float32]
+    #: Whether that is the true intent's only, for in-scope utterances.
     correct: Flags
+    #: The utterances that each threshold rejects.
     rejected: dict[str, Flags]
 
 

@@ -18,10 +18,10 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from turnwise.core.dialogue import Turn
-from turnwise.core.types import SupportsEncode
+from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.evaluation.datasets.dialogue_labels import ActionData, InferenceData
 from turnwise.evaluation.metrics import Outcome
-from turnwise.evaluation.tasks.scoring import binarise_labels, f1_outcomes, f1_scores
+from turnwise.evaluation.tasks.scoring import accuracy, binarise_labels, f1_outcomes, logit_f1_scores
 from turnwise.training.finetuning import WeightSnapshot
 
 SETTING = "frozen encoder, MLP"
@@ -39,7 +39,6 @@ _PATIENCE = 3
 #: One in so many training examples is held out if a data set has no validation set.
 _HELD_OUT = 10
 
-Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 Targets = npt.NDArray[np.float32] | Rows
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -48,17 +47,13 @@ ScoreFunction = Callable[[torch.Tensor, torch.Tensor], float]
 
 @dataclass(frozen=True, slots=True)
 class ProbeSettings:
-    """Hyperparameters of a probe.
+    """Hyperparameters of a probe."""
 
-    Attributes:
-        hidden: units of the hidden layer; 0: labels are a linear function of the vector.
-        dropout: before the output layer.
-        learning_rate: of Adam.
-        weight_decay: L2 penalty.
-    """
-
+    #: Units of the hidden layer; 0: labels are a linear function of the vector.
     hidden: int
+    #: Before the output layer.
     dropout: float
+    #: Of Adam, with an L2 penalty.
     learning_rate: float
     weight_decay: float
 
@@ -122,9 +117,13 @@ def probe_actions(
     truth = targets[2] > 0
     predicted = np.empty((seeds, *truth.shape), np.bool_)
     loss = binary_cross_entropy_with_logits
+
+    def macro_f1(logits: torch.Tensor, targets: torch.Tensor) -> float:
+        return logit_f1_scores(logits, targets)[1]
+
     for seed in range(seeds):
         train, valid = _train_and_valid(vectors, targets, strata, seed)
-        probe = fit_probe(train, valid, truth.shape[1], loss, _macro_f1, grid=grid, seed=seed, steps=steps)
+        probe = fit_probe(train, valid, truth.shape[1], loss, macro_f1, grid=grid, seed=seed, steps=steps)
         predicted[seed] = probe.logits(vectors[2]) > 0
     return f1_outcomes("actions", data.name, SETTING, predicted, truth)
 
@@ -150,7 +149,7 @@ def probe_inference(
     correct = np.empty((seeds, len(targets[2])))
     for seed in range(seeds):
         train, valid = _train_and_valid(vectors, targets, labels[0], seed)
-        probe = fit_probe(train, valid, len(index), cross_entropy, _accuracy, grid=grid, seed=seed, steps=steps)
+        probe = fit_probe(train, valid, len(index), cross_entropy, accuracy, grid=grid, seed=seed, steps=steps)
         correct[seed] = probe.logits(vectors[2]).argmax(1) == targets[2]
     return [Outcome("inference", data.name, SETTING, "accuracy", correct)]
 
@@ -265,11 +264,3 @@ def stratified_split(strata: Sequence[str], seed: int) -> tuple[Rows, Rows]:
 
 def _to_tensor(values: Targets) -> torch.Tensor:
     return torch.as_tensor(values, device="cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _macro_f1(logits: torch.Tensor, targets: torch.Tensor) -> float:
-    return f1_scores((logits > 0).cpu().numpy(), (targets > 0).cpu().numpy())[1]
-
-
-def _accuracy(logits: torch.Tensor, targets: torch.Tensor) -> float:
-    return float((logits.argmax(1) == targets).float().mean())

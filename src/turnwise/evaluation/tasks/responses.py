@@ -94,10 +94,7 @@ def rank_answers(
 
 
 def _random_pools(answer_rows: Rows, candidates: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
-    """Yield blocks of pairs, and for each pair those whose answers are its candidates.
-
-    Its own, and others of different text.
-    """
+    """Yield blocks of pairs, and for each pair those whose answers are its candidates: its own, and others' texts."""
     random = np.random.default_rng(seed)
     pairs_of_row = np.split(np.argsort(answer_rows, kind="stable"), np.cumsum(np.bincount(answer_rows))[:-1])
     for first in range(0, len(answer_rows), _BLOCK_SIZE):
@@ -153,7 +150,7 @@ def rank_responses(
         cutoffs: k.
     """
     answerable = with_answers(examples, dataset)
-    ranks = _rank_candidates(cosine_scores(encoder, answerable, context, MAX_LENGTH), answerable)
+    ranks = _rank_candidates(cosine_scores(encoder, answerable, context), answerable)
     setting = "0-shot similarity, history" if context == "history" else "0-shot similarity, last turn"
     return [
         Outcome("responses", dataset, setting, f"Top-{cutoff}", np.array([[recall_at(each, cutoff) for each in ranks]]))
@@ -167,7 +164,6 @@ def rerank(
     dataset: str,
     *,
     context: Context = "history",
-    max_length: int = MAX_LENGTH,
 ) -> list[Outcome]:
     """Compute R_n@1, R_n@2, R_n@5, MAP, MRR and P@1 as fractions, as UMS does.
 
@@ -179,10 +175,9 @@ def rerank(
         examples: contexts with labelled candidates.
         dataset: its name, for the results.
         context: the whole history, newest turn last, or only the last turn.
-        max_length: tokens of a context or a candidate, for an encoder.
     """
     answerable = with_answers(examples, dataset)
-    scores, setting = _score_candidates(model, answerable, context, max_length)
+    scores, setting = _score_candidates(model, answerable, context)
     ranks = _rank_candidates(scores, answerable)
     size = max(len(example.responses) for example in examples)
     metrics: dict[str, Callable[[Ranks], float]] = {
@@ -235,7 +230,6 @@ def rerank_adversarial(
     dataset: str,
     *,
     context: Context = "history",
-    max_length: int = MAX_LENGTH,
     seed: int = 0,
 ) -> list[Outcome]:
     """Compute R_n@1, MRR and how often the adversary is ranked first (lower is better) on UMS's adversarial set.
@@ -250,7 +244,7 @@ def rerank_adversarial(
             f"{dataset} has no context with a correct response, a wrong one and an utterance to put in its place"
         )
     changed = [each.example for each in adversarial]
-    scores, setting = _score_candidates(model, changed, context, max_length)
+    scores, setting = _score_candidates(model, changed, context)
     ranks = _rank_candidates(scores, changed)
     # if the adversary's score is not a number, nothing is above it
     first = [float(not (each > each[made.adversary]).any()) for each, made in zip(scores, adversarial, strict=True)]
@@ -263,17 +257,14 @@ def rerank_adversarial(
 
 
 def cosine_scores(
-    encoder: SupportsEncode, examples: Sequence[Candidates], context: Context = "history", max_length: int = MAX_LENGTH
+    encoder: SupportsEncode, examples: Sequence[Candidates], context: Context = "history"
 ) -> list[Scores]:
-    """Return the cosines of each example's candidates with its context.
-
-    The encoder truncates histories from the head.
-    """
+    """Return the cosines of each example's candidates with its context; histories are truncated from the head."""
     contexts = [
         context_turns(example.context if context == "history" else example.context[-1:]) for example in examples
     ]
     responses = [response_turns(text) for example in examples for text in example.responses]
-    vectors, rows = encode_unique(encoder, [*contexts, *responses], normalise=True, max_length=max_length)
+    vectors, rows = encode_unique(encoder, [*contexts, *responses], normalise=True, max_length=MAX_LENGTH)
     queries, rows = vectors[rows[: len(examples)]], rows[len(examples) :]
     ends = np.cumsum([len(example.responses) for example in examples])
     # not a matrix product, which may round equal vectors differently, and so break ties
@@ -284,10 +275,7 @@ def cosine_scores(
 
 
 def with_answers(examples: Sequence[Candidates], dataset: str) -> list[Candidates]:
-    """Return the examples that have a correct candidate, each correct text once.
-
-    Raises DatasetError if there are none.
-    """
+    """Return the examples that have a correct candidate, each correct text once; raises DatasetError without any."""
     answerable = [merge_duplicates(example) for example in examples if example.positives]
     if not answerable:
         raise DatasetError(f"{dataset} has no context with a correct response: there is nothing to rank")
@@ -311,11 +299,11 @@ def merge_duplicates(example: Candidates) -> Candidates:
 
 
 def _score_candidates(
-    model: SupportsEncode | SupportsScore, examples: Sequence[Candidates], context: Context, max_length: int
+    model: SupportsEncode | SupportsScore, examples: Sequence[Candidates], context: Context
 ) -> tuple[list[Scores], str]:
     """Return the scores of each example's candidates, and the name of the setting."""
     if not hasattr(model, "score"):
-        scores = cosine_scores(model, examples, context, max_length)
+        scores = cosine_scores(model, examples, context)
         return scores, "cosine, history" if context == "history" else "cosine, last turn"
     reranker = cast(SupportsScore, model)
     setting = "re-ranker" if context == "history" else "re-ranker, last turn"

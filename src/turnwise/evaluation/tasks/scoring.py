@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from turnwise.evaluation.metrics import Outcome
@@ -60,7 +61,12 @@ def precision_at_one(ranks: Ranks) -> float:
     return float(ranks[0] == 1)
 
 
-# ---- several labels, or none, per example
+# ---- classification, and several labels, or none, per example
+
+
+def accuracy(logits: torch.Tensor, targets: torch.Tensor) -> float:
+    """Return the proportion of examples whose highest logit (examples, classes) is that of their target (examples,)."""
+    return float((logits.argmax(1) == targets).float().mean())
 
 
 def binarise_labels(examples: Sequence[Sequence[str]], labels: Sequence[str]) -> Flags:
@@ -74,6 +80,11 @@ def f1_scores(predicted: Flags, truth: Flags) -> tuple[float, float]:
     numerator, denominator = 2 * (predicted & truth).sum(0), predicted.sum(0) + truth.sum(0)
     micro = numerator.sum() / max(1, denominator.sum())
     return float(micro), float((numerator / np.maximum(1, denominator)).mean())
+
+
+def logit_f1_scores(logits: torch.Tensor, targets: torch.Tensor) -> tuple[float, float]:
+    """Return micro and macro F1 of labels whose sigmoid is above 0.5."""
+    return f1_scores((logits > 0).cpu().numpy(), (targets > 0).cpu().numpy())
 
 
 def f1_outcomes(task: str, dataset: str, setting: str, predicted: Flags, truth: Flags) -> list[Outcome]:
