@@ -171,7 +171,7 @@ def test_gold_file_has_the_layout_of_dsts(tmp_path: Path) -> None:
         ),
         (
             lambda path: write_scores(path, ["1"] * 4, [*ROWS, ROWS[0]]),
-            r"two\.csv, line 5: pair 1 occurs for the second time",
+            r"two\.csv, line 5: pair 1 occurs a second time",
         ),
         (
             lambda path: write_scores(path, ["1"] * 3, [*ROWS[:2], ("3", "d", "E")]),

@@ -40,18 +40,12 @@ class AnnotationError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True)
 class CandidatePair:
-    """Two texts to be rated.
-
-    Attributes:
-        id: unique among the pairs.
-        first: a text on one line.
-        second: another text.
-        source: why they are a pair: neighbours by their 'words' or 'vectors', or of the same 'label'.
-    """
+    """Two texts, each on one line, to be rated."""
 
     id: str
     first: str
     second: str
+    #: Why they are a pair: neighbours by their 'words' or 'vectors', or of the same 'label'.
     source: PairSource
 
 
@@ -62,16 +56,8 @@ def sample_pairs(
 
     A third each are neighbours by words (cosine of their sets of words), neighbours by vectors (cosine) and turns of
     one label; without an encoder, half each by words and by label. If `count` is not divisible, the earlier sources
-    have one pair more. Every turn starts a pair before any turn starts a second one from the same source.
-
-    Args:
-        turns: distinct texts with labels, as `labelled_turns` returns them.
-        encoder: computes the vectors.
-        count: number of pairs.
-        seed: of all sampling.
-
-    Raises:
-        AnnotationError: if the turns do not give enough pairs.
+    have one pair more. Every turn starts a pair before any turn starts a second one from the same source. Raises
+    AnnotationError if the turns, distinct texts as `labelled_turns` returns them, do not give enough pairs.
     """
     random = np.random.default_rng(seed)
     texts = [" ".join(turn.text.split()) for turn in turns]
@@ -105,11 +91,8 @@ def write_pairs(path: Path, pairs: Sequence[CandidatePair]) -> None:
 def read_gold_pairs(paths: Sequence[Path]) -> list[SimilarityPair]:
     """Return the pairs of annotated files with the medians of their scores, in the order of the first file.
 
-    Args:
-        paths: one file per annotator, as written by `write_pairs`, with scores from 1 to 5.
-
-    Raises:
-        AnnotationError: if a file is malformed, a score is missing or out of range, or files differ in their pairs.
+    There is one file per annotator, as written by `write_pairs`, with scores from 1 to 5. Raises AnnotationError if a
+    file is malformed, a score is missing or out of range, or files differ in their pairs.
     """
     if not paths:
         raise AnnotationError("name at least one annotated file")
@@ -206,9 +189,7 @@ def _read_scores(path: Path) -> dict[str, _ScoredPair]:
             for row in reader:
                 where = f"{path}, line {reader.line_num}"
                 if row["id"] in pairs:
-                    raise AnnotationError(
-                        f"{where}: pair {row['id']} occurs for the second time: remove one of the two"
-                    )
+                    raise AnnotationError(f"{where}: pair {row['id']} occurs a second time: remove one of the two")
                 # a spreadsheet may write 4 as 4.0
                 score = (row["score"] or "").strip().removesuffix(".0")
                 if score not in ("1", "2", "3", "4", "5"):

@@ -50,13 +50,7 @@ def intent_map(
 ) -> str:
     """Draw test utterances of some intents in colour, and out-of-scope ones as black rings (DSE, Fig. 1, left).
 
-    Args:
-        encoder: computes the vectors.
-        data: the data set.
-        intents: how many are sampled; all if there are fewer.
-        out_of_scope: whether to show out-of-scope utterances too, at most as many as of the intents together.
-        seed: for sampling and t-SNE.
-        model: its name, for the title.
+    There are at most as many out-of-scope utterances as of the sampled intents together. `model` is for the title.
     """
     if out_of_scope and not data.out_of_scope.test:
         raise DatasetError(f"{data.name} has no out-of-scope utterances: show its intents alone (out_of_scope=False)")
@@ -89,14 +83,7 @@ def answer_map(
 ) -> str:
     """Draw questions as triangles, their answers as circles, others as black rings (DSE, Fig. 1, right).
 
-    Args:
-        encoder: computes the vectors.
-        pairs: questions and their answers.
-        name: of the data set, for the title.
-        count: how many pairs are sampled.
-        others: how many answers to other questions.
-        seed: for sampling and t-SNE.
-        model: its name, for the title.
+    The plot has `count` pairs and `others` answers to other questions; both names are for the title.
     """
     if len(pairs) < count + others:
         raise DatasetError(f"{name} has {len(pairs)} pairs, {count + others} are needed: give more, or ask for fewer")
@@ -134,13 +121,7 @@ def mark_map(
 ) -> str:
     """Draw the states at the marks of windows of test dialogues, the correct marks red, the others blue (UMS, Fig. 4).
 
-    Args:
-        reranker: with a head for the task.
-        data: contexts with labelled candidates; a context and its first correct response are a dialogue.
-        task: the auxiliary task.
-        windows: maximum number of windows.
-        seed: of the windows and of t-SNE.
-        model: its name, for the title.
+    The re-ranker has a head for the task. A context and its first correct response are a dialogue.
     """
     questions = [
         question

@@ -49,13 +49,7 @@ def candidates_from_store(
 
     Each dialogue gives one example: the correct response is one of its system turns of more than three words, the
     context is what was said before it, and the negatives are such turns of other dialogues of the same split, none of
-    them equal to it.
-
-    Args:
-        corpus: read once per split; dialogues without a split are test data.
-        name: of the data set.
-        seed: for sampling.
-        candidates: per context; in 'train' there are two.
+    them equal to it. In 'train' there are two candidates. Dialogues without a split are test data.
     """
     splits = (
         _sample_candidates(

@@ -81,15 +81,9 @@ def labelled_turns(
 ) -> list[LabelledTurn]:
     """Return the distinct labelled turns of a corpus, in the order of their first occurrence.
 
-    Texts are equal whatever their case and white space; the first form is kept. A text with several labels is left out.
-    Memory holds the distinct texts only.
-
-    Args:
-        corpus: the dialogues.
-        label: a turn's intent, or the names of its acts together: 'inform(city)' and 'request(date)' make
-            'inform+request'.
-        speaker: whose turns, such as 'user'; None: everybody's.
-        split: which dialogues, such as 'test'; None: all.
+    The label is a turn's intent, or the names of its acts together: 'inform(city)' and 'request(date)' make
+    'inform+request'. Texts are equal whatever their case and white space; the first form is kept. A text with several
+    labels is left out. Memory holds the distinct texts only.
     """
     by_text: dict[str, LabelledTurn | None] = {}
     for dialogue in corpus:
@@ -132,15 +126,7 @@ def build_retrieval(
     A candidate shares at least one word with its query, so a query may have fewer than `candidates`; ties of BM25
     (Lucene's form, k1 = 1.5, b = 0.75) are resolved by the order of the turns. Of more than `positives` turns with the
     query's label the best-ranked are kept and the others dropped. A query without a positive or without a negative is
-    left out.
-
-    Args:
-        turns: distinct texts with their labels.
-        name: of the data set.
-        candidates: how many BM25 retrieves for a query.
-        positives: maximum number of positives.
-        queries: maximum number of queries, sampled at random; None: all.
-        seed: for sampling.
+    left out. At most `queries` queries are sampled; None: all turns are queries.
     """
     turns = [turn for turn in turns if split_words(turn.text)]
     if len({turn.label for turn in turns}) < 2:
@@ -162,9 +148,8 @@ def build_retrieval(
             made[number] = RetrievalQuery(query.text, tuple(right), tuple(wrong))
     if not made:
         raise ConstructionError(
-            f"{name}: none of {len(turns)} turns shares a word both with another of its own label"
-            " and with one of another label:"
-            " retrieval cannot be built; choose another label or more dialogues"
+            f"{name}: none of {len(turns)} turns shares a word both with another of its own label and with one of"
+            " another label: retrieval cannot be built; choose another label or more dialogues"
         )
     return RetrievalData(name, test=tuple(made[number] for number in sorted(made)))
 

@@ -78,12 +78,7 @@ def coherence(
 ) -> list[Outcome]:
     """Compute the accuracies of misfit, place and predecessor, the metrics of the order, and their chance levels.
 
-    Args:
-        model: a re-ranker with some of the heads, or an encoder.
-        examples: contexts with labelled candidates; the first correct one ends the dialogue.
-        dataset: its name, for the results.
-        seed: for sampling.
-        progress: called while scoring.
+    The dialogues are the contexts of the examples, each with its first correct candidate.
     """
     questions = sample_questions(complete_dialogues(examples), seed)
     if not questions:

@@ -144,16 +144,9 @@ def fine_tuned_actions(
     An action is predicted if its sigmoid is above 0.5. Macro F1 is the mean over all actions of the data set; those
     that neither occur nor are predicted count as 0.
 
-    Args:
-        encoder: where runs start.
-        data: histories and the actions that follow.
-        shots: k examples per action (`sample_few_shot`).
-        seeds: runs.
-        settings: of fine-tuning.
-        roles: each turn follows [SYS] or [USR], as in the paper; False: turns are joined as the encoder joins them,
-            which for one with separators is what the authors' code does to all models but TOD-BERT.
-        last_only: use only the last example of each dialogue: the paper's test sets are as large as that.
-        progress: called with the number of runs done.
+    With `roles`, each turn follows [SYS] or [USR], as in the paper; without, turns are joined as the encoder joins
+    them, which for one with separators is what the authors' code does to all models but TOD-BERT. With `last_only`,
+    only the last example of each dialogue is used: the paper's test sets are as large as that.
     """
     tuner = _FineTuner(encoder, settings)
     if roles and tuner.encoder.style != "roles":

@@ -158,13 +158,8 @@ def nearest_intents(
     The intent is that of most of the k; of several, the one with the higher sum of similarities. Remaining ties count
     as wrong, and of references that are equally near, those of wrong intents come first.
 
-    Args:
-        encoder: computes the vectors.
-        data: the data set.
-        neighbours: values of k; TaDSE's tables have 1, its Figure 6 also 3, 5, 10, 20 and 50.
-        references: training utterances and their distinct templates, or only the utterances.
-        include_out_of_scope: whether out-of-scope is one more intent, as TaDSE has it for CLINC150.
-        marks: what replaces slot values in templates.
+    References are training utterances and their distinct templates, in which `marks` replace slot values, or only the
+    utterances. Out-of-scope may be one more intent, as TaDSE has it for CLINC150.
     """
     labelled = data.with_out_of_scope() if include_out_of_scope else data
     known = [*labelled.train, *(_make_templates(labelled.train, marks) if references == "both" else ())]

@@ -83,14 +83,8 @@ def isotropy(
       pairs', of which as many are taken: 1 where sharing the answer does not matter, undefined where all contexts have
       the same vector.
 
-    A context is a number of consecutive turns, with their speakers, before another turn. Windows with too few contexts,
-    and distances with too few pairs, are left out.
-
-    Args:
-        encoder: computes the vectors.
-        data: the conversations.
-        windows: turns of a context; each is a setting.
-        seed: for sampling.
+    A context is a number of consecutive turns (a window), with their speakers, before another turn. Windows with too
+    few contexts, and distances with too few pairs, are left out.
     """
     utterances = _distinct((normalise_text(turn.text), turn.text) for dialogue in data.dialogues for turn in dialogue)
     if len(utterances) < MIN_TEXTS:

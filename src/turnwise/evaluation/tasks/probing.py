@@ -98,16 +98,8 @@ def probe_actions(
 ) -> list[Outcome]:
     """Compute micro and macro F1 of the next system actions; an action is predicted if its sigmoid is above 0.5.
 
-    The layer is chosen by macro F1, the benchmark's metric for this task.
-
-    Args:
-        encoder: computes the vectors.
-        data: histories and the actions that follow.
-        grid: settings to search.
-        seeds: runs, each with its own search.
-        steps: maximum steps per layer, for quick trials.
-        max_length: tokens of a history, the newest.
-        turns: maximum turns of a history, the newest; None: all.
+    The layer is chosen by macro F1, the benchmark's metric for this task; each seed has its own search of the grid, of
+    at most `steps` steps per layer. Of a history the newest `max_length` tokens of the newest `turns` turns count.
     """
     splits = (data.train, data.valid, data.test)
     actions = [[example.actions for example in split] for split in splits]
@@ -137,10 +129,7 @@ def probe_inference(
     steps: int | None = None,
     max_length: int = MAX_LENGTH,
 ) -> list[Outcome]:
-    """Compute the accuracy of dialogue inference, such as whether the last turn contradicts the others.
-
-    Arguments are those of `probe_actions`.
-    """
+    """Compute the accuracy of dialogue inference, such as whether the last turn contradicts the others."""
     splits = (data.train, data.valid, data.test)
     labels = [[example.label for example in split] for split in splits]
     index = {label: number for number, label in enumerate(data.labels)}
@@ -167,17 +156,8 @@ def fit_probe(
 ) -> Probe:
     """Train a layer for all settings of a grid and return the (first) one with the best validation score.
 
-    Each is trained by Adam until the validation score has not improved a few times, and keeps the weights of the best.
-
-    Args:
-        train: to learn from.
-        valid: for early stopping and selection.
-        labels: number of outputs.
-        loss: of logits and targets.
-        score: of logits and targets; higher is better.
-        grid: settings to search.
-        seed: of initial weights, order and dropout.
-        steps: maximum steps per layer, for quick trials.
+    Each is trained by Adam, for at most `steps` steps, until the validation score has not improved a few times, and
+    keeps the weights of the best. The layer has `labels` outputs, the logits that loss and score get with the targets.
     """
     scaler = StandardScaler().fit(train.vectors)
     tensors = [_to_tensor(each) for part in (train, valid) for each in (scaler.transform(part.vectors), part.targets)]

@@ -63,16 +63,9 @@ def rank_answers(
 ) -> list[Outcome]:
     """Compute the Top-k accuracy of each question's answer among answers to other questions.
 
-    Args:
-        encoder: computes the vectors.
-        pairs: questions and their answers.
-        dataset: its name, for the results.
-        candidates: per question, including the correct one.
-        pool: 'random': the others are sampled for each question without replacement, none with the text of the correct
-            answer, as in the paper. 'chunks': consecutive pairs share their answers, and an incomplete last chunk is
-            dropped, as in the authors' code; the result then depends on the order of the pairs.
-        seed: for sampling.
-        cutoffs: k.
+    In the pool 'random', the others are sampled for each question without replacement, none with the text of the
+    correct answer, as in the paper. In 'chunks', consecutive pairs share their answers, and an incomplete last chunk is
+    dropped, as in the authors' code; the result then depends on the order of the pairs.
     """
     questions, answers = [question for question, _ in pairs], [answer for _, answer in pairs]
     most_common = max(Counter(answers).values(), default=0) if pool == "random" else 1
@@ -139,15 +132,8 @@ def rank_responses(
     """Compute the Top-k accuracy of the correct responses among the candidates of a data set, by cosine.
 
     Examples without a correct response are left out. With several, the value is the proportion of them among the first
-    k.
-
-    Args:
-        encoder: computes the vectors.
-        examples: contexts with candidates.
-        dataset: its name, for the results.
-        context: the whole history, newest turn last, truncated from its head (the authors' code truncates from the end,
-            and so loses the newest turns), or only the last turn.
-        cutoffs: k.
+    k. The context is the whole history, newest turn last, truncated from its head (the authors' code truncates from the
+    end, and so loses the newest turns), or only the last turn.
     """
     answerable = with_answers(examples, dataset)
     ranks = _rank_candidates(cosine_scores(encoder, answerable, context), answerable)
@@ -168,13 +154,8 @@ def rerank(
     """Compute R_n@1, R_n@2, R_n@5, MAP, MRR and P@1 as fractions, as UMS does.
 
     R_n@k is the proportion of a context's correct candidates among the first k of its n. Contexts without a correct
-    candidate are left out, as in the papers, and their number is reported.
-
-    Args:
-        model: a re-ranker, or an encoder, whose cosine is used.
-        examples: contexts with labelled candidates.
-        dataset: its name, for the results.
-        context: the whole history, newest turn last, or only the last turn.
+    candidate are left out, as in the papers, and their number is reported. An encoder ranks by cosine. The context is
+    the whole history, newest turn last, or only the last turn.
     """
     answerable = with_answers(examples, dataset)
     scores, setting = _score_candidates(model, answerable, context)

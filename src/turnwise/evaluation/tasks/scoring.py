@@ -33,10 +33,7 @@ def single_correct_ranks(
 ) -> Ranks:
     """Return the rank (from 1) of the only correct candidate of every question.
 
-    Args:
-        correct: its score (questions,).
-        scores: of all candidates (questions, candidates).
-        wrong: which candidates count against it (questions, candidates).
+    `correct` is its score (questions,); `wrong` says which candidates count against it (questions, candidates).
     """
     return cast(Ranks, 1 + (wrong & ~(scores < correct[:, None])).sum(1))
 

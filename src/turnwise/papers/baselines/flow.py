@@ -8,7 +8,7 @@ all steps: nothing is split off between levels.
 
 from collections.abc import Sequence
 from math import log, pi
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,7 +22,9 @@ from turnwise.papers.baselines.whitening import (
     hash_arrays,
 )
 
-Coupling = Literal["additive", "affine"]
+#: Number of steps of actnorm, permutation and coupling, and hidden size of the couplings' networks.
+STEPS = 9
+WIDTH = 32
 
 #: Standard deviations below this fraction of the largest count as the largest, so that a constant is not amplified.
 MIN_RELATIVE_STD = 1e-4
@@ -78,55 +80,33 @@ class Permutation(nn.Module):
         return x[:, self.order], x.new_zeros(len(x))
 
 
-class CouplingLayer(nn.Module):
-    """Transforms the second half of the dimensions by a small network of the first; initially the identity.
+class AdditiveCoupling(nn.Module):
+    """Shifts the second half of the dimensions by a small network of the first; initially the identity."""
 
-    An additive coupling shifts the second half; an affine one also scales it, by a factor between 1/e and e.
-    """
-
-    def __init__(self, size: int, width: int, coupling: Coupling):
+    def __init__(self, size: int, width: int):
         super().__init__()
-        self.coupling = coupling
         self.halves = (size // 2, size - size // 2)
-        outputs = self.halves[1] * (2 if coupling == "affine" else 1)
-        last = nn.Linear(width, outputs)
+        last = nn.Linear(width, self.halves[1])
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
         self.network = nn.Sequential(
             nn.Linear(self.halves[0], width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), last
         )
 
-    def _shift(self, first: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the shift and the logarithm of the scale of the second half."""
-        output = self.network(first)
-        if self.coupling == "additive":
-            return output, torch.zeros_like(output)
-        shift, raw = output.chunk(2, dim=1)
-        return shift, raw.tanh()
-
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map (vectors, size) to the same shape, and return log|det| (vectors,)."""
+        """Map (vectors, size) to the same shape, and return log|det|, which is 0."""
         first, second = x.split(self.halves, dim=1)
-        shift, log_scale = self._shift(first)
-        return torch.cat([first, second * log_scale.exp() + shift], dim=1), log_scale.sum(1)
+        return torch.cat([first, second + self.network(first)], dim=1), x.new_zeros(len(x))
 
 
 class Flow(nn.Module):
     """An invertible map between vectors of equal size whose output should follow a standard Gaussian."""
 
-    def __init__(self, size: int, *, steps: int = 9, width: int = 32, coupling: Coupling = "additive"):
-        """Create the network with random weights.
-
-        Args:
-            size: dimensions of the vectors, at least 2.
-            steps: number of steps of actnorm, permutation and coupling.
-            width: hidden size of the couplings' networks.
-            coupling: 'additive' as in Li et al., or 'affine' as in Glow.
-        """
+    def __init__(self, size: int, *, steps: int = STEPS, width: int = WIDTH):
         super().__init__()
         if size < 2:
             raise PostprocessingError(f"a flow needs vectors of at least 2 dimensions, got {size}")
-        layers = ((ActNorm(size), Permutation(size), CouplingLayer(size, width, coupling)) for _ in range(steps))
+        layers = ((ActNorm(size), Permutation(size), AdditiveCoupling(size, width)) for _ in range(steps))
         self.layers = nn.ModuleList([layer for step in layers for layer in step])
 
     @torch.no_grad()
@@ -156,11 +136,7 @@ class Flow(nn.Module):
 def fit_flow(
     flow: Flow, vectors: torch.Tensor, *, epochs: int, batch_size: int, learning_rate: float, seed: int
 ) -> None:
-    """Initialise a flow on vectors (vectors, size) and train it by maximum likelihood with Adam.
-
-    Raises:
-        PostprocessingError: if the likelihood is not finite.
-    """
+    """Initialise a flow on vectors (vectors, size) and train it by maximum likelihood with Adam."""
     random = torch.Generator().manual_seed(seed)
     flow.initialise(vectors[torch.randperm(len(vectors), generator=random)[:INITIALISATION_SIZE]])
     optimiser = torch.optim.Adam(flow.parameters(), learning_rate)
@@ -177,50 +153,31 @@ def fit_flow(
 
 
 class FlowPostprocessor(Postprocessor):
-    """An encoder whose vectors go through a flow, on the CPU: it is too small to gain from a GPU.
-
-    Attributes:
-        flow: the fitted flow.
-    """
+    """An encoder whose vectors go through a flow, on the CPU: it is too small to gain from a GPU."""
 
     def __init__(
         self,
         encoder: SupportsEncode,
         texts: Sequence[Any],
         *,
-        steps: int = 9,
-        width: int = 32,
-        coupling: Coupling = "additive",
         epochs: int = 1,
         batch_size: int = 32,
         learning_rate: float = 1e-3,
         seed: int = 0,
     ):
-        """Fit the flow.
+        """Fit the flow on the vectors of texts, such as those of a training corpus; small sets need several epochs.
 
-        Args:
-            encoder: computes the vectors.
-            texts: such as the training texts of a data set.
-            steps: number of steps of the flow.
-            width: hidden size of the couplings' networks.
-            coupling: 'additive' or 'affine'.
-            epochs: passes over the texts; small sets need more than one.
-            batch_size: vectors per training step.
-            learning_rate: of Adam.
-            seed: of weights, permutations and the order of vectors; torch's global random state stays unchanged.
-
-        Raises:
-            PostprocessingError: if the flow cannot be fitted on the texts' vectors.
+        The seed is that of weights, permutations and the order of vectors; torch's global random state stays unchanged.
         """
         super().__init__(encoder)
         self._settings = (
-            f"{steps} steps, {coupling} couplings {width} wide, {epochs} epochs of batches of {batch_size},"
+            f"{STEPS} steps, additive couplings {WIDTH} wide, {epochs} epochs of batches of {batch_size},"
             f" learning rate {learning_rate:g}, seed {seed}"
         )
         vectors = torch.from_numpy(encode_for_fitting(encoder, texts))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.flow = Flow(vectors.shape[1], steps=steps, width=width, coupling=coupling)
+            self.flow = Flow(vectors.shape[1])
         fit_flow(self.flow, vectors, epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed)
         self.flow.requires_grad_(False)
 

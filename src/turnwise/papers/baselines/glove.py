@@ -13,7 +13,8 @@ from scipy.sparse import csr_array
 
 from turnwise.core.dialogue import Turn
 from turnwise.core.text import tokenise_words
-from turnwise.papers.baselines.whitening import PostprocessingError, Vectors, hash_arrays, normalise_rows
+from turnwise.core.types import Vectors
+from turnwise.papers.baselines.whitening import PostprocessingError, hash_arrays, normalise_rows
 
 _HEADER = re.compile(r"([0-9]+) ([0-9]+)")
 
@@ -24,12 +25,6 @@ class GloVe:
     Words are runs of letters, digits and underscores; every punctuation mark is a word. Words without a vector are
     ignored, and an input without any known word has a zero vector, whose cosine with any other is 0. Languages written
     without spaces must be segmented into words before.
-
-    Attributes:
-        path: the file of word vectors.
-        lower: whether case is folded, in the texts and in the file.
-        words: the row of every word.
-        vectors: (words, size).
     """
 
     def __init__(self, path: Path | str, *, lower: bool = True):
@@ -49,6 +44,7 @@ class GloVe:
         """
         self.path = Path(path)
         self.lower = lower
+        #: The row of every word in `vectors` (words, size).
         self.words: dict[str, int] = {}
         self.vectors: Vectors = self._read()
 

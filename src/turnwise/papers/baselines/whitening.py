@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.types import SupportsEncode
-
-Vectors = npt.NDArray[np.float32]
+from turnwise.core.types import SupportsEncode, Vectors
 
 #: Directions whose variance is below this fraction of the largest are rounding noise, which scaling would amplify.
 MIN_RELATIVE_VARIANCE = 1e-10
@@ -22,11 +20,7 @@ class PostprocessingError(TurnwiseError):
 
 
 class Postprocessor(ABC):
-    """An encoder whose vectors go through a map that was fitted on the vectors of some texts, not normalised.
-
-    Attributes:
-        encoder: the wrapped encoder.
-    """
+    """An encoder whose vectors go through a map that was fitted on the vectors of some texts, not normalised."""
 
     def __init__(self, encoder: SupportsEncode):
         self.encoder = encoder
@@ -53,26 +47,18 @@ class WhiteningPostprocessor(Postprocessor):
     μ is the mean and U Λ Uᵀ the covariance of the vectors of some texts; directions are ordered by decreasing variance.
     Directions without variance are dropped, so there are at most as many dimensions as the texts vary in: one less than
     the number of texts, if those are few.
-
-    Attributes:
-        mean: μ (size,).
-        kernel: W (size, dimensions).
     """
 
     def __init__(self, encoder: SupportsEncode, texts: Sequence[Any], *, dimensions: int | None = None):
-        """Fit mean and covariance.
+        """Fit mean and covariance on texts, such as those of a training corpus.
 
-        Args:
-            encoder: computes the vectors.
-            texts: such as the training texts of a data set.
-            dimensions: number of directions to keep; None: all with variance.
-
-        Raises:
-            PostprocessingError: if the texts do not vary in that many directions, or not at all.
+        `dimensions` is the number of directions to keep; None: all with variance. Raises PostprocessingError if the
+        texts do not vary in that many directions.
         """
         super().__init__(encoder)
         vectors = encode_for_fitting(encoder, texts).astype(np.float64)
         # in double precision: single precision would show for vectors that vary little far from zero, as BERT's do
+        #: μ (size,).
         self.mean: npt.NDArray[np.float64] = vectors.mean(0)
         vectors -= self.mean
         variances, directions = np.linalg.eigh(vectors.T @ vectors / (len(vectors) - 1))
@@ -84,6 +70,7 @@ class WhiteningPostprocessor(Postprocessor):
                 f"dimensions must be between 1 and {varying}, got {dimensions}: {len(texts)} texts do not"
                 " vary in more directions"
             )
+        #: W (size, dimensions).
         self.kernel: npt.NDArray[np.float64] = directions[:, :dimensions] / np.sqrt(variances[:dimensions])
 
     @property
@@ -100,8 +87,7 @@ class WhiteningPostprocessor(Postprocessor):
 def encode_for_fitting(encoder: SupportsEncode, texts: Sequence[Any]) -> Vectors:
     """Return the vectors (texts, size), not normalised, that a post-processor is fitted on.
 
-    Raises:
-        PostprocessingError: if there are fewer than two, some are not finite, or all are equal.
+    Raises PostprocessingError if there are fewer than two, some are not finite, or all are equal.
     """
     if len(texts) < 2:
         raise PostprocessingError(f"{len(texts)} texts are too few to fit on: give at least two, better some thousands")

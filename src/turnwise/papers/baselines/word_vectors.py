@@ -49,16 +49,13 @@ class WordVectorError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True)
 class WordVectorSummary:
-    """Summary of a training.
+    """Summary of a training."""
 
-    Attributes:
-        words: number of words with a vector.
-        pairs: number of (word, context word) pairs that were counted; a pair and its reverse are two.
-        losses: mean loss per pair in each epoch, measured while the vectors change.
-    """
-
+    #: The number of words with a vector.
     words: int
+    #: The number of (word, context word) pairs that were counted; a pair and its reverse are two.
     pairs: int
+    #: The mean loss per pair in each epoch, measured while the vectors change.
     losses: tuple[float, ...]
 
 
@@ -182,12 +179,12 @@ def _iterate_texts(corpus: Corpus, step: str, progress: Progress) -> Iterator[st
 def _iterate_chunks(
     texts: Iterator[str], indices: dict[str, int]
 ) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
-    """Yield the known words of many texts as one array of indices, with the number of words of each text."""
+    """Yield the frequent words of many texts as one array of indices, with the number of words of each text."""
     words, lengths = array("i"), array("i")
     for text in texts:
-        known = [indices[word] for word in tokenise_words(text) if word in indices]
-        words.extend(known)
-        lengths.append(len(known))
+        text_words = [indices[word] for word in tokenise_words(text) if word in indices]
+        words.extend(text_words)
+        lengths.append(len(text_words))
         if len(words) >= CHUNK_WORDS:
             yield np.array(words), np.array(lengths)
             words, lengths = array("i"), array("i")
@@ -225,10 +222,6 @@ class Factors:
 
     A word's row is (w, b, 1) and a context's (w̃, 1, b̃), so that the product of two rows is w·w̃ + b + b̃; the ones are
     constant.
-
-    Attributes:
-        words: (words, size + 2).
-        contexts: (words, size + 2).
     """
 
     def __init__(self, words: int, size: int, seed: int, device: torch.device):
@@ -237,19 +230,16 @@ class Factors:
         first[:, size + 1] = 1
         second[:, size] = 1
         self.size = size
+        #: (words, size + 2)
         self.words, self.contexts = first.to(device), second.to(device)
         self._squares = torch.zeros_like(self.words), torch.zeros_like(self.contexts)
 
     def step(
         self, words: torch.Tensor, contexts: torch.Tensor, counts: torch.Tensor, learning_rate: float
     ) -> torch.Tensor:
-        """Make a step of AdaGrad on the summed loss of some pairs, and return the loss before it.
+        """Make a step of AdaGrad on the summed loss of pairs (rows of words and of context words, and their counts X).
 
-        Args:
-            words: rows of the pairs' words (pairs,).
-            contexts: rows of their context words (pairs,).
-            counts: X of each pair (pairs,); positive.
-            learning_rate: the step size before AdaGrad scales it.
+        Returns the loss before the step.
         """
         products = (self.words.index_select(0, words) * self.contexts.index_select(0, contexts)).sum(1)
         differences = products - counts.log()

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import yaml
 
@@ -27,17 +27,6 @@ _PRESETS = f"{__package__}.presets"
 
 _SWEEP_KEYS = ("describes", "recipe", "variants", "grid", "set", "suites")
 
-#: The keys of a variant in a sweep file, besides its name, and their types.
-_VARIANT_KEYS: dict[str, Any] = {
-    "recipe": str,
-    "set": object,
-    "trained": bool,
-    "stage": Literal["first"],
-    "pooling": Literal["cls", "mean", "max", "first-last"],
-    "postprocess": Literal["flow", "whitening"],
-    "word_vectors": bool,
-}
-
 #: Characters that folder names keep; lower case only, because some file systems ignore case.
 _SAFE_CHARACTERS = re.compile(r"[a-z0-9._-]+")
 _MAX_FOLDER_NAME = 80
@@ -52,21 +41,16 @@ class SweepError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A recipe key and the values it takes.
+    """A recipe key and the values it takes."""
 
-    Attributes:
-        key: as `load_recipe` takes it: `learning_rate`, `objectives.dse.temperature`, or short `temperature`.
-        values: in order; strings that recipes read as numbers, such as '1e-5', become numbers.
-    """
-
+    #: As `load_recipe` takes it: `learning_rate`, `objectives.dse.temperature`, or short `temperature`.
     key: str
+    #: In order; strings that recipes read as numbers, such as '1e-5', become numbers.
     values: tuple[Any, ...]
 
     def __post_init__(self) -> None:
         if not self.key or not self.values:
-            raise SweepError(
-                f"the axis {self.key!r} has no {'values' if self.key else 'name'}: write key=value,value,…"
-            )
+            raise SweepError(f"the axis {self.key!r} has no {'values' if self.key else 'name'}: write key=a,b,…")
         try:
             plain = json.loads(json.dumps(self.values, allow_nan=False))
         except (TypeError, ValueError) as error:
@@ -150,26 +134,23 @@ def _clean(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One of the methods that a sweep compares.
+    """One of the methods that a sweep compares."""
 
-    Attributes:
-        name: for tables and plots.
-        recipe: a packaged recipe's name or a YAML file; None: the sweep's recipe.
-        settings: changes to the recipe, as `key=value`.
-        trained: False evaluates the backbone without training.
-        stage: 'first' evaluates the model after the recipe's first stage instead of the finished one.
-        pooling: 'cls', 'mean', 'max' or 'first-last', in evaluation; None: the model's own.
-        postprocess: 'flow' or 'whitening', fitted on the corpus.
-        word_vectors: averaged word vectors, trained on the corpus, instead of an encoder.
-    """
-
+    #: For tables and plots.
     name: str
+    #: A packaged recipe's name or a YAML file; None: the sweep's recipe.
     recipe: str | None = None
+    #: Changes to the recipe, as `key=value`.
     settings: tuple[str, ...] = ()
+    #: False evaluates the backbone without training.
     trained: bool = True
+    #: 'first' evaluates the model after the recipe's first stage instead of the finished one.
     stage: Literal["first"] | None = None
+    #: In evaluation; None: the model's own.
     pooling: Literal["cls", "mean", "max", "first-last"] | None = None
+    #: Fitted on the corpus.
     postprocess: Literal["flow", "whitening"] | None = None
+    #: Averaged word vectors, trained on the corpus, instead of an encoder.
     word_vectors: bool = False
 
     def __post_init__(self) -> None:
@@ -217,15 +198,20 @@ def _parse_variants(tree: Any) -> tuple[Variant, ...]:
 
 
 def _parse_variant(name: str, options: Any) -> Variant:
+    # in a file, `settings` is called `set`
+    types = {
+        "set" if key == "settings" else key: kind for key, kind in get_type_hints(Variant).items() if key != "name"
+    }
     if not isinstance(options, dict):
-        raise SweepError(f"{name}: expected keys and values; a variant has {', '.join(_VARIANT_KEYS)}")
-    if unknown := [key for key in options if key not in _VARIANT_KEYS]:
-        raise SweepError(f"{name}: a variant has no key {unknown[0]!r}; it has {', '.join(_VARIANT_KEYS)}")
+        raise SweepError(f"{name}: expected keys and values; a variant has {', '.join(types)}")
+    if unknown := [key for key in options if key not in types]:
+        raise SweepError(f"{name}: a variant has no key {unknown[0]!r}; it has {', '.join(types)}")
+    settings = tuple(_parse_settings(options.get("set"), name))
     try:
-        values = {key: convert_option(key, _VARIANT_KEYS[key], value) for key, value in options.items()}
+        values = {key: convert_option(key, types[key], value) for key, value in options.items() if key != "set"}
     except OptionError as error:
         raise SweepError(f"{name}: {error}") from None
-    return Variant(name, settings=tuple(_parse_settings(values.pop("set", None), name)), **values)
+    return Variant(name, settings=settings, **values)
 
 
 def _select_variants(variants: Sequence[Variant], names: Sequence[str]) -> tuple[Variant, ...]:
@@ -241,16 +227,13 @@ def _select_variants(variants: Sequence[Variant], names: Sequence[str]) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A point of a sweep before it is trained and evaluated.
+    """A point of a sweep before it is trained and evaluated."""
 
-    Attributes:
-        parameters: its value on every axis, the variant last.
-        recipe: what is trained; without training, the recipe whose backbone is evaluated.
-        variant: how it is trained and evaluated.
-    """
-
+    #: Its value on every axis, the variant last.
     parameters: dict[str, Any]
+    #: What is trained; without training, the recipe whose backbone is evaluated.
     recipe: Recipe
+    #: How it is trained and evaluated.
     variant: Variant
 
     @property
@@ -278,24 +261,21 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Which models are trained, and which suites evaluate them.
+    """Which models are trained, and which suites evaluate them."""
 
-    Attributes:
-        recipe: a packaged recipe's name, or a YAML file.
-        axes: what changes between the points; the last one changes fastest.
-        settings: changes at all points, as `key=value`.
-        suites: 'dse', 'diaeval', ….
-        description: its purpose, for reports.
-        variants: the methods at every point of the grid; none: the recipe alone.
-        overrides: changes at all points, applied after those of the variants.
-    """
-
+    #: A packaged recipe's name, or a YAML file.
     recipe: str
+    #: What changes between the points; the last one changes fastest.
     axes: tuple[Axis, ...]
+    #: Changes at all points, as `key=value`.
     settings: tuple[str, ...] = ()
+    #: 'dse', 'diaeval', ….
     suites: tuple[str, ...] = ()
+    #: Its purpose, for reports.
     description: str = ""
+    #: The methods at every point of the grid; none: the recipe alone.
     variants: tuple[Variant, ...] = ()
+    #: Changes at all points, applied after those of the variants.
     overrides: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

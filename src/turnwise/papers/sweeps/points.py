@@ -24,20 +24,17 @@ register()  # plans and summaries refer to suites by name
 
 @dataclass(frozen=True)  # no slots: `summaries` is cached
 class SweepPoint:
-    """One model of an experiment.
+    """One model of an experiment."""
 
-    Attributes:
-        name: for tables.
-        parameters: its value on every axis of the experiment; empty for the untrained model.
-        folder: the model's folder; None without one.
-        results: one for every suite, and one for all single tasks.
-        failure: why there are no results; empty if nothing failed.
-    """
-
+    #: For tables.
     name: str
+    #: Its value on every axis of the experiment; empty for the untrained model.
     parameters: dict[str, Any]
+    #: The model's folder; None without one.
     folder: Path | None
+    #: One for every suite, and one for all single tasks.
     results: tuple[Results, ...] = ()
+    #: Why there are no results; empty if nothing failed.
     failure: str = ""
 
     @cached_property
@@ -48,19 +45,11 @@ class SweepPoint:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """The suites and tasks that evaluate every model of an experiment, and their data.
-
-    Attributes:
-        data: a folder of data sets in their authors' layouts, or a sample folder.
-        suites: 'dse', 'diaeval', ….
-        tasks: in addition to the suites, or without any: 'intents', 'responses', ….
-        datasets: only these; empty: all that are available.
-        fine_tuning: also run the protocols that train the encoder.
-        effort: shortens the protocols; results say so.
-    """
+    """The suites and tasks that evaluate every model of an experiment, and their data, as `evaluate` takes them."""
 
     data: Path
     suites: Sequence[str] = ()
+    #: In addition to the suites, or without any.
     tasks: Sequence[str] = ()
     datasets: Sequence[str] = ()
     fine_tuning: bool = False
@@ -87,15 +76,13 @@ class EvaluationPlan:
         Raises:
             EvaluationError: if there is no data set for a suite or a task.
         """
-        parts: list[dict[str, Any]] = [{"suite": suite} for suite in self.suites]
-        if self.tasks:
-            parts.append({"tasks": self.tasks})
         evaluated = []
-        for part in parts:
+        for suite in (*self.suites, *([None] if self.tasks else [])):
             results = evaluate(
                 model,
                 self.data,
-                **part,
+                suite=suite,
+                tasks=self.tasks if suite is None else (),
                 datasets=self.datasets,
                 out=folder,
                 fine_tuning=self.fine_tuning,

@@ -37,14 +37,8 @@ def write_experiment(
     """Write `results.json`, `table.md`, `curves/SUITE-NAME.svg` and `report.html`.
 
     Equal points give equal bytes. Files are replaced atomically, so that they can be read while an experiment runs.
-
-    Args:
-        points: in the order of the table; differences are to the first of them.
-        axes: what the points differ in. Curves run along the first axis, with a line for every combination of the
-            others; there is no curve along variants.
-        out: the experiment's folder.
-        title: of the report.
-        remarks: notes for readers.
+    Differences are to the first point. Curves run along the first axis, with a line for every combination of the
+    others; there is no curve along variants.
     """
     experiment = _Experiment(points, axes, title, remarks)
     try:
@@ -79,20 +73,14 @@ def summary_table(points: Sequence[SweepPoint]) -> tuple[list[str], list[list[st
 
 @dataclass(frozen=True, slots=True)
 class _SummaryCell:
-    """A summary of a point, compared with that of the first point.
-
-    Attributes:
-        summary: of the point.
-        low: lower bound of its 95% interval.
-        high: upper bound.
-        difference: to the first point, with its interval; None for the first point, or if the two are not comparable.
-        obstacle: why they are not comparable.
-    """
+    """A summary of a point with its 95% interval, compared with that of the first point."""
 
     summary: SummaryResult
     low: float
     high: float
+    #: To the first point, with its interval; None for the first point, or if the two are not comparable.
     difference: tuple[float, float, float] | None = None
+    #: Why they are not comparable.
     obstacle: str = ""
 
     @property
@@ -162,26 +150,19 @@ class _Experiment:
             if cell.difference is None:
                 return _TextCell("not comparable", note=cell.obstacle)
             value, low, high = cell.difference
-            return _TextCell(
-                format_difference(value, digits), format_interval(low, high, digits), cell.verdict, cell.verdict
-            )
+            texts = format_difference(value, digits), format_interval(low, high, digits)
+            return _TextCell(*texts, cell.verdict, cell.verdict)
 
         return self._text_rows(format_cell)[1:] if self.keys else []
 
     def _text_rows(self, format_cell: Callable[[_SummaryCell, int], _TextCell]) -> list[tuple[str, list[_TextCell]]]:
-        columns = [(key, self.digits(key)) for key in self.keys]
-        return [
-            (
-                point.name,
-                [
-                    format_cell(cells[key], digits)
-                    if key in cells
-                    else _TextCell("failed" if point.failure else ABSENT)
-                    for key, digits in columns
-                ],
-            )
-            for point, cells in self.rows()
-        ]
+        digits = {key: self.digits(key) for key in self.keys}
+        rows = []
+        for point, cells in self.rows():
+            absent = _TextCell("failed" if point.failure else ABSENT)
+            texts = [format_cell(cells[key], digits[key]) if key in cells else absent for key in self.keys]
+            rows.append((point.name, texts))
+        return rows
 
     @property
     def difference_heading(self) -> str:
@@ -401,6 +382,4 @@ def _axis_positions(values: Sequence[Any]) -> dict[str, float]:
 
 
 def _is_numeric(values: Sequence[Any]) -> bool:
-    return all(
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) for value in values
-    )
+    return all(type(value) in (int, float) and math.isfinite(value) for value in values)

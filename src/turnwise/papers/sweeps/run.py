@@ -115,12 +115,7 @@ def run_sweep(
 
 @dataclass(slots=True)
 class _SweepRunner:
-    """Trains and evaluates points.
-
-    Attributes:
-        points: the finished ones.
-        training_failures: error messages by run folder, so that points which share a failed training fail with it.
-    """
+    """Trains and evaluates points."""
 
     corpus: Corpus
     out: Path
@@ -128,7 +123,9 @@ class _SweepRunner:
     keep_checkpoints: bool
     progress: Progress
     report: Callable[[list[SweepPoint]], None]
+    #: The finished ones.
     points: list[SweepPoint] = field(default_factory=list)
+    #: Error messages by run folder, so that points which share a failed training fail with it.
     training_failures: dict[Path, str] = field(default_factory=dict)
 
     def evaluate_untrained(self, recipe: Recipe) -> None:
@@ -200,8 +197,7 @@ class _SweepRunner:
             except TrainingInterruptedError:
                 raise
             except (TurnwiseError, *_OUT_OF_MEMORY) as error:
-                message = str(error) if isinstance(error, TurnwiseError) else _training_memory_message(error, recipe)
-                self.training_failures[folder] = message
+                self.training_failures[folder] = message = _training_message(error, recipe)
                 raise SweepError(message) from error
         if not self.keep_checkpoints:
             shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
@@ -243,7 +239,9 @@ def _memory_message(step: str, error: BaseException) -> str:
     return f"{step} ran out of memory ({reason}): free memory on the machine and run the sweep again"
 
 
-def _training_memory_message(error: BaseException, recipe: Recipe) -> str:
+def _training_message(error: BaseException, recipe: Recipe) -> str:
+    if isinstance(error, TurnwiseError):
+        return str(error)
     limit = f"less than {recipe.tokens_per_forward}" if recipe.tokens_per_forward else "such as 4096"
     return (
         f"{_memory_message('training', error)}, or encode fewer tokens at once (--set tokens_per_forward=N, {limit})"

@@ -64,20 +64,10 @@ def write_soup(first: str | Path, second: str | Path, ratio: float, out: Path | 
 def write_soups(
     first: str | Path, second: str | Path, ratios: Sequence[float], out: Path | str, progress: Progress = silent
 ) -> dict[float, Path]:
-    """Write the soup of every ratio to `out/models/RATIO`, unless it exists.
+    """Write the soup of every ratio to `out/models/RATIO`, unless it exists; return the folders by increasing ratio.
 
-    Args:
-        first: the model at ratio 0: 'minilm', a folder, or a Hugging Face id.
-        second: the model at ratio 1.
-        ratios: from 0 to 1, rounded to twelve digits.
-        out: the folder of all soups.
-        progress: called with the number of finished soups.
-
-    Returns:
-        The folders by ratio, the smallest ratio first.
-
-    Raises:
-        SoupError: if the two cannot be averaged, or the folder contains soups of other models or other files.
+    The first model has ratio 0, the second ratio 1; ratios are rounded to twelve digits. Raises SoupError if the two
+    cannot be averaged, or the folder contains soups of other models or other files.
     """
     out = Path(out)
     if not ratios:
@@ -108,14 +98,7 @@ def evaluate_soups(
     """Write and evaluate soups, as `write_soups` does, and update one report of all ratios after each.
 
     Existing soups and results are reused: the same call continues an interrupted one. Differences are reported to the
-    smallest ratio.
-
-    Returns:
-        A point for every ratio, the smallest first.
-
-    Raises:
-        SoupError: as for `write_soups`.
-        EvaluationError: if the suites, tasks or data do not exist; no soup is written then.
+    smallest ratio. Raises EvaluationError if the suites, tasks or data do not exist; no soup is written then.
     """
     evaluation.check()
     out = Path(out)
