@@ -70,7 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_folder_is_whole(folder: Path) -> None:
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == [
-        *("plots/some_picture.svg", "outcomes.parquet", "report.html", "results.json", "tables.md")
+        *("outcomes.parquet", "plots/some_picture.svg", "report.html", "results.json", "tables.md")
     ]
     assert read_content(folder / "results.json")["suite"] == "dse"
     assert (folder / "plots" / "some_picture.svg").read_text() == results().plots["some_picture.svg"]
