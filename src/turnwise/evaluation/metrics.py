@@ -143,15 +143,13 @@ def bootstrap_mean(outcomes: Sequence[Outcome]) -> Array:
 
 
 def compute_per_run(statistic: Statistic, evidence: npt.NDArray[np.floating]) -> Array:
-    """Compute a statistic of every run.
+    """Compute a statistic of every run from evidence (runs, examples, parts).
 
-    Args:
-        statistic: 'mean' of one part; 'ratio' of the sums of two parts (numerator, denominator); 'macro ratio', the
-            mean over several such pairs, where a pair whose denominator is 0 counts as 0 (unless that is only so in a
-            bootstrap sample: a rare label that was not sampled is left out); 'log ratio', the logarithm of a ratio;
-            'spearman' and 'pearson' correlation of two parts; 'auroc' and 'fpr95' of a score (higher: more likely
-            positive) and a label (0 or 1).
-        evidence: (runs, examples, parts).
+    'mean' is that of one part; 'ratio' that of the sums of two parts (numerator, denominator); 'macro ratio' the mean
+    over several such pairs, where a pair whose denominator is 0 counts as 0 (unless that is only so in a bootstrap
+    sample: a rare label that was not sampled is left out); 'log ratio' the logarithm of a ratio; 'spearman' and
+    'pearson' are correlations of two parts; 'auroc' and 'fpr95' those of a score (higher: more likely positive) and a
+    label (0 or 1).
     """
     values = evidence.astype(np.float64, copy=False)
     return cast(Array, _weighted(statistic, values, np.ones((1, values.shape[1])))[0])

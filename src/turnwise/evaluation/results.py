@@ -1,6 +1,5 @@
 """Results of an evaluation, in memory and on disk: `results.json` and `outcomes.parquet`."""
 
-import json
 import math
 import platform
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.files import read_json, write_json
 from turnwise.core.plots import MissingPlotsError
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import MetricRow, Outcome
@@ -148,15 +148,14 @@ def write_results(results: Results, folder: Path) -> None:
     """Write `results.json` and `outcomes.parquet`; `reporting.report.write_report` also writes tables and the page."""
     folder.mkdir(parents=True, exist_ok=True)
     write_outcomes(folder / "outcomes.parquet", results.outcomes)
-    text = json.dumps(replace_undefined(results.content()), indent=2, allow_nan=False)
-    (folder / "results.json").write_text(text + "\n", encoding="utf-8")
+    write_json(folder / "results.json", replace_undefined(results.content()))
 
 
 def read_content(path: Path) -> dict[str, Any]:
     """Read `results.json`; raises ResultsError if it is missing or invalid."""
     _require_file(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except ValueError as error:
         raise ResultsError(f"{path} does not hold results; evaluate again: {error}") from None
     if not isinstance(content, dict) or not {"rows", "data"} <= content.keys():

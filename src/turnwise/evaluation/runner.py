@@ -82,13 +82,8 @@ def evaluate(
     data, effort = Path(data), effort or Effort()
     if (suite is None) == (not tasks):
         raise EvaluationError("name either a suite or one or more tasks")
-    if not data.is_dir():
-        raise EvaluationError(
-            f"{data} is not a folder: give one that holds data sets in their authors' layouts, or sample data"
-        )
-    if suite is not None and suite not in SUITES:
-        raise EvaluationError(f"there is no suite {suite!r}: choose from {', '.join(SUITES)}")
-    registered = SUITES[suite] if suite is not None else None
+    check_available(data, [] if suite is None else [suite], tasks)
+    registered = None if suite is None else SUITES[suite]
     subject = load_model(model) if isinstance(model, str) else wrap_model(model, name)
     if reranker is not None:
         subject = with_reranker(subject, load_model(reranker) if isinstance(reranker, str) else wrap_model(reranker))
@@ -129,6 +124,18 @@ def evaluate(
             if add_plots is not None:
                 add_plots(results)
     return results
+
+
+def check_available(data: Path, suites: Sequence[str], tasks: Sequence[str]) -> None:
+    """Raise an EvaluationError if there is no such folder of data sets, suite or task."""
+    if not data.is_dir():
+        raise EvaluationError(
+            f"{data} is not a folder: give one that holds data sets in their authors' layouts, or sample data"
+        )
+    for kind, names, known in (("suite", suites, SUITES), ("task", tasks, task_names())):
+        for name in names:
+            if name not in known:
+                raise EvaluationError(f"there is no {kind} {name!r}: choose from {', '.join(known)}")
 
 
 def _select_jobs(
@@ -209,8 +216,6 @@ class _Runner:
     def task_jobs(self, tasks: Sequence[str]) -> Iterator[EvaluationJob]:
         """Yield every protocol of some tasks on every data set that is present."""
         for task in tasks:
-            if task not in task_names():
-                raise EvaluationError(f"there is no task {task!r}: choose from {', '.join(task_names())}")
             jobs = [
                 EvaluationJob(name, protocol, dataset)
                 for name, protocol in PROTOCOLS.items()

@@ -4,7 +4,6 @@ The rows that a paper published, the measured row below them, and how their cell
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from string import ascii_lowercase
 from typing import Literal
@@ -143,42 +142,6 @@ def sample_sizes(table: ResultTable) -> str:
     if len(sizes) < 2:
         return ", ".join(sizes)
     return ", ".join(f"{size} ({', '.join(columns)})" for size, columns in sizes.items())
-
-
-@dataclass(frozen=True, slots=True)
-class TableLine:
-    """A line of a table as text: its kind, its header cell, and a cell for each column."""
-
-    kind: Literal["group", "published", "proposed", "measured", "interval", "difference"]
-    header: str
-    cells: tuple[str, ...]
-    marks: tuple[str, ...] = ()
-
-
-def table_lines(table: ResultTable, model: str) -> Iterator[TableLine]:
-    """Yield a table from top to bottom: published rows, then the measured one, its interval and its difference."""
-    for group in table.groups:
-        if group.name:
-            yield TableLine("group", group.name, ("",) * len(table.columns))
-        for row in group.published:
-            kind: Literal["published", "proposed"] = "proposed" if row.model == table.proposed else "published"
-            yield TableLine(kind, row.model, tuple(format_number(value, table.digits) for value in row.values))
-        cells = measured_cells(table, group)
-        if not cells:
-            continue
-        values = tuple(cell.value if cell else ABSENT for cell in cells)
-        yield TableLine("measured", model, values, tuple(cell.mark if cell else "" for cell in cells))
-        if any(cells):
-            yield TableLine("interval", "95% interval", tuple(cell.interval if cell else "" for cell in cells))
-        if any(cell and cell.difference for cell in cells):
-            differences = tuple(cell.difference if cell else "" for cell in cells)
-            yield TableLine("difference", f"difference to {table.proposed}", differences)
-
-
-def rows_outside_tables(rows: list[MetricRow], tables: list[ResultTable]) -> list[MetricRow]:
-    """Return the metrics that are in none of the tables."""
-    shown = {row.key for table in tables for group in table.groups for row in group.measured if row is not None}
-    return [row for row in rows if row.key not in shown]
 
 
 def _reasons(table: ResultTable) -> list[str]:

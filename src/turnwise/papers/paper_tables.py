@@ -19,14 +19,8 @@ def add_tables(
 ) -> None:
     """Add a suite's tables to the results, and the published values to their rows.
 
-    Results on other data than the paper's get tables of their own.
-
-    Args:
-        suite: the suite that was run.
-        results: with all outcomes and rows.
-        datasets: the data sets used, by task and name.
-        remark: how the model differs from the paper's.
-        effort: how much of the protocols was run.
+    Results on other data than the paper's get separate tables. Gets the data sets used, by task and name, how the model
+    differs from the paper's, and how much of the protocols was run.
     """
     other_datasets = {*suite.stand_ins, *(name for step in suite.steps for name in step.alternatives)}
     differences = {

@@ -1,22 +1,21 @@
 """Results as Markdown."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from turnwise.core.html import format_value
 from turnwise.evaluation.metrics import MetricRow
 from turnwise.evaluation.results import Results, evaluation_environment
 from turnwise.evaluation.tables import (
     ABSENT,
+    MeasuredCell,
     ResultTable,
-    TableLine,
     decimals_for,
     footnotes,
     format_interval,
     format_number,
-    rows_outside_tables,
+    measured_cells,
     sample_sizes,
-    table_lines,
 )
 from turnwise.models.model_card import short_name
 
@@ -35,8 +34,8 @@ def markdown_table(columns: Sequence[str], body: Iterable[Sequence[str]], align:
 
 def render_table(table: ResultTable, model: str = "ours") -> str:
     """Return a published table with the measured row, named `model`, and its footnotes."""
-    body = [_cells(line) for line in table_lines(table, model)]
-    text = markdown_table(["model", *map(escape_markdown, table.columns)], body, "l" + "r" * len(table.columns))
+    columns = ["model", *map(escape_markdown, table.columns)]
+    text = markdown_table(columns, _table_rows(table, model), "l" + "r" * len(table.columns))
     notes = [
         f"<sup>{mark}</sup> {escape_markdown(note)}" if mark else escape_markdown(note)
         for mark, note in footnotes(table)
@@ -46,17 +45,28 @@ def render_table(table: ResultTable, model: str = "ours") -> str:
     return text + ("\n" + "".join(f"- {note}\n" for note in notes) if notes else "")
 
 
-def _cells(line: TableLine) -> list[str]:
-    header, cells = escape_markdown(line.header), [escape_markdown(cell) for cell in line.cells]
-    if line.kind == "group":
-        return [f"*{header}*", *cells]
-    if line.kind == "proposed":
-        return [f"{header} (proposed)", *cells]
-    if line.kind == "measured":
-        marks = (f"<sup>{mark}</sup>" if mark else "" for mark in line.marks)
-        values = (f"**{cell}**{mark}" if cell != ABSENT else cell for cell, mark in zip(cells, marks, strict=True))
-        return [f"**{header}**", *values]
-    return [header, *cells]
+def _table_rows(table: ResultTable, model: str) -> Iterator[list[str]]:
+    """Yield a table from top to bottom: published rows, then the measured one, its interval and its difference."""
+    for group in table.groups:
+        if group.name:
+            yield [f"*{escape_markdown(group.name)}*", *[""] * len(table.columns)]
+        for row in group.published:
+            suffix = " (proposed)" if row.model == table.proposed else ""
+            yield [escape_markdown(row.model) + suffix, *(format_number(value, table.digits) for value in row.values)]
+        cells = measured_cells(table, group)
+        if cells:
+            yield [f"**{escape_markdown(model)}**", *map(_measured_value, cells)]
+        if any(cells):
+            yield ["95% interval", *(cell.interval if cell else "" for cell in cells)]
+        if any(cell and cell.difference for cell in cells):
+            header = escape_markdown(f"difference to {table.proposed}")
+            yield [header, *(cell.difference if cell else "" for cell in cells)]
+
+
+def _measured_value(cell: MeasuredCell | None) -> str:
+    if cell is None:
+        return ABSENT
+    return f"**{cell.value}**" + (f"<sup>{cell.mark}</sup>" if cell.mark else "")
 
 
 def _render_rows(rows: Iterable[MetricRow]) -> str:
@@ -76,7 +86,8 @@ def render_markdown(results: Results) -> str:
         parts.append(_render_rows(results.rows))
     for table in results.tables:
         parts.append(f"## {escape_markdown(table.title)}\n\n{render_table(table, model)}")
-    rest = rows_outside_tables(results.rows, results.tables)
+    shown = {row.key for table in results.tables for group in table.groups for row in group.measured if row is not None}
+    rest = [row for row in results.rows if row.key not in shown]
     if results.tables and rest:
         parts.append(f"## Other metrics\n\n{_render_rows(rest)}")
     if results.data:

@@ -130,15 +130,9 @@ def choose_template_weight(
 ) -> TemplateWeightChoice:
     """Choose λ from the paper's three on validation utterances, write it into the model's folder, and plot the curve.
 
-    The folder is not changed if anything fails.
-
-    Args:
-        folder: a model that was trained on templates.
-        data: a folder of data sets, or of sample data.
-        datasets: whose validation utterances count; without such a split, a tenth of the training set is held out.
-        source: where templates come from; None: as the folder says.
-        detector: a store with detected slots (`turnwise corpus detect`), whose detector the model is to keep.
-        progress: called while encoding.
+    The model was trained on templates; its folder is not changed if anything fails. Data sets without a validation
+    split hold out a tenth of their training set. The source of templates is as the folder says if it is None; the
+    detector is a store with detected slots (`turnwise corpus detect`), whose detector the model is to keep.
     """
     if not datasets:
         raise CompressionError("λ is chosen on the validation utterances of a data set: name one, or give λ")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.types import SupportsEncode
+from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData
 from turnwise.evaluation.metrics import Outcome
@@ -24,7 +24,6 @@ from turnwise.evaluation.tasks.intents import (
     SHOTS,
     Flags,
     Indices,
-    Vectors,
     compute_prototypes,
     is_highest,
     number_intents,
@@ -58,17 +57,12 @@ def detect_out_of_scope(
 
     Accuracy is over all test utterances, with out-of-scope as one more class; In-Accuracy over those in scope;
     OOS-Accuracy is that of the decision between in and out of scope; OOS-Recall the proportion of out-of-scope
-    utterances that are rejected.
+    utterances that are rejected. The 'threshold from validation' rejects a proportion of in-scope validation utterances
+    (`false_rejection`).
 
-    Args:
-        encoder: computes the vectors.
-        data: a data set with out-of-scope utterances.
-        shots: k; supports are sampled as for intent classification.
-        seeds: number of samples.
-        false_rejection: the proportion of in-scope validation utterances that the 'threshold from validation' rejects.
-        authors: as in the authors' code instead: out-of-scope has its own prototype, from its training utterances; the
-            similarities of a test utterance to all prototypes are scaled to length 1; and what equals the threshold is
-            rejected too. Only the paper's two thresholds.
+    With `authors`, as in the authors' code, out-of-scope has its own prototype, from its training utterances; the
+    similarities of a test utterance to all prototypes are scaled to length 1; what equals the threshold is rejected
+    too; and there are only the paper's two thresholds.
     """
     if not data.out_of_scope.test or (authors and not data.out_of_scope.train):
         raise DatasetError(

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from turnwise.core.types import SupportsEncode
+from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.papers.baselines.whitening import (
     PostprocessingError,
     Postprocessor,
-    Vectors,
     encode_for_fitting,
     hash_arrays,
 )

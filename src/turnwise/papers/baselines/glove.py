@@ -32,15 +32,8 @@ class GloVe:
 
         A line is `word v1 … vd`, separated by single spaces; a first line of two integers, as word2vec writes it, is
         the number of words and d. A word may contain spaces, as some of GloVe's do, though no tokenised word equals it.
-        The first of several lines with the same word, after case folding, counts: files start with the most frequent
-        words.
-
-        Args:
-            path: the file.
-            lower: fold the case of texts and of the file's words.
-
-        Raises:
-            PostprocessingError: if the file is missing, or a line is malformed; the message has its number.
+        The first of several lines with the same word, after case folding (`lower`), counts: files start with the most
+        frequent words. Raises PostprocessingError if the file is missing, or a line is malformed.
         """
         self.path = Path(path)
         self.lower = lower
@@ -61,12 +54,9 @@ class GloVe:
     def encode(
         self, inputs: str | Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
     ) -> Vectors:
-        """Return vectors (inputs, size), of length 1 (or 0) only if `normalise` is true.
+        """Return vectors (inputs, size) of texts or conversations, of length 1 (or 0) only if `normalise` is true.
 
-        Args:
-            inputs: texts, or conversations as lists of strings or `Turn`s; a single text counts as a list of one.
-            normalise: scale vectors to length 1.
-            max_length: the number of words used, known or not: the first of a text, the last of a conversation.
+        `max_length` is the number of words used, known or not: the first of a text, the last of a conversation.
         """
         items = [inputs] if isinstance(inputs, str) else inputs
         rows, ends = array("q"), [0]

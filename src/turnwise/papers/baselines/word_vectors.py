@@ -82,20 +82,9 @@ def train_word_vectors(
     200th of the pairs, but at least 256 and at most 4,096 (65,536 on a GPU). AdaGrad's sums of squares start at zero,
     and parameters are initialised uniformly from ±0.5/size. A word without any co-occurrence keeps its initial vector.
 
-    Args:
-        corpus: the training corpus.
-        out: the file to write; its folder is created if necessary.
-        size: dimensions of the vectors.
-        window: maximum distance of two words, to either side; contexts do not cross turns.
-        min_count: words that occur less often are removed before distances are measured.
-        epochs: passes over all pairs.
-        learning_rate: of AdaGrad.
-        seed: of the initial vectors and the order of pairs.
-        progress: called with the current step.
-
-    Raises:
-        WordVectorError: if no word is frequent enough, no words co-occur, an argument is out of range, the file cannot
-            be written, or the training diverges.
+    The window is the maximum distance of two words, to either side; contexts do not cross turns. Words that occur less
+    often than `min_count` are removed before distances are measured. Raises WordVectorError if no word is frequent
+    enough, no words co-occur, an argument is out of range, the file cannot be written, or the training diverges.
     """
     for name, value in (("size", size), ("window", window), ("min_count", min_count), ("epochs", epochs)):
         if value < 1:

@@ -156,8 +156,7 @@ class Variant:
     def __post_init__(self) -> None:
         if self.word_vectors:
             excluded = {"recipe": self.recipe, "set": self.settings, "stage": self.stage, "pooling": self.pooling}
-            given = [key for key, value in excluded.items() if value] + ([] if self.trained else ["trained"])
-            if given:
+            if given := [key for key, value in {**excluded, "trained": not self.trained}.items() if value]:
                 raise SweepError(f"{self.name}: word_vectors and {given[0]} exclude each other; remove one of them")
         if self.trained:
             return
@@ -428,8 +427,7 @@ def _parse_settings(settings: Any, where: str | Path) -> list[str]:
 
 
 def _string_list(values: Any, message: str) -> list[str]:
-    if values is None:
-        return []
+    values = [] if values is None else values
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise SweepError(message)
     return values

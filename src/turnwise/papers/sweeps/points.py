@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.progress import Progress, silent
-from turnwise.evaluation.evaluation_protocols import Effort, task_names
+from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.reporting.report import write_report
 from turnwise.evaluation.results import Results
-from turnwise.evaluation.runner import EvaluationError, evaluate
-from turnwise.evaluation.suites import SUITES, SummaryResult, summarise
+from turnwise.evaluation.runner import EvaluationError, check_available, evaluate
+from turnwise.evaluation.suites import SummaryResult, summarise
 from turnwise.models.loading import ModelUnderTest
 from turnwise.papers.registration import register
 
@@ -59,22 +59,12 @@ class EvaluationPlan:
         """Raise an EvaluationError if no model could be evaluated, before one is trained."""
         if not self.suites and not self.tasks:
             raise EvaluationError("there is nothing to evaluate: name a suite (--suite) or a task (--task)")
-        for kind, names, known in (("suite", self.suites, SUITES), ("task", self.tasks, task_names())):
-            for name in names:
-                if name not in known:
-                    raise EvaluationError(f"there is no {kind} {name!r}: choose from {', '.join(known)}")
-        if not self.data.is_dir():
-            raise EvaluationError(
-                f"{self.data} is not a folder: give one with data sets in their authors' layouts, or a sample folder"
-            )
+        check_available(self.data, self.suites, self.tasks)
 
     def evaluate(self, model: ModelUnderTest, folder: Path, progress: Progress = silent) -> tuple[Results, ...]:
         """Evaluate a model and write the results to a folder: one for every suite, then one for all tasks.
 
         Protocols that several suites share run once, and existing outcomes are reused.
-
-        Raises:
-            EvaluationError: if there is no data set for a suite or a task.
         """
         evaluated = []
         for suite in (*self.suites, *([None] if self.tasks else [])):

@@ -195,15 +195,14 @@ class _Experiment:
 
 
 def _compare_summary(point: SweepPoint, first: SweepPoint, key: _SummaryKey) -> _SummaryCell:
-    summary = point.summaries[key]
+    summary, reference = point.summaries[key], first.summaries.get(key)
     bounds = summary.confidence_interval()
     if point is first:
         return _SummaryCell(summary, *bounds)
-    if key not in first.summaries:
-        return _SummaryCell(summary, *bounds, obstacle=f"{first.name} does not have it")
-    if obstacle := summary.why_not_paired(first.summaries[key]):
+    obstacle = summary.why_not_paired(reference) if reference else f"{first.name} does not have it"
+    if reference is None or obstacle:
         return _SummaryCell(summary, *bounds, obstacle=obstacle)
-    return _SummaryCell(summary, *bounds, summary.difference(first.summaries[key]))
+    return _SummaryCell(summary, *bounds, summary.difference(reference))
 
 
 def _shortened_protocols(points: Sequence[SweepPoint]) -> Iterable[str]:
@@ -270,7 +269,7 @@ def _render_markdown(experiment: _Experiment) -> str:
     align = "l" + "r" * len(experiment.keys)
     parts = [f"# {escape_markdown(experiment.title)}\n"]
     if experiment.remarks:
-        parts.append("".join(f"- {escape_markdown(remark)}\n" for remark in experiment.remarks))
+        parts.append(_markdown_list(experiment.remarks))
     body = [[escape_markdown(name), *map(str, cells)] for name, cells in experiment.value_rows()]
     parts.append(f"## Results\n\n{markdown_table(header, body, align)}\n{_INTERVAL_NOTE}\n")
     if differences := experiment.difference_rows():
@@ -284,16 +283,17 @@ def _render_markdown(experiment: _Experiment) -> str:
             if cell.obstacle
         ]
         if obstacles:
-            parts.append("Not comparable:\n\n" + "".join(f"- {escape_markdown(text)}\n" for text in obstacles))
+            parts.append(f"Not comparable:\n\n{_markdown_list(obstacles)}")
     if averages := experiment.average_rows():
         body = [[escape_markdown(text) for text in row] for row in averages]
         parts.append(f"## Averaged results\n\n{markdown_table(('summary', 'results', 'data sets'), body)}")
     if experiment.failures:
-        lines = "".join(
-            f"- {escape_markdown(name)}: {escape_markdown(failure)}\n" for name, failure in experiment.failures
-        )
-        parts.append(f"## Failures\n\n{lines}")
+        parts.append(f"## Failures\n\n{_markdown_list(': '.join(failure) for failure in experiment.failures)}")
     return "\n".join(parts)
+
+
+def _markdown_list(texts: Iterable[str]) -> str:
+    return "".join(f"- {escape_markdown(text)}\n" for text in texts)
 
 
 def _emphasise(cell: _TextCell) -> str:

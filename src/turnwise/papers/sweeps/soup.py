@@ -5,13 +5,12 @@ OUT/models/RATIO/evaluation/           its results
 OUT/results.json, table.md, report.html, curves/    all ratios together
 """
 
-import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
@@ -25,14 +24,10 @@ from turnwise.version import __version__
 _DESCRIPTION = "soup.json"
 
 
-@dataclass(frozen=True, slots=True)
 class _ModelPair:
-    names: tuple[str, str]
-    encoders: tuple[Encoder, Encoder]
-
-    @classmethod
-    def load(cls, first: str | Path, second: str | Path) -> "_ModelPair":
-        return cls((str(first), str(second)), (Encoder.load(first), Encoder.load(second)))
+    def __init__(self, first: str | Path, second: str | Path):
+        self.names = (str(first), str(second))
+        self.encoders = (Encoder.load(first), Encoder.load(second))
 
     def describe(self) -> dict[str, Any]:
         pairs = zip(("first", "second"), self.names, self.encoders, strict=True)
@@ -47,7 +42,7 @@ class _ModelPair:
         temporary.parent.mkdir(parents=True, exist_ok=True)
         encoder.save(temporary, _model_card(self.names, ratio, folder.name))
         description = {**self.describe(), "ratio": ratio, "turnwise": __version__}
-        (temporary / _DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        write_json(temporary / _DESCRIPTION, description)
         if folder.is_dir():
             folder.rmdir()  # it is empty
         temporary.rename(folder)
@@ -58,7 +53,7 @@ def write_soup(first: str | Path, second: str | Path, ratio: float, out: Path | 
     out = Path(out)
     check_ratio(ratio)
     _check_empty(out)  # before models are loaded
-    _ModelPair.load(first, second).write_soup(ratio, out)
+    _ModelPair(first, second).write_soup(ratio, out)
 
 
 def write_soups(
@@ -76,7 +71,7 @@ def write_soups(
         check_ratio(ratio)
     names = sorted({_format_ratio(ratio) for ratio in ratios}, key=float)
     folders = {float(name): out / "models" / name for name in names}
-    pair = _ModelPair.load(first, second)
+    pair = _ModelPair(first, second)
     check_same_architecture(*pair.encoders)
     _check_same_pair(out, pair)
     for number, (ratio, folder) in enumerate(folders.items()):
@@ -131,7 +126,7 @@ def _check_same_pair(out: Path, pair: _ModelPair) -> None:
         _check_empty(out)
     expected = pair.describe()
     for path in paths:
-        existing = json.loads(path.read_text(encoding="utf-8"))
+        existing = read_json(path)
         for which in ("first", "second"):
             if existing[which]["fingerprint"] != expected[which]["fingerprint"]:
                 models = f"{existing['first']['model']} and {existing['second']['model']}"
