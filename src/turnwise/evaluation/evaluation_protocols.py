@@ -45,12 +45,9 @@ NEIGHBOURS = (1, 3, 5, 10, 20, 50)
 class Effort:
     """Limits that shorten protocols (None: as in the paper); results report them."""
 
-    #: Runs with different samples.
-    seeds: int | None = None
-    #: Maximum training steps, of the encoder or of a layer on its vectors.
-    steps: int | None = None
-    #: Pairs of a response fine-tuning run.
-    shots: int | None = None
+    seeds: int | None = None  # runs with different samples
+    steps: int | None = None  # maximum training steps, of the encoder or of a layer on its vectors
+    shots: int | None = None  # pairs of a response fine-tuning run
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +84,13 @@ class Protocol:
     """A way to evaluate a task."""
 
     task: str
-    #: What it can be run on.
-    datasets: Catalogue
+    datasets: Catalogue  # what it can be run on
     run: Callable[[ProtocolInput], list[Outcome]]
     #: Vectors; scores of candidates (by cosine, if need be); coherence heads (or vectors); weights to train; template
     #: vectors in addition; both vectors and a re-ranker's scores.
     needs: Literal["vectors", "scores", "heads", "weights", "templates", "both"] = "vectors"
-    #: Whether it also measures time; it then gets a model without a vector cache.
-    timed: bool = False
-    #: Adds plots of its metrics to the results.
-    add_plots: Callable[[Results], None] | None = None
+    timed: bool = False  # whether it also measures time; it then gets a model without a vector cache
+    add_plots: Callable[[Results], None] | None = None  # adds plots of its metrics to the results
 
     def supports(self, model: ModelUnderTest) -> bool:
         """Return whether a model has what the protocol needs."""

@@ -86,25 +86,20 @@ class MetricRow(Metric):
     low: float
     high: float
     runs: int
-    #: The number of test examples per run.
-    n: int
+    n: int  # the number of test examples per run
     #: The paper's table that has this metric, and the value there, if any.
     table: str | None = None
     published: float | None = None
-    #: Why the published value is not comparable; None if it is, or if there is none.
-    comparable: str | None = None
+    comparable: str | None = None  # why the published value is not comparable; None if it is, or if there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Metric):
     """A metric with its per-example evidence."""
 
-    #: (runs, examples) or (runs, examples, parts), in the order of the test set.
-    evidence: npt.NDArray[np.floating]
-    #: How the value is computed from the evidence.
-    statistic: Statistic = "mean"
-    #: 100 where the paper's table has percentages.
-    scale: float = 100.0
+    evidence: npt.NDArray[np.floating]  # (runs, examples) or (runs, examples, parts), in the order of the test set
+    statistic: Statistic = "mean"  # how the value is computed from the evidence
+    scale: float = 100.0  # 100 where the paper's table has percentages
 
     def __post_init__(self) -> None:
         if self.evidence.ndim not in (2, 3) or 0 in self.evidence.shape:

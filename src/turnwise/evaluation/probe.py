@@ -69,8 +69,7 @@ def _reranker_probe(data: Path) -> ProbeFunction:
     if not held_out:
         raise DatasetError(
             f"{data} holds no data for probing a re-ranker: no response-selection data set with validation contexts,"
-            " and it is not"
-            " a store that has a split 'valid'"
+            " and it is not a store that has a split 'valid'"
         )
 
     def probe(model: ProbedModel) -> dict[str, float]:

@@ -63,8 +63,7 @@ class Results:
     missing: list[dict[str, str]] = field(default_factory=list)
     #: Fingerprint of the model, seeds, options, what was left out.
     facts: dict[str, Any] = field(default_factory=dict)
-    #: SVG plots by file name.
-    plots: dict[str, str] = field(default_factory=dict)
+    plots: dict[str, str] = field(default_factory=dict)  # SVG plots by file name
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
         """Add metrics; raises ResultsError if one of that key is there already, as files could not hold both."""

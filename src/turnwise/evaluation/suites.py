@@ -42,10 +42,8 @@ class SuiteStep:
     """A registered protocol and the data sets it is run on."""
 
     protocol: str
-    #: Reported as missing if the data folder does not hold them.
-    datasets: tuple[str, ...]
-    #: Other data sets, used where present.
-    alternatives: tuple[str, ...] = ()
+    datasets: tuple[str, ...]  # reported as missing if the data folder does not hold them
+    alternatives: tuple[str, ...] = ()  # other data sets, used where present
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,12 +38,9 @@ class ResultTable:
     title: str
     columns: tuple[str, ...]
     groups: tuple[ResultGroup, ...]
-    #: Missing data sets and where to get them, why values are not comparable.
-    notes: tuple[str, ...] = ()
-    #: Decimals to print.
-    digits: int = 2
-    #: The published row of the method that the paper proposes, if any.
-    proposed: str = ""
+    notes: tuple[str, ...] = ()  # missing data sets and where to get them, why values are not comparable
+    digits: int = 2  # decimals to print
+    proposed: str = ""  # the published row of the method that the paper proposes, if any
 
 
 # ---- numbers as text
@@ -90,12 +87,9 @@ class MeasuredCell:
     interval: str
     #: Of the footnote that says why the metric is not comparable with the published value; empty if it is.
     mark: str
-    #: The value of the proposed method, if any.
-    published: float | None
-    #: Measured minus published; empty without a published value.
-    difference: str = ""
-    #: 'within' if our interval contains the published value.
-    verdict: Literal["better", "worse", "within", ""] = ""
+    published: float | None  # the value of the proposed method, if any
+    difference: str = ""  # measured minus published; empty without a published value
+    verdict: Literal["better", "worse", "within", ""] = ""  # 'within' if our interval contains the published value
 
 
 def footnotes(table: ResultTable) -> list[tuple[str, str]]:

@@ -45,8 +45,7 @@ class CandidatePair:
     id: str
     first: str
     second: str
-    #: Why they are a pair: neighbours by their 'words' or 'vectors', or of the same 'label'.
-    source: PairSource
+    source: PairSource  # why they are a pair: neighbours by their 'words' or 'vectors', or of the same 'label'
 
 
 def sample_pairs(

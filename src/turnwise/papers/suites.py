@@ -30,22 +30,19 @@ class TableCell:
     """The results that belong in a cell of a published table."""
 
     keys: tuple[MetricKey, ...]
-    #: The name of their mean; empty: the cell has the first of them that was evaluated.
-    average: str = ""
+    average: str = ""  # the name of their mean; empty: the cell has the first of them that was evaluated
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
     """A table of results in a paper."""
 
-    #: 'Table 2'; 'Section 4.5' for values in the text.
-    number: str
+    number: str  # 'Table 2'; 'Section 4.5' for values in the text
     caption: str
     columns: tuple[str, ...]
     #: Rows by group, such as '1-shot'; a table without groups has one without a name.
     groups: dict[str, tuple[PublishedRow, ...]]
-    #: The row of the method that the paper proposes.
-    proposed: str
+    proposed: str  # the row of the method that the paper proposes
     digits: int
     #: Our results by group and column; empty for a table that is not reproduced.
     cells: dict[tuple[str, str], TableCell]
@@ -65,13 +62,10 @@ class PaperSuite:
     """A paper's suite."""
 
     name: str
-    #: The paper's short name.
-    title: str
+    title: str  # the paper's short name
     steps: tuple[SuiteStep, ...]
-    #: By number.
-    tables: dict[str, PublishedTable]
-    #: How the splits of data sets differ from the paper's, by data set.
-    split_remarks: dict[str, str]
+    tables: dict[str, PublishedTable]  # by number
+    split_remarks: dict[str, str]  # how the splits of data sets differ from the paper's, by data set
     #: Data sets that have the paper's names but are not its own; their results get separate tables.
     stand_ins: tuple[str, ...]
     summaries: tuple[Summary, ...]

@@ -50,19 +50,13 @@ class Dataset(Generic[Data]):
     """A data set that can be loaded."""
 
     name: str
-    #: Where it is in a folder of data sets.
-    folder: str
-    #: Patterns below its folder; the data set is present if each of them matches a file.
-    files: tuple[str, ...]
-    #: From its folder to its contents.
-    read: Callable[[Path], Data]
+    folder: str  # where it is in a folder of data sets
+    files: tuple[str, ...]  # patterns below its folder; the data set is present if each of them matches a file
+    read: Callable[[Path], Data]  # from its folder to its contents
     licence: str
-    #: Where to get it.
-    home: str
-    #: Hash of its files when it was added; empty if everybody has different files.
-    digest: str = ""
-    #: How it differs from the data of the papers; empty if it does not.
-    differs: str = ""
+    home: str  # where to get it
+    digest: str = ""  # hash of its files when it was added; empty if everybody has different files
+    differs: str = ""  # how it differs from the data of the papers; empty if it does not
 
     def find_files(self, data: Path) -> list[Path]:
         """Return its files in a folder of data sets, sorted; none if one is missing."""

@@ -34,8 +34,7 @@ class ActionExample:
     """The turns so far, newest last, and what the system does next."""
 
     turns: tuple[Turn, ...]
-    #: Act types of the next turn, sorted, each once.
-    actions: tuple[str, ...]
+    actions: tuple[str, ...]  # act types of the next turn, sorted, each once
     #: Whether it is the last of its dialogue. DSE's test sets, 1,117 and 1,039 examples, are as large as those alone.
     last: bool = False
 

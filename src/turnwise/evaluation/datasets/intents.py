@@ -42,8 +42,7 @@ class IntentUtterance:
 
     text: str
     intent: str
-    #: The values in the text; None where the data set marks no slots.
-    slots: tuple[Slot, ...] | None = None
+    slots: tuple[Slot, ...] | None = None  # the values in the text; None where the data set marks no slots
 
     def __post_init__(self) -> None:
         if self.slots is not None:

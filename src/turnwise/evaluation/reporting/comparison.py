@@ -54,10 +54,8 @@ class Comparison:
     #: The two-sided p-value, and the same after Holm's correction over all comparisons.
     p: float | None = None
     corrected: float | None = None
-    #: On the other model; which direction is better depends on the metric.
-    verdict: Verdict = "not comparable"
-    #: Why the two are not comparable; empty if they are.
-    reason: str = ""
+    verdict: Verdict = "not comparable"  # on the other model; which direction is better depends on the metric
+    reason: str = ""  # why the two are not comparable; empty if they are
 
 
 def compare(*folders: Path) -> list[Comparison]:

@@ -47,15 +47,12 @@ _Scores = Sequence[float] | npt.NDArray[np.floating]
 class CoherenceQuestion:
     """The questions on one dialogue."""
 
-    #: The window.
-    turns: _Texts
+    turns: _Texts  # the window
     #: A turn of another dialogue, and where it is inserted.
     foreign: str
     inserted_at: int
-    #: The index of the turn that is removed.
-    removed: int
-    #: The turns before the last, in another order.
-    shuffled: _Texts
+    removed: int  # the index of the turn that is removed
+    shuffled: _Texts  # the turns before the last, in another order
 
     @property
     def with_foreign(self) -> _Texts:

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from turnwise.core.plots import line_chart, write_chart
 from turnwise.core.progress import Progress, silent
-from turnwise.core.types import SupportsEncode
+from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.corpus.slots.detectors import detector_from_json
 from turnwise.corpus.slots.template import SlotMarks
 from turnwise.corpus.store import Store
@@ -43,9 +42,7 @@ class MixedEncoder:
     templates: SupportsEncode
     template_weight: float
 
-    def encode(
-        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> npt.NDArray[np.float32]:
+    def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
         """Return mixed vectors (inputs, size)."""
         own = self.utterances.encode(inputs, normalise=True, max_length=max_length)
         vectors = mix_vectors(own, self.templates.encode(inputs, max_length=max_length), self.template_weight)
@@ -113,8 +110,7 @@ def _usable_encoders(
 class TemplateWeightChoice:
     """A chosen λ."""
 
-    #: λ, the best of the paper's three on validation data.
-    template_weight: float
+    template_weight: float  # λ, the best of the paper's three on validation data
     source: TemplateSource
     #: 1-NN accuracy on validation utterances in percent by λ (0: no compression), the mean over the data sets.
     curve: dict[float, float]

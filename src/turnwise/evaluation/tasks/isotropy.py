@@ -60,8 +60,7 @@ class AnsweredContext:
     #: The texts of the turns, and that of the next turn, normalised for comparison.
     texts: tuple[str, ...]
     answer: str
-    #: The index of the dialogue.
-    dialogue: int
+    dialogue: int  # the index of the dialogue
 
 
 def isotropy(

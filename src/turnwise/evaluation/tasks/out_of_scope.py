@@ -36,12 +36,9 @@ from turnwise.models.vector_cache import encode_distinct
 class ScopeRun:
     """Decisions on the test utterances, those in scope first, with one sample of prototypes."""
 
-    #: The highest similarity of each utterance.
-    similarities: npt.NDArray[np.float32]
-    #: Whether that is the true intent's only, for in-scope utterances.
-    correct: Flags
-    #: The utterances that each threshold rejects.
-    rejected: dict[str, Flags]
+    similarities: npt.NDArray[np.float32]  # the highest similarity of each utterance
+    correct: Flags  # whether that is the true intent's only, for in-scope utterances
+    rejected: dict[str, Flags]  # the utterances that each threshold rejects
 
 
 def detect_out_of_scope(

@@ -49,10 +49,8 @@ ScoreFunction = Callable[[torch.Tensor, torch.Tensor], float]
 class ProbeSettings:
     """Hyperparameters of a probe."""
 
-    #: Units of the hidden layer; 0: labels are a linear function of the vector.
-    hidden: int
-    #: Before the output layer.
-    dropout: float
+    hidden: int  # units of the hidden layer; 0: labels are a linear function of the vector
+    dropout: float  # before the output layer
     #: Of Adam, with an L2 penalty.
     learning_rate: float
     weight_decay: float

@@ -51,12 +51,9 @@ class WordVectorError(TurnwiseError):
 class WordVectorSummary:
     """Summary of a training."""
 
-    #: The number of words with a vector.
-    words: int
-    #: The number of (word, context word) pairs that were counted; a pair and its reverse are two.
-    pairs: int
-    #: The mean loss per pair in each epoch, measured while the vectors change.
-    losses: tuple[float, ...]
+    words: int  # the number of words with a vector
+    pairs: int  # the number of (word, context word) pairs that were counted; a pair and its reverse are two
+    losses: tuple[float, ...]  # the mean loss per pair in each epoch, measured while the vectors change
 
 
 def train_word_vectors(

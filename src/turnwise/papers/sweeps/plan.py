@@ -43,10 +43,8 @@ class SweepError(TurnwiseError):
 class Axis:
     """A recipe key and the values it takes."""
 
-    #: As `load_recipe` takes it: `learning_rate`, `objectives.dse.temperature`, or short `temperature`.
-    key: str
-    #: In order; strings that recipes read as numbers, such as '1e-5', become numbers.
-    values: tuple[Any, ...]
+    key: str  # as `load_recipe` takes it: `learning_rate`, `objectives.dse.temperature`, or short `temperature`
+    values: tuple[Any, ...]  # in order; strings that recipes read as numbers, such as '1e-5', become numbers
 
     def __post_init__(self) -> None:
         if not self.key or not self.values:
@@ -136,22 +134,15 @@ def _clean(text: str) -> str:
 class Variant:
     """One of the methods that a sweep compares."""
 
-    #: For tables and plots.
-    name: str
-    #: A packaged recipe's name or a YAML file; None: the sweep's recipe.
-    recipe: str | None = None
-    #: Changes to the recipe, as `key=value`.
-    settings: tuple[str, ...] = ()
-    #: False evaluates the backbone without training.
-    trained: bool = True
+    name: str  # for tables and plots
+    recipe: str | None = None  # a packaged recipe's name or a YAML file; None: the sweep's recipe
+    settings: tuple[str, ...] = ()  # changes to the recipe, as `key=value`
+    trained: bool = True  # False evaluates the backbone without training
     #: 'first' evaluates the model after the recipe's first stage instead of the finished one.
     stage: Literal["first"] | None = None
-    #: In evaluation; None: the model's own.
-    pooling: Literal["cls", "mean", "max", "first-last"] | None = None
-    #: Fitted on the corpus.
-    postprocess: Literal["flow", "whitening"] | None = None
-    #: Averaged word vectors, trained on the corpus, instead of an encoder.
-    word_vectors: bool = False
+    pooling: Literal["cls", "mean", "max", "first-last"] | None = None  # in evaluation; None: the model's own
+    postprocess: Literal["flow", "whitening"] | None = None  # fitted on the corpus
+    word_vectors: bool = False  # averaged word vectors, trained on the corpus, instead of an encoder
 
     def __post_init__(self) -> None:
         if self.word_vectors:
@@ -228,12 +219,9 @@ def _select_variants(variants: Sequence[Variant], names: Sequence[str]) -> tuple
 class PlannedRun:
     """A point of a sweep before it is trained and evaluated."""
 
-    #: Its value on every axis, the variant last.
-    parameters: dict[str, Any]
-    #: What is trained; without training, the recipe whose backbone is evaluated.
-    recipe: Recipe
-    #: How it is trained and evaluated.
-    variant: Variant
+    parameters: dict[str, Any]  # its value on every axis, the variant last
+    recipe: Recipe  # what is trained; without training, the recipe whose backbone is evaluated
+    variant: Variant  # how it is trained and evaluated
 
     @property
     def name(self) -> str:
@@ -262,20 +250,13 @@ class PlannedRun:
 class Sweep:
     """Which models are trained, and which suites evaluate them."""
 
-    #: A packaged recipe's name, or a YAML file.
-    recipe: str
-    #: What changes between the points; the last one changes fastest.
-    axes: tuple[Axis, ...]
-    #: Changes at all points, as `key=value`.
-    settings: tuple[str, ...] = ()
-    #: 'dse', 'diaeval', ….
-    suites: tuple[str, ...] = ()
-    #: Its purpose, for reports.
-    description: str = ""
-    #: The methods at every point of the grid; none: the recipe alone.
-    variants: tuple[Variant, ...] = ()
-    #: Changes at all points, applied after those of the variants.
-    overrides: tuple[str, ...] = ()
+    recipe: str  # a packaged recipe's name, or a YAML file
+    axes: tuple[Axis, ...]  # what changes between the points; the last one changes fastest
+    settings: tuple[str, ...] = ()  # changes at all points, as `key=value`
+    suites: tuple[str, ...] = ()  # 'dse', 'diaeval', …
+    description: str = ""  # its purpose, for reports
+    variants: tuple[Variant, ...] = ()  # the methods at every point of the grid; none: the recipe alone
+    overrides: tuple[str, ...] = ()  # changes at all points, applied after those of the variants
 
     def __post_init__(self) -> None:
         keys = [axis.key for axis in self.axes]

@@ -26,16 +26,11 @@ register()  # plans and summaries refer to suites by name
 class SweepPoint:
     """One model of an experiment."""
 
-    #: For tables.
-    name: str
-    #: Its value on every axis of the experiment; empty for the untrained model.
-    parameters: dict[str, Any]
-    #: The model's folder; None without one.
-    folder: Path | None
-    #: One for every suite, and one for all single tasks.
-    results: tuple[Results, ...] = ()
-    #: Why there are no results; empty if nothing failed.
-    failure: str = ""
+    name: str  # for tables
+    parameters: dict[str, Any]  # its value on every axis of the experiment; empty for the untrained model
+    folder: Path | None  # the model's folder; None without one
+    results: tuple[Results, ...] = ()  # one for every suite, and one for all single tasks
+    failure: str = ""  # why there are no results; empty if nothing failed
 
     @cached_property
     def summaries(self) -> dict[tuple[str, str], SummaryResult]:
@@ -49,8 +44,7 @@ class EvaluationPlan:
 
     data: Path
     suites: Sequence[str] = ()
-    #: In addition to the suites, or without any.
-    tasks: Sequence[str] = ()
+    tasks: Sequence[str] = ()  # in addition to the suites, or without any
     datasets: Sequence[str] = ()
     fine_tuning: bool = False
     effort: Effort = field(default_factory=Effort)

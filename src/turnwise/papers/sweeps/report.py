@@ -80,8 +80,7 @@ class _SummaryCell:
     high: float
     #: To the first point, with its interval; None for the first point, or if the two are not comparable.
     difference: tuple[float, float, float] | None = None
-    #: Why they are not comparable.
-    obstacle: str = ""
+    obstacle: str = ""  # why they are not comparable
 
     @property
     def verdict(self) -> Literal["better", "worse"] | None:

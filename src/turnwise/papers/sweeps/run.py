@@ -123,8 +123,7 @@ class _SweepRunner:
     keep_checkpoints: bool
     progress: Progress
     report: Callable[[list[SweepPoint]], None]
-    #: The finished ones.
-    points: list[SweepPoint] = field(default_factory=list)
+    points: list[SweepPoint] = field(default_factory=list)  # the finished ones
     #: Error messages by run folder, so that points which share a failed training fail with it.
     training_failures: dict[Path, str] = field(default_factory=dict)
 
