@@ -96,17 +96,19 @@ def test_false_positives_at_95_percent_are_those_of_the_best_threshold(run: Arra
 
 @given(arrays(np.int64, st.tuples(st.integers(1, 30), st.just(2)), elements=st.integers(0, 3)))
 def test_ratios_give_f_measures(labels: npt.NDArray[np.int64]) -> None:
-    truth, said = labels.T
+    truth, predicted = labels.T
     classes = np.arange(4)
-    is_truth, is_said = truth[:, None] == classes, said[:, None] == classes
-    right, either = is_truth & is_said, is_truth * 1 + is_said
+    is_truth, is_predicted = truth[:, None] == classes, predicted[:, None] == classes
+    right, either = is_truth & is_predicted, is_truth * 1 + is_predicted
     macro = np.stack([2 * right, either], -1).reshape(len(labels), -1)
     options = {"labels": classes, "zero_division": 0}
     assert compute_per_run("macro ratio", macro[None]) == pytest.approx(
-        [f1_score(truth, said, average="macro", **options)]
+        [f1_score(truth, predicted, average="macro", **options)]
     )
     micro = np.stack([2 * right.sum(1), either.sum(1)], 1)
-    assert compute_per_run("ratio", micro[None]) == pytest.approx([f1_score(truth, said, average="micro", **options)])
+    assert compute_per_run("ratio", micro[None]) == pytest.approx(
+        [f1_score(truth, predicted, average="micro", **options)]
+    )
 
 
 @pytest.mark.parametrize("statistic", get_args(Statistic))
@@ -124,13 +126,13 @@ def test_a_drawing_is_the_figure_of_the_drawn_runs_and_examples(
     evidence = evidence_of(statistic)
     runs, examples, _ = evidence.shape
     monkeypatch.setattr(metrics, "_MAX_WEIGHTS", block * examples)
-    found = bootstrap(statistic, evidence, seed=5, count=40)
+    actual = bootstrap(statistic, evidence, seed=5, count=40)
     random = np.random.default_rng(5)
     weights = random.multinomial(runs, np.full(runs, 1 / runs), 40)
-    for drawing, run_weights in zip(found, weights, strict=True):
-        drawn = random.integers(0, examples, examples)
+    for drawing, run_weights in zip(actual, weights, strict=True):
+        sampled = random.integers(0, examples, examples)
         expected = sum(
-            weight * plain(statistic, run[drawn]) for weight, run in zip(run_weights, evidence, strict=True) if weight
+            weight * plain(statistic, run[sampled]) for weight, run in zip(run_weights, evidence, strict=True) if weight
         )
         assert drawing == pytest.approx(expected / runs, abs=1e-12)
 
@@ -165,9 +167,9 @@ def test_undefined_drawings_are_left_out_of_an_interval() -> None:
 def test_a_run_that_is_not_drawn_has_no_say() -> None:
     evidence = np.ones((2, 4, 2))
     evidence[1] = 0
-    found = bootstrap("ratio", evidence)
-    assert set(found[~np.isnan(found)]) == {1}
-    assert 0.2 < np.isnan(found).mean() < 0.9
+    actual = bootstrap("ratio", evidence)
+    assert set(actual[~np.isnan(actual)]) == {1}
+    assert 0.2 < np.isnan(actual).mean() < 0.9
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:

@@ -33,14 +33,14 @@ def outcome(
     return Outcome(task, dataset, setting, metric, np.array(right, np.float64))
 
 
-def drawn(dataset: str, seed: int, runs: int = 2, examples: int = 60) -> Outcome:
+def random_outcome(dataset: str, seed: int, runs: int = 2, examples: int = 60) -> Outcome:
     return outcome(dataset, np.random.default_rng(seed).integers(0, 2, (runs, examples)).tolist())
 
 
 def results(suite: str, *outcomes: Outcome) -> Results:
-    found = Results("some model", suite)
-    found.add(outcomes)
-    return found
+    actual = Results("some model", suite)
+    actual.add(outcomes)
+    return actual
 
 
 # ---- the names
@@ -68,14 +68,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_parts_are_what_the_tasks_emit(suite: str, world: Path) -> None:
     """Those that need no fine-tuning: held against figures of a model on the sample world."""
     measured = evaluate(letters, world, suite=suite, effort=Effort(seeds=1, steps=1), fine_tuning=False, plots=False)
-    found = summarise(measured)
-    assert [summary.name for summary in found] == [
+    actual = summarise(measured)
+    assert [summary.name for summary in actual] == [
         summary.name for summary in PAPER_SUITES[suite].summaries if "fine-tuned" not in str(summary)
     ]
     emitted = {(each.task, each.setting, each.metric) for each in measured.outcomes}
     parts = {part for summary in PAPER_SUITES[suite].summaries for part in summary.parts}
     assert {part for part in parts - emitted if "fine-tuned" not in part[1] and part[1] != "re-ranker"} == set()
-    assert {part for summary in found for part in summary.parts} == parts & emitted
+    assert {part for summary in actual for part in summary.parts} == parts & emitted
 
 
 def test_a_re_ranker_is_summed_up_too(world: Path) -> None:
@@ -126,8 +126,8 @@ def test_single_tasks_have_a_summary_for_each_figure_but_counts() -> None:
         outcome("second", [[0, 0]], "intents", "3-NN", "accuracy"),
         counted,
     )
-    found = {summary.name: (summary.datasets, summary.value) for summary in summarise(measured)}
-    assert found == {
+    actual = {summary.name: (summary.datasets, summary.value) for summary in summarise(measured)}
+    assert actual == {
         "intents, 1-NN, accuracy": (("first", "second"), 75.0),
         "intents, 3-NN, accuracy": (("second",), 0.0),
     }
@@ -142,12 +142,12 @@ def test_less_is_better_where_the_metric_says_so() -> None:
 
 def test_the_interval_draws_data_sets_apart_and_figures_of_one_together() -> None:
     """A restatement: the mean over members in every drawing, each data set drawn by a seed of its own."""
-    members = (drawn("gsim", 1), drawn("gsim", 2), drawn("dstc2", 3, examples=40))
-    found = SummaryResult("diaeval", "actions", members)
+    members = (random_outcome("gsim", 1), random_outcome("gsim", 2), random_outcome("dstc2", 3, examples=40))
+    actual = SummaryResult("diaeval", "actions", members)
     seeds = [crc32(b"gsim"), crc32(b"gsim"), crc32(b"dstc2")]
     expected = sum(member.bootstrap(seed) for member, seed in zip(members, seeds, strict=True)) / 3
-    np.testing.assert_allclose(found.bootstrap, expected)
-    assert found.confidence_interval() == pytest.approx(tuple(np.percentile(expected, [2.5, 97.5])))
+    np.testing.assert_allclose(actual.bootstrap, expected)
+    assert actual.confidence_interval() == pytest.approx(tuple(np.percentile(expected, [2.5, 97.5])))
     doubled = SummaryResult("diaeval", "actions", (members[0], members[0]))
     np.testing.assert_allclose(doubled.bootstrap, members[0].bootstrap(crc32(b"gsim")))
 
@@ -159,7 +159,7 @@ def test_the_interval_draws_data_sets_apart_and_figures_of_one_together() -> Non
 @given(st.integers(0, 99), st.integers(0, 99))
 def test_differences_are_paired(first: int, second: int) -> None:
     ours, theirs = (
-        SummaryResult("diaeval", "actions", (drawn("gsim", seed), drawn("dstc2", seed, examples=30)))
+        SummaryResult("diaeval", "actions", (random_outcome("gsim", seed), random_outcome("dstc2", seed, examples=30)))
         for seed in (first, second)
     )
     value, low, high = ours.difference(theirs)
@@ -186,21 +186,25 @@ def test_what_is_hard_for_both_cancels_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
-        ((drawn("gsim", 1),), "only one of the two has actions, dstc2"),
-        ((drawn("gsim", 1), drawn("dstc2", 1, runs=3)), "2 × 60 and 3 × 60 runs and test examples of actions, dstc2"),
+        ((random_outcome("gsim", 1),), "only one of the two has actions, dstc2"),
         (
-            (drawn("gsim", 1, examples=61), drawn("dstc2", 1)),
+            (random_outcome("gsim", 1), random_outcome("dstc2", 1, runs=3)),
+            "2 × 60 and 3 × 60 runs and test examples of actions, dstc2",
+        ),
+        (
+            (random_outcome("gsim", 1, examples=61), random_outcome("dstc2", 1)),
             "2 × 60 and 2 × 61 runs and test examples of actions, gsim",
         ),
     ],
 )
-def test_what_was_not_seen_on_the_same_examples_has_no_difference(other: tuple[Outcome, ...], said: str) -> None:
+def test_what_was_not_seen_on_the_same_examples_has_no_difference(other: tuple[Outcome, ...], message: str) -> None:
     ours, theirs = (
-        SummaryResult("diaeval", "actions", members) for members in ((drawn("gsim", 1), drawn("dstc2", 1)), other)
+        SummaryResult("diaeval", "actions", members)
+        for members in ((random_outcome("gsim", 1), random_outcome("dstc2", 1)), other)
     )
-    assert said in ours.why_not_paired(theirs)
+    assert message in ours.why_not_paired(theirs)
     with pytest.raises(ResultsError, match="diaeval, actions cannot be compared"):
         ours.difference(theirs)
 
@@ -208,5 +212,5 @@ def test_what_was_not_seen_on_the_same_examples_has_no_difference(other: tuple[O
 def test_an_undefined_member_makes_an_undefined_mean() -> None:
     evidence = np.stack([np.ones((1, 20)), np.arange(20.0)[None]], -1)
     flat = Outcome("sts", "sample", "cosine", "Spearman", evidence, "spearman")
-    (found,) = summarise(results("dialoguecse", flat))
-    assert np.isnan([found.value, *found.confidence_interval()]).all()
+    (actual,) = summarise(results("dialoguecse", flat))
+    assert np.isnan([actual.value, *actual.confidence_interval()]).all()

@@ -58,21 +58,23 @@ def wide() -> ResultTable:
 
 def results() -> Results:
     random = np.random.default_rng(0)
-    found = Results(f"/some/where/{'long-' * 12}model", "dse")
-    found.add(
+    example = Results(f"/some/where/{'long-' * 12}model", "dse")
+    example.add(
         [Outcome("responses", f"toy {place}", "similarity", "MRR", random.random((2, 50))) for place in range(30)]
     )
-    found.tables += [table(), wide()]
-    found.rows += [entry for group in table().groups for entry in group.measured if entry]
-    found.data += [
+    example.tables += [table(), wide()]
+    example.rows += [entry for group in table().groups for entry in group.measured if entry]
+    example.data += [
         {"name": "Alpha", "sha256": "ab" * 32, "licence": "CC BY 4.0", "known": True, "examples": 4_500},
         {"name": NASTY, "sha256": "cd" * 32, "licence": NASTY, "known": False},
     ]
-    found.missing += [
+    example.missing += [
         {"name": "Epsilon", "home": "https://example.org/epsilon", "wanted_by": "DSE, Table 4"},
         {"name": "Zeta", "home": "javascript:alert(1)", "wanted_by": EVIL},
     ]
-    found.facts |= {"seeds": [1, 2], "command": NASTY}
-    drawn = '<script>alert(1)</script><circle r="40" cx="45" cy="45"/>'
-    found.plots["some_picture.svg"] = f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="90">{drawn}</svg>'
-    return found
+    example.facts |= {"seeds": [1, 2], "command": NASTY}
+    shapes = '<script>alert(1)</script><circle r="40" cx="45" cy="45"/>'
+    example.plots["some_picture.svg"] = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="90">{shapes}</svg>'
+    )
+    return example

@@ -215,7 +215,7 @@ def test_a_store_makes_a_set_in_its_splits() -> None:
     assert contents != candidates_from_store(dialogues, "mine", seed=5, candidates=5)
     for split, examples in (("train", contents.train), ("valid", contents.valid), ("test", contents.test)):
         check_drawn(examples, 2 if split == "train" else 5)
-        said = {
+        system_turns = {
             turn.text
             for dialogue in dialogues
             if dialogue.split == split
@@ -229,7 +229,7 @@ def test_a_store_makes_a_set_in_its_splits() -> None:
             for place in range(len(dialogue.turns))
         }
         assert examples
-        assert all(said.issuperset(example.responses) for example in examples)
+        assert all(system_turns.issuperset(example.responses) for example in examples)
         assert all((*example.context, *example.positives) in starts for example in examples)
 
 
@@ -255,10 +255,10 @@ def test_a_folder_that_is_a_store_is_a_data_set_by_its_name(tmp_path: Path) -> N
             writer.write(dialogue)
         writer.commit({})
     assert candidate_datasets() == candidate_datasets(tmp_path) == CANDIDATE_DATASETS
-    found = candidate_datasets(tmp_path / "our_logs")
-    assert found.keys() - CANDIDATE_DATASETS.keys() == {"our_logs"}
-    assert found["our_logs"].load(tmp_path / "our_logs") == candidates_from_store(dialogues, "our_logs")
-    assert found["our_logs"].differs
+    actual = candidate_datasets(tmp_path / "our_logs")
+    assert actual.keys() - CANDIDATE_DATASETS.keys() == {"our_logs"}
+    assert actual["our_logs"].load(tmp_path / "our_logs") == candidates_from_store(dialogues, "our_logs")
+    assert actual["our_logs"].differs
 
 
 def real(name: str) -> CandidateData:

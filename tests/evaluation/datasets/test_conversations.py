@@ -36,17 +36,17 @@ def numbered(count: int) -> list[Dialogue]:
     ]
 
 
-def numbers(drawn: tuple[tuple[Turn, ...], ...]) -> list[int]:
-    return [int(turns[0].text.split()[1]) for turns in drawn]
+def numbers(sampled: tuple[tuple[Turn, ...], ...]) -> list[int]:
+    return [int(turns[0].text.split()[1]) for turns in sampled]
 
 
 def test_drawn_in_order_without_labels_and_by_seed() -> None:
-    drawn = sample_dialogues(numbered(50), 10, seed=1)
-    assert drawn == sample_dialogues(iter(numbered(50)), 10, seed=1) != sample_dialogues(numbered(50), 10, seed=2)
-    assert len(drawn) == len(set(numbers(drawn))) == 10
-    assert numbers(drawn) == sorted(numbers(drawn))
-    assert drawn == tuple(
-        (Turn("user", f"question {each}"), Turn("system", f"answer {each}")) for each in numbers(drawn)
+    sampled = sample_dialogues(numbered(50), 10, seed=1)
+    assert sampled == sample_dialogues(iter(numbered(50)), 10, seed=1) != sample_dialogues(numbered(50), 10, seed=2)
+    assert len(sampled) == len(set(numbers(sampled))) == 10
+    assert numbers(sampled) == sorted(numbers(sampled))
+    assert sampled == tuple(
+        (Turn("user", f"question {each}"), Turn("system", f"answer {each}")) for each in numbers(sampled)
     )
 
 

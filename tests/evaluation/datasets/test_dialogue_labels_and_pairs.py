@@ -57,10 +57,10 @@ def test_sample_questions_are_user_turns_with_the_answer(world: Path) -> None:
     expected = set()
     for dialogue in read_corpus(world):
         for place in range(1, len(dialogue.turns)):
-            asked, answered = dialogue.turns[place - 1 : place + 1]
-            long_enough = len(asked.text.split()) >= 4 and len(answered.text.split()) >= 4
-            if dialogue.split == "test" and asked.speaker == USER and answered.speaker == SYSTEM and long_enough:
-                expected.add((asked.text, answered.text))
+            question, answer = dialogue.turns[place - 1 : place + 1]
+            long_enough = len(question.text.split()) >= 4 and len(answer.text.split()) >= 4
+            if dialogue.split == "test" and question.speaker == USER and answer.speaker == SYSTEM and long_enough:
+                expected.add((question.text, answer.text))
     assert set(pairs) == expected
 
 
@@ -121,9 +121,9 @@ def test_dstc2_joins_acts_by_session_and_index(tmp_path: Path) -> None:
 def test_sample_actions_are_those_of_the_next_system_turn(world: Path) -> None:
     data = ACTION_DATASETS["sample"].load(world)
     dialogues = list(read_corpus(world))
-    wanted = {dialogue.turns[:place]: turn for dialogue in dialogues for place, turn in enumerate(dialogue.turns)}
+    next_turns = {dialogue.turns[:place]: turn for dialogue in dialogues for place, turn in enumerate(dialogue.turns)}
     for example in (*data.train, *data.valid, *data.test):
-        following = wanted[example.turns]
+        following = next_turns[example.turns]
         assert following.speaker == SYSTEM
         assert set(example.actions) == {act.split("(")[0] for act in following.acts}
     assert sum(example.last for example in data.test) == len(
@@ -188,8 +188,8 @@ def test_decode_pairs_split_by_their_first_text(tmp_path: Path) -> None:
     assert not (first[0] & first[1] or first[0] & first[2] or first[1] & first[2])
     labels = {(first, second): label for first, second, label in rows}
     for example in (*data.train, *data.valid, *data.test):
-        said = tuple(turn.text for turn in example.turns)
-        assert example.label == ("contradiction" if labels[said[0], said[1]] == "0" else "non-contradiction")
+        texts = tuple(turn.text for turn in example.turns)
+        assert example.label == ("contradiction" if labels[texts[0], texts[1]] == "0" else "non-contradiction")
     write(path, path.read_text().replace("answer", "reply"))
     assert len(INFERENCE_DATASETS["decode_pairs"].load(tmp_path).test) == len(data.test)
 
@@ -277,13 +277,13 @@ def test_a_premise_gives_the_first_of_each(
         by_premise[premise].append((label, hypothesis))
     expected = {}
     for premise, labelled in by_premise.items():
-        entailed, contrary = ([text for label, text in labelled if label == wanted] for wanted in "02")
+        entailed, contrary = ([text for label, text in labelled if label == next_turns] for next_turns in "02")
         if entailed and contrary:
             expected[premise] = Triplet(premise, entailed[0], contrary[0])
     for name in ("snli", "mnli"):
-        found = TRIPLET_DATASETS[name].load(data).test
-        assert {triplet.anchor: triplet for triplet in found} == expected
-        assert len(found) == len(expected)
+        actual = TRIPLET_DATASETS[name].load(data).test
+        assert {triplet.anchor: triplet for triplet in actual} == expected
+        assert len(actual) == len(expected)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -161,7 +161,7 @@ def utterance(text: str, intent: str, *values: tuple[str, str]) -> IntentUtteran
     )
 
 
-def filled(template: str, values: Sequence[str]) -> str:
+def fill_template(template: str, values: Sequence[str]) -> str:
     rest = iter(values)
     text = re.sub(r"\{[^{}]+\}", lambda _: next(rest), template)
     assert next(rest, None) is None
@@ -239,7 +239,7 @@ def test_the_sample_worlds_templates_and_out_of_scope(tmp_path: Path) -> None:
     for utterance, record in zip(data.train, inside, strict=True):
         values = [record["text"][slot["start"] : slot["end"]] for slot in record["slots"]]
         assert marked(utterance) == record["template"]
-        assert filled(record["template"], values) == utterance.text == record["text"]
+        assert fill_template(record["template"], values) == utterance.text == record["text"]
 
 
 # --- templates
@@ -258,11 +258,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def plain(pieces: Sequence[tuple[list[str], str]]) -> str:
-    return " ".join(word for said, _ in pieces for word in said)
+    return " ".join(word for piece, _ in pieces for word in piece)
 
 
 def expected(pieces: Sequence[tuple[list[str], str]]) -> str:
-    return " ".join(f"{{{slot}}}" if slot else " ".join(said) for said, slot in pieces)
+    return " ".join(f"{{{slot}}}" if slot else " ".join(piece) for piece, slot in pieces)
 
 
 @settings(deadline=None, max_examples=60)
@@ -272,9 +272,9 @@ def test_tagged_words(folders: Path, data: st.DataObject, rows: list[list[tuple[
     tagged = []
     for pieces in rows:
         tags, before = [], ""
-        for said, slot in pieces:
+        for piece, slot in pieces:
             start = data.draw(st.sampled_from("BI")) if slot != before else "B"
-            tags += [f"{start}-{slot}", *[f"I-{slot}"] * (len(said) - 1)] if slot else ["O"] * len(said)
+            tags += [f"{start}-{slot}", *[f"I-{slot}"] * (len(piece) - 1)] if slot else ["O"] * len(piece)
             before = slot
         tagged.append(" ".join(tags))
     text = "".join(plain(pieces).replace(" ", space) + " \n" for pieces in rows)
@@ -290,7 +290,7 @@ def test_tagged_words(folders: Path, data: st.DataObject, rows: list[list[tuple[
     for utterance, pieces in zip(load_intents("snips", folders).train, rows, strict=True):
         assert utterance.text == plain(pieces).replace(" ", space)
         assert str(marked(utterance)).split() == expected(pieces).split()
-        assert [slot.value for slot in utterance.slots or ()] == [space.join(said) for said, slot in pieces if slot]
+        assert [slot.value for slot in utterance.slots or ()] == [space.join(piece) for piece, slot in pieces if slot]
 
 
 @settings(deadline=None, max_examples=60)
@@ -301,7 +301,7 @@ def test_marked_slots(folders: Path, rows: list[list[tuple[list[str], str]]], fo
     Where a text has no white space but its annotation has, the template follows the text.
     """
     notes = [
-        " ".join(form.format(slot, " ".join(said)) if slot else " ".join(said) for said, slot in pieces)
+        " ".join(form.format(slot, " ".join(piece)) if slot else " ".join(piece) for piece, slot in pieces)
         for pieces in rows
     ]
     table = FOLD_HEADER + "".join(
@@ -322,24 +322,24 @@ def test_marked_slots(folders: Path, rows: list[list[tuple[list[str], str]]], fo
         ]
     for utterance, pieces in zip(load_intents("massive_zh-CN", folders).train, rows, strict=True):
         assert marked(utterance) == expected(pieces).replace(" ", "")
-        assert [slot.value for slot in utterance.slots or ()] == ["".join(said) for said, slot in pieces if slot]
+        assert [slot.value for slot in utterance.slots or ()] == ["".join(piece) for piece, slot in pieces if slot]
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.text(" ab.🍕", max_size=4), st.just("") | names), min_size=1, max_size=5))
 def test_spans(folders: Path, pieces: list[tuple[str, str]]) -> None:
     """White space at a value's edges stays, and so does everything that no slot covers."""
-    pieces = [(said if not slot or said.strip() else f"{said}c", slot) for said, slot in [*pieces, ("d", "")]]
-    parts = [{"text": said} | ({"entity": slot} if slot else {}) for said, slot in pieces]
+    pieces = [(piece if not slot or piece.strip() else f"{piece}c", slot) for piece, slot in [*pieces, ("d", "")]]
+    parts = [{"text": piece} | ({"entity": slot} if slot else {}) for piece, slot in pieces]
     if not (folders / ENGINES).is_dir():
         lay(folders, layouts()["snips_original"])
     content = json.dumps({"PlayMusic": [{"data": parts}]}, ensure_ascii=False)
     lay(folders, {f"{ENGINES}/PlayMusic/validate_PlayMusic.json": content})
     (utterance,) = [each for each in load_intents("snips_original", folders).test if each.intent == "PlayMusic"]
-    assert utterance.text == "".join(said for said, _ in pieces).strip()
+    assert utterance.text == "".join(piece for piece, _ in pieces).strip()
     assert (
         marked(utterance)
-        == "".join(said.replace(said.strip(), f"{{{slot}}}") if slot else said for said, slot in pieces).strip()
+        == "".join(piece.replace(piece.strip(), f"{{{slot}}}") if slot else piece for piece, slot in pieces).strip()
     )
 
 
@@ -363,19 +363,19 @@ PATTERNS = st.lists(st.text("ab \n", max_size=3), min_size=1, max_size=4)
 def test_slots_are_found_by_a_template(data: st.DataObject, words: list[str]) -> None:
     """As a regular expression finds them that takes the shortest values; what it does not match is refused."""
     values = data.draw(st.lists(st.text("abc ", max_size=3), min_size=len(words) - 1, max_size=len(words) - 1))
-    said = words[0] + "".join(value + word for value, word in zip(values, words[1:], strict=True))
-    text = data.draw(st.sampled_from([said, f" {said}\n", said + "a", f"b{said}"]))
+    piece = words[0] + "".join(value + word for value, word in zip(values, words[1:], strict=True))
+    text = data.draw(st.sampled_from([piece, f" {piece}\n", piece + "a", f"b{piece}"]))
     template = "".join(f"{word}{{{number}}}" for number, word in enumerate(words[:-1])) + words[-1]
     edges = [words[0].lstrip(), *words[1:]] if len(words) > 1 else [words[0].strip()]
     edges[-1] = edges[-1].rstrip()
-    found = re.fullmatch(r"(\s*\S.*?)".join(map(re.escape, edges)), text.strip(), re.DOTALL)
-    if found is None:
+    actual = re.fullmatch(r"(\s*\S.*?)".join(map(re.escape, edges)), text.strip(), re.DOTALL)
+    if actual is None:
         with pytest.raises(ValueError, match="the template"):
             template_pieces(template, text)
         return
     slots = parse_slots(template_pieces(template, text), text)
     assert [(slot.name, slot.value) for slot in slots] == [
-        (str(n), value.strip()) for n, value in enumerate(found.groups())
+        (str(n), value.strip()) for n, value in enumerate(actual.groups())
     ]
     assert all(text[slot.start : slot.end] == slot.value for slot in slots)
 
@@ -461,17 +461,17 @@ def test_private_sets(tmp_path: Path) -> None:
     templates = '\ufefftext,intent,template\n"to york, now",go,"to {city}, now"\nhi,greet,hi\n'
     lay(tmp_path, {f"intents_csv/mine/{split}.csv": table for split in ("train", "valid", "test")})
     lay(tmp_path, {f"intents_csv/ours/{split}.csv": templates for split in ("train", "test")})
-    found = intent_datasets(tmp_path)
-    assert list(found) == [*KNOWN, "mine", "ours"]
-    assert found["mine"].is_present(tmp_path)
+    actual = intent_datasets(tmp_path)
+    assert list(actual) == [*KNOWN, "mine", "ours"]
+    assert actual["mine"].is_present(tmp_path)
     mine, ours = load_intents("mine", tmp_path), load_intents("ours", tmp_path)
     assert mine.train == mine.valid == mine.test == (IntentUtterance("my card is lost", "card"),)
     assert mine.out_of_scope == OutOfScopeTexts(*[("what is love",)] * 3)
     assert ours.train == (utterance("to york, now", "go", ("city", "york")), utterance("hi", "greet"))
     assert ours.valid == ()
-    before = found["mine"].hash_files(tmp_path)
+    before = actual["mine"].hash_files(tmp_path)
     lay(tmp_path, {"intents_csv/mine/valid.csv": table + "3,new pin,pin\n"})
-    assert found["mine"].hash_files(tmp_path) != before
+    assert actual["mine"].hash_files(tmp_path) != before
 
 
 def test_a_private_set_may_not_take_a_public_name(tmp_path: Path) -> None:
@@ -703,8 +703,8 @@ def test_real_marked_slots(locale: str) -> None:
 def test_real_tagged_slots(name: str) -> None:
     """The words with every I- dropped and every B- replaced: these two sets have no stray I-."""
     folder = Path(str(DATA)) / f"{name}_slotgated" / "data" / name / "test"
-    said, tagged = ((folder / file).read_text(encoding="utf-8").splitlines() for file in ("seq.in", "seq.out"))
-    for utterance, line, tags in zip(loaded(name).test, said, tagged, strict=True):
+    piece, tagged = ((folder / file).read_text(encoding="utf-8").splitlines() for file in ("seq.in", "seq.out"))
+    for utterance, line, tags in zip(loaded(name).test, piece, tagged, strict=True):
         kept = [
             f"{{{tag[2:]}}}" if tag.startswith("B-") else word
             for word, tag in zip(line.split(), tags.split(), strict=True)
@@ -716,9 +716,9 @@ def test_real_tagged_slots(name: str) -> None:
 @real
 def test_real_original_snips_is_well_decoded() -> None:
     data = loaded("snips_original")
-    said = "".join(utterance.text for utterance in (*data.train, *data.test))
-    assert said.encode()  # no surrogate is left
-    assert not re.search("[\u00c2\u00c3][\u0080-\u00bf]|\ufffd", said)  # UTF-8 that was read as Latin-1
+    piece = "".join(utterance.text for utterance in (*data.train, *data.test))
+    assert piece.encode()  # no surrogate is left
+    assert not re.search("[\u00c2\u00c3][\u0080-\u00bf]|\ufffd", piece)  # UTF-8 that was read as Latin-1
 
 
 @real

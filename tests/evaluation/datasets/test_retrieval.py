@@ -35,15 +35,15 @@ def plain_bm25(turns: Sequence[LabelledTurn], query: int) -> list[float]:
     """Lucene's BM25, as it is written in books, k1 = 1.5 and b = 0.75."""
     texts = [turn.text.split() for turn in turns]
     mean = sum(map(len, texts)) / len(texts)
-    found = []
+    actual = []
     for text in texts:
         score = 0.0
         for word in texts[query]:
             holding = sum(word in other for other in texts)
             idf = math.log(1 + (len(texts) - holding + 0.5) / (holding + 0.5))
             score += idf * text.count(word) / (text.count(word) + 1.5 * (1 - 0.75 + 0.75 * len(text) / mean))
-        found.append(score)
-    return found
+        actual.append(score)
+    return actual
 
 
 @settings(deadline=None)
@@ -67,19 +67,19 @@ def test_candidates_are_the_best_others_by_bm25(turns: list[LabelledTurn], candi
             sure = [place for place in others if scores[place] > least[0] + 1e-4]
             assert len({turns[place].label == turn.label for place in sure}) < 2
             continue
-        found = [*query.positives, *query.negatives]
-        assert turn.text not in found
-        assert len(set(found)) == len(found) <= candidates
+        actual = [*query.positives, *query.negatives]
+        assert turn.text not in actual
+        assert len(set(actual)) == len(actual) <= candidates
         assert 0 < len(query.positives) <= positives
         assert query.negatives
         assert {labels[text] for text in query.positives} == {turn.label}
         assert turn.label not in {labels[text] for text in query.negatives}
         by_text = dict(zip((other.text for other in turns), scores, strict=True))
-        assert all(by_text[text] >= least[0] - 1e-4 for text in found)
+        assert all(by_text[text] >= least[0] - 1e-4 for text in actual)
         for group in (query.positives, query.negatives):
             assert all(by_text[one] >= by_text[two] - 1e-4 for one, two in pairwise(group))
         if len(query.positives) < positives:
-            assert len(found) == min(candidates, len(others))
+            assert len(actual) == min(candidates, len(others))
 
 
 def some_turns(count: int = 60) -> list[LabelledTurn]:

@@ -56,15 +56,15 @@ def test_planted_differences_are_found(write: Write) -> None:
     base = write("base", [figure(flips(0.6, 1), "up"), figure(flips(0.6, 2), "down"), figure(flips(0.6, 3), "same")])
     other = write("other", [figure(flips(0.8, 4), "up"), figure(flips(0.4, 5), "down"), figure(flips(0.6, 6), "same")])
     up, down, same = compare(base, other)
-    assert [found.verdict for found in (up, down, same)] == ["better", "worse", "no clear difference"]
-    for found in (up, down, same):
-        assert found.first is not None
-        assert found.second is not None
-        assert found.difference == pytest.approx(found.second - found.first)
-        assert found.low is not None
-        assert found.high is not None
-        assert found.low <= found.difference <= found.high
-        assert found.p <= found.corrected <= 1
+    assert [compared.verdict for compared in (up, down, same)] == ["better", "worse", "no clear difference"]
+    for compared in (up, down, same):
+        assert compared.first is not None
+        assert compared.second is not None
+        assert compared.difference == pytest.approx(compared.second - compared.first)
+        assert compared.low is not None
+        assert compared.high is not None
+        assert compared.low <= compared.difference <= compared.high
+        assert compared.p <= compared.corrected <= 1
     assert up.low > 0 > down.high
     assert same.low < 0 < same.high
 
@@ -73,9 +73,9 @@ def test_less_is_better_where_the_metric_says_so(write: Write) -> None:
     evidence = flips(0.5, 1)[..., None] + [0.0, 1.0]
     base = write("base", [figure(evidence, metric="uniformity", statistic="log ratio")])
     other = write("other", [figure(evidence * [0.9, 1.0], metric="uniformity", statistic="log ratio")])
-    (found,) = compare(base, other)
-    assert found.difference < 0
-    assert found.verdict == "better"
+    (compared,) = compare(base, other)
+    assert compared.difference < 0
+    assert compared.verdict == "better"
     assert compare(other, base)[0].verdict == "worse"
 
 
@@ -86,25 +86,25 @@ def test_examples_are_paired(write: Write) -> None:
     second[0, np.flatnonzero(first[0] == 0)[:10]] = 1
     before, after = figure(first), figure(second)
     assert before.row().high > after.row().value
-    (found,) = compare(write("base", [before]), write("other", [after]))
-    assert found.verdict == "better"
+    (compared,) = compare(write("base", [before]), write("other", [after]))
+    assert compared.verdict == "better"
 
 
 def test_a_model_is_not_better_than_itself(write: Write) -> None:
     pairs = np.stack([flips(0.6, 2), flips(0.6, 3)], -1)
     base = write("base", [figure(flips(0.6, 1, runs=3)), figure(pairs, "pairs", statistic="pearson")])
-    for found in compare(base, base):
-        assert (found.difference, found.low, found.high, found.p, found.corrected) == (0, 0, 0, 1, 1)
-        assert found.verdict == "no clear difference"
+    for compared in compare(base, base):
+        assert (compared.difference, compared.low, compared.high, compared.p, compared.corrected) == (0, 0, 0, 1, 1)
+        assert compared.verdict == "no clear difference"
 
 
 def test_p_values_are_those_of_the_drawings(write: Write) -> None:
     first, second = figure(flips(0.6, 1, runs=2)), figure(flips(0.63, 2, runs=2))
-    (found,) = compare(write("base", [first]), write("other", [second]))
+    (compared,) = compare(write("base", [first]), write("other", [second]))
     differences = second.bootstrap() - first.bootstrap()
     above, below = sum(d >= 0 for d in differences), sum(d <= 0 for d in differences)
-    assert found.p == pytest.approx(min(1, 2 * (1 + min(above, below)) / (1 + BOOTSTRAP_SAMPLES)))
-    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(differences, [2.5, 97.5])), abs=1e-4)
+    assert compared.p == pytest.approx(min(1, 2 * (1 + min(above, below)) / (1 + BOOTSTRAP_SAMPLES)))
+    assert (compared.low, compared.high) == pytest.approx(tuple(np.percentile(differences, [2.5, 97.5])), abs=1e-4)
 
 
 def test_p_values_of_equal_models_are_below_a_level_about_that_often() -> None:
@@ -120,9 +120,9 @@ def test_many_clear_differences_stay_clear(write: Write) -> None:
     """With no more drawings than for one figure, none of 60 could be clear after the correction."""
     base = write("base", [figure(flips(0.2, place, examples=60), f"toy {place}") for place in range(60)])
     other = write("other", [figure(flips(0.9, 99 + place, examples=60), f"toy {place}") for place in range(60)])
-    found = compare(base, other)
-    assert {one.verdict for one in found} == {"better"}
-    assert max(one.corrected for one in found) < 0.05
+    compared = compare(base, other)
+    assert {one.verdict for one in compared} == {"better"}
+    assert max(one.corrected for one in compared) < 0.05
 
 
 @given(st.lists(st.floats(0, 1), max_size=12))
@@ -177,8 +177,8 @@ def test_what_cannot_be_compared_is_listed_with_the_reason(write: Write) -> None
         fine="00",
         hash="99",
     )
-    found = {one.dataset: one for one in compare(base, other)}
-    reasons = {dataset: one.reason for dataset, one in found.items()}
+    compared = {one.dataset: one for one in compare(base, other)}
+    reasons = {dataset: one.reason for dataset, one in compared.items()}
     assert reasons == {
         "fine": "",
         "hash": "the files of hash differ",
@@ -193,17 +193,17 @@ def test_what_cannot_be_compared_is_listed_with_the_reason(write: Write) -> None
         "new": f"only {other} has it",
     }
     assert list(reasons)[-1] == "new"
-    assert found["fine"].p == found["fine"].corrected
+    assert compared["fine"].p == compared["fine"].corrected
     for dataset in set(reasons) - {"fine"}:
-        assert found[dataset].verdict == "not comparable"
-        assert found[dataset].p is None
-    assert found["lost"].second is None
-    assert found["new"].first is None
-    content = json.loads(json.dumps(comparison_json(list(found.values())), allow_nan=False))
-    assert [one["dataset"] for one in content] == list(found)
-    assert content[0]["difference"] == found["fine"].difference
+        assert compared[dataset].verdict == "not comparable"
+        assert compared[dataset].p is None
+    assert compared["lost"].second is None
+    assert compared["new"].first is None
+    content = json.loads(json.dumps(comparison_json(list(compared.values())), allow_nan=False))
+    assert [one["dataset"] for one in content] == list(compared)
+    assert content[0]["difference"] == compared["fine"].difference
     assert next(one["first"] for one in content if one["dataset"] == "undefined") is None
-    text = comparison_text(list(found.values()))
+    text = comparison_text(list(compared.values()))
     assert "better than" in text.splitlines()[0]
     assert "0 of 1 metrics" in text.splitlines()[0]
     assert text.count("\n- intents, ") == 10
@@ -214,13 +214,13 @@ def test_several_models_are_compared_with_the_first(write: Write) -> None:
     first = write("first", [figure(flips(0.5, 1), "a"), figure(flips(0.5, 2), "b")])
     better = write("better", [figure(flips(0.9, 3), "a"), figure(flips(0.9, 4), "b")])
     mixed = write("mixed", [figure(flips(0.1, 5), "a"), figure(flips(0.5, 6), "b")])
-    found = compare(first, better, mixed)
-    assert [(one.other, one.dataset) for one in found] == [
+    compared = compare(first, better, mixed)
+    assert [(one.other, one.dataset) for one in compared] == [
         (str(other), name) for other in (better, mixed) for name in "ab"
     ]
-    assert [one.verdict for one in found] == ["better", "better", "worse", "no clear difference"]
-    assert found[0].corrected == pytest.approx(found[0].p * 4)
-    lines = comparison_text(found).splitlines()
+    assert [one.verdict for one in compared] == ["better", "better", "worse", "no clear difference"]
+    assert compared[0].corrected == pytest.approx(compared[0].p * 4)
+    lines = comparison_text(compared).splitlines()
     base, above, both = (escape_markdown(folder) for folder in (first, better, mixed))
     correction = "corrected for 4 comparisons by Holm."
     assert (
@@ -236,8 +236,8 @@ def test_several_models_are_compared_with_the_first(write: Write) -> None:
 
 
 def test_nothing_in_common(write: Write) -> None:
-    found = compare(write("base", [figure(flips(0.5, 1), "a")]), write("other", [figure(flips(0.5, 1), "b")]))
-    assert comparison_text(found).startswith("None of the metrics of")
+    compared = compare(write("base", [figure(flips(0.5, 1), "a")]), write("other", [figure(flips(0.5, 1), "b")]))
+    assert comparison_text(compared).startswith("None of the metrics of")
 
 
 def test_folders_without_results_are_refused(write: Write, tmp_path: Path) -> None:

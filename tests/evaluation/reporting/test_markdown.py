@@ -59,8 +59,8 @@ def test_verdicts_know_the_interval_and_the_metric() -> None:
 
 
 def test_every_line_has_as_many_cells_as_there_are_columns() -> None:
-    for filled in (table(), wide()):
-        assert {len(line) for line in lines_of(render_table(filled))} == {len(filled.columns) + 1}
+    for each_table in (table(), wide()):
+        assert {len(line) for line in lines_of(render_table(each_table))} == {len(each_table.columns) + 1}
     for block in render_markdown(results()).split("\n\n"):
         assert len({len(line) for line in lines_of(block)}) <= 1
 
@@ -90,9 +90,11 @@ def test_all_parts_are_there() -> None:
 
 
 def test_without_tables_there_is_a_list_of_figures() -> None:
-    found = Results("model", "intents")
-    found.add([Outcome("intents", "toy", "1-shot prototypes", "accuracy", np.array([[1.0, 0, 1, 1], [1.0, 1, 1, 0]]))])
-    lines = render_markdown(found).splitlines()
+    measured = Results("model", "intents")
+    measured.add(
+        [Outcome("intents", "toy", "1-shot prototypes", "accuracy", np.array([[1.0, 0, 1, 1], [1.0, 1, 1, 0]]))]
+    )
+    lines = render_markdown(measured).splitlines()
     assert lines[0] == "# model"
     assert lines[2] == "| task | data set | setting | metric | value | 95% interval | runs |"
     assert re.fullmatch(

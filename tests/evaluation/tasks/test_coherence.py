@@ -74,28 +74,31 @@ class Reader:
         shown = [[texts[token] for token in each.tokens.tolist() if token in texts] for each in marked]
         return [
             np.array(
-                self.heads[task](said, "") if task == "deletion" else self.heads[task](said[:-1], said[-1]), np.float32
+                self.heads[task](turn_texts, "")
+                if task == "deletion"
+                else self.heads[task](turn_texts[:-1], turn_texts[-1]),
+                np.float32,
             )
-            for said in shown
+            for turn_texts in shown
         ]
 
 
-def _topics(said: list[str], target: str) -> list[float]:
+def _topics(turn_texts: list[str], target: str) -> list[float]:
     """How few of the others have the same topic."""
-    return [-float(sum(other[0] == text[0] for other in said)) for text in said]
+    return [-float(sum(other[0] == text[0] for other in turn_texts)) for text in turn_texts]
 
 
-def _gaps(said: list[str], target: str) -> list[float]:
-    place = sum(int(text[1:]) < int(target[1:]) for text in said)
-    return [float(gap == place) for gap in range(len(said) + 1)]
+def _gaps(turn_texts: list[str], target: str) -> list[float]:
+    place = sum(int(text[1:]) < int(target[1:]) for text in turn_texts)
+    return [float(gap == place) for gap in range(len(turn_texts) + 1)]
 
 
-def _before(said: list[str], target: str) -> list[float]:
-    return [float(int(text[1:]) + 1 == int(target[1:])) for text in said]
+def _before(turn_texts: list[str], target: str) -> list[float]:
+    return [float(int(text[1:]) + 1 == int(target[1:])) for text in turn_texts]
 
 
-def _nothing(said: list[str], target: str) -> list[float]:
-    return [0.0] * (len(said) + 1)
+def _nothing(turn_texts: list[str], target: str) -> list[float]:
+    return [0.0] * (len(turn_texts) + 1)
 
 
 KNOWING = Reader({"selection": _before, "insertion": _gaps, "deletion": _topics, "search": _before})
@@ -111,8 +114,8 @@ def values(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
 def test_a_dialogue_is_a_context_with_its_first_right_response() -> None:
     wrong = Candidates(("x0", "x1"), ("x2",), (False,))
     empty = Candidates(("y0", " "), ("",), (True,))
-    found = complete_dialogues([*EXAMPLES[:2], EXAMPLES[0], wrong, empty])
-    assert found == [("a0", "a1"), ("b0", "b1", "b2"), ("x0", "x1")]
+    actual = complete_dialogues([*EXAMPLES[:2], EXAMPLES[0], wrong, empty])
+    assert actual == [("a0", "a1"), ("b0", "b1", "b2"), ("x0", "x1")]
 
 
 @settings(deadline=None)
@@ -163,10 +166,10 @@ def test_a_part_of_many_dialogues_is_drawn(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_model_that_knows_gets_everything_and_chance_is_stated() -> None:
-    found = values(coherence(KNOWING, EXAMPLES, "toy"))
+    actual = values(coherence(KNOWING, EXAMPLES, "toy"))
     sizes = [min(5, len(example.context) + 1) for example in EXAMPLES]
     long = [size for size in sizes if size > 2]
-    assert found == pytest.approx(
+    assert actual == pytest.approx(
         {
             ("misfit, re-ranker", "accuracy"): 1,
             ("misfit, re-ranker", "chance"): np.mean([1 / (size + 1) for size in sizes]),
@@ -185,21 +188,21 @@ def test_ties_never_favour_the_model() -> None:
     blank = Reader(
         {
             "insertion": _nothing,
-            "deletion": lambda said, _: [0.0] * len(said),
-            "search": lambda said, _: [0.0] * len(said),
+            "deletion": lambda turn_texts, _: [0.0] * len(turn_texts),
+            "search": lambda turn_texts, _: [0.0] * len(turn_texts),
         }
     )
-    found = values(coherence(blank, EXAMPLES, "toy"))
+    actual = values(coherence(blank, EXAMPLES, "toy"))
     for setting in ("misfit", "place", "predecessor"):
-        assert found[f"{setting}, re-ranker", "accuracy"] == 0
+        assert actual[f"{setting}, re-ranker", "accuracy"] == 0
 
 
 def gaps_by(rank: Callable[[str], int]) -> Callable[[list[str], str], list[float]]:
     """A head that has turns said in the order of their ranks: 1 for the one gap where a turn then belongs, else 0."""
 
-    def head(said: list[str], target: str) -> list[float]:
-        before = sum(rank(text) < rank(target) for text in said)
-        return [9.0 if gap == before else -9.0 for gap in range(len(said) + 1)]
+    def head(turn_texts: list[str], target: str) -> list[float]:
+        before = sum(rank(text) < rank(target) for text in turn_texts)
+        return [9.0 if gap == before else -9.0 for gap in range(len(turn_texts) + 1)]
 
     return head
 
@@ -207,33 +210,35 @@ def gaps_by(rank: Callable[[str], int]) -> Callable[[list[str], str], list[float
 def test_the_figures_of_an_order_worked_out_by_hand() -> None:
     """A head that has everything said backwards gets no pair, and the opposite order."""
     backwards = Reader({"insertion": gaps_by(lambda text: -int(text[1:]))})
-    found = values(coherence(backwards, EXAMPLES, "toy"))
-    assert found["order, re-ranker", "adjacent pairs"] == 0
-    assert found["order, re-ranker", "Kendall's τ"] == -1
-    assert not any(setting.startswith(("misfit", "predecessor")) for setting, _ in found)
+    actual = values(coherence(backwards, EXAMPLES, "toy"))
+    assert actual["order, re-ranker", "adjacent pairs"] == 0
+    assert actual["order, re-ranker", "Kendall's τ"] == -1
+    assert not any(setting.startswith(("misfit", "predecessor")) for setting, _ in actual)
 
 
 @settings(deadline=None)
 @given(st.integers(2, 5).flatmap(lambda size: st.permutations(range(size))))
-def test_the_order_is_measured_as_by_scipy(said: list[int]) -> None:
+def test_the_order_is_measured_as_by_scipy(turn_texts: list[int]) -> None:
     """A head that has turns said in any order whatever."""
-    head = Reader({"insertion": gaps_by(lambda text: said.index(int(text[1:])))})
-    truth = tuple(f"a{number}" for number in range(len(said)))
+    head = Reader({"insertion": gaps_by(lambda text: turn_texts.index(int(text[1:])))})
+    truth = tuple(f"a{number}" for number in range(len(turn_texts)))
     planted = [Candidates(truth[:-1], truth[-1:], (True,)), Candidates(("b0",), ("b1",), (True,))]
     outcomes = {outcome.metric: outcome.evidence[0, 0] for outcome in coherence(head, planted, "toy")}
-    assert outcomes["Kendall's τ"] == pytest.approx(kendalltau(range(len(said)), said).statistic)
-    assert outcomes["adjacent pairs"] == np.mean([second == first + 1 for first, second in pairwise(said)])
+    assert outcomes["Kendall's τ"] == pytest.approx(kendalltau(range(len(turn_texts)), turn_texts).statistic)
+    assert outcomes["adjacent pairs"] == np.mean([second == first + 1 for first, second in pairwise(turn_texts)])
 
 
 def test_equal_turns_are_not_held_against_a_model() -> None:
     """Where a turn repeats another, every answer that makes the same window is right."""
     same = [Candidates(("m0", "m0", "m0"), ("m0",), (True,)), Candidates(("n0",), ("n1",), (True,))]
     for head in (_gaps, _nothing):
-        found = values(coherence(Reader({"insertion": head, "search": lambda said, _: [0.0] * len(said)}), same, "toy"))
-        assert found["predecessor, re-ranker", "accuracy"] == found["predecessor, re-ranker", "chance"] == 1
-        assert found["place, re-ranker", "chance"] == (1 + 1 / 2) / 2
-        assert found["place, re-ranker", "accuracy"] == (1 if head is _gaps else 1 / 2)
-    assert found["order, re-ranker", "adjacent pairs"] >= 1 / 2
+        actual = values(
+            coherence(Reader({"insertion": head, "search": lambda turn_texts, _: [0.0] * len(turn_texts)}), same, "toy")
+        )
+        assert actual["predecessor, re-ranker", "accuracy"] == actual["predecessor, re-ranker", "chance"] == 1
+        assert actual["place, re-ranker", "chance"] == (1 + 1 / 2) / 2
+        assert actual["place, re-ranker", "accuracy"] == (1 if head is _gaps else 1 / 2)
+    assert actual["order, re-ranker", "adjacent pairs"] >= 1 / 2
 
 
 class Topics:
@@ -259,11 +264,11 @@ def test_an_encoder_is_asked_for_the_misfit_by_its_neighbours() -> None:
     for puzzle, right in zip(
         sample_questions(complete_dialogues(EXAMPLES)), outcomes[0].evidence[0].tolist(), strict=True
     ):
-        said = [turn[0] for turn in puzzle.with_foreign]
+        turn_texts = [turn[0] for turn in puzzle.with_foreign]
         means = []
-        for place in range(len(said)):
-            near = [said[other] for other in (place - 1, place + 1) if 0 <= other < len(said)]
-            means.append(sum(other == said[place] for other in near) / len(near))
+        for place in range(len(turn_texts)):
+            near = [turn_texts[other] for other in (place - 1, place + 1) if 0 <= other < len(turn_texts)]
+            means.append(sum(other == turn_texts[place] for other in near) / len(near))
         others = means[: puzzle.inserted_at] + means[puzzle.inserted_at + 1 :]
         assert right == (means[puzzle.inserted_at] < min(others))
 
@@ -272,25 +277,25 @@ def test_guesses_get_what_chance_says() -> None:
     random = np.random.default_rng(7)
     guess = Reader(
         {
-            "insertion": lambda said, _: random.normal(size=len(said) + 1).tolist(),
-            "deletion": lambda said, _: random.normal(size=len(said)).tolist(),
-            "search": lambda said, _: random.normal(size=len(said)).tolist(),
+            "insertion": lambda turn_texts, _: random.normal(size=len(turn_texts) + 1).tolist(),
+            "deletion": lambda turn_texts, _: random.normal(size=len(turn_texts)).tolist(),
+            "search": lambda turn_texts, _: random.normal(size=len(turn_texts)).tolist(),
         }
     )
     examples = [
         Candidates((f"{number} a", f"{number} b", f"{number} c"), (f"{number} d",), (True,)) for number in range(400)
     ]
-    found = values(coherence(guess, examples, "toy"))
+    actual = values(coherence(guess, examples, "toy"))
     for setting, metric in (
         ("misfit", "accuracy"),
         ("place", "accuracy"),
         ("predecessor", "accuracy"),
         ("order", "adjacent pairs"),
     ):
-        assert found[f"{setting}, re-ranker", metric] == pytest.approx(
-            found[f"{setting}, re-ranker", "chance"], abs=0.08
+        assert actual[f"{setting}, re-ranker", metric] == pytest.approx(
+            actual[f"{setting}, re-ranker", "chance"], abs=0.08
         )
-    assert found["order, re-ranker", "Kendall's τ"] == pytest.approx(0, abs=0.08)
+    assert actual["order, re-ranker", "Kendall's τ"] == pytest.approx(0, abs=0.08)
 
 
 def test_data_without_another_dialogue_is_refused() -> None:

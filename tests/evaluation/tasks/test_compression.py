@@ -86,7 +86,7 @@ class Placed:
         return np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
 
 
-def asked(text: str, intent: str, value: str = "") -> IntentUtterance:
+def make_utterance(text: str, intent: str, value: str = "") -> IntentUtterance:
     """An utterance of a data set that marks slots: this value, or none."""
     start = text.index(value) if value else 0
     return IntentUtterance(text, intent, (Slot("what", value, start, start + len(value)),) if value else ())
@@ -99,18 +99,18 @@ def asked(text: str, intent: str, value: str = "") -> IntentUtterance:
 @given(st.floats(0, 1), st.lists(st.text("abcd", min_size=1), min_size=1, max_size=6))
 def test_a_mixture_is_the_equation_of_both_sides(share: float, texts: list[str]) -> None:
     own, other = RandomEncoder(), RandomEncoder(axes=True)
-    found = MixedEncoder(Side(own, False), Side(other, True), share)
+    actual = MixedEncoder(Side(own, False), Side(other, True), share)
     expected = np.stack([share * other.unit(text) + (1 - share) * own.unit(text) for text in texts])
-    np.testing.assert_allclose(found.encode(texts, max_length=7), expected, atol=1e-6)
-    np.testing.assert_allclose(found.encode(texts, normalise=True, max_length=7), unit(expected), atol=1e-5)
+    np.testing.assert_allclose(actual.encode(texts, max_length=7), expected, atol=1e-6)
+    np.testing.assert_allclose(actual.encode(texts, normalise=True, max_length=7), unit(expected), atol=1e-5)
     assert own.lengths == other.lengths == [7, 7]
 
 
 def test_opposites_in_equal_shares_are_no_direction() -> None:
-    found = MixedEncoder(Side(Placed({"up": 90}), False), Side(Placed({"up": 270}), True), 0.5).encode(
+    actual = MixedEncoder(Side(Placed({"up": 90}), False), Side(Placed({"up": 270}), True), 0.5).encode(
         ["up"], normalise=True
     )
-    assert np.isfinite(found).all() and np.abs(found).max() < 1e-3
+    assert np.isfinite(actual).all() and np.abs(actual).max() < 1e-3
 
 
 @given(st.dictionaries(st.floats(0, 1), st.sampled_from([0.0, 0.5, 0.75]), min_size=1, max_size=8))
@@ -130,16 +130,20 @@ def test_ties_do_not_depend_on_the_order() -> None:
 DATA = IntentData(
     "made_up",
     (
-        *(asked(f"play {value} now", "play", value) for value in ("jazz", "blues", "rock", "soul")),
-        *(asked(f"dim the {value}", "dim", value) for value in ("hall", "study", "attic")),
-        asked("never mind", "stop"),
-        asked("that will do", "stop"),
+        *(make_utterance(f"play {value} now", "play", value) for value in ("jazz", "blues", "rock", "soul")),
+        *(make_utterance(f"dim the {value}", "dim", value) for value in ("hall", "study", "attic")),
+        make_utterance("never mind", "stop"),
+        make_utterance("that will do", "stop"),
     ),
-    (asked("play funk now", "play", "funk"), asked("dim the porch", "dim", "porch"), asked("stop that", "stop")),
     (
-        *(asked(f"play {value} please", "play", value) for value in ("jazz", "swing")),
-        *(asked(f"please dim the {value}", "dim", value) for value in ("hall", "cellar")),
-        *(asked(text, "stop") for text in ("stop", "enough of it", "that will do")),
+        make_utterance("play funk now", "play", "funk"),
+        make_utterance("dim the porch", "dim", "porch"),
+        make_utterance("stop that", "stop"),
+    ),
+    (
+        *(make_utterance(f"play {value} please", "play", value) for value in ("jazz", "swing")),
+        *(make_utterance(f"please dim the {value}", "dim", value) for value in ("hall", "cellar")),
+        *(make_utterance(text, "stop") for text in ("stop", "enough of it", "that will do")),
     ),
     OutOfScopeTexts(("who are you",), ("how old are you",), ("what are you",)),
 )
@@ -199,8 +203,8 @@ def test_test_utterances_see_the_chosen_share_alone() -> None:
 # ---- λ is chosen on validation
 
 #: At 0.5 the first is nearest to its intent, at 0.1 and 0.2 the second.
-DRAWN_TO, DRAWN_FROM = asked("first red", "left", "red"), asked("second red", "left", "red")
-LEFT_OR_RIGHT = (asked("to the left", "left"), asked("to the right", "right"))
+DRAWN_TO, DRAWN_FROM = make_utterance("first red", "left", "red"), make_utterance("second red", "left", "red")
+LEFT_OR_RIGHT = (make_utterance("to the left", "left"), make_utterance("to the right", "right"))
 OWN = Placed({"to the left": 0, "to the right": 90, "first red": 60, "second red": 30})
 THEIRS = Placed({"to the left": 0, "to the right": 90, "first {SLOT}": 0, "second {SLOT}": 90})
 
@@ -218,9 +222,9 @@ def test_the_share_is_best_on_validation_whatever_it_is_on_test(
     valid: IntentUtterance, test: IntentUtterance, chosen: float
 ) -> None:
     own, templates = Side(OWN, False), Side(THEIRS, True)
-    found = figures(compressed_intents(own, {"given": templates}, split(valid, test), marks=ONE_MARK))
+    actual = figures(compressed_intents(own, {"given": templates}, split(valid, test), marks=ONE_MARK))
     setting = "1-NN, compressed, templates given"
-    assert found == {(setting, TEMPLATE_SHARE): chosen, (setting, "accuracy"): 0.0}
+    assert actual == {(setting, TEMPLATE_SHARE): chosen, (setting, "accuracy"): 0.0}
     # the other way round it would all have been right
     assert (
         figures(compressed_intents(own, {"given": templates}, split(valid, valid), marks=ONE_MARK))[setting, "accuracy"]
@@ -230,7 +234,7 @@ def test_the_share_is_best_on_validation_whatever_it_is_on_test(
 
 def test_no_test_utterance_is_encoded_for_the_choice() -> None:
     """Nor is one needed: these have no vectors at all."""
-    made = split(DRAWN_TO, asked("third red", "left", "red"))
+    made = split(DRAWN_TO, make_utterance("third red", "left", "red"))
     assert validation_curve(Side(OWN, False), Side(THEIRS, True), made, TEMPLATE_WEIGHTS, ONE_MARK) == {
         0.1: 0.0,
         0.2: 0.0,
@@ -239,12 +243,12 @@ def test_no_test_utterance_is_encoded_for_the_choice() -> None:
 
 
 def test_every_source_has_a_share_and_a_figure_of_its_own() -> None:
-    found: dict[TemplateSource, Any] = {
+    actual: dict[TemplateSource, Any] = {
         "given": Side(THEIRS, True),
         "detected": Side(OWN, False),
         "retrieved": Side(THEIRS, True),
     }
-    outcomes = compressed_intents(Side(OWN, False), found, split(DRAWN_TO, DRAWN_FROM), marks=ONE_MARK)
+    outcomes = compressed_intents(Side(OWN, False), actual, split(DRAWN_TO, DRAWN_FROM), marks=ONE_MARK)
     settings_of = {source: f"1-NN, compressed, templates {source}" for source in TEMPLATE_SOURCES}
     assert [outcome.key for outcome in outcomes] == [
         ("intents", "turns", setting, metric)
@@ -296,9 +300,9 @@ def test_uniformity_and_alignment_are_those_of_the_equations() -> None:
         setting = f"test utterances, λ = {share}, templates given"
         expected[setting, "uniformity"] = float(np.log(np.mean([np.exp(-2 * square) for square in squares.values()])))
         expected[setting, "alignment"] = float(np.mean(alike))
-    found = compressed_geometry(own, {"retrieved": Side(RandomEncoder(), True), "given": templates}, DATA)
-    assert figures(found) == pytest.approx(expected, abs=1e-5)
-    assert {outcome.task for outcome in found} == {"geometry"}
+    actual = compressed_geometry(own, {"retrieved": Side(RandomEncoder(), True), "given": templates}, DATA)
+    assert figures(actual) == pytest.approx(expected, abs=1e-5)
+    assert {outcome.task for outcome in actual} == {"geometry"}
 
 
 def test_both_sides_are_encoded_once_however_many_shares() -> None:
@@ -429,7 +433,7 @@ def test_what_is_set_without_measuring(model: Path, detected: tuple[Path, Path])
 
 
 @pytest.mark.parametrize(
-    ("datasets", "source", "error", "said"),
+    ("datasets", "source", "error", "message"),
     [
         (["plain"], "given", CompressionError, "plain marks no slots, so no templates are given"),
         (["sample", "plain"], "given", CompressionError, "plain marks no slots"),
@@ -439,10 +443,10 @@ def test_what_is_set_without_measuring(model: Path, detected: tuple[Path, Path])
     ],
 )
 def test_a_choice_that_cannot_be_made_changes_nothing(
-    model: Path, data: Path, datasets: list[str], source: TemplateSource, error: type[Exception], said: str
+    model: Path, data: Path, datasets: list[str], source: TemplateSource, error: type[Exception], message: str
 ) -> None:
     before = kept(model)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         choose_template_weight(model, data, datasets, source)
     assert kept(model) == before
 
@@ -554,16 +558,16 @@ def test_a_share_is_set_and_shown(model: Path, detected: tuple[Path, Path]) -> N
 def test_a_curve_is_shown_and_where_compression_is_no_help_it_is_said(
     model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for accuracies, said in (((0.9, 0.8), True), ((0.8, 0.8), False)):
+    for accuracies, message in (((0.9, 0.8), True), ((0.8, 0.8), False)):
         curve = {share: accuracies[bool(share)] for share in CURVE_WEIGHTS}
         monkeypatch.setattr("turnwise.evaluation.tasks.compression.validation_curve", lambda *_, curve=curve: curve)
         result = CliRunner().invoke(app, ["compress", str(model), "--data", str(data), "--dataset", "lamps"])
-        assert ("leave compression off" in result.stderr) == said
+        assert ("leave compression off" in result.stderr) == message
         assert f"0.5 {100 * accuracies[1]:.2f}" in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--weight", "0.2", "--dataset", "sample"), "either given or selected on a data set"),
         ((), "give λ, or a data set"),
@@ -572,8 +576,8 @@ def test_a_curve_is_shown_and_where_compression_is_no_help_it_is_said(
         (("--weight", "1.5"), "'--weight'"),
     ],
 )
-def test_a_wrong_command_line_is_told_before_anything_is_loaded(options: tuple[str, ...], said: str) -> None:
-    assert said in run("compress", "nowhere", *options, code=2)
+def test_a_wrong_command_line_is_told_before_anything_is_loaded(options: tuple[str, ...], message: str) -> None:
+    assert message in run("compress", "nowhere", *options, code=2)
 
 
 def test_what_cannot_be_is_told_and_changes_nothing(
@@ -586,9 +590,9 @@ def test_what_cannot_be_is_told_and_changes_nothing(
     assert "plain marks no slots" in run(*given_of, "plain", code=1)
     assert kept(model) == before
     shutil.rmtree(model / "compression")
-    told = "needs a model trained on templates"
-    assert told in run("compress", model, "--weight", 0.2, code=1)
-    assert told in run(*given_of, "sample", code=1)
+    reason = "needs a model trained on templates"
+    assert reason in run("compress", model, "--weight", 0.2, code=1)
+    assert reason in run(*given_of, "sample", code=1)
     where = ("--task", "geometry", "--data", data, "--out", tmp_path / "out")
-    assert told in run("evaluate", model, "--compressed", *where, code=1)
+    assert reason in run("evaluate", model, "--compressed", *where, code=1)
     assert not (tmp_path / "out").exists()

@@ -67,10 +67,10 @@ def action_data(last: bool = True) -> ActionData:
         made = []
         for _ in range(count):
             hotel, taxi = random.random(2) < 0.5
-            said = sentence(
+            utterance = sentence(
                 random, " ".join(word for word, there in (("hotel", hotel), ("taxi", taxi)) if there) or "no"
             )
-            turns = (Turn("user", "hello"), Turn("system", "hello what you want"), Turn("user", said))
+            turns = (Turn("user", "hello"), Turn("system", "hello what you want"), Turn("user", utterance))
             actions = [name for name, there in (("inform", hotel), ("request", taxi)) if there]
             made.append(ActionExample(turns, tuple(actions) or ("bye",), last))
         return tuple(made)
@@ -124,13 +124,13 @@ def test_responses_improve(encoder: Encoder) -> None:
         seeds=2,
         settings=replace(RESPONSES, batch_size=8, learning_rate=5e-3, epochs=25, evaluate_every=50),
         candidates=10,
-        progress=lambda *told: seen.append(told),
+        progress=lambda *report: seen.append(report),
     )
     assert [outcome.key for outcome in outcomes] == [
         ("responses", "toy", "32-shot fine-tuned", f"Top-{cutoff}") for cutoff in (1, 3, 5, 10)
     ]
     assert outcomes[0].evidence.shape == (2, 64)
-    assert [told[1:] for told in seen] == [(0, 2), (1, 2)]
+    assert [report[1:] for report in seen] == [(0, 2), (1, 2)]
     order = np.random.default_rng(0).permutation(len(pairs))
     before = rank_answers(encoder, [pairs[row] for row in order[64:]], "toy", candidates=10)
     assert outcomes[0].evidence.mean() > before[0].evidence.mean() + 0.3
@@ -201,15 +201,15 @@ def test_few_shot_actions(actions: list[list[str]], shots: int, seed: int) -> No
     The same again.
     """
     support, validation = sample_few_shot(actions, shots, seed)
-    drawn = [*support, *validation]
-    assert len(set(drawn)) == len(drawn)
+    sampled = [*support, *validation]
+    assert len(set(sampled)) == len(sampled)
     counts = Counter(action for each in actions for action in each)
-    assert len(drawn) <= sum(min(2 * shots, count) for count in counts.values())
+    assert len(sampled) <= sum(min(2 * shots, count) for count in counts.values())
     if counts:
         first = min(counts)
-        assert sum(first in actions[row] for row in drawn) >= min(2 * shots, counts[first])
+        assert sum(first in actions[row] for row in sampled) >= min(2 * shots, counts[first])
     assert 0 <= len(support) - len(validation) <= len(counts)
-    assert all(actions[row] for row in drawn)
+    assert all(actions[row] for row in sampled)
     again = sample_few_shot(actions, shots, seed)
     assert np.array_equal(support, again[0])
     assert np.array_equal(validation, again[1])
@@ -228,8 +228,8 @@ def test_f1_is_scikit_learns(data: st.DataObject, runs: int, examples: int, labe
     predicted = data.draw(arrays.arrays(np.bool_, (runs, examples, labels)))
     truth = data.draw(arrays.arrays(np.bool_, (examples, labels)))
     truth[0, 0] = True  # where nothing is asked for and nothing given, a ratio is undefined
-    found = f1_outcomes("actions", "toy", "a setting", predicted, truth)
-    for outcome, average in zip(found, ("micro", "macro"), strict=True):
+    averages = f1_outcomes("actions", "toy", "a setting", predicted, truth)
+    for outcome, average in zip(averages, ("micro", "macro"), strict=True):
         expected = [f1_score(truth, run, average=average, zero_division=0) for run in predicted]
         assert compute_per_run(outcome.statistic, outcome.table) == pytest.approx(expected)
     assert f1_scores(predicted[0], truth) == pytest.approx(

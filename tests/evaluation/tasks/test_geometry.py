@@ -73,17 +73,17 @@ def test_intervals_are_those_of_drawing_both_ends_of_every_pair() -> None:
     squares = ((places[:, None] - places) ** 2).sum(-1)
     others = ~np.eye(len(test), dtype=bool)
     alike = others & (intents[:, None] == intents)
-    drawn = []
+    resampled = []
     for _ in range(1_000):
         weights = np.bincount(random.integers(0, len(test), len(test)), minlength=len(test))
         pairs = np.outer(weights, weights)
-        drawn.append(
+        resampled.append(
             (
                 math.log((pairs * others * np.exp(-2 * squares)).sum() / (pairs * others).sum()),
                 (pairs * alike * squares).sum() / (pairs * alike).sum(),
             )
         )
-    for outcome, spread in zip(geometry(encoder, data_of(test)), np.std(drawn, 0), strict=True):
+    for outcome, spread in zip(geometry(encoder, data_of(test)), np.std(resampled, 0), strict=True):
         assert outcome.bootstrap().std() == pytest.approx(spread, rel=0.15)
 
 

@@ -46,7 +46,7 @@ class Letters:
     """
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.encoded: list[str] = []
 
     def encode(
         self, inputs: Sequence[str | tuple[Turn]], *, normalise: bool | None = None, max_length: int | None = None
@@ -54,7 +54,7 @@ class Letters:
         assert normalise
         assert max_length == 64
         texts = [item if isinstance(item, str) else item[0].text for item in inputs]
-        self.asked += texts
+        self.encoded += texts
         return vectors(texts)
 
 
@@ -95,9 +95,9 @@ def test_few_shot_draws(labels: list[str], shots: int, seed: int) -> None:
     support, validation = sample_few_shot(labels, shots, seed)
     assert len({*support, *validation}) == len(support) + len(validation)
     for label, count in Counter(labels).items():
-        drawn = min(2 * shots, count)
-        assert sum(labels[index] == label for index in support) == (drawn + 1) // 2
-        assert sum(labels[index] == label for index in validation) == drawn // 2
+        sampled = min(2 * shots, count)
+        assert sum(labels[index] == label for index in support) == (sampled + 1) // 2
+        assert sum(labels[index] == label for index in validation) == sampled // 2
     again = sample_few_shot(labels, shots, seed)
     assert np.array_equal(support, again[0])
     assert np.array_equal(validation, again[1])
@@ -106,7 +106,7 @@ def test_few_shot_draws(labels: list[str], shots: int, seed: int) -> None:
 def test_prototypes_equal_a_plain_statement() -> None:
     data, encoder = toy(), Letters()
     outcomes = prototype_intents(encoder, data, shots=(1, 5), seeds=3)
-    assert len(encoder.asked) == len(set(encoder.asked))
+    assert len(encoder.encoded) == len(set(encoder.encoded))
     labels = [utterance.intent for utterance in data.train]
     for outcome, shots in zip(outcomes, (1, 5), strict=True):
         assert outcome.key == ("intents", "toy", f"{shots}-shot prototypes", "accuracy")
@@ -165,8 +165,8 @@ def test_the_nearest_neighbour_is_scikit_learns() -> None:
     outcomes = nearest_intents(Spread(), data, neighbours=(1, 3, 5, 51))
     assert [outcome.setting for outcome in outcomes] == ["1-NN", "3-NN", "5-NN", "51-NN"]
     for outcome, count in zip(outcomes, (1, 3, 5, 51), strict=True):
-        found = KNeighborsClassifier(count, metric="cosine").fit(spread[:100], labels[:100]).predict(spread[100:])
-        assert outcome.evidence[0].tolist() == (found == labels[100:]).tolist()
+        predicted = KNeighborsClassifier(count, metric="cosine").fit(spread[:100], labels[:100]).predict(spread[100:])
+        assert outcome.evidence[0].tolist() == (predicted == labels[100:]).tolist()
 
 
 class Scattered:
@@ -175,8 +175,10 @@ class Scattered:
     def encode(
         self, inputs: Sequence[str], *, normalise: bool | None = None, max_length: int | None = None
     ) -> npt.NDArray[np.float32]:
-        found = np.array([np.random.default_rng([ord(letter) for letter in text]).normal(size=6) for text in inputs])
-        return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+        predicted = np.array(
+            [np.random.default_rng([ord(letter) for letter in text]).normal(size=6) for text in inputs]
+        )
+        return (predicted / np.linalg.norm(predicted, axis=1, keepdims=True)).astype(np.float32)
 
 
 rows = st.tuples(st.text("abc", min_size=1, max_size=2), st.sampled_from("xyz"))
@@ -188,8 +190,8 @@ def test_votes_equal_a_plain_statement(train: list[tuple[str, str]], query: tupl
     """Most votes, then the higher sum, then against the model; of equally near references wrong ones come first."""
     data = IntentData("toy", tuple(IntentUtterance(*row) for row in train), (), (IntentUtterance(*query),))
     (outcome,) = nearest_intents(Scattered(), data, neighbours=(count,))
-    asked = Scattered().encode([query[0]])[0]
-    similarity = {text: float(Scattered().encode([text])[0] @ asked) for text, _ in train}
+    encoded = Scattered().encode([query[0]])[0]
+    similarity = {text: float(Scattered().encode([text])[0] @ encoded) for text, _ in train}
     near = sorted(train, key=lambda row: (-similarity[row[0]], row[1] == query[1]))[:count]
     polls = {}
     for intent in "xyz":
@@ -229,16 +231,16 @@ def test_templates_are_references_too() -> None:
     data = IntentData("toy", train, (), (slotted("aaaa", "one"),))
     encoder = Letters()
     nearest_intents(encoder, data)
-    assert sorted(encoder.asked) == ["aaaa", "aaaab", "aaaac", "aaaad", "aaaa{SLOT}", "cc"]
+    assert sorted(encoder.encoded) == ["aaaa", "aaaab", "aaaac", "aaaad", "aaaa{SLOT}", "cc"]
     # of 6 references, the template of 'one' and its two utterances have 3 votes and lie nearer than the others'
     assert nearest_intents(Letters(), data, neighbours=(6,))[0].evidence.tolist() == [[1]]
     named = Letters()
     nearest_intents(named, data, marks=SlotMarks(("slot",)))
-    assert sorted(set(named.asked) - set(encoder.asked)) == ["aaaa{slot}"]
+    assert sorted(set(named.encoded) - set(encoder.encoded)) == ["aaaa{slot}"]
     alone = Letters()
     (outcome,) = nearest_intents(alone, data, references="utterances")
     assert outcome.setting == "1-NN, utterances only"
-    assert sorted(alone.asked) == ["aaaa", "aaaab", "aaaac", "aaaad", "cc"]
+    assert sorted(alone.encoded) == ["aaaa", "aaaab", "aaaac", "aaaad", "cc"]
 
 
 def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
@@ -258,8 +260,8 @@ def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
         """Not quite the same twice."""
 
         def encode(self, inputs, *, normalise=None, max_length=None):  # type: ignore[no-untyped-def]
-            found = super().encode(inputs, normalise=normalise, max_length=max_length)
-            return found + np.random.default_rng(0).normal(scale=1e-7, size=found.shape).astype(np.float32)
+            predicted = super().encode(inputs, normalise=normalise, max_length=max_length)
+            return predicted + np.random.default_rng(0).normal(scale=1e-7, size=predicted.shape).astype(np.float32)
 
     tasks = (
         lambda encoder, data: nearest_intents(encoder, data, references="utterances", neighbours=(1, 3)),
@@ -308,12 +310,12 @@ def test_validation_is_the_nearest_neighbour_of_what_may_be_looked_at(valid: int
         kept, held = (tuple(whole.train[place] for place in part) for part in places)
         assert Counter(kept) + Counter(held) == Counter(whole.train)
     for marks in (SlotMarks(), SlotMarks(("x",))):
-        asked, expected = Letters(), Letters()
+        encoded, expected = Letters(), Letters()
         (outcome,) = nearest_intents(expected, IntentData("toy", kept, (), held), marks=marks)
-        found = nearest_validation(asked, data, marks=marks)
-        assert 0 < found < 1
-        assert found == pytest.approx(outcome.evidence.mean())
-        assert asked.asked == expected.asked
+        predicted = nearest_validation(encoded, data, marks=marks)
+        assert 0 < predicted < 1
+        assert predicted == pytest.approx(outcome.evidence.mean())
+        assert encoded.encoded == expected.encoded
     # no test utterance is looked at
     assert nearest_validation(Letters(), replace(data, test=())) == nearest_validation(Letters(), data)
 
@@ -402,8 +404,8 @@ def test_a_tenth_of_each_intent_is_held_out(labels: list[str], seed: int) -> Non
         return
     kept, held = module._hold_out_tenth(labels, seed, "toy")
     assert sorted([*kept, *held]) == list(range(len(labels)))
-    found = Counter(labels[index] for index in held)
-    assert found == Counter({label: max(1, count // 10) for label, count in counts.items() if count > 1})
+    predicted = Counter(labels[index] for index in held)
+    assert predicted == Counter({label: max(1, count // 10) for label, count in counts.items() if count > 1})
 
 
 # ---- real data
@@ -419,4 +421,4 @@ def test_real_data_sets_keep_their_sizes_through_the_tasks() -> None:
     encoder, snips = Letters(), load_intents("snips", Path(str(DATA)))
     (outcome,) = nearest_intents(encoder, snips)
     assert outcome.evidence.shape == (1, 700)
-    assert {SlotMarks().text(each.template) for each in snips.train if each.template} <= set(encoder.asked)
+    assert {SlotMarks().text(each.template) for each in snips.train if each.template} <= set(encoder.encoded)

@@ -61,10 +61,10 @@ class Heard(RandomEncoder):
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
     ) -> npt.NDArray[np.float32]:
         self.inputs.append(list(inputs))
-        return super().encode([said(item) for item in inputs], normalise=normalise, max_length=max_length)
+        return super().encode([text_of(item) for item in inputs], normalise=normalise, max_length=max_length)
 
 
-def said(item: Any) -> str:
+def text_of(item: Any) -> str:
     return item if isinstance(item, str) else " / ".join(turn.text for turn in item)
 
 
@@ -94,25 +94,25 @@ def figures(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
 
 def test_equals_plain_numpy() -> None:
     data, encoder = held(), Heard()
-    found = figures(isotropy(encoder, data))
+    actual = figures(isotropy(encoder, data))
     sizes = {"utterances": 150 * 3 + 3, "contexts of 1 turn": 150 * 2 + 3, "contexts of 3 turns": 300}
     answers = frequent_answers(context.answer for context in find_contexts(data.dialogues, 1))
-    assert len(found) == 2 + 4 + 4
+    assert len(actual) == 2 + 4 + 4
     for (setting, size), inputs in zip(sizes.items(), encoder.inputs, strict=True):
-        drawn = [said(item) for item in inputs[: size // 2 * 2]]
-        assert len({normalise_text(text) for text in drawn}) == len(drawn)
-        units = np.stack([encoder.unit(text) for text in drawn])
+        sampled = [text_of(item) for item in inputs[: size // 2 * 2]]
+        assert len({normalise_text(text) for text in sampled}) == len(sampled)
+        units = np.stack([encoder.unit(text) for text in sampled])
         cosines = [one @ two for one, two in zip(units[::2], units[1::2], strict=True)]
-        assert found[setting, COSINE] == pytest.approx(np.mean(cosines), abs=1e-6)
+        assert actual[setting, COSINE] == pytest.approx(np.mean(cosines), abs=1e-6)
         spread = np.linalg.svd(units - units.mean(0), compute_uv=False) ** 2
-        assert found[setting, SHARE] == pytest.approx(100 * spread[0] / spread.sum(), abs=1e-4)
+        assert actual[setting, SHARE] == pytest.approx(100 * spread[0] / spread.sum(), abs=1e-4)
         if setting == "utterances":
             continue
         pairs = pairs_sharing_answers(find_contexts(data.dialogues, int(setting.split()[2])), answers)
-        apart = [1 - encoder.unit(said(one.turns)) @ encoder.unit(said(two.turns)) for one, two in pairs]
+        apart = [1 - encoder.unit(text_of(one.turns)) @ encoder.unit(text_of(two.turns)) for one, two in pairs]
         assert len(apart) >= 40
-        assert found[setting, DISTANCE] == pytest.approx(np.mean(apart), abs=1e-6)
-        assert found[setting, RELATIVE] == pytest.approx(
+        assert actual[setting, DISTANCE] == pytest.approx(np.mean(apart), abs=1e-6)
+        assert actual[setting, RELATIVE] == pytest.approx(
             np.mean(apart) / (1 - np.mean(cosines[: len(apart)])), abs=1e-6
         )
 
@@ -176,7 +176,7 @@ class Drawing(Heard):
         super().__init__(16)
         self.strength = strength
         self.answers = {
-            said(context.turns): context.answer
+            text_of(context.turns): context.answer
             for window in (1, 3)
             for context in find_contexts(data.dialogues, window)
         }
@@ -188,18 +188,18 @@ class Drawing(Heard):
 
 def test_contexts_drawn_together_are_nearer() -> None:
     data = held(200, 4, ("yes", "no", "maybe", "thanks", "bye"))
-    free, drawn, fallen = (figures(isotropy(Drawing(data, strength), data)) for strength in (0.0, 0.5, 1.0))
+    free, sampled, fallen = (figures(isotropy(Drawing(data, strength), data)) for strength in (0.0, 0.5, 1.0))
     for setting in ("contexts of 1 turn", "contexts of 3 turns"):
         assert free[setting, RELATIVE] == pytest.approx(1, abs=0.2)
-        assert drawn[setting, DISTANCE] < 0.7 * free[setting, DISTANCE]
-        assert drawn[setting, RELATIVE] < 0.75
+        assert sampled[setting, DISTANCE] < 0.7 * free[setting, DISTANCE]
+        assert sampled[setting, RELATIVE] < 0.75
         assert fallen[setting, DISTANCE] == fallen[setting, RELATIVE] == 0
-    assert drawn["utterances", COSINE] > free["utterances", COSINE]
+    assert sampled["utterances", COSINE] > free["utterances", COSINE]
 
 
 def test_a_model_that_tells_nothing_apart_gains_nothing() -> None:
-    found = figures(isotropy(ConstantEncoder(), held()))
-    for (_, metric), value in found.items():
+    actual = figures(isotropy(ConstantEncoder(), held()))
+    for (_, metric), value in actual.items():
         expected = {COSINE: 1.0, SHARE: 100.0, DISTANCE: 0.0, RELATIVE: math.nan}[metric]
         assert value == pytest.approx(expected, nan_ok=True)
 
@@ -304,14 +304,14 @@ def test_frequent_answers() -> None:
 @settings(deadline=None, max_examples=50)
 @given(DIALOGUES, st.integers(1, 3), st.integers(0, 5))
 def test_who_is_paired(dialogues: list[tuple[Turn, ...]], window: int, seed: int) -> None:
-    found = find_contexts(dialogues, window)
+    actual = find_contexts(dialogues, window)
     frequent = ["yes", "a", "b"]
-    pairs = pairs_sharing_answers(found, frequent, seed)
-    assert pairs == pairs_sharing_answers(found, frequent, seed)
+    pairs = pairs_sharing_answers(actual, frequent, seed)
+    assert pairs == pairs_sharing_answers(actual, frequent, seed)
     for one, two in pairs:
         assert one.answer == two.answer and one.answer in frequent
         assert one.dialogue != two.dialogue and one.texts != two.texts
-        assert one in found and two in found
+        assert one in actual and two in actual
     for answer in frequent:
         of_answer = [context for pair in pairs if pair[0].answer == answer for context in pair]
         assert (
@@ -321,7 +321,7 @@ def test_who_is_paired(dialogues: list[tuple[Turn, ...]], window: int, seed: int
         )
         left = [
             context
-            for context in found
+            for context in actual
             if context.answer == answer
             and context.dialogue not in {other.dialogue for other in of_answer}
             and context.texts not in {other.texts for other in of_answer}
@@ -336,8 +336,10 @@ def test_no_answer_makes_up_all_pairs() -> None:
     def context(number: int, answer: str) -> AnsweredContext:
         return AnsweredContext((Turn("user", f"question {number}"),), (f"question {number}",), answer, number)
 
-    found = [context(number, "yes") for number in range(1000)] + [context(number, "no") for number in range(1000, 1007)]
-    pairs = pairs_sharing_answers(found, ["yes", "no"])
+    actual = [context(number, "yes") for number in range(1000)] + [
+        context(number, "no") for number in range(1000, 1007)
+    ]
+    pairs = pairs_sharing_answers(actual, ["yes", "no"])
     assert Counter(one.answer for one, _ in pairs) == {"yes": 20, "no": 3}
     # they take turns, so that any beginning has about as many of each
     assert [one.answer for one, _ in pairs[:7]] == ["yes", "no"] * 3 + ["yes"]
@@ -372,8 +374,8 @@ def test_a_sample_world_is_measured_by_the_command(tmp_path: Path) -> None:
 )
 def test_real_corpora(name: str) -> None:
     data = conversation_datasets()[name].load(Path(str(DATA)))
-    found = figures(isotropy(Heard(size=24), data))
-    assert len(found) == 10
-    for (_, metric), value in found.items():
+    actual = figures(isotropy(Heard(size=24), data))
+    assert len(actual) == 10
+    for (_, metric), value in actual.items():
         expected, tolerance = {COSINE: (0, 0.02), SHARE: (100 / 24, 1), DISTANCE: (1, 0.1), RELATIVE: (1, 0.1)}[metric]
         assert value == pytest.approx(expected, abs=tolerance)

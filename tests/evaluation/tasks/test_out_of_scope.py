@@ -32,14 +32,14 @@ class RandomEncoder:
     """
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.encoded: list[str] = []
 
     def encode(
         self, inputs: Sequence[str], *, normalise: bool | None = None, max_length: int | None = None
     ) -> npt.NDArray[np.float32]:
         assert normalise
         assert max_length == 64
-        self.asked += inputs
+        self.encoded += inputs
         return np.stack([vector(text) for text in inputs])
 
 
@@ -77,7 +77,7 @@ def values(outcomes: Sequence[Outcome], setting: str) -> dict[str, list[float]]:
     }
 
 
-def expected(found: list[list[str]]) -> dict[str, list[float]]:
+def expected(decisions: list[list[str]]) -> dict[str, list[float]]:
     """The paper's metrics by scikit-learn, from the predicted intents of every run."""
     truth = np.array([row.intent for row in DATASET.test] + [OUT_OF_SCOPE] * len(DATASET.out_of_scope.test))
     outside = truth == OUT_OF_SCOPE
@@ -88,7 +88,7 @@ def expected(found: list[list[str]]) -> dict[str, list[float]]:
         "OOS-Recall": [],
         "Ave.": [],
     }
-    for run in found:
+    for run in decisions:
         predicted = np.array(run)
         four = (
             accuracy_score(truth, predicted),
@@ -120,7 +120,7 @@ TEST = [*(row.text for row in DATASET.test), *DATASET.out_of_scope.test]
 def test_the_papers_protocol(shots: int) -> None:
     encoder = RandomEncoder()
     outcomes = detect_out_of_scope(encoder, DATASET, shots=(shots,), seeds=SEEDS, false_rejection=0.2)
-    assert len(encoder.asked) == len(set(encoder.asked))
+    assert len(encoder.encoded) == len(set(encoder.encoded))
     assert all(
         outcome.task == "out-of-scope" and outcome.evidence.shape[:2] == (SEEDS, len(TEST)) for outcome in outcomes
     )
@@ -142,10 +142,10 @@ def test_the_papers_protocol(shots: int) -> None:
         areas.append(roc_auc_score(inside, highest))
         false, true, _ = roc_curve(inside, highest, drop_intermediate=False)
         passed.append(false[np.flatnonzero(true >= 0.95)[0]])
-    for name, found in runs.items():
+    for name, decisions in runs.items():
         compared = values(outcomes, f"{shots}-shot, threshold {name}")
-        assert compared.keys() == expected(found).keys()
-        for metric, figure in expected(found).items():
+        assert compared.keys() == expected(decisions).keys()
+        for metric, figure in expected(decisions).items():
             assert compared[metric] == pytest.approx(figure), (name, metric)
     free = values(outcomes, f"{shots}-shot, any threshold")
     assert free == {"AUROC": pytest.approx(areas), "FPR95": pytest.approx(passed)}
@@ -168,8 +168,8 @@ def test_the_authors_code() -> None:
     assert {outcome.setting for outcome in outcomes} == {
         f"1-shot, threshold {name}, as in the authors' code" for name in runs
     }
-    for name, found in runs.items():
-        for metric, figure in expected(found).items():
+    for name, decisions in runs.items():
+        for metric, figure in expected(decisions).items():
             assert values(outcomes, f"1-shot, threshold {name}, as in the authors' code")[metric] == pytest.approx(
                 figure
             )
@@ -177,10 +177,10 @@ def test_the_authors_code() -> None:
 
 def test_the_average_of_its_metrics() -> None:
     for setting in {outcome.setting for outcome in detect_out_of_scope(RandomEncoder(), DATASET, seeds=2)}:
-        found = values(detect_out_of_scope(RandomEncoder(), DATASET, seeds=2), setting)
-        if "Ave." in found:
-            average = found.pop("Ave.")
-            assert average == pytest.approx(np.mean(list(found.values()), axis=0))
+        decisions = values(detect_out_of_scope(RandomEncoder(), DATASET, seeds=2), setting)
+        if "Ave." in decisions:
+            average = decisions.pop("Ave.")
+            assert average == pytest.approx(np.mean(list(decisions.values()), axis=0))
 
 
 def test_data_sets_that_do_not_do_say_so() -> None:

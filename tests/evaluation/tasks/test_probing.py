@@ -41,12 +41,12 @@ class Lookup:
     """An encoder that reads the vector off the last turn: '0.5 -1.25 …'; it remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, bool | None, int | None]] = []
+        self.requests: list[tuple[int, bool | None, int | None]] = []
 
     def encode(
         self, inputs: Sequence[Sequence[Turn]], *, normalise: bool | None = None, max_length: int | None = None
     ) -> npt.NDArray[np.float32]:
-        self.asked.append((sum(len(turns) for turns in inputs), normalise, max_length))
+        self.requests.append((sum(len(turns) for turns in inputs), normalise, max_length))
         return np.array([[float(number) for number in turns[-1].text.split()] for turns in inputs], np.float32)
 
 
@@ -96,7 +96,7 @@ def test_inference_is_as_good_as_logistic_regression() -> None:
     assert outcome.key == ("inference", "toy", "frozen encoder, MLP", "accuracy")
     assert outcome.evidence.shape == (2, 200)
     assert {point.hidden for point in FEW} == {0, 128}
-    assert encoder.asked == [(2 * 600, False, 256)]  # everything at once, and vectors as they are
+    assert encoder.requests == [(2 * 600, False, 256)]  # everything at once, and vectors as they are
     (train, classes), (test, truth) = arrays(data.train), arrays(data.test)
     scaler = StandardScaler().fit(train)
     known = LogisticRegression(max_iter=1000).fit(scaler.transform(train), classes).score(scaler.transform(test), truth)
@@ -108,15 +108,15 @@ def test_actions_are_as_good_as_logistic_regressions() -> None:
     data, encoder = action_data(), Lookup()
     micro, macro = probe_actions(encoder, data, grid=FEW, turns=1, max_length=32)
     assert micro.key == ("actions", "toy", "frozen encoder, MLP", "Micro F1")
-    assert encoder.asked == [(600, False, 32)]
+    assert encoder.requests == [(600, False, 32)]
     train, test = (Lookup().encode([example.turns for example in split]) for split in (data.train, data.test))
     predicted, truth = [], []
     for action in data.actions:
-        learnt, asked = (
+        learnt, requests = (
             np.array([action in example.actions for example in split]) for split in (data.train, data.test)
         )
         predicted.append(LogisticRegression(max_iter=1000).fit(train, learnt).predict(test))
-        truth.append(asked)
+        truth.append(requests)
     for outcome, average in ((micro, "micro"), (macro, "macro")):
         known = f1_score(np.stack(truth, 1), np.stack(predicted, 1), average=average, zero_division=0)
         assert compute_per_run(outcome.statistic, outcome.table)[0] > known - 0.03
@@ -142,14 +142,14 @@ def accuracy(logits: torch.Tensor, targets: torch.Tensor) -> float:
 
 def test_the_point_is_chosen_by_validation() -> None:
     """A rate of nearly nothing cannot win, wherever it stands; of equals the first is taken."""
-    (train, classes), (valid, asked) = (arrays(split) for split in (inference_data().train, inference_data().valid))
+    (train, classes), (valid, requests) = (arrays(split) for split in (inference_data().train, inference_data().valid))
     good, idle = SMALL[0], ProbeSettings(0, 0.0, 1e-9, 0.0)
     for grid in ((good, idle), (idle, good)):
-        probe = fit_probe(ProbeData(train, classes), ProbeData(valid, asked), 3, cross_entropy, accuracy, grid=grid)
+        probe = fit_probe(ProbeData(train, classes), ProbeData(valid, requests), 3, cross_entropy, accuracy, grid=grid)
         assert probe.settings == good
-        assert probe.score == pytest.approx((probe.logits(valid).argmax(1) == asked).mean())
+        assert probe.score == pytest.approx((probe.logits(valid).argmax(1) == requests).mean())
     level = fit_probe(
-        ProbeData(train, classes), ProbeData(valid, asked), 3, cross_entropy, lambda *_: 0.5, grid=(idle, good)
+        ProbeData(train, classes), ProbeData(valid, requests), 3, cross_entropy, lambda *_: 0.5, grid=(idle, good)
     )
     assert level.settings == idle
 
@@ -157,7 +157,7 @@ def test_the_point_is_chosen_by_validation() -> None:
 @pytest.mark.parametrize(("steps", "made"), [(1, 1), (7, 7), (120, 120), (None, 50 * 50)])
 def test_so_many_steps_are_made_at_most(steps: int | None, made: int) -> None:
     """Of a layer that is better at every validation, of which there are 50, each after 50 steps."""
-    (train, classes), (valid, asked) = (arrays(split) for split in (inference_data().train, inference_data().valid))
+    (train, classes), (valid, requests) = (arrays(split) for split in (inference_data().train, inference_data().valid))
     better = itertools.count()
     losses = 0
 
@@ -169,7 +169,7 @@ def test_so_many_steps_are_made_at_most(steps: int | None, made: int) -> None:
     grid = (ProbeSettings(0, 0.0, 1e-3, 0.0),)
     fit_probe(
         ProbeData(train, classes),
-        ProbeData(valid, asked),
+        ProbeData(valid, requests),
         3,
         loss,
         lambda *_: float(next(better)),
@@ -218,6 +218,6 @@ def test_held_out_examples_are_stratified(labels: list[str], seed: int) -> None:
     kept, held_out = stratified_split(labels, seed)
     assert sorted([*kept, *held_out]) == list(range(len(labels)))
     assert len(held_out) in (len(labels) // 10, -(-len(labels) // 10))
-    drawn = Counter(labels[row] for row in held_out)
+    held_out_labels = Counter(labels[row] for row in held_out)
     for label, count in Counter(labels).items():
-        assert abs(drawn[label] - count / 10) < 1
+        assert abs(held_out_labels[label] - count / 10) < 1

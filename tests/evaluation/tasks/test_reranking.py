@@ -50,14 +50,14 @@ class Letters:
     """An encoder that counts letters; a conversation counts as all of its turns. It notes what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[object] = []
+        self.encoded: list[object] = []
 
     def encode(
         self, inputs: Sequence[object], *, normalise: bool | None = None, max_length: int | None = None
     ) -> npt.NDArray[np.float32]:
         assert normalise
         assert max_length == 128
-        self.asked += inputs
+        self.encoded += inputs
         texts = [item if isinstance(item, str) else " ".join(turn.text for turn in item) for item in inputs]  # type: ignore
         vectors = np.array([[text.count(letter) + 0.1 for letter in "abcdef"] for text in texts], np.float32)
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -137,7 +137,7 @@ def test_speakers_alternate_and_the_response_is_the_systems() -> None:
     encoder = Letters()
     rerank(encoder, [Candidates(("ab", " ", "cd", "ef"), ("a", "b"), (True, False))], "toy")
     rerank(encoder, [Candidates(("ab", "cd", "ef"), ("", "b"), (False, True))], "toy", context="last")
-    assert encoder.asked == [
+    assert encoder.encoded == [
         (Turn("user", "ab"), Turn("system", "cd"), Turn("user", "ef")),
         *((Turn("system", text),) for text in "ab"),
         (Turn("user", "ef"),),
@@ -186,25 +186,25 @@ def test_a_model_that_only_separates_turns_gets_what_it_would_of_texts(tiny_fold
                 encoder.encode([item], normalise=True, max_length=length)[0]
                 for item in (context, context[-1], response)
             ]
-            found = encoder.encode(
+            actual = encoder.encode(
                 [context_turns(context), context_turns(context[-1:]), response_turns(response)],
                 normalise=True,
                 max_length=length,
             )
-            np.testing.assert_allclose(found, expected, atol=1e-6)
+            np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
 def test_each_text_is_encoded_once() -> None:
     encoder = Letters()
     rerank(encoder, EXAMPLES * 3, "toy", context="last")
-    assert len(encoder.asked) == len(set(encoder.asked))
+    assert len(encoder.encoded) == len(set(encoder.encoded))
 
 
 def test_an_encoder_that_has_learnt_nothing_gets_nothing() -> None:
     """Ties are exact even where products of matrices would round them apart."""
     example = Candidates(("hello",), tuple(f"answer {n}" for n in range(37)), (False,) * 20 + (True,) + (False,) * 16)
-    found = values(rerank(ConstantEncoder(), [example], "toy"))
-    assert found == pytest.approx({"R37@1": 0, "R37@2": 0, "R37@5": 0, "MAP": 1 / 37, "MRR": 1 / 37, "P@1": 0})
+    actual = values(rerank(ConstantEncoder(), [example], "toy"))
+    assert actual == pytest.approx({"R37@1": 0, "R37@2": 0, "R37@5": 0, "MAP": 1 / 37, "MRR": 1 / 37, "P@1": 0})
     assert values(rerank_adversarial(ConstantEncoder(), [example], "toy"))["adversary first"] == 1
 
 
@@ -212,10 +212,10 @@ def test_an_encoder_that_has_learnt_nothing_gets_nothing() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), min_size=1))
 def test_copies_of_right_candidates_merge_with_them(rows: list[tuple[str, bool]]) -> None:
     example = Candidates(("hello",), tuple(text for text, _ in rows), tuple(right for _, right in rows))
-    found = merge_duplicates(example)
+    actual = merge_duplicates(example)
     right = {text for text, is_right in rows if is_right}
-    assert sorted(found.positives) == sorted(right)
-    wrong = [text for text, is_right in zip(found.responses, found.labels, strict=True) if not is_right]
+    assert sorted(actual.positives) == sorted(right)
+    wrong = [text for text, is_right in zip(actual.responses, actual.labels, strict=True) if not is_right]
     assert wrong == [text for text, _ in rows if text not in right]
 
 
@@ -293,9 +293,9 @@ def test_nothing_to_make_an_adversary_of() -> None:
 
 @pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
 def test_douban_has_contexts_without_a_right_response() -> None:
-    found = {
+    actual = {
         outcome.metric: outcome
         for outcome in rerank(Lengths(), CANDIDATE_DATASETS["douban_slice"].load(Path(str(DATA))).test, "douban")
     }
-    assert found["R10@1"].evidence.shape == (1, 133)
-    assert found["contexts without a right response"].row().value == 67
+    assert actual["R10@1"].evidence.shape == (1, 133)
+    assert actual["contexts without a right response"].row().value == 67

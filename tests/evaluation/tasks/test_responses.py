@@ -20,7 +20,7 @@ class Oracle:
     """An encoder that puts a question beside its answer, by their shared number; it notes what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.encoded: list[str] = []
 
     def encode(
         self, inputs: Sequence[object], *, normalise: bool | None = None, max_length: int | None = None
@@ -28,7 +28,7 @@ class Oracle:
         assert normalise
         assert max_length == 128
         texts = [item if isinstance(item, str) else item[-1].text for item in inputs]  # type: ignore[index]
-        self.asked += texts
+        self.encoded += texts
         return np.eye(400, dtype=np.float32)[[int(text.rpartition(" ")[2]) for text in texts]]
 
 
@@ -57,16 +57,16 @@ PAIRS = [(f"question {n}", f"answer {n}") for n in range(350)]
 
 def test_an_oracle_gets_everything_and_a_constant_nothing() -> None:
     for pool, count, setting in (("random", 350, "0-shot similarity"), ("chunks", 300, "0-shot similarity, chunks")):
-        found = rank_answers(Oracle(), PAIRS, "toy", pool=pool)  # type: ignore[arg-type]
-        assert values(found) == EVERYTHING
-        assert {(outcome.setting, outcome.evidence.shape) for outcome in found} == {(setting, (1, count))}
+        ranked = rank_answers(Oracle(), PAIRS, "toy", pool=pool)  # type: ignore[arg-type]
+        assert values(ranked) == EVERYTHING
+        assert {(outcome.setting, outcome.evidence.shape) for outcome in ranked} == {(setting, (1, count))}
         assert values(rank_answers(ConstantEncoder(), PAIRS, "toy", pool=pool)) == NOTHING  # type: ignore[arg-type]
 
 
 def test_each_distinct_text_is_encoded_once() -> None:
     encoder = Oracle()
     rank_answers(encoder, PAIRS * 2, "toy")
-    assert Counter(encoder.asked) == Counter(text for pair in PAIRS for text in pair)
+    assert Counter(encoder.encoded) == Counter(text for pair in PAIRS for text in pair)
 
 
 @settings(deadline=None)
@@ -88,11 +88,11 @@ def test_random_pools_hold_the_answer_and_others_that_differ(answers: list[int],
 def test_random_pools_draw_every_other_answer_alike() -> None:
     """Of 6 answers, two of which say the same, each of the 4 that differ is drawn in half of the pools of 1 + 2."""
     answers = np.array([3, 1, 3, 0, 2, 4])
-    drawn = Counter(
+    sampled = Counter(
         other for seed in range(400) for _, pools in _random_pools(answers, 3, seed) for other in pools[0][1:].tolist()
     )
-    assert sorted(drawn) == [1, 3, 4, 5]
-    assert all(150 <= count <= 250 for count in drawn.values())
+    assert sorted(sampled) == [1, 3, 4, 5]
+    assert all(150 <= count <= 250 for count in sampled.values())
 
 
 def test_a_truth_that_others_give_too_is_counted_once() -> None:
@@ -106,17 +106,17 @@ def test_chunks_rank_among_their_own_answers() -> None:
     random = np.random.default_rng(0)
     # no two answers are equally far from a question
     pairs = [(f"question {random.integers(90)}.3", f"answer {random.integers(90)}") for _ in range(47)]
-    found = {
+    ranked = {
         outcome.metric: outcome.evidence[0]
         for outcome in rank_answers(Numbers(), pairs, "toy", candidates=10, pool="chunks")
     }
-    assert len(found["Top-1"]) == 40
+    assert len(ranked["Top-1"]) == 40
     for number in range(40):
         chunk = pairs[number // 10 * 10 :][:10]
         query, truth = (float(text.split()[1]) for text in pairs[number])
         others = [float(answer.split()[1]) for _, answer in chunk]
         rank = 1 + sum(abs(other - query) < abs(truth - query) for other in others)
-        assert [bool(found[f"Top-{cutoff}"][number]) for cutoff in (1, 3, 5, 10)] == [
+        assert [bool(ranked[f"Top-{cutoff}"][number]) for cutoff in (1, 3, 5, 10)] == [
             rank <= cutoff for cutoff in (1, 3, 5, 10)
         ]
 
@@ -151,9 +151,9 @@ EXAMPLES = [
 
 def test_histories_and_last_turns() -> None:
     for context, setting in (("history", "0-shot similarity, history"), ("last", "0-shot similarity, last turn")):
-        found = rank_responses(Oracle(), EXAMPLES, "toy", context=context)  # type: ignore[arg-type]
-        assert values(found) == EVERYTHING
-        assert {outcome.setting for outcome in found} == {setting}
+        ranked = rank_responses(Oracle(), EXAMPLES, "toy", context=context)  # type: ignore[arg-type]
+        assert values(ranked) == EVERYTHING
+        assert {outcome.setting for outcome in ranked} == {setting}
         assert values(rank_responses(ConstantEncoder(), EXAMPLES, "toy", context=context)) == NOTHING  # type: ignore[arg-type]
 
 

@@ -25,17 +25,17 @@ def rows(score: st.SearchStrategy[float], unique: bool, largest: int) -> st.Sear
         max_size=largest,
         unique_by=(lambda row: row[0]) if unique else None,
     )
-    return pairs.filter(lambda found: any(right for _, right in found))
+    return pairs.filter(lambda scored: any(right for _, right in scored))
 
 
-def split(found: list[tuple[float, bool]]) -> tuple[np.ndarray, np.ndarray]:
-    return np.array([score for score, _ in found], float), np.array([right for _, right in found])
+def split(scored: list[tuple[float, bool]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([score for score, _ in scored], float), np.array([right for _, right in scored])
 
 
 @settings(deadline=None)
 @given(rows(st.integers(-50, 50), unique=True, largest=20))
-def test_without_ties_metrics_are_scikit_learns(found: list[tuple[float, bool]]) -> None:
-    scores, labels = split(found)
+def test_without_ties_metrics_are_scikit_learns(scored: list[tuple[float, bool]]) -> None:
+    scores, labels = split(scored)
     places = correct_ranks(scores, labels)
     assert average_precision(places) == pytest.approx(average_precision_score(labels, scores))
     ordered = labels[np.argsort(-scores)]
@@ -47,12 +47,12 @@ def test_without_ties_metrics_are_scikit_learns(found: list[tuple[float, bool]])
 
 @settings(deadline=None)
 @given(rows(st.integers(0, 2), unique=False, largest=6))
-def test_with_ties_metrics_are_those_of_the_worst_order(found: list[tuple[float, bool]]) -> None:
+def test_with_ties_metrics_are_those_of_the_worst_order(scored: list[tuple[float, bool]]) -> None:
     """Of all orders that the scores allow, the one in which each metric is lowest."""
-    scores, labels = split(found)
+    scores, labels = split(scored)
     places = correct_ranks(scores, labels)
     allowed = []
-    for order in permutations(range(len(found))):
+    for order in permutations(range(len(scored))):
         if all(scores[first] >= scores[second] for first, second in pairwise(order)):
             allowed.append([place for place, index in enumerate(order, 1) if labels[index]])
     assert places.tolist() in allowed
