@@ -1,4 +1,4 @@
-"""Every statistic agrees with scikit-learn, SciPy or a plain loop, in every drawing too; intervals cover the truth."""
+"""Every statistic agrees with scikit-learn, SciPy or a plain loop, in every bootstrap sample too; intervals cover the true value."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""What cannot be measured as it was asked for is said, not passed over."""
+"""Evaluations that cannot be run as requested are reported, not skipped silently."""
 
 from dataclasses import replace
 from pathlib import Path

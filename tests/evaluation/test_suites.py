@@ -1,6 +1,6 @@
 """What sums up a suite.
 
-The figures that the papers' own averages are made of, plain means of them, and paired differences.
+The metrics that the papers' own averages consist of, plain means of them, and paired differences.
 """
 
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("suite", PAPER_SUITES)
 def test_the_parts_are_what_the_tasks_emit(suite: str, world: Path) -> None:
-    """Those that need no fine-tuning: held against figures of a model on the sample world."""
+    """Those that need no fine-tuning: compared with metrics of a model on the sample world."""
     measured = evaluate(letters, world, suite=suite, effort=Effort(seeds=1, steps=1), fine_tuning=False, plots=False)
     actual = summarise(measured)
     assert [summary.name for summary in actual] == [

@@ -1,4 +1,4 @@
-"""An encoder whose vectors a test can know: drawn at random, the same for the same text."""
+"""Encoders whose vectors a test can compute: random ones, equal for equal texts, and constant ones."""
 
 import zlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Results that were never taken, with everything in them that can go wrong on paper or on a page."""
+"""Made-up results with everything that can go wrong in a table or on a page."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Response selection sets: the truth once, no negative equal to it, drawings that repeat, threads as they were said."""
+"""Response selection sets: the correct response once, no negative equal to it, reproducible sampling, threads in order."""
 
 import csv
 import json

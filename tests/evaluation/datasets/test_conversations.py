@@ -1,4 +1,4 @@
-"""Conversations without labels: which are drawn, what stores and corpora give, what the files at hand hold."""
+"""Conversations without labels: which are sampled, and the contents of stores and of public corpora."""
 
 import json
 import os
@@ -18,7 +18,7 @@ DATA = os.environ.get("TURNWISE_DATA")
 #: Corpora that take seconds each to read.
 SLOW = ("conversations_star", "conversations_schema_guided")
 
-#: Dialogues and turns that are drawn of the files at hand.
+#: Dialogues and turns that are sampled from the available files.
 SIZES = {
     "conversations_schema_guided": (2000, 40264),
     "conversations_multiwoz": (1000, 14744),

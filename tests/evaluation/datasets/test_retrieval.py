@@ -1,4 +1,4 @@
-"""Semantic retrieval out of a store: labels, BM25's candidates against the formula written out, what may be a query."""
+"""Retrieval sets built from a store: labels, BM25's candidates against its formula, and which turns are queries."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Comparisons find planted differences and no others, know what cannot be compared, and count how many they are."""
+"""Comparisons find planted differences and no others, reject what is not comparable, and are corrected for their number."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -48,13 +48,21 @@ def flips(chance: float, seed: int, runs: int = 1, examples: int = 400) -> Array
     return (np.random.default_rng(seed).random((runs, examples)) < chance).astype(float)
 
 
-def figure(evidence: Array, dataset: str = "toy", metric: str = "accuracy", statistic: Statistic = "mean") -> Outcome:
+def make_outcome(
+    evidence: Array, dataset: str = "toy", metric: str = "accuracy", statistic: Statistic = "mean"
+) -> Outcome:
     return Outcome("intents", dataset, "1-shot", metric, evidence, statistic)
 
 
 def test_planted_differences_are_found(write: Write) -> None:
-    base = write("base", [figure(flips(0.6, 1), "up"), figure(flips(0.6, 2), "down"), figure(flips(0.6, 3), "same")])
-    other = write("other", [figure(flips(0.8, 4), "up"), figure(flips(0.4, 5), "down"), figure(flips(0.6, 6), "same")])
+    base = write(
+        "base",
+        [make_outcome(flips(0.6, 1), "up"), make_outcome(flips(0.6, 2), "down"), make_outcome(flips(0.6, 3), "same")],
+    )
+    other = write(
+        "other",
+        [make_outcome(flips(0.8, 4), "up"), make_outcome(flips(0.4, 5), "down"), make_outcome(flips(0.6, 6), "same")],
+    )
     up, down, same = compare(base, other)
     assert [compared.verdict for compared in (up, down, same)] == ["better", "worse", "no clear difference"]
     for compared in (up, down, same):
@@ -71,8 +79,8 @@ def test_planted_differences_are_found(write: Write) -> None:
 
 def test_less_is_better_where_the_metric_says_so(write: Write) -> None:
     evidence = flips(0.5, 1)[..., None] + [0.0, 1.0]
-    base = write("base", [figure(evidence, metric="uniformity", statistic="log ratio")])
-    other = write("other", [figure(evidence * [0.9, 1.0], metric="uniformity", statistic="log ratio")])
+    base = write("base", [make_outcome(evidence, metric="uniformity", statistic="log ratio")])
+    other = write("other", [make_outcome(evidence * [0.9, 1.0], metric="uniformity", statistic="log ratio")])
     (compared,) = compare(base, other)
     assert compared.difference < 0
     assert compared.verdict == "better"
@@ -84,7 +92,7 @@ def test_examples_are_paired(write: Write) -> None:
     first = flips(0.5, 1)
     second = first.copy()
     second[0, np.flatnonzero(first[0] == 0)[:10]] = 1
-    before, after = figure(first), figure(second)
+    before, after = make_outcome(first), make_outcome(second)
     assert before.row().high > after.row().value
     (compared,) = compare(write("base", [before]), write("other", [after]))
     assert compared.verdict == "better"
@@ -92,14 +100,14 @@ def test_examples_are_paired(write: Write) -> None:
 
 def test_a_model_is_not_better_than_itself(write: Write) -> None:
     pairs = np.stack([flips(0.6, 2), flips(0.6, 3)], -1)
-    base = write("base", [figure(flips(0.6, 1, runs=3)), figure(pairs, "pairs", statistic="pearson")])
+    base = write("base", [make_outcome(flips(0.6, 1, runs=3)), make_outcome(pairs, "pairs", statistic="pearson")])
     for compared in compare(base, base):
         assert (compared.difference, compared.low, compared.high, compared.p, compared.corrected) == (0, 0, 0, 1, 1)
         assert compared.verdict == "no clear difference"
 
 
 def test_p_values_are_those_of_the_drawings(write: Write) -> None:
-    first, second = figure(flips(0.6, 1, runs=2)), figure(flips(0.63, 2, runs=2))
+    first, second = make_outcome(flips(0.6, 1, runs=2)), make_outcome(flips(0.63, 2, runs=2))
     (compared,) = compare(write("base", [first]), write("other", [second]))
     differences = second.bootstrap() - first.bootstrap()
     above, below = sum(d >= 0 for d in differences), sum(d <= 0 for d in differences)
@@ -111,15 +119,15 @@ def test_p_values_of_equal_models_are_below_a_level_about_that_often() -> None:
     """400 pairs of equally good models: a p-value below 0.1 should come up in about 10% of them."""
     small = 0
     for seed in range(400):
-        first, second = (figure(flips(0.7, 2 * seed + place, examples=150)) for place in range(2))
+        first, second = (make_outcome(flips(0.7, 2 * seed + place, examples=150)) for place in range(2))
         small += p_value(second.bootstrap(seed, 200) - first.bootstrap(seed, 200)) < 0.1
     assert 0.06 < small / 400 < 0.15
 
 
 def test_many_clear_differences_stay_clear(write: Write) -> None:
     """With no more drawings than for one figure, none of 60 could be clear after the correction."""
-    base = write("base", [figure(flips(0.2, place, examples=60), f"toy {place}") for place in range(60)])
-    other = write("other", [figure(flips(0.9, 99 + place, examples=60), f"toy {place}") for place in range(60)])
+    base = write("base", [make_outcome(flips(0.2, place, examples=60), f"toy {place}") for place in range(60)])
+    other = write("other", [make_outcome(flips(0.9, 99 + place, examples=60), f"toy {place}") for place in range(60)])
     compared = compare(base, other)
     assert {one.verdict for one in compared} == {"better"}
     assert max(one.corrected for one in compared) < 0.05
@@ -145,16 +153,16 @@ def test_what_cannot_be_compared_is_listed_with_the_reason(write: Write) -> None
     base = write(
         "base",
         [
-            figure(flips(0.5, 1), "fine"),
-            figure(flips(0.5, 1), "hash"),
-            figure(flips(0.5, 1), "unhashed"),
-            figure(flips(0.5, 1), "runs"),
-            figure(flips(0.5, 1), "examples"),
-            figure(scored, "statistic", statistic="pearson"),
-            figure(scored, "truth", statistic="auroc"),
-            figure(scored, "gold", statistic="pearson"),
-            figure(constant, "undefined", statistic="spearman"),
-            figure(flips(0.5, 1), "lost"),
+            make_outcome(flips(0.5, 1), "fine"),
+            make_outcome(flips(0.5, 1), "hash"),
+            make_outcome(flips(0.5, 1), "unhashed"),
+            make_outcome(flips(0.5, 1), "runs"),
+            make_outcome(flips(0.5, 1), "examples"),
+            make_outcome(scored, "statistic", statistic="pearson"),
+            make_outcome(scored, "truth", statistic="auroc"),
+            make_outcome(scored, "gold", statistic="pearson"),
+            make_outcome(constant, "undefined", statistic="spearman"),
+            make_outcome(flips(0.5, 1), "lost"),
         ],
         fine="00",
         hash="01",
@@ -163,16 +171,16 @@ def test_what_cannot_be_compared_is_listed_with_the_reason(write: Write) -> None
     other = write(
         "other",
         [
-            figure(flips(0.5, 1), "new"),
-            figure(flips(0.5, 3), "fine"),
-            figure(flips(0.5, 1), "hash"),
-            figure(flips(0.5, 1), "unhashed"),
-            figure(flips(0.5, 1, runs=2), "runs"),
-            figure(flips(0.5, 1, examples=1_399), "examples"),
-            figure(scored, "statistic", statistic="spearman"),
-            figure(1 - scored, "truth", statistic="auroc"),
-            figure(1 - scored, "gold", statistic="pearson"),
-            figure(constant, "undefined", statistic="spearman"),
+            make_outcome(flips(0.5, 1), "new"),
+            make_outcome(flips(0.5, 3), "fine"),
+            make_outcome(flips(0.5, 1), "hash"),
+            make_outcome(flips(0.5, 1), "unhashed"),
+            make_outcome(flips(0.5, 1, runs=2), "runs"),
+            make_outcome(flips(0.5, 1, examples=1_399), "examples"),
+            make_outcome(scored, "statistic", statistic="spearman"),
+            make_outcome(1 - scored, "truth", statistic="auroc"),
+            make_outcome(1 - scored, "gold", statistic="pearson"),
+            make_outcome(constant, "undefined", statistic="spearman"),
         ],
         fine="00",
         hash="99",
@@ -211,9 +219,9 @@ def test_what_cannot_be_compared_is_listed_with_the_reason(write: Write) -> None
 
 
 def test_several_models_are_compared_with_the_first(write: Write) -> None:
-    first = write("first", [figure(flips(0.5, 1), "a"), figure(flips(0.5, 2), "b")])
-    better = write("better", [figure(flips(0.9, 3), "a"), figure(flips(0.9, 4), "b")])
-    mixed = write("mixed", [figure(flips(0.1, 5), "a"), figure(flips(0.5, 6), "b")])
+    first = write("first", [make_outcome(flips(0.5, 1), "a"), make_outcome(flips(0.5, 2), "b")])
+    better = write("better", [make_outcome(flips(0.9, 3), "a"), make_outcome(flips(0.9, 4), "b")])
+    mixed = write("mixed", [make_outcome(flips(0.1, 5), "a"), make_outcome(flips(0.5, 6), "b")])
     compared = compare(first, better, mixed)
     assert [(one.other, one.dataset) for one in compared] == [
         (str(other), name) for other in (better, mixed) for name in "ab"
@@ -236,12 +244,14 @@ def test_several_models_are_compared_with_the_first(write: Write) -> None:
 
 
 def test_nothing_in_common(write: Write) -> None:
-    compared = compare(write("base", [figure(flips(0.5, 1), "a")]), write("other", [figure(flips(0.5, 1), "b")]))
+    compared = compare(
+        write("base", [make_outcome(flips(0.5, 1), "a")]), write("other", [make_outcome(flips(0.5, 1), "b")])
+    )
     assert comparison_text(compared).startswith("None of the metrics of")
 
 
 def test_folders_without_results_are_refused(write: Write, tmp_path: Path) -> None:
-    good = write("good", [figure(flips(0.5, 1))])
+    good = write("good", [make_outcome(flips(0.5, 1))])
     for folders in ((tmp_path / "none", good), (good, tmp_path / "none")):
         with pytest.raises(ResultsError, match="none"):
             compare(*folders)

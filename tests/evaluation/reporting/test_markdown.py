@@ -1,4 +1,4 @@
-"""Markdown tables hold every printed figure and ours, in the paper's order, whatever the names are."""
+"""Markdown tables contain every published value and ours, in the paper's order, with any names escaped."""
 
 import re
 

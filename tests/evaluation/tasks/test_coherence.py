@@ -1,6 +1,6 @@
 """The task of coherence.
 
-How its puzzles are drawn, what models that know and models that guess get, and who can be asked.
+How questions are sampled, the scores of perfect and of guessing models, and which models can answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -162,7 +162,7 @@ def test_a_part_of_many_dialogues_is_drawn(monkeypatch: pytest.MonkeyPatch) -> N
     assert first == sorted(first)
 
 
-# ---- figures
+# ---- metrics
 
 
 def test_a_model_that_knows_gets_everything_and_chance_is_stated() -> None:
@@ -304,7 +304,7 @@ def test_data_without_another_dialogue_is_refused() -> None:
             coherence(KNOWING, few, "toy")
 
 
-# ---- who is asked
+# ---- which models can answer
 
 
 @pytest.fixture(scope="module")

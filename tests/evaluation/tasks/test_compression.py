@@ -213,7 +213,7 @@ def split(valid: IntentUtterance, test: IntentUtterance) -> IntentData:
     return IntentData("turns", LEFT_OR_RIGHT, (valid,), (test,))
 
 
-def figures(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
+def metric_values(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
     return {(outcome.setting, outcome.metric): outcome.value for outcome in outcomes}
 
 
@@ -222,12 +222,14 @@ def test_the_share_is_best_on_validation_whatever_it_is_on_test(
     valid: IntentUtterance, test: IntentUtterance, chosen: float
 ) -> None:
     own, templates = Side(OWN, False), Side(THEIRS, True)
-    actual = figures(compressed_intents(own, {"given": templates}, split(valid, test), marks=ONE_MARK))
+    actual = metric_values(compressed_intents(own, {"given": templates}, split(valid, test), marks=ONE_MARK))
     setting = "1-NN, compressed, templates given"
     assert actual == {(setting, TEMPLATE_SHARE): chosen, (setting, "accuracy"): 0.0}
     # the other way round it would all have been right
     assert (
-        figures(compressed_intents(own, {"given": templates}, split(valid, valid), marks=ONE_MARK))[setting, "accuracy"]
+        metric_values(compressed_intents(own, {"given": templates}, split(valid, valid), marks=ONE_MARK))[
+            setting, "accuracy"
+        ]
         == 100
     )
 
@@ -256,9 +258,9 @@ def test_every_source_has_a_share_and_a_figure_of_its_own() -> None:
         for metric in ("accuracy", TEMPLATE_SHARE)
     ]
     # what is drawn to itself stays where it is: nothing to choose between
-    shares = {source: figures(outcomes)[settings_of[source], TEMPLATE_SHARE] for source in TEMPLATE_SOURCES}
+    shares = {source: metric_values(outcomes)[settings_of[source], TEMPLATE_SHARE] for source in TEMPLATE_SOURCES}
     assert shares == {"given": 0.5, "detected": 0.1, "retrieved": 0.5}
-    assert figures(outcomes)[settings_of["detected"], "accuracy"] == 100
+    assert metric_values(outcomes)[settings_of["detected"], "accuracy"] == 100
     assert TEMPLATE_SHARE in DESCRIPTIVE_METRICS  # no two models are compared by it
 
 
@@ -301,7 +303,7 @@ def test_uniformity_and_alignment_are_those_of_the_equations() -> None:
         expected[setting, "uniformity"] = float(np.log(np.mean([np.exp(-2 * square) for square in squares.values()])))
         expected[setting, "alignment"] = float(np.mean(alike))
     actual = compressed_geometry(own, {"retrieved": Side(RandomEncoder(), True), "given": templates}, DATA)
-    assert figures(actual) == pytest.approx(expected, abs=1e-5)
+    assert metric_values(actual) == pytest.approx(expected, abs=1e-5)
     assert {outcome.task for outcome in actual} == {"geometry"}
 
 
@@ -458,7 +460,7 @@ def test_another_detector_is_measured_anew(
 
     def measured() -> dict[tuple[str, str], float]:
         results = evaluate(load_folder(model, "m"), data, tasks=["intents"], datasets=["lamps"], out=tmp_path / "out")
-        return figures(results.outcomes)
+        return metric_values(results.outcomes)
 
     first = measured()
     assert measured() == first

@@ -1,4 +1,4 @@
-"""Fine-tuned tasks: what they learn of made-up data, what they draw, and F1 as scikit-learn has it."""
+"""Fine-tuned tasks: what they learn from made-up data, what they sample, and F1 against scikit-learn."""
 
 from collections import Counter
 from collections.abc import Callable

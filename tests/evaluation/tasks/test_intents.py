@@ -42,7 +42,7 @@ DATA = os.environ.get("TURNWISE_DATA")
 class Letters:
     """An encoder that counts letters: slow thought, but vectors that a test can work out.
 
-    It notes what it was asked.
+    It records what it encodes.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Isotropy against plain NumPy and clouds whose figures are known.
+"""Isotropy against plain NumPy and clouds whose metrics are known.
 
 Which answers are frequent, and who is paired with whom.
 """
@@ -84,17 +84,17 @@ def held(
     return ConversationData("toy", tuple(dialogue(number) for number in range(count)))
 
 
-def figures(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
+def metric_values(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
     assert len({outcome.key for outcome in outcomes}) == len(outcomes)
     return {(outcome.setting, outcome.metric): outcome.row().value for outcome in outcomes}
 
 
-# ---- figures
+# ---- metrics
 
 
 def test_equals_plain_numpy() -> None:
     data, encoder = held(), Heard()
-    actual = figures(isotropy(encoder, data))
+    actual = metric_values(isotropy(encoder, data))
     sizes = {"utterances": 150 * 3 + 3, "contexts of 1 turn": 150 * 2 + 3, "contexts of 3 turns": 300}
     answers = frequent_answers(context.answer for context in find_contexts(data.dialogues, 1))
     assert len(actual) == 2 + 4 + 4
@@ -134,7 +134,7 @@ class Cloud(Heard):
 def test_clouds_of_known_shape() -> None:
     data = held(1500, 3)
     even, moved, stretched = (
-        figures(isotropy(Cloud(32, *shape), data, windows=(2,))) for shape in ((), (32.0,), (0.0, 5.0))
+        metric_values(isotropy(Cloud(32, *shape), data, windows=(2,))) for shape in ((), (32.0,), (0.0, 5.0))
     )
     squares = np.random.default_rng(0).normal(size=(20_000, 32)) ** 2 * np.array([25, *[1] * 31])
     for setting in ("utterances", "contexts of 2 turns"):
@@ -165,7 +165,7 @@ class Turned(Heard):
 @given(st.integers(0, 1000), st.floats(1e-3, 1e3))
 def test_rotation_and_scale_do_not_matter(seed: int, least: float) -> None:
     data = held(110, 4)
-    plain, turned = figures(isotropy(Heard(), data)), figures(isotropy(Turned(seed, least), data))
+    plain, turned = metric_values(isotropy(Heard(), data)), metric_values(isotropy(Turned(seed, least), data))
     assert turned == pytest.approx(plain, abs=1e-3)
 
 
@@ -188,7 +188,7 @@ class Drawing(Heard):
 
 def test_contexts_drawn_together_are_nearer() -> None:
     data = held(200, 4, ("yes", "no", "maybe", "thanks", "bye"))
-    free, sampled, fallen = (figures(isotropy(Drawing(data, strength), data)) for strength in (0.0, 0.5, 1.0))
+    free, sampled, fallen = (metric_values(isotropy(Drawing(data, strength), data)) for strength in (0.0, 0.5, 1.0))
     for setting in ("contexts of 1 turn", "contexts of 3 turns"):
         assert free[setting, RELATIVE] == pytest.approx(1, abs=0.2)
         assert sampled[setting, DISTANCE] < 0.7 * free[setting, DISTANCE]
@@ -198,7 +198,7 @@ def test_contexts_drawn_together_are_nearer() -> None:
 
 
 def test_a_model_that_tells_nothing_apart_gains_nothing() -> None:
-    actual = figures(isotropy(ConstantEncoder(), held()))
+    actual = metric_values(isotropy(ConstantEncoder(), held()))
     for (_, metric), value in actual.items():
         expected = {COSINE: 1.0, SHARE: 100.0, DISTANCE: 0.0, RELATIVE: math.nan}[metric]
         assert value == pytest.approx(expected, nan_ok=True)
@@ -216,12 +216,12 @@ def test_intervals_enclose_the_figures() -> None:
         assert row.low < row.value < row.high
 
 
-# ---- what is drawn
+# ---- what is sampled
 
 
 def test_seeds() -> None:
     data = held()
-    first, again, other = (figures(isotropy(Heard(), data, seed=seed)) for seed in (1, 1, 2))
+    first, again, other = (metric_values(isotropy(Heard(), data, seed=seed)) for seed in (1, 1, 2))
     assert first == again
     assert all(first[key] != other[key] for key in first if key[1] != SHARE)
 
@@ -261,10 +261,10 @@ def test_what_a_corpus_has_too_little_of() -> None:
     ):
         isotropy(Heard(), held(MIN_TEXTS - 1, 1))
     # single turns have no answers, pairs no contexts of three turns, and distinct answers are not frequent
-    assert {key[0] for key in figures(isotropy(Heard(), held(MIN_TEXTS, 1)))} == {"utterances"}
-    assert {key[0] for key in figures(isotropy(Heard(), held(150, 2)))} == {"utterances", "contexts of 1 turn"}
+    assert {key[0] for key in metric_values(isotropy(Heard(), held(MIN_TEXTS, 1)))} == {"utterances"}
+    assert {key[0] for key in metric_values(isotropy(Heard(), held(150, 2)))} == {"utterances", "contexts of 1 turn"}
     rare = held(150, 4, [f"answer {number}" for number in range(1000)])
-    assert {key[1] for key in figures(isotropy(Heard(), rare))} == {COSINE, SHARE}
+    assert {key[1] for key in metric_values(isotropy(Heard(), rare))} == {COSINE, SHARE}
 
 
 # ---- contexts, answers and pairs
@@ -374,7 +374,7 @@ def test_a_sample_world_is_measured_by_the_command(tmp_path: Path) -> None:
 )
 def test_real_corpora(name: str) -> None:
     data = conversation_datasets()[name].load(Path(str(DATA)))
-    actual = figures(isotropy(Heard(size=24), data))
+    actual = metric_values(isotropy(Heard(size=24), data))
     assert len(actual) == 10
     for (_, metric), value in actual.items():
         expected, tolerance = {COSINE: (0, 0.02), SHARE: (100 / 24, 1), DISTANCE: (1, 0.1), RELATIVE: (1, 0.1)}[metric]

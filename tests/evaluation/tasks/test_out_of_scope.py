@@ -28,7 +28,7 @@ SEEDS = 4
 class RandomEncoder:
     """An encoder of made-up vectors: around a centre for each intent, anywhere for the rest.
 
-    It notes what it was asked.
+    It records what it encodes.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ DATASET = IntentData(
 
 
 def values(outcomes: Sequence[Outcome], setting: str) -> dict[str, list[float]]:
-    """The figure of every run by metric, as a share."""
+    """Return the value of every run by metric, as a fraction."""
     return {
         each.metric: compute_per_run(each.statistic, each.table).tolist()
         for each in outcomes

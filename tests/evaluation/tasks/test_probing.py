@@ -38,7 +38,7 @@ FEW = GRID[2::7]
 
 
 class Lookup:
-    """An encoder that reads the vector off the last turn: '0.5 -1.25 …'; it remembers what it was asked."""
+    """An encoder that reads the vector off the last turn: '0.5 -1.25 …'; it records its calls."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[int, bool | None, int | None]] = []

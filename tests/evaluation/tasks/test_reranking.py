@@ -36,7 +36,7 @@ DATA = os.environ.get("TURNWISE_DATA")
 
 
 class Lengths:
-    """A re-ranker that prefers long candidates, and notes what it was asked."""
+    """A re-ranker that prefers long candidates, and records what it scores."""
 
     def __init__(self) -> None:
         self.contexts: list[tuple[str, ...]] = []
@@ -47,7 +47,7 @@ class Lengths:
 
 
 class Letters:
-    """An encoder that counts letters; a conversation counts as all of its turns. It notes what it was asked."""
+    """An encoder that counts letters; a conversation counts as all of its turns. It records what it encodes."""
 
     def __init__(self) -> None:
         self.encoded: list[object] = []

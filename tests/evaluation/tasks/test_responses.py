@@ -1,4 +1,4 @@
-"""Response selection by similarity against plain statements; how candidates are drawn; ties never favour the model."""
+"""Response selection by similarity against plain statements; how candidates are sampled; ties never favour the model."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from turnwise.evaluation.tasks.responses import _random_pools, rank_answers, ran
 
 
 class Oracle:
-    """An encoder that puts a question beside its answer, by their shared number; it notes what it was asked."""
+    """An encoder that puts a question beside its answer, by their shared number; it records what it encodes."""
 
     def __init__(self) -> None:
         self.encoded: list[str] = []
