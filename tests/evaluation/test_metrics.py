@@ -1,4 +1,4 @@
-"""Every statistic agrees with scikit-learn, SciPy or a plain loop, in every bootstrap sample too; intervals cover the true value."""
+"""Every statistic agrees with scikit-learn, SciPy or a plain loop, also in bootstrap samples; coverage of intervals."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""Response selection sets: the correct response once, no negative equal to it, reproducible sampling, threads in order."""
+"""Response selection sets: correct responses once, no negative equal to them, reproducible samples, threads in order."""
 
 import csv
 import json

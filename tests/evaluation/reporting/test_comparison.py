@@ -1,4 +1,4 @@
-"""Comparisons find planted differences and no others, reject what is not comparable, and are corrected for their number."""
+"""Comparisons find planted differences and no others, reject what is not comparable, and correct for their number."""
 
 import json
 from collections.abc import Callable, Sequence

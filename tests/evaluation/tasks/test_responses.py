@@ -1,4 +1,4 @@
-"""Response selection by similarity against plain statements; how candidates are sampled; ties never favour the model."""
+"""Response selection by similarity against plain statements; how candidates are sampled; ties go against the model."""
 
 from collections import Counter
 from collections.abc import Sequence
