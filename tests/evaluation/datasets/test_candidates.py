@@ -1,4 +1,4 @@
-"""Response selection sets: correct responses once, no negative equal to them, reproducible samples, threads in order."""
+"""Response selection sets: correct responses once, no negative equal to them, reproducible samples, thread order."""
 
 import csv
 import json
