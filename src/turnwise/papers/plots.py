@@ -13,9 +13,10 @@ from turnwise.evaluation.results import Results
 from turnwise.evaluation.suites import LoadDataset
 from turnwise.evaluation.tables import format_number
 from turnwise.evaluation.tasks.compression import MixedEncoder
+from turnwise.models.backbone.inputs import AuxiliaryTask
 from turnwise.models.loading import ModelUnderTest
 from turnwise.models.reranker import Reranker
-from turnwise.papers.tsne_maps import AuxiliaryTask, answer_map, intent_map, mark_map, two_intents_map
+from turnwise.papers.tsne_maps import answer_map, intent_map, mark_map, two_intents_map
 
 #: Number of intents in the test set of ATIS: TaDSE's Figures 9 and 10 show all of them.
 ATIS_INTENTS = 26

@@ -1,7 +1,6 @@
 """t-SNE maps of vectors, as SVG: DSE's Figure 1, TaDSE's Figures 4, 9 and 10, and UMS's Figure 4."""
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from sklearn.manifold import TSNE
@@ -14,27 +13,13 @@ from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.tasks.coherence import CoherenceQuestion, complete_dialogues, sample_questions
 from turnwise.evaluation.tasks.intents import MAX_LENGTH
 from turnwise.evaluation.tasks.responses import MAX_LENGTH as RESPONSE_MAX_LENGTH
-from turnwise.models.backbone.inputs import (
-    DELETE,
-    INSERT,
-    SEARCH,
-    Composer,
-    MarkedInput,
-    deletion_input,
-    insertion_input,
-    search_input,
-)
-from turnwise.models.backbone.stream import Tokens
+from turnwise.models.backbone.inputs import MARKS, AuxiliaryTask
+from turnwise.models.coherence import mark_texts
 from turnwise.models.reranker import Reranker
 from turnwise.models.vector_cache import encode_distinct
 
 #: scikit-learn's default, which TaDSE names.
 PERPLEXITY = 30
-
-#: The auxiliary tasks of UMS.
-AuxiliaryTask = Literal["insertion", "deletion", "search"]
-
-_MARKS: dict[AuxiliaryTask, str] = {"insertion": INSERT, "deletion": DELETE, "search": SEARCH}
 
 _Points = list[tuple[float, float]]
 
@@ -129,13 +114,12 @@ def mark_map(
         if len(question.turns) > 2
     ]
     sampled = np.sort(np.random.default_rng(seed).permutation(len(questions))[:windows])
-    tokens = reranker.tokenise([turn for question in questions for turn in (*question.turns, question.foreign)])
-    inputs = [_marked_input(reranker.composer, tokens, questions[i], task, reranker.max_length) for i in sampled]
-    targets = [np.arange(len(marked.positions)) == target for marked, target in inputs]
-    _check_size(sum(map(len, targets)), data.name, "marks")
-    correct = np.concatenate(targets)
-    points = np.array(_tsne(np.concatenate(reranker.states([marked for marked, _ in inputs])), seed))
-    mark = _MARKS[task]
+    queries = [_mark_query(questions[number], task) for number in sampled]
+    inputs = mark_texts(reranker, task, [(turns, target) for turns, target, _ in queries])
+    flags = [np.arange(len(each.positions)) == mark for each, (*_, mark) in zip(inputs, queries, strict=True)]
+    _check_size(sum(map(len, flags)), data.name, "marks")
+    correct, points = np.concatenate(flags), np.array(_tsne(np.concatenate(reranker.states(inputs)), seed))
+    mark = MARKS[task]
     clouds = [
         Cloud([(x, y) for x, y in points[correct == flag].tolist()], colour, name=name)
         for flag, colour, name in ((False, BLUE, f"other {mark}"), (True, RED, f"correct {mark}"))
@@ -143,23 +127,13 @@ def mark_map(
     return scatter_chart(clouds, _title(f"{data.name}: {task}", model))
 
 
-def _marked_input(
-    composer: Composer,
-    tokens: Mapping[str, Tokens],
-    question: CoherenceQuestion,
-    task: AuxiliaryTask,
-    max_length: int,
-) -> tuple[MarkedInput, int]:
-    """Return the re-ranker's input for a window, and the index of the correct mark."""
+def _mark_query(question: CoherenceQuestion, task: AuxiliaryTask) -> tuple[Sequence[str], str | None, int]:
+    """Return the turns that the re-ranker reads for a window, the target if there is one, and the correct mark."""
     if task == "deletion":
-        turns = [tokens[turn] for turn in question.with_foreign]
-        return deletion_input(composer, turns, max_length), question.inserted_at
+        return question.with_foreign, None, question.inserted_at
     if task == "insertion":
-        turns, removed = [tokens[turn] for turn in question.without_removed], question.turns[question.removed]
-        return insertion_input(composer, turns, tokens[removed], max_length), question.removed
-    turns = [tokens[turn] for turn in question.shuffled]
-    target = question.shuffled.index(question.turns[-2])
-    return search_input(composer, turns, tokens[question.turns[-1]], max_length), target
+        return question.without_removed, question.turns[question.removed], question.removed
+    return question.shuffled, question.turns[-1], question.shuffled.index(question.turns[-2])
 
 
 def _project_inputs(
