@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.helpers.made_up_dialogues import Words, dialogues, topic
+from tests.helpers.bag_of_words import BagOfWords
+from tests.helpers.topic_dialogues import dialogues, topic
 from turnwise.cli import app
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.store import StoreWriter
@@ -16,7 +17,7 @@ from turnwise.models.encoder import Encoder
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(Encoder, "load", lambda *given, **named: Words())
+    monkeypatch.setattr(Encoder, "load", lambda *given, **named: BagOfWords())
     with StoreWriter(tmp_path / "store") as writer:
         for dialogue in dialogues(60):
             writer.write(dialogue)

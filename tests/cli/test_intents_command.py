@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.helpers.made_up_intents import OUTSIDE, BagOfWords, pairs
+from tests.helpers.bag_of_words import BagOfWords
+from tests.helpers.intent_examples import OUTSIDE, pairs
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import IntentError, read_labelled, read_texts
 from turnwise.corpus.table_files import TableFileError

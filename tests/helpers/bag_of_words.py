@@ -8,29 +8,28 @@ import numpy as np
 
 from turnwise.core.dialogue import Turn
 from turnwise.core.text import tokenise_words
+from turnwise.core.types import Vectors
 
 SIZE = 48
 
 
 class BagOfWords:
-    """Encodes a text, or the texts of turns, as the sum of random word vectors; counts what it encodes."""
+    """Encodes texts and conversations as sums of random word vectors, and counts them; other salts, other vectors."""
 
-    def __init__(self, seed: int = 0):
-        self.seed = seed
+    def __init__(self, salt: str = ""):
+        self.salt = salt
         self.encoded = 0
 
-    def encode(
-        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> np.ndarray:
+    def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
         self.encoded += len(inputs)
-        vectors = np.stack([sum((self._word(word) for word in self._words(each)), self._word("")) for each in inputs])
-        return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+        vectors = np.stack([self._vector(item) for item in inputs])
+        if normalise is not False:
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors
 
-    def _word(self, word: str) -> np.ndarray:
-        direction = np.random.default_rng([self.seed, zlib.crc32(word.encode())]).standard_normal(SIZE)
-        return direction * (1.0 if word else 0.1)
-
-    def _words(self, said: Any) -> list[str]:
-        if isinstance(said, str):
-            return list(tokenise_words(said))
-        return [word for turn in said for word in tokenise_words(turn.text if isinstance(turn, Turn) else turn)]
+    def _vector(self, item: Any) -> Vectors:
+        turns = [item] if isinstance(item, str) else item
+        texts = [turn.text if isinstance(turn, Turn) else turn for turn in turns]
+        words = [word for text in texts for word in tokenise_words(text)] or ["nothing"]
+        seeds = [zlib.crc32(f"{self.salt}{word}".encode()) for word in words]
+        return np.sum([np.random.default_rng(seed).normal(size=SIZE) for seed in seeds], 0).astype(np.float32)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.made_up_dialogues import SIZE, Words, dialogues, topic
+from tests.helpers.bag_of_words import SIZE, BagOfWords
+from tests.helpers.topic_dialogues import dialogues, topic
 from turnwise.assist.conversations import conversations as module
 from turnwise.assist.conversations import vectors as conversation_vectors
 from turnwise.assist.conversations.conversations import Conversations, ConversationsError
@@ -24,7 +25,7 @@ from turnwise.models.identity import EncoderMismatchError
 
 @pytest.fixture
 def conversations(tmp_path: Path) -> Conversations:
-    results = Conversations.open(tmp_path / "table", Words())
+    results = Conversations.open(tmp_path / "table", BagOfWords())
     results.index(dialogues(45))
     return results
 
@@ -42,7 +43,7 @@ SPEAKERS = st.sampled_from([USER, SYSTEM, "speaker_1", "speaker_2"])
 )
 def test_vector_matches_a_restatement(pairs: list[tuple[str, str]], counts: dict[str, int]) -> None:
     turns = [Turn(*each) for each in pairs]
-    vectors = Words().encode([turn.text for turn in turns])
+    vectors = BagOfWords().encode([turn.text for turn in turns])
     centre = np.random.default_rng(0).normal(size=SIZE).astype(np.float32) / 20
     means = []
     for role in (USER, SYSTEM):
@@ -85,7 +86,7 @@ def test_sample_covers_a_large_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_content_weighs_more_than_speaker() -> None:
-    encoder = Words()
+    encoder = BagOfWords()
 
     def vector(*pairs: tuple[str, str]) -> np.ndarray:
         return conversation_vector(
@@ -116,7 +117,7 @@ def test_nearest_conversations_share_the_topic(conversations: Conversations) -> 
 
 
 def test_weights_help_with_frequent_texts() -> None:
-    corpus, encoder = dialogues(90, seed=3), Words()
+    corpus, encoder = dialogues(90, seed=3), BagOfWords()
 
     def share(statistics: TurnStatistics) -> float:
         vectors = np.stack(
@@ -197,7 +198,7 @@ def test_invalid_arguments(conversations: Conversations, tmp_path: Path) -> None
     with pytest.raises(ConversationsError, match="sources elsewhere, made up"):
         conversations.dialogue("boats 0")
     assert conversations.dialogue("boats 0", "elsewhere").source == "elsewhere"
-    empty = Conversations.open(tmp_path / "empty", Words())
+    empty = Conversations.open(tmp_path / "empty", BagOfWords())
     for act in (empty.cluster, lambda: empty.similar(["x"])):
         with pytest.raises(ConversationsError, match="has no conversations"):
             act()
@@ -207,7 +208,7 @@ def test_invalid_arguments(conversations: Conversations, tmp_path: Path) -> None
 
 
 def test_indexing_again_adds_nothing_and_encodes_nothing(conversations: Conversations, tmp_path: Path) -> None:
-    encoder = Words()
+    encoder = BagOfWords()
     again = Conversations.open(tmp_path / "table", encoder)
     before = encoder.encoded
     reported: list[tuple[str, int, int | None]] = []
@@ -224,7 +225,7 @@ def test_statistics_come_from_the_first_corpus(conversations: Conversations, tmp
     before = conversations.vector(query)
     conversations.index([Dialogue(f"more {number}", (Turn(USER, "about sail"),)) for number in range(20)])
     np.testing.assert_array_equal(conversations.vector(query), before)
-    np.testing.assert_array_equal(Conversations.open(tmp_path / "table", Words()).vector(query), before)
+    np.testing.assert_array_equal(Conversations.open(tmp_path / "table", BagOfWords()).vector(query), before)
     builder = TurnStatisticsBuilder()
     for each in dialogues(45):
         builder.add(each.turns)
@@ -234,21 +235,21 @@ def test_statistics_come_from_the_first_corpus(conversations: Conversations, tmp
 
 
 def test_single_turn_corpus(tmp_path: Path) -> None:
-    conversations = Conversations.open(tmp_path / "table", Words())
+    conversations = Conversations.open(tmp_path / "table", BagOfWords())
     conversations.index([Dialogue("only", (Turn(USER, "mast and sail"),))])
     (results,) = conversations.similar(["mast and sail"])
     assert results.dialogue == "only" and results.similarity == pytest.approx(1, abs=1e-5)
 
 
 def test_invalid_corpora(tmp_path: Path) -> None:
-    conversations = Conversations.open(tmp_path / "table", Words())
+    conversations = Conversations.open(tmp_path / "table", BagOfWords())
     with pytest.raises(ConversationsError, match="an iterator"):
         conversations.index(iter(dialogues(3)))
     with pytest.raises(ConversationsError, match="no dialogues"):
         conversations.index([])
     assert conversations.index(dialogues(3)).added == 3  # neither has left anything behind
     with pytest.raises(EncoderMismatchError, match="another encoder"):
-        Conversations.open(tmp_path / "table", Words("other"))
+        Conversations.open(tmp_path / "table", BagOfWords("other"))
 
 
 def test_interrupted_indexing_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,22 +259,23 @@ def test_interrupted_indexing_is_continued(tmp_path: Path, monkeypatch: pytest.M
         if what == "indexing conversations" and done >= 20:
             raise KeyboardInterrupt
 
-    conversations = Conversations.open(tmp_path / "table", Words())
+    conversations = Conversations.open(tmp_path / "table", BagOfWords())
     with pytest.raises(KeyboardInterrupt):
         conversations.index(dialogues(45), progress=stops)
-    again = Conversations.open(tmp_path / "table", Words())
+    again = Conversations.open(tmp_path / "table", BagOfWords())
     assert len(again) == 20 and again.index(dialogues(45)).added == 25
-    whole = Conversations.open(tmp_path / "whole", Words())
+    whole = Conversations.open(tmp_path / "whole", BagOfWords())
     whole.index(dialogues(45))
     assert again.similar(["about sail"], top=45) == whole.similar(["about sail"], top=45)
 
 
 _INDEXES = """
 import sys
-from tests.helpers.made_up_dialogues import Words, dialogues
+from tests.helpers.bag_of_words import BagOfWords
+from tests.helpers.topic_dialogues import dialogues
 from turnwise.assist.conversations import conversations as module
 module.BATCH = 8
-conversations = module.Conversations.open(sys.argv[1], Words())
+conversations = module.Conversations.open(sys.argv[1], BagOfWords())
 print("open", flush=True)
 conversations.index(dialogues(200), progress=lambda what, done, total=None: print(what, done, flush=True))
 """
@@ -291,7 +293,7 @@ def test_sigkill_loses_and_duplicates_nothing(tmp_path: Path) -> None:
     lines += worker.stdout.read().splitlines()
     worker.wait()
     reported = max(int(line.split()[-1]) for line in lines if "indexing" in line)
-    conversations = Conversations.open(tmp_path / "table", Words())
+    conversations = Conversations.open(tmp_path / "table", BagOfWords())
     assert reported <= len(conversations) < 200
     conversations.index(dialogues(200))
     results = conversations.similar(["about sail"], top=1000)
@@ -302,7 +304,7 @@ def test_sigkill_loses_and_duplicates_nothing(tmp_path: Path) -> None:
 
 
 def test_clusters_match_topics(tmp_path: Path) -> None:
-    conversations = Conversations.open(tmp_path / "table", Words())
+    conversations = Conversations.open(tmp_path / "table", BagOfWords())
     conversations.index(dialogues(120))
     clustering = conversations.cluster(method="tsne", min_cluster_size=10)
     clusters = clustering.clusters

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.made_up_intents import world
+from tests.helpers.intent_examples import world
 from turnwise.assist.intents.calibration import (
     CalibrationData,
     calibrate,

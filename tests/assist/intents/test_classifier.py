@@ -9,7 +9,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 
-from tests.helpers.made_up_intents import EXAMPLES, OUTSIDE, BagOfWords, pairs
+from tests.helpers.bag_of_words import BagOfWords
+from tests.helpers.intent_examples import EXAMPLES, OUTSIDE, pairs
 from turnwise import Encoder, IntentClassifier
 from turnwise.assist.intents.examples import OUT_OF_SCOPE, IntentError
 from turnwise.models.identity import EncoderMismatchError

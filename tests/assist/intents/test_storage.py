@@ -9,7 +9,8 @@ import threading
 
 import pytest
 
-from tests.helpers.made_up_intents import EXAMPLES, BagOfWords, pairs
+from tests.helpers.bag_of_words import BagOfWords
+from tests.helpers.intent_examples import EXAMPLES, pairs
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import IntentError
 from turnwise.assist.intents.storage import IntentFolder, read_classifier, replace_classifier
@@ -148,7 +149,7 @@ def test_acknowledged_changes_survive_a_kill(folder):
     script = textwrap.dedent(
         """
         import sys
-        from tests.helpers.made_up_intents import BagOfWords
+        from tests.helpers.bag_of_words import BagOfWords
         from turnwise.assist.intents.storage import IntentFolder
         with IntentFolder.open(sys.argv[1], encoder=BagOfWords()) as opened:
             for number in range(10**6):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import tiny
-from tests.helpers.made_up_intents import OUTSIDE, pairs
+from tests.helpers.intent_examples import OUTSIDE, pairs
 from turnwise import IntentClassifier
 from turnwise.assist.intents import tuning as tuning_module
 from turnwise.assist.intents.examples import IntentError

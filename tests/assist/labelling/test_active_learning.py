@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.made_up_map import texts_and_vectors
+from tests.helpers.small_map import texts_and_vectors
 from turnwise.assist.labelling import active_learning
 from turnwise.assist.labelling.active_learning import QuestionSelector
 from turnwise.assist.labelling.changes import GroupAssignment, LabelChange

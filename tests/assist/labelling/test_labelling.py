@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.helpers.made_up_map import made_up_map, save_map
+from tests.helpers.small_map import save_map, small_map
 from turnwise.assist.labelling.changes import GroupAssignment, LabelChange, split_group
 from turnwise.assist.labelling.labelling import Labelling, LabellingError
 from turnwise.assist.map.utterance_map import MapError
@@ -41,7 +41,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.groups = made_up_map(ROWS).labels.tolist()
+        self.groups = small_map(ROWS).labels.tolist()
         self.names: dict[int, str] = {}
         self.confirmed: set[int] = set()
         self.past: list[tuple] = []
@@ -173,7 +173,7 @@ class Machine(RuleBasedStateMachine):
     def describe_clusters(self) -> None:
         """Descriptions of groups match their members."""
         groups = {group.number: group for group in self.labelling.groups}
-        counts = made_up_map(ROWS).counts
+        counts = small_map(ROWS).counts
         assert set(groups) == set(self.groups) - {-1}
         for number, group in groups.items():
             rows = [row for row, each in enumerate(self.groups) if each == number]
@@ -246,7 +246,7 @@ def test_opening_leaves_no_file(folder: Path) -> None:
         assert labelling.change_count == 0
         labelling.close()  # closing twice is harmless
     assert not (folder / "labels.jsonl").exists()
-    made_up_map().save(folder)  # the map can be replaced
+    small_map().save(folder)  # the map can be replaced
 
 
 def test_only_one_process_can_open_it(folder: Path) -> None:

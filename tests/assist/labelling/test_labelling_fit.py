@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.helpers.made_up_dialogues import TOPICS, Words
+from tests.helpers.bag_of_words import BagOfWords
+from tests.helpers.topic_dialogues import TOPICS
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.labelling.labelling import Labelling, LabellingError
 from turnwise.assist.map.clustering import describe_clusters
@@ -28,7 +29,7 @@ def save_map(folder: Path, model: str = "") -> Path:
         for number in range(12)
     ]
     texts += [f"zebra quartz {number} violin" for number in range(12)]
-    vectors = Words().encode(texts)
+    vectors = BagOfWords().encode(texts)
     labels = np.repeat([0, 1, 2, -1], 12).astype(np.int32)
     UtteranceMap(
         [MapUtterance(text, count=1) for text in texts],
@@ -42,7 +43,7 @@ def save_map(folder: Path, model: str = "") -> Path:
 
 
 def test_classifier_is_fitted_on_labels(tmp_path: Path) -> None:
-    encoder = Words()
+    encoder = BagOfWords()
     with Labelling.open(save_map(tmp_path / "map")) as labelling:
         for number, name in enumerate(GROUPS):
             labelling.name(number, name)
@@ -51,7 +52,7 @@ def test_classifier_is_fitted_on_labels(tmp_path: Path) -> None:
         assert list(classifier.classes_) == sorted(GROUPS) and len(classifier.texts_) == 36
         assert list(classifier.predict(["mast and deck", "rose hedge"])) == ["boats", "gardens"]
         assert labelling.fit(encoder, head="neighbours").head == "neighbours"
-        other = labelling.fit(Words("another"))
+        other = labelling.fit(BagOfWords("another"))
         assert list(other.predict(["pendulum chime dial"])) == ["clocks"]
 
 
@@ -59,10 +60,10 @@ def test_out_of_scope_utterances_are_not_an_intent(tmp_path: Path) -> None:
     with Labelling.open(save_map(tmp_path / "map")) as labelling:
         labelling.label(list(range(36, 48)), "out_of_scope")
         with pytest.raises(LabellingError, match="name a group first"):
-            labelling.fit(Words())
+            labelling.fit(BagOfWords())
         for number, name in enumerate(GROUPS):
             labelling.name(number, name)
-        classifier = labelling.fit(Words())
+        classifier = labelling.fit(BagOfWords())
         assert list(classifier.classes_) == sorted(GROUPS)
         assert list(classifier.predict(["zebra violin quartz"])) == ["out_of_scope"]
 
@@ -115,7 +116,7 @@ def test_labelling_by_commands(tmp_path: Path) -> None:
 def test_finish_writes_classifier_and_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from turnwise.models.encoder import Encoder
 
-    monkeypatch.setattr(Encoder, "load", lambda *given, **named: Words())
+    monkeypatch.setattr(Encoder, "load", lambda *given, **named: BagOfWords())
     folder = save_map(tmp_path / "map", "made-up")
     for number, name in enumerate(GROUPS):
         run("labels", "name", folder, number, name)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.made_up_topics import TOPICS, Topical, texts_about
+from tests.helpers.topic_texts import TOPICS, TopicEncoder, texts_about
 from turnwise.assist.map.clustering import (
     NO_CLUSTER,
     compute_centroids,
@@ -21,7 +21,7 @@ from turnwise.assist.map.reduction import ClusteringError, DimensionReduction
 
 TEXTS = [text for count, topic in zip((60, 50, 40, 30), TOPICS, strict=True) for text in texts_about(topic, count)]
 TOPIC_OF = np.repeat(np.arange(4), (60, 50, 40, 30))
-VECTORS = Topical().encode(TEXTS)
+VECTORS = TopicEncoder().encode(TEXTS)
 
 
 def test_topics_are_found_and_numbered_by_size() -> None:

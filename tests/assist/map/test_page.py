@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.helpers.made_up_topics import TOPICS, Topical, texts_about
+from tests.helpers.topic_texts import TOPICS, TopicEncoder, texts_about
 from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.page import map_page, map_svg, page_data, summarise_map
 from turnwise.assist.map.utterance_map import MapComparison, MapUtterance, UtteranceMap
@@ -33,7 +33,7 @@ def make_example_map() -> UtteranceMap:
     spread = np.random.default_rng(0).normal(0, 5, (len(texts), 2))
     points = (corners[labels] + spread).astype(np.float32)
     points[-1] = (50, 50)
-    vectors = Topical().encode(texts)
+    vectors = TopicEncoder().encode(texts)
     counts = 1 + np.arange(len(texts)) % 4
     utterances = [
         MapUtterance(text, f"dialogue-{row}", row % 7, "user", int(count))

@@ -5,12 +5,12 @@ import sys
 import numpy as np
 import pytest
 
-from tests.helpers.made_up_topics import TOPICS, Topical, texts_about
+from tests.helpers.topic_texts import TOPICS, TopicEncoder, texts_about
 from turnwise.assist.map.reduction import ClusteringError, DimensionReduction
 from turnwise.assist.search.neighbours import nearest_neighbours
 
 TEXTS = [text for topic in TOPICS for text in texts_about(topic, 30)]
-VECTORS = Topical().encode(TEXTS)
+VECTORS = TopicEncoder().encode(TEXTS)
 TOPIC_OF = np.repeat(np.arange(len(TOPICS)), 30)
 
 

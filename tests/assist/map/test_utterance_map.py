@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.made_up_topics import TOPICS, Topical, texts_about
+from tests.helpers.topic_texts import TOPICS, TopicEncoder, texts_about
 from turnwise.assist.map.utterance_map import (
     JOURNAL,
     MapError,
@@ -28,7 +28,7 @@ OLD = [text for topic in ("parcel", "hotel", "card") for text in texts_about(top
 @pytest.fixture(scope="module")
 def earlier() -> UtteranceMap:
     return make_map(
-        Topical(),
+        TopicEncoder(),
         [MapUtterance(text, "d", 0, "user", 2) for text in OLD],
         model="topical",
         method="tsne",
@@ -39,7 +39,7 @@ def earlier() -> UtteranceMap:
 @pytest.fixture(scope="module")
 def later(earlier: UtteranceMap) -> UtteranceMap:
     texts = [*texts_about("parcel", 60, 20), *texts_about("card", 40, 10), *texts_about("doctor", 45)]
-    return make_map(Topical(), texts, model="topical", method="tsne", min_cluster_size=12, earlier=earlier)
+    return make_map(TopicEncoder(), texts, model="topical", method="tsne", min_cluster_size=12, earlier=earlier)
 
 
 def assert_equal(one: UtteranceMap, other: UtteranceMap) -> None:
@@ -86,7 +86,7 @@ def test_duplicates_are_merged() -> None:
 
 def test_map_contains_all_texts_and_finds_the_topics(earlier: UtteranceMap) -> None:
     assert len(earlier) == len(OLD) and earlier.texts == OLD and (earlier.counts == 2).all()
-    assert earlier.vectors == pytest.approx(Topical().encode(OLD))
+    assert earlier.vectors == pytest.approx(TopicEncoder().encode(OLD))
     assert len(earlier.clusters) == 3 and earlier.new is None and earlier.comparison is None
     for cluster in earlier.clusters:
         members = np.flatnonzero(earlier.labels == cluster.number)
@@ -118,7 +118,10 @@ def test_texts_unlike_all_earlier_ones_are_new(earlier: UtteranceMap, later: Utt
 
 
 def test_novelty_threshold_comes_from_the_earlier_texts() -> None:
-    vectors, old = Topical().encode(texts_about("parcel", 20, 500) + texts_about("doctor", 5)), Topical().encode(OLD)
+    vectors, old = (
+        TopicEncoder().encode(texts_about("parcel", 20, 500) + texts_about("doctor", 5)),
+        TopicEncoder().encode(OLD),
+    )
     novelty = detect_novelty(vectors, old)
     among = np.sort(old.astype(np.float64) @ old.T, 1)[:, -2]
     assert novelty.threshold == pytest.approx(np.quantile(among, 0.01), abs=1e-6)
@@ -166,21 +169,21 @@ def test_unreadable_and_labelled_maps_raise_errors(earlier: UtteranceMap, tmp_pa
 
 
 def test_maps_of_different_encoders_cannot_be_compared(earlier: UtteranceMap) -> None:
-    for other in (Topical(size=25), Topical(spread=2.0)):
+    for other in (TopicEncoder(size=25), TopicEncoder(spread=2.0)):
         with pytest.raises(EncoderMismatchError, match=r"earlier map \(topical\) was made with another encoder"):
             make_map(other, OLD, method="tsne", earlier=earlier)
-    alone = make_map(Topical(), ["a room"], method="tsne")
+    alone = make_map(TopicEncoder(), ["a room"], method="tsne")
     assert alone.points.shape == (1, 2) and alone.clusters == []
     with pytest.raises(MapError, match="a single text"):
-        make_map(Topical(), OLD, method="tsne", earlier=alone)
+        make_map(TopicEncoder(), OLD, method="tsne", earlier=alone)
     with pytest.raises(MapError, match="no text to map"):
-        make_map(Topical(), [], method="tsne")
+        make_map(TopicEncoder(), [], method="tsne")
     with pytest.raises(MapError, match="2 vectors for 1 distinct"):
-        make_map(Topical(), ["a", "A"], method="tsne", vectors=np.eye(2, dtype=np.float32))
+        make_map(TopicEncoder(), ["a", "A"], method="tsne", vectors=np.eye(2, dtype=np.float32))
 
 
 def test_known_vectors_are_not_encoded_again(earlier: UtteranceMap) -> None:
-    encoder = Topical()
+    encoder = TopicEncoder()
     made = make_map(
         encoder, earlier.utterances, model="topical", method="tsne", min_cluster_size=12, vectors=earlier.vectors
     )

@@ -204,7 +204,7 @@ def test_invalid_arguments(responder: Responder, tmp_path: Path) -> None:
     with pytest.raises(ResponderError, match="turns must be at least 1"):
         Responder.open(tmp_path / "other", BagOfWords(), turns=0)
     with pytest.raises(EncoderMismatchError, match="another encoder"):
-        Responder.open(tmp_path / "responses", BagOfWords(seed=1))
+        Responder.open(tmp_path / "responses", BagOfWords("other"))
     with pytest.raises(TableError, match="turns"):
         Responder.open(tmp_path / "responses", BagOfWords(), turns=9)
     assert len(responder) == 18

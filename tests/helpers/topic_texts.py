@@ -25,7 +25,7 @@ def texts_about(topic: str, count: int, start: int = 0) -> list[str]:
     ]
 
 
-class Topical:
+class TopicEncoder:
     """Encodes a text near the axis of its topic, or near a further axis if it has none."""
 
     def __init__(self, size: int = 24, spread: float = 0.25):

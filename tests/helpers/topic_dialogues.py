@@ -1,35 +1,8 @@
-"""Synthetic dialogues on three topics, and an encoder that sums word vectors."""
-
-import zlib
-from collections.abc import Sequence
-from typing import Any
+"""Synthetic dialogues on three topics."""
 
 import numpy as np
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
-from turnwise.core.text import tokenise_words
-
-SIZE = 32
-
-
-class Words:
-    """An encoder that sums random word vectors."""
-
-    def __init__(self, salt: str = ""):
-        self.salt = salt
-        self.encoded = 0
-
-    def encode(
-        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> np.ndarray:
-        self.encoded += len(inputs)
-        texts = [each if isinstance(each, str) else " ".join(turn.text for turn in each) for each in inputs]
-        vectors = np.stack([np.sum([self._word(word) for word in tokenise_words(text)], 0) for text in texts])
-        return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-
-    def _word(self, word: str) -> np.ndarray:
-        return np.random.default_rng(zlib.crc32((self.salt + word).encode())).normal(size=SIZE)
-
 
 TOPICS = {
     "boats": ("mast", "sail", "rope", "deck", "harbour"),

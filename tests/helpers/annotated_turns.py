@@ -1,4 +1,4 @@
-"""Made-up annotated utterances for the tests of detectors."""
+"""Annotated utterances for the tests of detectors."""
 
 import re
 from collections.abc import Iterable
@@ -9,26 +9,11 @@ from hypothesis import strategies as st
 from turnwise import Dialogue, Slot, Turn
 from turnwise.corpus.store import StoreWriter
 
-#: Few words, so that values stand inside and outside slots, with what has to be parted or kept together.
+#: Few words, so that values occur inside and outside slots; some contain punctuation or a space.
 WORDS = st.sampled_from(
     [
-        "pizza",
-        "Oslo",
-        "oslo's",
-        "new",
-        "york",
-        "York",
-        "the",
-        "of",
-        "take-out",
-        "out",
-        "401k",
-        "five",
-        "5",
-        "5 pm",
-        "o’clock",
-        "!",
-        "İzmir",
+        *("pizza", "Oslo", "oslo's", "new", "york", "York", "the", "of", "take-out", "out", "401k"),
+        *("five", "5", "5 pm", "o’clock", "!", "İzmir"),
     ]
 )
 PHRASES = st.lists(WORDS, min_size=1, max_size=7).map(" ".join)
@@ -37,14 +22,14 @@ ANYTHING = st.text(st.characters(exclude_categories=("Cs",), exclude_characters=
 )
 
 
-def said(text: str, *marked: tuple[str, str], speaker: str = "user") -> Turn:
-    """A turn whose slots are (name, value), each where the value first stands."""
+def turn_with_slots(text: str, *marked: tuple[str, str], speaker: str = "user") -> Turn:
+    """Return a turn whose slots are (name, value), each where the value first occurs."""
     slots = [Slot.from_text(text, name, text.index(value), text.index(value) + len(value)) for name, value in marked]
     return Turn(speaker, text, None, (), tuple(slots))
 
 
-def alone(turns: Iterable[Turn], split: str | None = "train") -> list[Dialogue]:
-    """Every turn as a dialogue."""
+def single_turn_dialogues(turns: Iterable[Turn], split: str | None = "train") -> list[Dialogue]:
+    """Return each turn as a dialogue."""
     return [Dialogue(f"{split}-{number}", (turn,), "made-up", split) for number, turn in enumerate(turns)]
 
 
@@ -60,7 +45,7 @@ def store(folder: Path, dialogues: Iterable[Dialogue]) -> Path:
 def annotated_turns(draw: st.DrawFn) -> Turn:
     """A phrase with up to two slots, which may overlap and mostly, but not always, hold whole words."""
     text = draw(PHRASES)
-    words = [found.span() for found in re.finditer(r"\S+", text)]
+    words = [match.span() for match in re.finditer(r"\S+", text)]
     slots = []
     for _ in range(draw(st.integers(0, 2))):
         first = draw(st.integers(0, len(words) - 1))

@@ -1,12 +1,10 @@
-"""Synthetic intents, and an encoder that sums random word vectors seeded by their hashes."""
+"""Synthetic intents: texts, and vectors around centres."""
 
-import zlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-SIZE = 48
+from tests.helpers.bag_of_words import SIZE
 
 EXAMPLES = {
     "track_order": [
@@ -42,24 +40,6 @@ def pairs() -> tuple[list[str], list[str]]:
     """Return texts and their intents."""
     labelled = [(text, intent) for intent, texts in EXAMPLES.items() for text in texts]
     return [text for text, _ in labelled], [intent for _, intent in labelled]
-
-
-class BagOfWords:
-    """Encodes texts by their words, and counts the encoded texts."""
-
-    def __init__(self, salt: str = "") -> None:
-        self.salt = salt
-        self.encoded = 0
-
-    def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Any:
-        self.encoded += len(inputs)
-        vectors = np.stack([self._vector(text) for text in inputs])
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if normalise else vectors
-
-    def _vector(self, text: str) -> Any:
-        words = text.lower().split() or ["nothing"]
-        seeds = [zlib.crc32(f"{self.salt}{word}".encode()) for word in words]
-        return sum(np.random.default_rng(seed).normal(size=SIZE) for seed in seeds).astype(np.float32)
 
 
 def world(intents: int, examples: int, seed: int, *, spread: float = 0.6, size: int = SIZE) -> tuple[Any, Any]:

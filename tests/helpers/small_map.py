@@ -19,7 +19,7 @@ def texts_and_vectors(rows: int, seed: int = 0, spread: float = 0.4) -> tuple[li
     return texts, (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32), topics
 
 
-def made_up_map(rows: int = 24, seed: int = 0) -> UtteranceMap:
+def small_map(rows: int = 24, seed: int = 0) -> UtteranceMap:
     """Return a map in which every sixth text is in no cluster."""
     texts, vectors, topics = texts_and_vectors(rows, seed)
     labels = np.where(np.arange(rows) % 6 == 5, -1, topics).astype(np.int32)
@@ -39,5 +39,5 @@ def made_up_map(rows: int = 24, seed: int = 0) -> UtteranceMap:
 
 def save_map(folder: Path, rows: int = 24, seed: int = 0) -> Path:
     """Save such a map and return its folder."""
-    made_up_map(rows, seed).save(folder)
+    small_map(rows, seed).save(folder)
     return folder
