@@ -4,6 +4,7 @@ Weights are large on purpose: with the usual initialisation attention hardly mat
 wrong.
 """
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from transformers import (
 )
 
 from turnwise.models.backbone.stream import Tokens
+from turnwise.models.encoder import Encoder
 
 UNPADDED = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "modernbert", "gpt2")
 BUCKETED = ("mpnet", "t5")
@@ -150,3 +152,13 @@ def sequences(lengths: Sequence[int], seed: int = 0) -> list[Tokens]:
     """Random words; special tokens, padding first of all, are left out."""
     random = np.random.default_rng(seed)
     return [random.integers(5, len(WORDS), length).astype(np.int32) for length in lengths]
+
+
+def perturbed(encoder: Encoder, seed: int = 1) -> Encoder:
+    """Return the same model with other weights."""
+    other = copy.deepcopy(encoder)
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=random))
+    return other

@@ -12,19 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.families import perturbed
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.soup import SoupError, average_weights
-
-
-def perturbed(encoder: Encoder, seed: int = 1) -> Encoder:
-    """Return the same model with other weights."""
-    other = copy.deepcopy(encoder)
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=random))
-    return other
 
 
 @pytest.fixture(scope="module")

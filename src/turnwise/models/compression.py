@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from turnwise.core.dialogue import USER, Slot, Turn
@@ -45,7 +45,7 @@ class CompressionError(TurnwiseError):
     """Vectors cannot be moved towards templates as requested."""
 
 
-def project_templates(vectors: torch.Tensor, layer: PoolerLayer | None) -> torch.Tensor:
+def project_templates(vectors: Tensor, layer: PoolerLayer | None) -> Tensor:
     """Return t′ = M_A t, or t without such a layer, of length 1."""
     return normalize(vectors if layer is None else layer(vectors), dim=1)
 
@@ -59,13 +59,13 @@ def mix_vectors(utterances: Vectors, templates: Vectors, template_weight: float)
 class Compression(nn.Module):
     """The parts of semantic compression."""
 
-    vectors: torch.Tensor  # of the templates, after the layer, of length 1 (templates, hidden)
+    vectors: Tensor  # of the templates, after the layer, of length 1 (templates, hidden)
 
     def __init__(
         self,
         marks: SlotMarks,
         templates: Sequence[str],
-        vectors: torch.Tensor,
+        vectors: Tensor,
         layer: PoolerLayer | None = None,
         *,
         template_weight: float = DEFAULT_TEMPLATE_WEIGHT,
@@ -138,7 +138,7 @@ class Compression(nn.Module):
         template = self.marks.text(Template.from_turn(Turn(USER, text, slots=slots))) if slots else text
         return Turn(turn.speaker, template) if isinstance(turn, Turn) else template
 
-    def nearest(self, utterances: torch.Tensor) -> torch.Tensor:
+    def nearest(self, utterances: Tensor) -> Tensor:
         """Return the vector of the nearest template of the training corpus for each utterance's vector of length 1."""
         best = torch.full((len(utterances),), -torch.inf, device=utterances.device)
         indices = torch.zeros(len(utterances), dtype=torch.long, device=utterances.device)

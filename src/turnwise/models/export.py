@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from turnwise.core.errors import TurnwiseError
@@ -175,8 +175,8 @@ class _PaddedEncoder(nn.Module):
         self.normalise = encoder.normalise
 
     def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, ...]:
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         layers: Literal["first-last", "last"] = "first-last" if self.pooling == "first-last" else "last"
         states = self.backbone.padded_states(input_ids, attention_mask, token_type_ids, layers)
         vectors = self._pool(states, attention_mask[:, :, None].to(states.dtype))
@@ -184,7 +184,7 @@ class _PaddedEncoder(nn.Module):
             vectors = self.pooler(vectors)
         return (normalize(vectors, dim=1), vectors) if self.normalise else (vectors,)
 
-    def _pool(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def _pool(self, states: Tensor, mask: Tensor) -> Tensor:
         if self.pooling in ("cls", "cls-mlp"):
             return states[:, 0]
         if self.pooling == "max":
@@ -224,19 +224,14 @@ def _quantise(path: Path) -> None:
     graph.replace_gemm_with_matmul()  # GPT-2's layers: the next step handles products only
     linear = MatMulNBitsQuantizer(graph.model, bits=8, block_size=_BLOCK, is_symmetric=True, accuracy_level=4)
     linear.process()
-    model = linear.model.model
-    # not the embeddings of positions, segments and distances, which are small and used by every token
-    words = _largest_lookup(model)
-    quantize_dynamic(
-        model, path, op_types_to_quantize=["Gather"], nodes_to_quantize=[words], weight_type=QuantType.QInt8
-    )
-
-
-def _largest_lookup(model: Any) -> str:
-    """Return the name of the Gather node with the largest table."""
+    model: Any = linear.model.model
+    # the largest lookup table: not those of positions, segments and distances, small and used by every token
     sizes = {each.name: int(np.prod(each.dims)) for each in model.graph.initializer}
     lookups = [node for node in model.graph.node if node.op_type == "Gather"]
-    return str(max(lookups, key=lambda node: sizes.get(node.input[0], 0)).name)
+    words = max(lookups, key=lambda node: sizes.get(node.input[0], 0))
+    quantize_dynamic(
+        model, path, op_types_to_quantize=["Gather"], nodes_to_quantize=[words.name], weight_type=QuantType.QInt8
+    )
 
 
 def _compare(encoder: Encoder, graph: Encoder) -> tuple[float, float]:

@@ -1,6 +1,5 @@
 """Soups on disk and their evaluation."""
 
-import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+from tests.helpers.families import perturbed
 from turnwise.cli.experiments import soup_command
 from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation import runner as evaluating
@@ -29,16 +29,6 @@ EFFORT = Effort(seeds=1, steps=1)
 
 #: How soups are evaluated; 'sts' is also part of the suite.
 EVALUATION: dict[str, Any] = {"suites": ["dialoguecse"], "tasks": ["nli", "sts"], "effort": EFFORT}
-
-
-def perturbed(encoder: Encoder, seed: int = 1) -> Encoder:
-    """Return the same model with other weights."""
-    other = copy.deepcopy(encoder)
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=random))
-    return other
 
 
 @pytest.fixture(scope="module")

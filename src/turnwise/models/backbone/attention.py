@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AttentionInterface
@@ -39,9 +40,9 @@ class StreamShape:
     """The layout of a stream, as attention needs it."""
 
     groups: tuple[LengthGroup, ...]
-    starts: torch.Tensor | None  # (sequences + 1,), int32 on the device; None if the varlen kernel is not used
+    starts: Tensor | None  # (sequences + 1,), int32 on the device; None if the varlen kernel is not used
     longest: int  # tokens of the longest sequence
-    tiles: torch.Tensor | None = None  # from `plan_tiles`, on the device; None if the tile kernel is not used
+    tiles: Tensor | None = None  # from `plan_tiles`, on the device; None if the tile kernel is not used
     tile_size: int = 0
 
     @classmethod
@@ -61,7 +62,7 @@ def smallest_tile(longest: int) -> int | None:
     return next((size for size in TILE_SIZES if longest <= size), None)
 
 
-def plan_tiles(groups: tuple[LengthGroup, ...], tile_size: int) -> torch.Tensor:
+def plan_tiles(groups: tuple[LengthGroup, ...], tile_size: int) -> Tensor:
     """Return start, end and sequence length of every tile (tiles, 3), int32; groups are in stream order."""
     start, end, length = np.array([(group.start, group.end, group.length) for group in groups]).T
     tokens = tile_size // length * length
@@ -73,10 +74,10 @@ def plan_tiles(groups: tuple[LengthGroup, ...], tile_size: int) -> torch.Tensor:
 
 def unpadded_attention(
     module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
     *,
     stream_shape: StreamShape,
     dropout: float = 0.0,
@@ -84,7 +85,7 @@ def unpadded_attention(
     sliding_window: int | None = None,
     is_causal: bool | None = None,
     **_: Any,
-) -> tuple[torch.Tensor, None]:
+) -> tuple[Tensor, None]:
     """Attend within each sequence of a stream; (1, heads, tokens, size) in, (1, tokens, heads, size) out."""
     shape = stream_shape
     causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
@@ -100,7 +101,8 @@ def unpadded_attention(
         reach = -1 if sliding_window is None else sliding_window - 1
         assert shape.starts is not None
         window = (reach, 0 if causal else reach)
-        return _varlen(query, key, value, shape.starts, shape.longest, shape, scaling, window)[None], None
+        states = (query, key, value)
+        return _varlen(states, shape.starts, shape.longest, shape, scale=scaling, window_size=window)[None], None
     pieces = []
     for group in shape.groups:
         attended = scaled_dot_product_attention(
@@ -117,22 +119,22 @@ def unpadded_attention(
 
 
 def attention_at(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     counts: npt.NDArray[np.int64],
     shape: StreamShape,
     *,
     scaling: float,
     dropout: float,
-) -> torch.Tensor:
+) -> Tensor:
     """Attend from a few tokens to all tokens of their own sequence; (tokens, heads, size) in, one row per query out.
 
     Queries are in stream order; `counts` is the number of queries of each sequence (sequences,).
     """
     if shape.starts is not None:
         starts = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)])).to(query.device, torch.int32)
-        return _varlen(query, key, value, starts, int(counts.max()), shape, scaling, (-1, -1))
+        return _varlen((query, key, value), starts, int(counts.max()), shape, scale=scaling, window_size=(-1, -1))
     pieces, sequence, first = [], 0, 0
     for group in shape.groups:
         group_counts = counts[sequence : sequence + group.count]
@@ -154,35 +156,25 @@ def attention_at(
 
 
 def _varlen(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    query_starts: torch.Tensor,
-    most_queries: int,
-    shape: StreamShape,
-    scaling: float | None,
-    window: tuple[int, int],
-) -> torch.Tensor:
-    """Call PyTorch's kernel for sequences of different lengths; (tokens, heads, size) in and out."""
+    states: tuple[Tensor, Tensor, Tensor], query_starts: Tensor, most_queries: int, shape: StreamShape, **settings: Any
+) -> Tensor:
+    """Call PyTorch's kernel for sequences of different lengths on query, key and value (tokens, heads, size)."""
     from torch.nn.attention.varlen import varlen_attn
 
-    starts, longest = shape.starts, shape.longest
-    assert starts is not None
-    attended = varlen_attn(
-        query, key, value, query_starts, starts, most_queries, longest, scale=scaling, window_size=window
-    )
-    assert isinstance(attended, torch.Tensor)
+    assert shape.starts is not None
+    attended = varlen_attn(*states, query_starts, shape.starts, most_queries, shape.longest, **settings)
+    assert isinstance(attended, Tensor)
     return attended
 
 
-def _rectangle(states: torch.Tensor, group: LengthGroup) -> torch.Tensor:
+def _rectangle(states: Tensor, group: LengthGroup) -> Tensor:
     """(1, heads, tokens, size) → the group's (count, heads, length, size), without a copy."""
     tokens = states[0, :, group.start : group.end]
-    rectangle: torch.Tensor = tokens.unflatten(1, (group.count, group.length)).transpose(0, 1)
+    rectangle: Tensor = tokens.unflatten(1, (group.count, group.length)).transpose(0, 1)
     return rectangle
 
 
-def _window_mask(length: int, window: int | None, device: torch.device, causal: bool) -> torch.Tensor | None:
+def _window_mask(length: int, window: int | None, device: torch.device, causal: bool) -> Tensor | None:
     """Return which positions see each other (length, length) in local attention; None if all do."""
     if window is None or length <= window:
         return None

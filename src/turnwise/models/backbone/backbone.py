@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, T5EncoderModel
 
 from turnwise.core.files import write_json
@@ -205,12 +205,12 @@ class Backbone(nn.Module):
         # in __dict__, so that the compiled module and its parameters do not count as submodules
         self.__dict__["_compiled"] = torch.compile(self.model, **{"dynamic": True, "fullgraph": True, **settings})
 
-    def forward(self, stream: TokenStream, layers: Layers = "last") -> torch.Tensor:
+    def forward(self, stream: TokenStream, layers: Layers = "last") -> Tensor:
         """Return token states (tokens, hidden) in stream order."""
         stream = stream.to(self.device)
         return self._unpadded(stream, layers) if self.execution == "unpadded" else self._buckets(stream, layers)
 
-    def states_at(self, stream: TokenStream, positions: npt.NDArray[np.int64]) -> torch.Tensor:
+    def states_at(self, stream: TokenStream, positions: npt.NDArray[np.int64]) -> Tensor:
         """Return the states (positions, hidden) at ascending positions, cheaper than `forward` for BERT-like layers."""
         config = self.model.config
         rows = torch.from_numpy(positions).to(self.device)
@@ -229,8 +229,8 @@ class Backbone(nn.Module):
         return _last_layer_at(last, states[0], rows, counts, shape)
 
     def padded_states(
-        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None = None, layers: Layers = "last"
-    ) -> torch.Tensor:
+        self, ids: Tensor, mask: Tensor, segments: Tensor | None = None, layers: Layers = "last"
+    ) -> Tensor:
         """Return token states (rows, length, hidden) of right-padded rows, by the attention of transformers.
 
         Token ids, mask (1 for a token, 0 for padding) and segment ids have the shape (rows, length).
@@ -247,14 +247,14 @@ class Backbone(nn.Module):
         first = UNPADDED_FAMILIES[self.config.model_type]
         return int(self.config.pad_token_id) + 1 if first is None else first
 
-    def _states(self, layers: Layers, **inputs: Any) -> torch.Tensor:
+    def _states(self, layers: Layers, **inputs: Any) -> Tensor:
         if layers == "last":
             return torch.as_tensor(self.model(**inputs).last_hidden_state)
         output = self.model(**inputs, output_hidden_states=True)
         # hidden state 0 is the embeddings
         return torch.as_tensor((output.hidden_states[1] + output.last_hidden_state) / 2)
 
-    def _unpadded(self, stream: TokenStream, layers: Layers) -> torch.Tensor:
+    def _unpadded(self, stream: TokenStream, layers: Layers) -> Tensor:
         inputs, shape = self._flatten(stream)
         compiled = self.__dict__.get("_compiled")
         if compiled is not None and self.training and layers == "last" and shape.tiles is not None:
@@ -263,7 +263,7 @@ class Backbone(nn.Module):
                 return torch.as_tensor(compiled(**inputs, stream_shape=shape).last_hidden_state)[0]
         return self._states(layers, **inputs, stream_shape=shape)[0]
 
-    def _flatten(self, stream: TokenStream) -> tuple[dict[str, torch.Tensor], StreamShape]:
+    def _flatten(self, stream: TokenStream) -> tuple[dict[str, Tensor], StreamShape]:
         """Return the stream as one row of tokens (1, tokens), and its shape."""
         positions = to_device(stream.positions() + self._first_position, self.device)
         segments = self._segments(None if stream.segments is None else stream.segments[None], stream.ids[None])
@@ -281,7 +281,7 @@ class Backbone(nn.Module):
         half = torch.is_autocast_enabled("cuda") or self.model.dtype in (torch.bfloat16, torch.float16)
         return half and not (self.training and attention_dropout(self.model) > 0)
 
-    def _buckets(self, stream: TokenStream, layers: Layers) -> torch.Tensor:
+    def _buckets(self, stream: TokenStream, layers: Layers) -> Tensor:
         starts = stream.starts().tolist()
         pieces = []
         for first, last in stream.buckets(BUCKET_TOKENS):
@@ -297,7 +297,7 @@ class Backbone(nn.Module):
             pieces.append(self.padded_states(ids, mask.long(), segments, layers)[mask])
         return torch.cat(pieces)
 
-    def _segments(self, segments: torch.Tensor | None, ids: torch.Tensor) -> dict[str, Any]:
+    def _segments(self, segments: Tensor | None, ids: Tensor) -> dict[str, Any]:
         if not self.has_segments:
             return {}
         return {"token_type_ids": torch.zeros_like(ids) if segments is None else segments}
@@ -310,8 +310,8 @@ def attention_dropout(model: PreTrainedModel) -> float:
 
 
 def _last_layer_at(
-    layer: Any, states: torch.Tensor, positions: torch.Tensor, counts: npt.NDArray[np.int64], shape: StreamShape
-) -> torch.Tensor:
+    layer: Any, states: Tensor, positions: Tensor, counts: npt.NDArray[np.int64], shape: StreamShape
+) -> Tensor:
     """Return the output (positions, hidden) of a BERT-like last layer at a few positions.
 
     Keys and values are computed for every token. Queries, attention output and the feed-forward part, five sixths of
@@ -320,7 +320,7 @@ def _last_layer_at(
     """
     attention = layer.attention.self
 
-    def split_heads(rows: torch.Tensor) -> torch.Tensor:
+    def split_heads(rows: Tensor) -> Tensor:
         return rows.view(len(rows), attention.num_attention_heads, attention.attention_head_size)
 
     selected = states[positions]
@@ -333,7 +333,7 @@ def _last_layer_at(
         scaling=attention.scaling,
         dropout=attention.dropout.p if attention.training else 0.0,
     )
-    output: torch.Tensor = layer.feed_forward_chunk(layer.attention.output(attended.flatten(1), selected))
+    output: Tensor = layer.feed_forward_chunk(layer.attention.output(attended.flatten(1), selected))
     return output
 
 
@@ -358,7 +358,7 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
         module.train(was_training)
 
 
-def pool(states: torch.Tensor, stream: TokenStream, pooling: Pooling) -> torch.Tensor:
+def pool(states: Tensor, stream: TokenStream, pooling: Pooling) -> Tensor:
     """Pool token states (tokens, hidden) into vectors (sequences, hidden), in input order.
 
     'cls-mlp' is pooled like 'cls': its layer belongs to the model. 'first-last' is pooled like 'mean': the backbone
@@ -380,6 +380,6 @@ class PoolerLayer(nn.Module):
         super().__init__()
         self.linear = nn.Linear(hidden, hidden)
 
-    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+    def forward(self, vectors: Tensor) -> Tensor:
         """(sequences, hidden) → the same shape."""
         return torch.tanh(self.linear(vectors))

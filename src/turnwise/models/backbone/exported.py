@@ -19,6 +19,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
+from torch import Tensor
 from torch.nn.functional import embedding_bag
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -58,7 +59,7 @@ class ExportedBackbone(Backbone):
         self._config = config
 
     @abstractmethod
-    def vectors(self, stream: TokenStream) -> torch.Tensor:
+    def vectors(self, stream: TokenStream) -> Tensor:
         """Return pooled vectors (sequences, hidden), not normalised, in input order."""
 
     @abstractmethod
@@ -80,7 +81,7 @@ class ExportedBackbone(Backbone):
         """Raise an error: there is no model that could be trained or changed."""
         raise self._unsupported("runs but cannot be trained or changed")
 
-    def forward(self, stream: TokenStream, layers: Layers = "last") -> torch.Tensor:
+    def forward(self, stream: TokenStream, layers: Layers = "last") -> Tensor:
         """Raise an error: there are no token states."""
         raise self._unsupported("gives one vector per text and no token states")
 
@@ -127,7 +128,7 @@ class OnnxBackbone(ExportedBackbone):
         """The CPU."""
         return torch.device("cpu")
 
-    def vectors(self, stream: TokenStream) -> torch.Tensor:
+    def vectors(self, stream: TokenStream) -> Tensor:
         """Return pooled vectors (sequences, hidden), not normalised, in input order."""
         rows = [stream.ids[group.start : group.end].view(group.count, group.length) for group in stream.groups]
         return stream.restore(torch.cat([torch.from_numpy(self.graph.run(ids.numpy())) for ids in rows]))
@@ -208,7 +209,7 @@ class StaticBackbone(ExportedBackbone):
             counted[tokenizer.unk_token_id] = 0
         # the last column counts tokens, so that one pass computes their sum and their number
         self.register_buffer("table", torch.from_numpy(np.hstack([table * counted, counted])))
-        self.table: torch.Tensor
+        self.table: Tensor
 
     @classmethod
     def load(cls, name: str | Path, *_: Any, **__: Any) -> "StaticBackbone":
@@ -254,7 +255,7 @@ class StaticBackbone(ExportedBackbone):
         """The device of the table."""
         return self.table.device
 
-    def vectors(self, stream: TokenStream) -> torch.Tensor:
+    def vectors(self, stream: TokenStream) -> Tensor:
         """Return pooled vectors (sequences, hidden), not normalised, in input order."""
         stream = stream.to(self.device)
         sums = embedding_bag(stream.ids, self.table, stream.starts()[:-1].to(self.device), mode="sum")

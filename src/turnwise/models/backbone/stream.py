@@ -7,6 +7,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 Tokens = npt.NDArray[np.int32]
 
@@ -99,8 +100,8 @@ class TokenStream:
     a copy: attention and pooling run on rectangles that hold no padding.
     """
 
-    ids: torch.Tensor  # (tokens,)
-    segments: torch.Tensor | None  # (tokens,), where sequences have two parts
+    ids: Tensor  # (tokens,)
+    segments: Tensor | None  # (tokens,), where sequences have two parts
     lengths: npt.NDArray[np.int64]  # of the sequences in stream order (sequences,)
     order: npt.NDArray[np.int64]  # the input position of every sequence, in stream order (sequences,)
     groups: tuple[LengthGroup, ...]
@@ -118,7 +119,7 @@ class TokenStream:
             groups.append(LengthGroup(start, int(count), int(length)))
             start = groups[-1].end
 
-        def flatten(parts: RaggedTokens) -> torch.Tensor:
+        def flatten(parts: RaggedTokens) -> Tensor:
             return torch.from_numpy(parts.take(order).tokens.astype(np.int64))
 
         segment_ids = None if segments is None else flatten(RaggedTokens.of(segments))
@@ -132,11 +133,11 @@ class TokenStream:
         """The number of tokens."""
         return len(self.ids)
 
-    def positions(self) -> torch.Tensor:
+    def positions(self) -> Tensor:
         """Return the position of every token in its own sequence (tokens,)."""
         return torch.from_numpy(span_indices(np.zeros_like(self.lengths), self.lengths))
 
-    def starts(self) -> torch.Tensor:
+    def starts(self) -> Tensor:
         """Return where each sequence begins, and where the last one ends (sequences + 1,)."""
         return torch.from_numpy(np.concatenate([[0], np.cumsum(self.lengths)]))
 
@@ -145,11 +146,11 @@ class TokenStream:
         segments = None if self.segments is None else to_device(self.segments, device)
         return TokenStream(to_device(self.ids, device), segments, self.lengths, self.order, self.groups)
 
-    def restore(self, rows: torch.Tensor) -> torch.Tensor:
+    def restore(self, rows: Tensor) -> Tensor:
         """Reorder one row per sequence from stream order to input order."""
         return rows[to_device(torch.from_numpy(np.argsort(self.order)), rows.device)]
 
-    def restore_tokens(self, states: torch.Tensor) -> torch.Tensor:
+    def restore_tokens(self, states: Tensor) -> Tensor:
         """Reorder token states from stream order to the concatenated sequences in input order."""
         positions = np.argsort(self.order)
         rows = span_indices(self.starts().numpy()[positions], self.lengths[positions])
@@ -165,7 +166,7 @@ class TokenStream:
         yield first, len(self.lengths)
 
 
-def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Move a tensor to a device, through pinned memory to a GPU so that the host does not wait for pending GPU work."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
