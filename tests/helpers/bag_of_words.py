@@ -16,8 +16,8 @@ SIZE = 48
 class BagOfWords:
     """Encodes texts and conversations as sums of random word vectors, and counts them; other salts, other vectors."""
 
-    def __init__(self, salt: str = ""):
-        self.salt = salt
+    def __init__(self, salt: str = "", size: int = SIZE):
+        self.salt, self.size = salt, size
         self.encoded = 0
 
     def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
@@ -32,4 +32,4 @@ class BagOfWords:
         texts = [turn.text if isinstance(turn, Turn) else turn for turn in turns]
         words = [word for text in texts for word in tokenise_words(text)] or ["nothing"]
         seeds = [zlib.crc32(f"{self.salt}{word}".encode()) for word in words]
-        return np.sum([np.random.default_rng(seed).normal(size=SIZE) for seed in seeds], 0).astype(np.float32)
+        return np.sum([np.random.default_rng(seed).normal(size=self.size) for seed in seeds], 0).astype(np.float32)
