@@ -22,13 +22,13 @@ ANYTHING = st.text(st.characters(exclude_categories=("Cs",), exclude_characters=
 )
 
 
-def turn_with_slots(text: str, *marked: tuple[str, str], speaker: str = "user") -> Turn:
+def annotate(text: str, *marked: tuple[str, str], speaker: str = "user") -> Turn:
     """Return a turn whose slots are (name, value), each where the value first occurs."""
     slots = [Slot.from_text(text, name, text.index(value), text.index(value) + len(value)) for name, value in marked]
     return Turn(speaker, text, None, (), tuple(slots))
 
 
-def single_turn_dialogues(turns: Iterable[Turn], split: str | None = "train") -> list[Dialogue]:
+def as_dialogues(turns: Iterable[Turn], split: str | None = "train") -> list[Dialogue]:
     """Return each turn as a dialogue."""
     return [Dialogue(f"{split}-{number}", (turn,), "made-up", split) for number, turn in enumerate(turns)]
 

@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:tests/helpers/example_results.py
 """Made-up results with everything that can go wrong in a table or on a page."""
-========
-"""Sample results and tables, with everything that can go wrong in Markdown, LaTeX or HTML."""
->>>>>>>> 9899418 (Name test helpers after what they provide and share one bag of words):tests/helpers/sample_results.py
 
 import numpy as np
 
@@ -23,7 +19,10 @@ def row(
 
 
 def table() -> ResultTable:
-    """Return a table with values clearly better, clearly worse, within the interval, not comparable, and missing."""
+    """Ours clearly better, clearly worse, within its interval, not like for like, absent and undefined.
+
+    A group without ours.
+    """
     nan = float("nan")
     first = ResultGroup(
         "1-shot",
@@ -40,7 +39,7 @@ def table() -> ResultTable:
             row("Delta", 1.2, 1.1, 1.3, "uniformity"),
         ),
     )
-    # a paper's table has rows of models that ours is no variant of: they get no row of ours
+    # a paper has lines of models that ours is no variant of: they get no line of ours
     third = ResultGroup("large models", (PublishedRow("BERT-large", (1.0, 2.0, 3.0, None)),), ())
     notes = ("other texts", "Delta is not the paper's")
     return ResultTable(
@@ -49,7 +48,7 @@ def table() -> ResultTable:
 
 
 def wide() -> ResultTable:
-    """Return a table with more columns than fit a page, no groups, no proposed model, and names that need escaping."""
+    """More columns than a page is wide, no groups, no proposed line, names that are not harmless."""
     columns = tuple(f"column {place} of many & R10@{place}" for place in range(14))
     rows = tuple(row(column, 0.5 + place / 100, 0.4, 0.7) for place, column in enumerate(columns))
     return ResultTable(
@@ -59,7 +58,6 @@ def wide() -> ResultTable:
 
 def results() -> Results:
     random = np.random.default_rng(0)
-<<<<<<<< HEAD:tests/helpers/example_results.py
     example = Results(f"/some/where/{'long-' * 12}model", "dse")
     example.add(
         [Outcome("responses", f"toy {place}", "similarity", "MRR", random.random((2, 50))) for place in range(30)]
@@ -80,25 +78,3 @@ def results() -> Results:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="90">{shapes}</svg>'
     )
     return example
-========
-    sample = Results(f"/some/where/{'long-' * 12}model", "dse")
-    sample.add(
-        [Outcome("responses", f"toy {place}", "similarity", "MRR", random.random((2, 50))) for place in range(30)]
-    )
-    sample.tables += [table(), wide()]
-    sample.rows += [entry for group in table().groups for entry in group.measured if entry]
-    sample.data += [
-        {"name": "Alpha", "sha256": "ab" * 32, "licence": "CC BY 4.0", "known": True, "examples": 4_500},
-        {"name": NASTY, "sha256": "cd" * 32, "licence": NASTY, "known": False},
-    ]
-    sample.missing += [
-        {"name": "Epsilon", "home": "https://example.org/epsilon", "wanted_by": "DSE, Table 4"},
-        {"name": "Zeta", "home": "javascript:alert(1)", "wanted_by": EVIL},
-    ]
-    sample.facts |= {"seeds": [1, 2], "command": NASTY}
-    content = '<script>alert(1)</script><circle r="40" cx="45" cy="45"/>'
-    sample.plots["some_picture.svg"] = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="90">{content}</svg>'
-    )
-    return sample
->>>>>>>> 9899418 (Name test helpers after what they provide and share one bag of words):tests/helpers/sample_results.py

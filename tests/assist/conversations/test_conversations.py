@@ -304,7 +304,7 @@ def test_sigkill_loses_and_duplicates_nothing(tmp_path: Path) -> None:
 
 
 def test_clusters_match_topics(tmp_path: Path) -> None:
-    conversations = Conversations.open(tmp_path / "table", BagOfWords())
+    conversations = Conversations.open(tmp_path / "table", BagOfWords(size=32))
     conversations.index(dialogues(120))
     clustering = conversations.cluster(method="tsne", min_cluster_size=10)
     clusters = clustering.clusters

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from typer.testing import CliRunner
 
-from tests.helpers.annotated_turns import annotated_corpora, single_turn_dialogues, store, turn_with_slots
+from tests.helpers.annotated_turns import annotate, annotated_corpora, as_dialogues, store
 from turnwise import Dialogue, Turn, read_corpus
 from turnwise.cli import app
 from turnwise.corpus.importing import import_corpus
@@ -38,15 +38,11 @@ def test_only_the_slots_of_the_speaker_change(turns: list[Turn]) -> None:
 
 
 def test_the_store_keeps_every_split_and_its_detector(tmp_path: Path) -> None:
-    many = single_turn_dialogues(
-        [
-            turn_with_slots(f"pizza in Oslo at {hour} pm", speaker=who)
-            for hour in range(1, 12)
-            for who in ("user", "system")
-        ]
+    many = as_dialogues(
+        [annotate(f"pizza in Oslo at {hour} pm", speaker=who) for hour in range(1, 12) for who in ("user", "system")]
         * 60
     )
-    dialogues = [*many, *single_turn_dialogues([turn_with_slots("good night")], "test")]
+    dialogues = [*many, *as_dialogues([annotate("good night")], "test")]
     plain = store(tmp_path / "plain", dialogues)
     told: list[tuple[str, int, int | None]] = []
     written = detect_store(plain, tmp_path / "out", DETECTOR, progress=lambda *what: told.append((*what,)))
@@ -64,10 +60,7 @@ def test_the_store_keeps_every_split_and_its_detector(tmp_path: Path) -> None:
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    marked = store(
-        tmp_path / "marked",
-        single_turn_dialogues([turn_with_slots("good night"), turn_with_slots("to Oslo", ("town", "Oslo"))]),
-    )
+    marked = store(tmp_path / "marked", as_dialogues([annotate("good night"), annotate("to Oslo", ("town", "Oslo"))]))
     with pytest.raises(CorpusError, match=r"train-1 already has slots .town in 'to Oslo'.*--replace"):
         detect_store(marked, tmp_path / "out", DETECTOR)
     assert not (tmp_path / "out").exists()
@@ -84,12 +77,12 @@ def test_what_is_refused(tmp_path: Path) -> None:
 class TestCommand:
     @pytest.fixture
     def cities(self, tmp_path: Path) -> Path:
-        turns = [turn_with_slots(f"fly to {city}", ("city", city)) for city in ("Oslo", "Bergen", "Rome")]
+        turns = [annotate(f"fly to {city}", ("city", city)) for city in ("Oslo", "Bergen", "Rome")]
         return store(
             tmp_path / "cities",
             [
-                *single_turn_dialogues(turns * 2),
-                *single_turn_dialogues([*turns[:2], turn_with_slots("fly to Turin", ("city", "Turin"))], "test"),
+                *as_dialogues(turns * 2),
+                *as_dialogues([*turns[:2], annotate("fly to Turin", ("city", "Turin"))], "test"),
             ],
         )
 
@@ -103,10 +96,7 @@ class TestCommand:
 
     def test_it_detects_measures_and_prints(self, cities: Path, tmp_path: Path) -> None:
         plain = store(
-            tmp_path / "plain",
-            single_turn_dialogues(
-                [turn_with_slots("to rome at 5 pm"), turn_with_slots("thanks"), turn_with_slots("to Rome")]
-            ),
+            tmp_path / "plain", as_dialogues([annotate("to rome at 5 pm"), annotate("thanks"), annotate("to Rome")])
         )
         out = tmp_path / "out"
         arguments = [plain, "--out", out, "--gazetteer", cities, "--against", cities]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from tests.helpers.annotated_turns import annotated_corpora, single_turn_dialogues, store, turn_with_slots
+from tests.helpers.annotated_turns import annotate, annotated_corpora, as_dialogues, store
 from turnwise import Turn
 from turnwise.corpus.slots.detection import open_test_split, score_detector
 from turnwise.corpus.slots.detectors import BuiltInDetector, DetectorError
@@ -33,7 +33,7 @@ def test_scores_equal_a_plain_restatement(turns: list[Turn]) -> None:
     }
     if not marked:
         with pytest.raises(DetectorError, match="no turn of user has a slot"):
-            score_detector(single_turn_dialogues(turns), DETECTOR)
+            score_detector(as_dialogues(turns), DETECTOR)
         return
     found = {(n, slot.start, slot.end, slot.name) for n, turn in enumerate(turns) for slot in DETECTOR.find(turn.text)}
 
@@ -44,7 +44,7 @@ def test_scores_equal_a_plain_restatement(turns: list[Turn]) -> None:
         return sum(bool(letters({slot}) & letters(others)) for slot in slots)
 
     same_place = {slot[:3] for slot in found} & {slot[:3] for slot in marked}
-    score = score_detector(single_turn_dialogues(turns), DETECTOR).as_dict()
+    score = score_detector(as_dialogues(turns), DETECTOR).as_dict()
     by_name = score.pop("by_name")
     assert score == {
         "utterances": len(turns),
@@ -69,9 +69,7 @@ def test_scores_equal_a_plain_restatement(turns: list[Turn]) -> None:
 
 
 def test_only_the_speaker_counts() -> None:
-    dialogues = single_turn_dialogues(
-        [turn_with_slots("to Oslo", ("city", "Oslo")), turn_with_slots("to Oslo", speaker="system")]
-    )
+    dialogues = as_dialogues([annotate("to Oslo", ("city", "Oslo")), annotate("to Oslo", speaker="system")])
     assert score_detector(dialogues, DETECTOR, "user").exact.f1 == 1
     assert score_detector(dialogues, DETECTOR, None).exact.precision == 0.5
     with pytest.raises(DetectorError, match="no turn of system has a slot"):
@@ -81,9 +79,7 @@ def test_only_the_speaker_counts() -> None:
 def test_what_is_measured_on(tmp_path: Path) -> None:
     def made(*splits: str | None) -> Path:
         dialogues = [
-            found
-            for split in splits
-            for found in single_turn_dialogues([turn_with_slots("to Oslo", ("city", "Oslo"))], split)
+            found for split in splits for found in as_dialogues([annotate("to Oslo", ("city", "Oslo"))], split)
         ]
         return store(tmp_path / "-".join(map(str, splits)), dialogues)
 

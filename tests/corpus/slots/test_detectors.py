@@ -12,14 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.annotated_turns import (
-    ANYTHING,
-    PHRASES,
-    annotated_corpora,
-    single_turn_dialogues,
-    store,
-    turn_with_slots,
-)
+from tests.helpers.annotated_turns import ANYTHING, PHRASES, annotate, annotated_corpora, as_dialogues, store
 from turnwise import Slot, Turn
 from turnwise.corpus.slots.detectors import BuiltInDetector, DetectorError, detector_from_json
 from turnwise.corpus.slots.gazetteer import Gazetteer, word_forms
@@ -83,7 +76,7 @@ def check(text: str, slots: tuple[Slot, ...]) -> None:
 @settings(deadline=None, max_examples=40)
 @given(annotated_corpora(), st.lists(PHRASES | ANYTHING, max_size=5))
 def test_finds_are_sound_and_the_same_after_writing_and_reading(turns: list[Turn], texts: list[str]) -> None:
-    detector = BuiltInDetector(Gazetteer.learn([single_turn_dialogues(turns)], 0.0, 1), ("made-up",), 0.0, 1)
+    detector = BuiltInDetector(Gazetteer.learn([as_dialogues(turns)], 0.0, 1), ("made-up",), 0.0, 1)
     again = detector_from_json(json.loads(json.dumps(detector.to_json())))
     assert again == detector
     texts += [turn.text for turn in turns]
@@ -99,7 +92,7 @@ def test_the_gazetteer_equals_a_plain_count(corpora: list[list[Turn]], share: fl
     for turn in (turn for turns in corpora for turn in turns):
         for slot in non_overlapping_slots(turn):
             names.setdefault(" ".join(word_forms(slot.value)), Counter())[slot.name] += 1
-    learnt = Gazetteer.learn([single_turn_dialogues(turns) for turns in corpora], share, count).names
+    learnt = Gazetteer.learn([as_dialogues(turns) for turns in corpora], share, count).names
     for value, counts in names.items():
         whole, shares = 0, []
         for turns in corpora:
@@ -139,8 +132,8 @@ def pieces(text: str) -> list[tuple[str, int, int]]:
 
 def test_a_share_is_averaged_over_the_corpora() -> None:
     """A word that one large corpus always marks and two others never do is not learnt."""
-    songs = single_turn_dialogues([turn_with_slots("the current song", ("which", "current"))] * 9)
-    bills = single_turn_dialogues([turn_with_slots("my current bill")])
+    songs = as_dialogues([annotate("the current song", ("which", "current"))] * 9)
+    bills = as_dialogues([annotate("my current bill")])
     assert Gazetteer.learn([songs], 0.5, 2).names == {"current": "which"}
     assert Gazetteer.learn([songs, bills], 0.5, 2).names == {"current": "which"}
     assert Gazetteer.learn([songs, bills, bills], 0.5, 2).names == {}
@@ -148,26 +141,21 @@ def test_a_share_is_averaged_over_the_corpora() -> None:
 
 
 def test_too_little_is_not_learnt() -> None:
-    turns = [
-        turn_with_slots("play the of up id 12 !!! ok", ("a", "the of"), ("b", "id"), ("c", "12"), ("d", "!!!"))
-    ] * 3
-    assert Gazetteer.learn([single_turn_dialogues(turns)], 0.0, 1).names == {}
+    turns = [annotate("play the of up id 12 !!! ok", ("a", "the of"), ("b", "id"), ("c", "12"), ("d", "!!!"))] * 3
+    assert Gazetteer.learn([as_dialogues(turns)], 0.0, 1).names == {}
 
 
 def test_nothing_of_a_test_split_is_learnt(tmp_path: Path) -> None:
-    seen = single_turn_dialogues(
-        [turn_with_slots("to Oslo", ("city", "Oslo")), turn_with_slots("to oslo", ("city", "oslo"))]
-    )
+    seen = as_dialogues([annotate("to Oslo", ("city", "Oslo")), annotate("to oslo", ("city", "oslo"))])
     hidden = [
         found
         for split in ("valid", "test")
-        for found in single_turn_dialogues(
-            [turn_with_slots("to Bergen", ("city", "Bergen")), turn_with_slots("to bergen", ("city", "bergen"))] * 3,
-            split,
+        for found in as_dialogues(
+            [annotate("to Bergen", ("city", "Bergen")), annotate("to bergen", ("city", "bergen"))] * 3, split
         )
     ]
     # the test split alone would make of Oslo no value, were it counted
-    outvoted = single_turn_dialogues([turn_with_slots("is Oslo nice")] * 9, "test")
+    outvoted = as_dialogues([annotate("is Oslo nice")] * 9, "test")
     folder = store(
         tmp_path / "cities",
         [*seen, *hidden, *[type(one)(one.id + "x", one.turns, one.source, one.split) for one in outvoted]],
@@ -179,12 +167,10 @@ def test_nothing_of_a_test_split_is_learnt(tmp_path: Path) -> None:
 
 
 def test_stores_that_nothing_can_be_learnt_from(tmp_path: Path) -> None:
-    plain = store(tmp_path / "plain", single_turn_dialogues([turn_with_slots("good night")]))
+    plain = store(tmp_path / "plain", as_dialogues([annotate("good night")]))
     with pytest.raises(DetectorError, match=r"no turn of plain .*split train has a slot.*annotated slots"):
         BuiltInDetector.learn([plain])
-    test_only = store(
-        tmp_path / "test-only", single_turn_dialogues([turn_with_slots("to Oslo", ("city", "Oslo"))], "test")
-    )
+    test_only = store(tmp_path / "test-only", as_dialogues([annotate("to Oslo", ("city", "Oslo"))], "test"))
     with pytest.raises(CorpusError, match="no train"):
         BuiltInDetector.learn([test_only])
 

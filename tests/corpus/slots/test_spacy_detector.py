@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.annotated_turns import single_turn_dialogues, store, turn_with_slots
+from tests.helpers.annotated_turns import annotate, as_dialogues, store
 from turnwise.corpus.slots.detection import detect_store
 from turnwise.corpus.slots.detectors import DetectorError, SpacyDetector, detector_from_json
 
@@ -46,7 +46,7 @@ def test_entities_are_slots(model: str) -> None:
 def test_it_can_be_written_and_made_again_and_fills_a_store(model: str, tmp_path: Path) -> None:
     detector = SpacyDetector(model)
     assert detector.to_json() == {"kind": "spacy", "model": model}
-    plain = store(tmp_path / "plain", single_turn_dialogues([turn_with_slots("to Oslo"), turn_with_slots("thanks")]))
+    plain = store(tmp_path / "plain", as_dialogues([annotate("to Oslo"), annotate("thanks")]))
     written = detect_store(plain, tmp_path / "out", detector)
     assert (written.manifest["facts"]["with_slots"], written.manifest["facts"]["slots"]) == (1, 1)
     again = detector_from_json(written.manifest["detector"])
