@@ -347,7 +347,7 @@ def talks(count: int) -> CandidateData:
 def test_states_at_marks_are_shown_by_whether_they_are_asked_for(reranker: Reranker) -> None:
     """Windows of five: five gaps, six turns with the planted one, four candidates; one of each is right."""
     results = Results("mine", "ums")
-    model = ModelUnderTest("mine", None, reranker, None, None, "")
+    model = ModelUnderTest("mine", None, reranker, None, None)
     few = talks(9)
     add_plots("ums", model, lambda protocol, name: few if name == "sample" else None, results)
     expected = {"insertion": 5, "deletion": 6, "search": 4}
@@ -360,9 +360,9 @@ def test_states_at_marks_are_shown_by_whether_they_are_asked_for(reranker: Reran
 def test_a_re_ranker_shows_the_heads_that_it_has(reranker: Reranker) -> None:
     results = Results("mine", "ums")
     alone = Reranker(reranker.backbone, {"selection": nn.Linear(reranker.backbone.hidden, 1)})
-    add_plots("ums", ModelUnderTest("mine", None, alone, None, None, ""), lambda protocol, name: talks(9), results)
+    add_plots("ums", ModelUnderTest("mine", None, alone, None, None), lambda protocol, name: talks(9), results)
     assert results.plots == {}
-    add_plots("ums", ModelUnderTest("mine", None, reranker, None, None, ""), lambda protocol, name: talks(3), results)
+    add_plots("ums", ModelUnderTest("mine", None, reranker, None, None), lambda protocol, name: talks(3), results)
     assert results.plots == {} and len(results.facts["plots left out"]) == 3 * 5
     with pytest.raises(DatasetError, match="sample has 15 marks"):
         mark_map(reranker, talks(3), "insertion")

@@ -125,6 +125,7 @@ def test_static_sentence_transformers_model_is_wrapped(tiny_folder: Callable[[st
     np.testing.assert_allclose(vectors[1], model.encode(["good morning"], normalize_embeddings=True)[0], atol=1e-6)
 
 
-def test_other_backbones_get_a_remark(tiny_folder: Callable[[str], Path]) -> None:
-    assert "another backbone" in load_model(str(tiny_folder("bert"))).remark
-    assert wrap_model(RandomEncoder()).remark
+def test_backbones_are_described_where_known(tiny_folder: Callable[[str], Path]) -> None:
+    ((kind, layers, hidden),) = load_model(str(tiny_folder("bert"))).backbones
+    assert (kind, layers > 0, hidden > 0) == ("bert", True, True)
+    assert wrap_model(RandomEncoder()).backbones == (None,)

@@ -7,18 +7,23 @@ from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.metrics import MetricRow, Outcome
 from turnwise.evaluation.results import Results
+from turnwise.models.loading import Architecture, ModelUnderTest
 from turnwise.papers.paper_tables import add_tables
 from turnwise.papers.suites import PAPER_SUITES
 
+BERT_BASE = ModelUnderTest("BERT", None, None, None, None, (("bert", 12, 768),))
 PUBLIC_DATASETS = ("clinc150", "banking77", "snips", "hwu64")
 
 
 def fill_tables(
-    suite: str, outcomes: list[Outcome], datasets: dict[tuple[str, str], Dataset[object]] | None = None
+    suite: str,
+    outcomes: list[Outcome],
+    datasets: dict[tuple[str, str], Dataset[object]] | None = None,
+    model: ModelUnderTest | None = None,
 ) -> Results:
     results = Results("some model", suite)
     results.add(outcomes)
-    add_tables(PAPER_SUITES[suite], results, datasets or {}, "", Effort())
+    add_tables(PAPER_SUITES[suite], results, datasets or {}, model or BERT_BASE, Effort())
     return results
 
 
@@ -42,6 +47,21 @@ def test_averages_over_different_datasets_are_different_results() -> None:
     values = [outcome.value for outcome in outcomes]
     assert our_row(results, "DSE, Table 2", "1-shot", "Ave.").value == pytest.approx(np.mean(values))
     assert our_row(results, "DSE, Table 10", "1-shot", "Ave.").value == pytest.approx(np.mean(values[:4]))
+
+
+@pytest.mark.parametrize(
+    ("backbones", "remark"),
+    [
+        ((("bert", 12, 768),), ""),
+        ((("bert", 12, 768), ("electra", 12, 768)), "another backbone (electra of 12 layers and 768 units"),
+        ((None,), "another model than the paper's"),
+    ],
+)
+def test_other_backbones_have_a_remark(backbones: tuple[Architecture | None, ...], remark: str) -> None:
+    model = ModelUnderTest("ours", None, None, None, None, backbones)
+    results = fill_tables("dse", prototypes("clinc150"), model=model)
+    assert results.facts["remark"].startswith(remark) and bool(results.facts["remark"]) == bool(remark)
+    assert (our_row(results, "DSE, Table 2", "1-shot", "Clinc150").comparable or "").startswith(remark)
 
 
 def test_incomplete_averages_have_a_remark() -> None:

@@ -54,7 +54,9 @@ ENCODER = FunctionEncoder(RandomEncoder().encode)
 
 
 def evaluated_plots(templates: bool, rows: Sequence[MetricRow] = (), *datasets: IntentData) -> Results:
-    model = ModelUnderTest("mine", ENCODER, None, None, None, "", {"given": TemplateVectors()} if templates else {})
+    model = ModelUnderTest(
+        "mine", ENCODER, None, None, None, templates={"given": TemplateVectors()} if templates else {}
+    )
     results = Results("mine", "tadse", rows=list(rows))
     by_name = {data.name: data for data in datasets}
     add_plots("tadse", model, lambda protocol, name: by_name.get(name), results)
@@ -144,7 +146,7 @@ def test_other_suites_have_none_of_these_plots() -> None:
     results = Results("mine", "dse", rows=geometry_rows("snips", POINTS))
     add_plots(
         "dse",
-        ModelUnderTest("mine", ENCODER, None, None, None, "", {"given": TemplateVectors()}),
+        ModelUnderTest("mine", ENCODER, None, None, None, templates={"given": TemplateVectors()}),
         lambda protocol, name: None,
         results,
     )

@@ -14,6 +14,7 @@ from turnwise.evaluation.reporting.report import write_report
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import EvaluationError
 from turnwise.models.encoder import Encoder
+from turnwise.models.loading import ModelUnderTest
 from turnwise.papers.paper_tables import add_tables
 from turnwise.papers.suites import PAPER_SUITES
 
@@ -219,7 +220,7 @@ def test_results_are_placed_in_the_right_cells(
     ]
     relabelled = Results("tiny", suite)
     relabelled.add(outcomes)
-    add_tables(PAPER_SUITES[suite], relabelled, {}, "another model", Effort())
+    add_tables(PAPER_SUITES[suite], relabelled, {}, ModelUnderTest("ours", None, None, None, None), Effort())
     by_cell: dict[tuple[str, str, str], MetricRow] = {
         (table.title.split(":")[0].split(", ")[1], group.name, column): row
         for table in relabelled.tables
@@ -241,7 +242,7 @@ def test_results_are_placed_in_the_right_cells(
     else:
         row = by_cell["Table 3", "mean", "OOS-Recall"]
         assert row.value == values["out-of-scope", "clinc150", "1-shot, threshold mean", "OOS-Recall"]
-        assert row.published == 92.11 and row.comparable == "another model"
+        assert row.published == 92.11 and row.comparable == "another model than the paper's"
         assert by_cell["Table 8", "mean-std", "Ave."].published == 74.38
         overall = by_cell["Table 6", "", "OOS"]
         parts = [by_cell["Table 3", group, "Ave."].value for group in ("mean", "mean-std")]

@@ -106,14 +106,14 @@ def evaluate(
     results.data = runner.describe_datasets(jobs)
     results.facts = {
         "fingerprint": subject.fingerprint,
-        "remark": subject.remark,
+        "remark": "",  # for suites: how the model differs from those of the published tables
         "effort": asdict(effort),
         "left out": left_out,
         "seeds": "0 to runs - 1 in every protocol that samples; 0 elsewhere",
     }
     if registered is not None:
         used = {(job.protocol.task, job.dataset.name): job.dataset for job in jobs}
-        registered.add_tables(results, used, subject.remark, effort)
+        registered.add_tables(results, used, subject, effort)
     if plots:
         names = {job.dataset.name for job in jobs}
         if registered is not None:

@@ -26,9 +26,9 @@ from turnwise.models.loading import ModelUnderTest
 #: A metric on any data set: task, setting, metric.
 SummaryPart = tuple[str, str, str]
 
-#: Adds tables to the results, and published values to their rows. Gets the data sets used, by task and name, how the
-#: model differs from those of the published tables, and how much of the protocols was run.
-AddTables = Callable[[Results, Mapping[tuple[str, str], Dataset[Any]], str, Effort], None]
+#: Adds tables to the results, and published values to their rows. Gets the data sets used, by task and name, the model,
+#: and how much of the protocols was run.
+AddTables = Callable[[Results, Mapping[tuple[str, str], Dataset[Any]], ModelUnderTest, Effort], None]
 
 #: Loads a data set by protocol and name; returns None if the data folder does not hold it.
 LoadDataset = Callable[[str, str], Any]

@@ -36,9 +36,8 @@ FitPostprocessor = Callable[[SupportsEncode, Sequence[str]], Any]
 _LOADERS: dict[str, Loader] = {}
 _POSTPROCESSORS: dict[str, FitPostprocessor] = {}
 
-#: The model of most published results (type, layers, hidden units): BERT-base.
-_PUBLISHED_BACKBONE = ("bert", 12, 768)
-_OTHER_MODEL = "another model than the paper's"
+#: The type, layers and hidden units of a backbone, such as ('bert', 12, 768).
+Architecture = tuple[str, int, int]
 
 
 class ModelError(TurnwiseError):
@@ -54,7 +53,7 @@ class ModelUnderTest:
     scorer: SupportsScore | None  # None for an encoder
     trainable: Encoder | None  # the encoder that fine-tuning starts from; None if it cannot be trained
     fingerprint: str | None  # equal for equal vectors; None if unknown, and then nothing is cached on disk
-    remark: str  # how it differs from the model of published results; empty if it does not
+    backbones: tuple[Architecture | None, ...] = (None,)  # of encoder and re-ranker; None: unknown
     #: Encoders of the inputs' templates, by the templates' source; empty for a model without templates.
     templates: Mapping[TemplateSource, SupportsEncode] = field(default_factory=dict)
     #: Equal for equal template vectors of models with one fingerprint; None if unknown.
@@ -135,25 +134,25 @@ def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
     if isinstance(model, Encoder):
         trainable = None if isinstance(model.backbone, ExportedBackbone) else model
         fingerprint = encoder_fingerprint(model)
-        return ModelUnderTest(name, model, None, trainable, fingerprint, _remark(model.backbone), marks=model.marks)
+        return ModelUnderTest(name, model, None, trainable, fingerprint, _backbones(model.backbone), marks=model.marks)
     if isinstance(model, Reranker):
-        return ModelUnderTest(name, None, model, None, reranker_fingerprint(model), _remark(model.backbone))
+        return ModelUnderTest(name, None, model, None, reranker_fingerprint(model), _backbones(model.backbone))
     if type(model).__module__.startswith("sentence_transformers") and hasattr(model, "encode"):
         fingerprint = digest_model(model, str(model))
-        return ModelUnderTest(name, SentenceTransformerEncoder(model), None, None, fingerprint, _OTHER_MODEL)
+        return ModelUnderTest(name, SentenceTransformerEncoder(model), None, None, fingerprint)
     if hasattr(model, "description") and hasattr(model, "encode"):
-        return ModelUnderTest(name, model, None, None, digest_model(None, model.description), _OTHER_MODEL)
+        return ModelUnderTest(name, model, None, None, digest_model(None, model.description))
     # a function may give other vectors tomorrow, unless it says that it will not
     own = getattr(model, "fingerprint", None)
     declared = str(own) if own is not None else None
     if not hasattr(model, "encode") and hasattr(model, "score"):
-        return ModelUnderTest(name, None, model, None, declared, _OTHER_MODEL)
+        return ModelUnderTest(name, None, model, None, declared)
     function = getattr(model, "encode", model)
     if not callable(function):
         raise ModelError(
             f"{name} is not a model: it has neither encode(texts) nor score(context, candidates), and is not a function"
         )
-    return ModelUnderTest(name, FunctionEncoder(function), None, None, declared, _OTHER_MODEL)
+    return ModelUnderTest(name, FunctionEncoder(function), None, None, declared)
 
 
 def postprocess_model(model: ModelUnderTest, kind: str, texts: Iterable[str]) -> ModelUnderTest:
@@ -164,7 +163,7 @@ def postprocess_model(model: ModelUnderTest, kind: str, texts: Iterable[str]) ->
         raise ModelError(f"there is no post-processing {kind!r}: choose from {', '.join(sorted(_POSTPROCESSORS))}")
     encoder = _POSTPROCESSORS[kind](model.encoder, list(dict.fromkeys(texts)))
     known = None if model.fingerprint is None else digest_model(None, model.fingerprint, encoder.description)
-    return ModelUnderTest(f"{model.name}, {kind}", encoder, None, None, known, model.remark)
+    return ModelUnderTest(f"{model.name}, {kind}", encoder, None, None, known, model.backbones)
 
 
 def with_reranker(model: ModelUnderTest, reranker: ModelUnderTest) -> ModelUnderTest:
@@ -183,7 +182,7 @@ def with_reranker(model: ModelUnderTest, reranker: ModelUnderTest) -> ModelUnder
         name=f"{model.name}, re-ranked by {short_name(reranker.name)}",
         scorer=reranker.scorer,
         fingerprint=known,
-        remark=model.remark or reranker.remark,
+        backbones=model.backbones + reranker.backbones,
     )
 
 
@@ -296,8 +295,5 @@ def _import_function(module_name: str, name: str) -> Any:
     return getattr(module, name)
 
 
-def _remark(backbone: Backbone) -> str:
-    shape = (backbone.config.model_type, backbone.layers, backbone.hidden)
-    if shape == _PUBLISHED_BACKBONE:
-        return ""
-    return f"another backbone ({shape[0]} of {shape[1]} layers and {shape[2]} units; the paper's is BERT-base)"
+def _backbones(backbone: Backbone) -> tuple[Architecture, ...]:
+    return ((backbone.config.model_type, backbone.layers, backbone.hidden),)

@@ -11,17 +11,26 @@ from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.metrics import MetricKey, MetricRow, Outcome, bootstrap_mean, confidence_interval
 from turnwise.evaluation.results import Results, describe_source
 from turnwise.evaluation.tables import ResultGroup, ResultTable
+from turnwise.models.loading import Architecture, ModelUnderTest
 from turnwise.papers.suites import PaperSuite, PublishedTable, TableCell
+
+#: The backbone of most published results: BERT-base.
+_PUBLISHED_BACKBONE: Architecture = ("bert", 12, 768)
 
 
 def add_tables(
-    suite: PaperSuite, results: Results, datasets: Mapping[tuple[str, str], Dataset[Any]], remark: str, effort: Effort
+    suite: PaperSuite,
+    results: Results,
+    datasets: Mapping[tuple[str, str], Dataset[Any]],
+    model: ModelUnderTest,
+    effort: Effort,
 ) -> None:
     """Add a suite's tables to the results, and the published values to their rows.
 
-    Results on other data than the paper's get separate tables. Gets the data sets used, by task and name, how the model
-    differs from the paper's, and how much of the protocols was run.
+    Results on other data than the paper's get separate tables. Gets the data sets used, by task and name, the model,
+    and how much of the protocols was run.
     """
+    remark = results.facts["remark"] = _backbone_remark(model.backbones)
     other_datasets = {*suite.stand_ins, *(name for step in suite.steps for name in step.alternatives)}
     differences = {
         (task, name): dataset.differs or suite.split_remarks.get(name, "") for (task, name), dataset in datasets.items()
@@ -37,6 +46,16 @@ def add_tables(
     ]
     digits = max(2, *(table.digits for table in suite.tables.values()))
     results.tables += _tables_of_other_data(suite.title, results.rows, other_datasets, differences, digits)
+
+
+def _backbone_remark(backbones: Sequence[Architecture | None]) -> str:
+    """Return how a model differs from those of the published results; empty if all its backbones are theirs."""
+    other = next((backbone for backbone in backbones if backbone != _PUBLISHED_BACKBONE), _PUBLISHED_BACKBONE)
+    if other is None:
+        return "another model than the paper's"
+    kind, layers, hidden = other
+    remark = f"another backbone ({kind} of {layers} layers and {hidden} units; the paper's is BERT-base)"
+    return "" if other == _PUBLISHED_BACKBONE else remark
 
 
 class _TableFiller:
