@@ -87,7 +87,7 @@ def test_undefined_figures_are_null(tmp_path: Path) -> None:
     assert content["facts"] == {"loss": None, "rates": [None]}
 
 
-def test_two_figures_of_one_name_are_refused() -> None:
+def test_two_metrics_of_one_name_are_rejected() -> None:
     results = Results("model", "intents")
     results.add([accuracy()])
     with pytest.raises(ResultsError, match="two metrics named intents, toy, 1-shot prototypes, accuracy"):
