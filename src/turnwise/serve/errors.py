@@ -5,11 +5,10 @@ from typing import Any, TypeVar
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.journal import JournalError
@@ -48,10 +47,8 @@ COMMON_ERRORS = (400, 401, 503, 504)
 BODY_ERRORS = (408, 413, 415, 422)
 
 
-class ErrorDetail(BaseModel):
+class ErrorDetail(BaseModel, extra="forbid"):
     """What is wrong."""
-
-    model_config = ConfigDict(extra="forbid")
 
     message: str = Field(description="What is wrong and what to do.")
     type: str = Field(description="The kind of error.")
@@ -59,10 +56,8 @@ class ErrorDetail(BaseModel):
     code: str | None = Field(description="The error as a code.")
 
 
-class ErrorResponse(BaseModel):
+class ErrorResponse(BaseModel, extra="forbid"):
     """The body of every error."""
-
-    model_config = ConfigDict(extra="forbid")
 
     error: ErrorDetail
 
@@ -80,30 +75,16 @@ class ServiceError(HTTPException):
         headers: Mapping[str, str] | None = None,
     ):
         super().__init__(status, message, dict(headers) if headers else None)
-        self.code = code
+        self.code = code or _CODES.get(status)
         self.param = param
 
-
-def error_response(
-    status: int,
-    message: str,
-    *,
-    code: str | None = None,
-    param: str | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    """Return the response for an error."""
-    error_type = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    body = {"error": {"message": message, "type": error_type, "param": param, "code": code or _CODES.get(status)}}
-    return Response(to_json(body), status, headers, media_type="application/json")
-
-
-async def send_error(
-    scope: Scope, receive: Receive, send: Send, status: int, message: str, code: str, **headers: str
-) -> None:
-    """Send an error from a middleware; an underscore in a header's name stands for a hyphen."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    await error_response(status, message, code=code, headers=named)(scope, receive, send)
+    def response(self) -> Response:
+        """Return the response that reports it."""
+        error_type = _TYPES.get(
+            self.status_code, "server_error" if self.status_code >= 500 else "invalid_request_error"
+        )
+        body = {"error": {"message": self.detail, "type": error_type, "param": self.param, "code": self.code}}
+        return Response(to_json(body), self.status_code, self.headers, media_type="application/json")
 
 
 def configured(value: T | None, feature: str, option: str) -> T:
@@ -134,24 +115,24 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(StarletteHTTPException)
     async def on_http_error(request: Request, error: StarletteHTTPException) -> Response:
-        code, param = getattr(error, "code", None), getattr(error, "param", None)
-        message = error.detail
-        if error.status_code == 404 and code is None:
-            message = f"there is no route {request.method} {request.url.path}: see /openapi.json"
-        return error_response(error.status_code, message, code=code, param=param, headers=error.headers)
+        if isinstance(error, ServiceError):
+            return error.response()
+        no_route = f"there is no route {request.method} {request.url.path}: see /openapi.json"
+        message = no_route if error.status_code == 404 else error.detail
+        return ServiceError(error.status_code, message, headers=error.headers).response()
 
     @app.exception_handler(RequestValidationError)
     async def on_validation_error(_: Request, error: RequestValidationError) -> Response:
         message, param = _first_error(error.errors())
-        return error_response(422, message, code="invalid", param=param)
+        return ServiceError(422, message, code="invalid", param=param).response()
 
     @app.exception_handler(TurnwiseError)
     async def on_turnwise_error(_: Request, error: TurnwiseError) -> Response:
-        return error_response(409, str(error), code="refused")
+        return ServiceError(409, str(error), code="refused").response()
 
     @app.exception_handler(JournalError)
     async def on_journal_error(_: Request, error: JournalError) -> Response:
-        return error_response(503, f"nothing was changed: {error}", code="not_written", headers={"retry-after": "60"})
+        return unavailable(f"nothing was changed: {error}", "not_written", seconds=60).response()
 
 
 def _first_error(errors: Sequence[Any]) -> tuple[str, str | None]:

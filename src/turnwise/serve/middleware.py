@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from turnwise.serve.errors import send_error
+from turnwise.serve.errors import ServiceError
 from turnwise.serve.settings import KeyStore, Limits
 
 #: Paths that need no key: the page has to load, and monitoring has to see the service's state.
@@ -27,6 +27,8 @@ _SLOW_FACTOR = 20
 #: A body up to this many times too large is read and discarded: a sending client would not read the response.
 _DISCARDED = 16
 
+_CLOSE = {"connection": "close"}
+
 _CONTENT_SECURITY_POLICY = (
     b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'; object-src 'none'"
 )
@@ -42,27 +44,43 @@ def is_open(path: str) -> bool:
     return path in OPEN_PATHS or path.startswith(OPEN_PREFIX)
 
 
-class KeyAuthentication:
+class HttpMiddleware:
+    """Base class of middleware: handles HTTP requests, and answers with the `ServiceError` that it raises."""
+
+    def __init__(self, app: ASGIApp):
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request, or pass on what is not one."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        try:
+            await self._handle(scope, receive, send)
+        except ServiceError as error:
+            await error.response()(scope, receive, send)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise NotImplementedError
+
+
+class KeyAuthentication(HttpMiddleware):
     """Rejects requests without a valid key (401), if the service has keys."""
 
     def __init__(self, app: ASGIApp, keys: Callable[[], KeyStore | None]):
-        self.app = app
+        super().__init__(app)
         self.keys = keys
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         keys = self.keys()
-        if scope["type"] != "http" or keys is None or is_open(scope["path"]):
-            await self.app(scope, receive, send)
-            return
-        key = _key(scope)
-        name = keys.name_of(key) if key else None
-        if name is None:
-            reason = "this key is not valid" if key else "a key is required"
-            message = f"{reason}: send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
-            await send_error(scope, receive, send, 401, message, "invalid_api_key", www_authenticate="Bearer")
-            return
-        scope["record"].key = name
+        if keys is not None and not is_open(scope["path"]):
+            key = _key(scope)
+            name = keys.name_of(key) if key else None
+            if name is None:
+                reason = "this key is not valid" if key else "a key is required"
+                message = f"{reason}: send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
+                raise ServiceError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
+            scope["record"].key = name
         await self.app(scope, receive, send)
 
 
@@ -77,7 +95,7 @@ def _key(scope: Scope) -> str:
     return ""
 
 
-class HostCheck:
+class HostCheck(HttpMiddleware):
     """Rejects requests for another host name (421).
 
     It protects a service on localhost against DNS rebinding: a page of another site can let its own name point to this
@@ -85,17 +103,14 @@ class HostCheck:
     """
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str]):
-        self.app = app
+        super().__init__(app)
         self.hosts = frozenset(host.lower() for host in hosts)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
-        if scope["type"] == "http" and self.hosts:
-            host = _without_port(Headers(scope=scope).get("host", "").lower())
-            if host not in self.hosts:
-                message = f"the host name {host!r} is not allowed: if it should be, start with `--allow-host {host}`"
-                await send_error(scope, receive, send, 421, message, "unknown_host")
-                return
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = _without_port(Headers(scope=scope).get("host", "").lower())
+        if self.hosts and host not in self.hosts:
+            message = f"the host name {host!r} is not allowed: if it should be, start with `--allow-host {host}`"
+            raise ServiceError(421, message, code="unknown_host")
         await self.app(scope, receive, send)
 
 
@@ -105,7 +120,7 @@ def _without_port(host: str) -> str:
     return host.rpartition(":")[0] if ":" in host else host
 
 
-class BodyLimit:
+class BodyLimit(HttpMiddleware):
     """Reads a request's body before the application sees any of it.
 
     Rejects bodies that are too large (413), too slow (408), or not JSON by their content type (415): a page of another
@@ -113,14 +128,10 @@ class BodyLimit:
     """
 
     def __init__(self, app: ASGIApp, limits: Limits):
-        self.app = app
+        super().__init__(app)
         self.limits = limits
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         has_body = "content-length" in headers or "transfer-encoding" in headers
         if scope["method"] in ("GET", "HEAD", "OPTIONS") and not has_body:
@@ -131,20 +142,16 @@ class BodyLimit:
                 body = await self._read(headers, receive)
         except TimeoutError:
             message = f"the body was not received within {self.limits.body_seconds:g} s"
-            await send_error(scope, receive, send, 408, message, "slow_body", connection="close")
-            return
+            raise ServiceError(408, message, code="slow_body", headers=_CLOSE) from None
         except ConnectionError:
             return  # nobody is there to be answered
         if body is None:
             message = f"the body has more than {self.limits.body:,} bytes: send less at a time"
-            await send_error(scope, receive, send, 413, message, "body_too_large", connection="close")
-            return
+            raise ServiceError(413, message, code="body_too_large", headers=_CLOSE)
         if body and not _is_json(headers):
             message = "the body must be JSON: send it with `Content-Type: application/json`, and not compressed"
-            await send_error(scope, receive, send, 415, message, "not_json")
-            return
-        if "record" in scope:
-            scope["record"].body = body
+            raise ServiceError(415, message, code="not_json")
+        scope["record"].body = body
         is_read = False
 
         async def receive_body() -> Message:
@@ -186,18 +193,14 @@ def _is_json(headers: Headers) -> bool:
     return media_type == "application/json" and headers.get("content-encoding", "").lower() in ("", "identity")
 
 
-class TimeLimit:
+class TimeLimit(HttpMiddleware):
     """Answers 504 if the application takes too long; a response that has begun is cut off."""
 
     def __init__(self, app: ASGIApp, seconds: float):
-        self.app = app
+        super().__init__(app)
         self.seconds = seconds
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False
         seconds = self.seconds * (_SLOW_FACTOR if scope["path"] in _SLOW_PATHS else 1)
 
@@ -213,18 +216,13 @@ class TimeLimit:
             if has_begun:
                 raise
             message = f"the request took longer than {seconds:g} s: send less at a time, or try again later"
-            await send_error(scope, receive, send, 504, message, "timeout")
+            raise ServiceError(504, message, code="timeout") from None
 
 
-class SecurityHeaders:
+class SecurityHeaders(HttpMiddleware):
     """Adds headers that keep browsers from loading foreign content and from guessing content types."""
 
-    def __init__(self, app: ASGIApp):
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
-
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = [*message["headers"], *_SECURITY_HEADERS]
@@ -233,7 +231,7 @@ class SecurityHeaders:
                 message["headers"] = headers
             await send(message)
 
-        await self.app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+        await self.app(scope, receive, send_with_headers)
 
 
 class ResponseCompression(GZipMiddleware):

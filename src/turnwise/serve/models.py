@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,6 @@ from turnwise.models.identity import EncoderMismatchError
 from turnwise.models.reranker import Reranker
 from turnwise.serve.batching import BatchedEncoder, Batcher, ForwardPass
 from turnwise.serve.settings import ServeError, ServeSettings
-
-Observe = Callable[[ForwardPass], None]
 
 #: The page that an evaluation writes.
 REPORT = "report.html"
@@ -74,37 +72,6 @@ class ServedIntents:
     batcher: Batcher
 
 
-@dataclass(slots=True)
-class LoadedModels:
-    """Everything that answers requests."""
-
-    name: str  # the encoder's
-    batcher: Batcher  # the encoder's
-    own_batchers: list[Batcher] = field(default_factory=list)  # of encoders that classifiers brought with them
-    reranker: LockedReranker | None = None
-    responder: Responder | None = None
-    conversations: Conversations | None = None
-    intents: ServedIntents | None = None
-    labelling: Labelling | None = None
-    users: int = 0  # requests that are using these models
-    is_retired: bool = False  # replaced by a reload
-
-    @property
-    def encoder(self) -> BatchedEncoder:
-        """The encoder, for blocking threads."""
-        return BatchedEncoder(self.batcher)
-
-    @property
-    def waiting(self) -> int:
-        """Texts waiting to be encoded."""
-        return sum(each.waiting for each in (self.batcher, *self.own_batchers))
-
-    def stop(self) -> None:
-        """End the threads, once no request uses the models."""
-        for each in (self.batcher, *self.own_batchers):
-            each.close()
-
-
 def check_settings(settings: ServeSettings) -> None:
     """Raise `ServeError` if a folder or file is missing, before anything is loaded."""
     for folder, option in ((settings.intents, "--intents"), (settings.map, "--map"), (settings.report, "--report")):
@@ -116,99 +83,117 @@ def check_settings(settings: ServeSettings) -> None:
         )
 
 
-def load_models(settings: ServeSettings, observe: Observe) -> LoadedModels:
-    """Load everything except journals, which only one process may open at a time."""
-    check_settings(settings)
-    models = LoadedModels(settings.model, _start_batcher(Encoder.load(settings.model), settings, observe))
-    try:
-        if settings.reranker is not None:
-            models.reranker = LockedReranker(Reranker.load(settings.reranker))
-        if settings.responses is not None:
-            models.responder = Responder.open(settings.responses, models.encoder, models.reranker)
-        if settings.conversations is not None:
-            models.conversations = Conversations.open(settings.conversations, models.encoder)
-    except BaseException:
-        models.stop()
-        raise
-    return models
+class LoadedModels:
+    """Everything that answers requests."""
 
+    def __init__(self, settings: ServeSettings, observe: Callable[[ForwardPass], None]):
+        """Load everything except journals, which only one process may open at a time."""
+        check_settings(settings)
+        self.name = settings.model
+        self.users = 0  # requests that are using these models
+        self.is_retired = False  # replaced by a reload
+        self.reranker: LockedReranker | None = None
+        self.responder: Responder | None = None
+        self.conversations: Conversations | None = None
+        self.intents: ServedIntents | None = None
+        self.labelling: Labelling | None = None
+        self._settings = settings
+        self._observe = observe
+        self._batchers: list[Batcher] = []  # of the encoder, and of encoders that classifiers brought with them
+        self.batcher = self._start_batcher(Encoder.load(settings.model))
+        #: The encoder, for blocking threads.
+        self.encoder = BatchedEncoder(self.batcher)
+        try:
+            if settings.reranker is not None:
+                self.reranker = LockedReranker(Reranker.load(settings.reranker))
+            if settings.responses is not None:
+                self.responder = Responder.open(settings.responses, self.encoder, self.reranker)
+            if settings.conversations is not None:
+                self.conversations = Conversations.open(settings.conversations, self.encoder)
+        except BaseException:
+            self.stop()
+            raise
 
-def open_journals(models: LoadedModels, settings: ServeSettings, observe: Observe) -> None:
-    """Open what can be changed: intent examples and map labels."""
-    with ExitStack() as stack:
-        if settings.map is not None:
-            models.labelling = Labelling.open(settings.map)
-            stack.callback(models.labelling.close)
-        folder = settings.intents or (None if settings.map is None else latest_intents(settings.map))
-        if folder is not None:
-            models.intents = _open_intents(folder, models, settings, observe)
-        stack.pop_all()
+    @property
+    def waiting(self) -> int:
+        """Texts waiting to be encoded."""
+        return sum(each.waiting for each in self._batchers)
 
+    def stop(self) -> None:
+        """End the threads, once no request uses the models."""
+        for each in self._batchers:
+            each.close()
 
-def close_journals(models: LoadedModels) -> None:
-    """Let other processes open the journals; the models can still be used for reading."""
-    if models.intents is not None:
-        models.intents.folder.close()
-    if models.labelling is not None:
-        models.labelling.close()
+    def open_journals(self) -> None:
+        """Open what can be changed: intent examples and map labels."""
+        settings = self._settings
+        with ExitStack() as stack:
+            if settings.map is not None:
+                self.labelling = Labelling.open(settings.map)
+                stack.callback(self.labelling.close)
+            folder = settings.intents or (None if settings.map is None else latest_intents(settings.map))
+            if folder is not None:
+                self.intents = self._open_intents(folder)
+            stack.pop_all()
 
+    def close_journals(self) -> None:
+        """Let other processes open the journals; the models can still be used for reading."""
+        if self.intents is not None:
+            self.intents.folder.close()
+        if self.labelling is not None:
+            self.labelling.close()
 
-def _open_intents(folder: Path, models: LoadedModels, settings: ServeSettings, observe: Observe) -> ServedIntents:
-    """Open a classifier with the service's encoder, or with its own if it was fitted with another one."""
-    if is_classifier(folder) and bundled_encoder(folder) is None:
-        with suppress(EncoderMismatchError):
-            return ServedIntents(IntentFolder.open(folder, encoder=models.encoder), models.batcher)
-    opened = IntentFolder.open(folder)
-    batcher = _start_batcher(opened.classifier.encoder_, settings, observe)
-    models.own_batchers.append(batcher)
-    opened.classifier.encoder_ = BatchedEncoder(batcher)
-    return ServedIntents(opened, batcher)
+    def fit_intents(self, labelling: Labelling) -> Path:
+        """Fit a classifier on a map's labels and write it, synced to disk, to a new folder in the map's.
 
+        Earlier classifiers stay: examples may have been added to them.
+        """
+        classifier = labelling.fit(self.encoder)
+        classifier.encoder = self.name  # saved by name, without its weights
+        folder = next_intents(labelling.folder)
+        temporary = folder.with_name(f".writing-{folder.name}")
+        shutil.rmtree(temporary, ignore_errors=True)
+        classifier.save(temporary)
+        temporary.rename(folder)
+        sync_to_disk(labelling.folder)
+        return folder
 
-def _start_batcher(encoder: Any, settings: ServeSettings, observe: Observe) -> Batcher:
-    limits = settings.limits
-    return Batcher(encoder, queue_texts=limits.queue, batch_tokens=limits.batch_tokens, observe=observe)
+    def replace_intents(self, folder: Path) -> IntentClassifier:
+        """Use another classifier from now on; called within `Service.change`."""
+        previous, self.intents = self.intents, self._open_intents(folder)
+        if previous is not None:
+            previous.folder.close()
+        return self.intents.folder.classifier
 
+    def _open_intents(self, folder: Path) -> ServedIntents:
+        """Open a classifier with the service's encoder, or with its own if it was fitted with another one."""
+        if is_classifier(folder) and bundled_encoder(folder) is None:
+            with suppress(EncoderMismatchError):
+                return ServedIntents(IntentFolder.open(folder, encoder=self.encoder), self.batcher)
+        opened = IntentFolder.open(folder)
+        batcher = self._start_batcher(opened.classifier.encoder_)
+        opened.classifier.encoder_ = BatchedEncoder(batcher)
+        return ServedIntents(opened, batcher)
 
-def fit_intents(labelling: Labelling, models: LoadedModels) -> Path:
-    """Fit a classifier on a map's labels and write it, synced to disk, to a new folder in the map's.
-
-    Earlier classifiers stay: examples may have been added to them.
-    """
-    classifier = labelling.fit(models.encoder)
-    classifier.encoder = models.name  # saved by name, without its weights
-    folder = next_intents(labelling.folder)
-    temporary = folder.with_name(f".writing-{folder.name}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    classifier.save(temporary)
-    temporary.rename(folder)
-    sync_to_disk(labelling.folder)
-    return folder
-
-
-def replace_intents(folder: Path, models: LoadedModels, settings: ServeSettings, observe: Observe) -> IntentClassifier:
-    """Use another classifier from now on; the caller holds the service's `changing` lock."""
-    previous, models.intents = models.intents, _open_intents(folder, models, settings, observe)
-    if previous is not None:
-        previous.folder.close()
-    return models.intents.folder.classifier
+    def _start_batcher(self, encoder: Any) -> Batcher:
+        limits = self._settings.limits
+        batcher = Batcher(encoder, queue_texts=limits.queue, batch_tokens=limits.batch_tokens, observe=self._observe)
+        self._batchers.append(batcher)
+        return batcher
 
 
 def latest_intents(map_folder: Path) -> Path | None:
     """Return the folder of the classifier that was fitted last on a map's labels, if any."""
-    numbers = _numbers(map_folder)
-    return _numbered(map_folder, max(numbers)) if numbers else None
+    folders = _fitted_intents(map_folder)
+    return folders[max(folders)] if folders else None
 
 
 def next_intents(map_folder: Path) -> Path:
     """Return the folder for the next classifier that is fitted on a map's labels."""
-    return _numbered(map_folder, max(_numbers(map_folder), default=0) + 1)
-
-
-def _numbered(map_folder: Path, number: int) -> Path:
+    number = max(_fitted_intents(map_folder), default=0) + 1
     return map_folder / (_INTENTS if number == 1 else f"{_INTENTS}-{number}")
 
 
-def _numbers(map_folder: Path) -> list[int]:
-    matches = [_INTENTS_FOLDER.fullmatch(each.name) for each in map_folder.iterdir() if each.is_dir()]
-    return [int(match["number"] or 1) for match in matches if match is not None]
+def _fitted_intents(map_folder: Path) -> dict[int, Path]:
+    matches = [(_INTENTS_FOLDER.fullmatch(folder.name), folder) for folder in map_folder.iterdir() if folder.is_dir()]
+    return {int(match["number"] or 1): folder for match, folder in matches if match is not None}

@@ -23,7 +23,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwise.serve.batching import ForwardPass
-from turnwise.serve.errors import send_error
+from turnwise.serve.errors import ServiceError
+from turnwise.serve.middleware import HttpMiddleware
 
 _LOG = logging.getLogger("turnwise.serve")
 
@@ -87,19 +88,15 @@ class RequestRecord:
     body: bytes = b""
 
 
-class RequestLogging:
+class RequestLogging(HttpMiddleware):
     """Middleware that logs and counts requests, sets the request id, and answers 500 if the service fails."""
 
     def __init__(self, app: ASGIApp, metrics: ServiceMetrics, log_texts: bool):
-        self.app = app
+        super().__init__(app)
         self.metrics = metrics
         self.log_texts = log_texts
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         record = scope["record"] = RequestRecord(_request_id(scope))
         start = time.perf_counter()
         status = 0
@@ -119,7 +116,7 @@ class RequestLogging:
             if status:
                 raise  # the response has begun: only closing the connection can report the failure
             message = f"the service failed: see its log for request id {record.request_id}"
-            await send_error(scope, receive, send_with_id, 500, message, "failed")
+            await ServiceError(500, message, code="failed").response()(scope, receive, send_with_id)
         finally:
             self._log(scope, record, status, time.perf_counter() - start, failure)
 

@@ -60,6 +60,11 @@ Name = Annotated[
     str, Field(max_length=200, json_schema_extra={"minLength": 1, "pattern": _PATTERN}), AfterValidator(_check_text)
 ]
 
+#: A list of at least one element, and at most as many as the service's limit of texts. All lists fail fast: reporting
+#: every error among 100,000 would block the service.
+ITEMS = Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})
+Texts = Annotated[list[Text], ITEMS]
+
 
 class StrictModel(BaseModel):
     """A body without unknown fields or type conversions."""
@@ -88,30 +93,28 @@ class EmptyBody(StrictModel, json_schema_extra={"example": {}}):
 class TurnInput(StrictModel):
     """A turn with its speaker."""
 
-    speaker: Annotated[
-        str,
-        Field(
-            pattern=r"^(user|system|speaker_[1-9][0-9]{0,5})$",
-            max_length=16,
-            description="Who says it.",
-            examples=["user"],
-        ),
-    ]
+    speaker: str = Field(
+        pattern=r"^(user|system|speaker_[1-9][0-9]{0,5})$",
+        max_length=16,
+        description="Who says it.",
+        examples=["user"],
+    )
     text: Text
 
+
+EXAMPLE_CONVERSATION: list[Any] = [
+    {"speaker": "system", "text": "How can I help?"},
+    {"speaker": "user", "text": "Where is my parcel?"},
+]
 
 #: A conversation, newest turn last.
 Turns = Annotated[
     list[Text | TurnInput],
+    ITEMS,
     Field(
-        min_length=1,
-        fail_fast=True,  # here and elsewhere: reporting every error among 100,000 would block the service
         description="A conversation, newest turn last; a turn is a text, or an object with its speaker. Speakers of"
         " bare texts alternate, and the newest is the user.",
-        json_schema_extra={LIMIT: "texts"},
-        examples=[
-            [{"speaker": "system", "text": "How can I help?"}, {"speaker": "user", "text": "Where is my parcel?"}]
-        ],
+        examples=[EXAMPLE_CONVERSATION],
     ),
 ]
 
@@ -205,11 +208,7 @@ class StrictRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the function that handles a request."""
         handle = super().get_route_handler()
-
-        async def handle_strictly(request: Request) -> Response:
-            return await handle(StrictRequest(request.scope, request.receive))
-
-        return handle_strictly
+        return lambda request: handle(StrictRequest(request.scope, request.receive))
 
 
 def json_response(value: Any) -> Response:

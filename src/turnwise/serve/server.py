@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from turnwise.serve.app import create_app
-from turnwise.serve.errors import error_response
+from turnwise.serve.errors import ServiceError
 from turnwise.serve.observability import log, log_failure, log_to_stderr
 from turnwise.serve.service import Service
 from turnwise.serve.settings import Limits, ServeError, ServeSettings
@@ -194,7 +194,7 @@ def _make_protocol(limits: Limits) -> type[H11Protocol]:
 
         def _reject(self, status: int, message: str, code: str) -> None:
             """Send an error before there is a request for the application."""
-            body = bytes(error_response(status, message, code=code).body)
+            body = bytes(ServiceError(status, message, code=code).response().body)
             lines = (
                 f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
                 "content-type: application/json",

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Literal, ParamSpec, TypeVar
 
 from turnwise.serve.errors import ServiceError, unavailable
-from turnwise.serve.models import LoadedModels, close_journals, load_models, open_journals
+from turnwise.serve.models import LoadedModels
 from turnwise.serve.observability import ServiceMetrics
 from turnwise.serve.settings import KeyStore, ServeSettings
 
@@ -24,24 +24,20 @@ _QUEUE = 256
 
 
 class Service:
-    """State and work that the routes share.
-
-    Attributes:
-        failure: why it failed, in the state 'failed'.
-        models: None while they are loading.
-        keys: API keys; None: none is needed.
-        changing: held while files are changed or models are replaced.
-    """
+    """State and work that the routes share."""
 
     def __init__(self, settings: ServeSettings):
         """Read the keys, and nothing else; raise `ServeError` if they cannot be read."""
         self.settings = settings
         self.state: Literal["loading", "ready", "stopping", "failed"] = "loading"
-        self.failure: Exception | None = None
-        self.models: LoadedModels | None = None
-        self.keys = self._read_keys()
-        self.metrics = ServiceMetrics(self._waiting, lambda: float(self.state == "ready"))
-        self.changing = threading.RLock()
+        self.failure: Exception | None = None  # why it failed, in the state 'failed'
+        self.models: LoadedModels | None = None  # None while they are loading
+        self.keys = self._read_keys()  # None: no key is needed
+        self.metrics = ServiceMetrics(
+            waiting=lambda: 0.0 if self.models is None else float(self.models.waiting),
+            is_ready=lambda: float(self.state == "ready"),
+        )
+        self._changing = threading.RLock()  # held while files are changed or models are replaced
         self._reloading = asyncio.Lock()
         self._blocked = 0
         self._threads = ThreadPoolExecutor(_THREADS, "worker")
@@ -55,8 +51,8 @@ class Service:
     async def start(self) -> None:
         """Load the models; an exception is also stored in `failure`."""
         try:
-            models = await asyncio.to_thread(load_models, self.settings, self.metrics.count_pass)
-            await asyncio.to_thread(open_journals, models, self.settings, self.metrics.count_pass)
+            models = await asyncio.to_thread(LoadedModels, self.settings, self.metrics.count_pass)
+            await asyncio.to_thread(models.open_journals)
         except Exception as error:
             self.failure, self.state = error, "failed"
             raise
@@ -71,7 +67,7 @@ class Service:
             await asyncio.to_thread(threads.shutdown)
         models, self.models = self.models, None
         if models is not None:
-            close_journals(models)
+            models.close_journals()
             await asyncio.to_thread(models.stop)
 
     async def reload(self) -> LoadedModels:
@@ -84,7 +80,7 @@ class Service:
                 raise self._not_ready()
             try:
                 keys = self._read_keys()
-                models = await asyncio.to_thread(load_models, self.settings, self.metrics.count_pass)
+                models = await asyncio.to_thread(LoadedModels, self.settings, self.metrics.count_pass)
                 old = await asyncio.to_thread(self._replace_models, models)
             except Exception:
                 self.metrics.reloads.labels("failed").inc()
@@ -98,15 +94,15 @@ class Service:
 
     def _replace_models(self, models: LoadedModels) -> LoadedModels:
         """Replace the models, handing over the journals, and return the old ones."""
-        with self.changing:
+        with self._changing:
             old = self.models
             assert old is not None
-            close_journals(old)
+            old.close_journals()
             try:
-                open_journals(models, self.settings, self.metrics.count_pass)
+                models.open_journals()
             except BaseException:
                 models.stop()
-                open_journals(old, self.settings, self.metrics.count_pass)
+                old.open_journals()
                 raise
             self.models = models
             return old
@@ -152,13 +148,9 @@ class Service:
         """Run work that changes files, one at a time, on the models that are current by then."""
 
         def run_exclusively() -> T:
-            with self.changing:
+            with self._changing:
                 if self.models is None:
                     raise unavailable("the service is stopping", "stopping")
                 return work(self.models)
 
         return await self.in_thread(run_exclusively)
-
-    def _waiting(self) -> float:
-        models = self.models
-        return 0.0 if models is None else float(models.waiting)

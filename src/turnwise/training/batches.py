@@ -59,11 +59,12 @@ def make_loaders(
     for objective in objectives.values():
         if objective.miner is not None:
             texts.hard_negative_table = mine_hard_negatives(corpus, texts, objective.miner, progress)
-    composer = encoder.composer
-    return [
-        BatchLoader(name, objective, examples[name], texts, composer, LoaderConfig.of(recipe, name, encoder))
-        for name, objective in objectives.items()
-    ]
+    composer, longest = encoder.composer, encoder.backbone.max_length
+    loaders = []
+    for name, objective in objectives.items():
+        config = LoaderConfig(recipe.batch_of(name), recipe.max_length, longest, recipe.seed, recipe.shuffle_buffer)
+        loaders.append(BatchLoader(name, objective, examples[name], texts, composer, config))
+    return loaders
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,6 @@ class LoaderConfig:
     longest: int  # tokens that the backbone accepts
     seed: int
     shuffle_buffer: int | None = None
-
-    @classmethod
-    def of(cls, recipe: Recipe, objective: str, encoder: Encoder) -> "LoaderConfig":
-        """Return the configuration of a recipe's objective."""
-        longest = encoder.backbone.max_length
-        return cls(recipe.batch_of(objective), recipe.max_length, longest, recipe.seed, recipe.shuffle_buffer)
 
 
 class BatchLoader:
@@ -213,14 +208,10 @@ class ShuffledSampler:
 
 
 class BufferedSampler:
-    """Blocks of neighbours in a random order, shuffled as many at a time as a buffer holds.
+    """Samples all examples, or those with a label, from blocks of neighbours in a random order.
 
-    Args:
-        labels: of all examples.
-        label: of the sampled examples; None: all.
-        buffer: how many examples are shuffled together.
-        random: returns random numbers of an epoch, or of a buffer in it.
-        read_next: receives the ranges of examples that a buffer is about to be filled with.
+    As many blocks as a buffer of `buffer` examples holds are shuffled together. `random` returns random numbers of an
+    epoch, or of a buffer in it; `read_next` receives the ranges of examples that a buffer is about to be filled with.
     """
 
     def __init__(
@@ -237,7 +228,7 @@ class BufferedSampler:
         self._read_next = read_next
         self._size = block_size(buffer)
         blocks = -(-len(labels) // self._size)
-        self._counts = np.fromiter((self._count(*self._range(block)) for block in range(blocks)), np.int64, blocks)
+        self._counts = np.fromiter((len(self._members(*self._range(block))) for block in range(blocks)), np.int64)
         self._examples = int(self._counts.sum())
         # buffers of about equal size: a small last one would mix badly
         self._buffers = max(1, -(-self._examples // buffer))
@@ -278,9 +269,6 @@ class BufferedSampler:
         if self._label is None:
             return np.arange(first, last)
         return first + np.flatnonzero(self._labels[first:last] == self._label)
-
-    def _count(self, first: int, last: int) -> int:
-        return last - first if self._label is None else int(np.count_nonzero(self._labels[first:last] == self._label))
 
 
 def block_size(buffer: int) -> int:

@@ -29,47 +29,29 @@ ValidationScore = Callable[[Encoder, nn.Module], float]
 
 @dataclass(frozen=True, slots=True)
 class FineTuningSettings:
-    """Hyper-parameters of fine-tuning.
-
-    Attributes:
-        epochs: passes over the examples.
-        batch_size: examples per step.
-        learning_rate: at its peak; it rises over the warm-up and then decays to 0, both linearly.
-        evaluate_every: steps between two validations.
-        patience: validations without improvement after which a run stops; several validations of an epoch count as one.
-            A score that equals the best is no improvement.
-        max_length: tokens of an input.
-        dropout: before the head's layer; the encoder keeps its own on hidden states.
-        attention_dropout: on the encoder's attention weights; None: its own. 0 allows the fastest kernel on a GPU.
-        warmup: fraction of the steps in which the learning rate rises.
-        steps: limit of the steps; None: no limit.
-    """
+    """Hyper-parameters of fine-tuning."""
 
     epochs: int
     batch_size: int
-    learning_rate: float
-    evaluate_every: int
+    learning_rate: float  # at its peak; it rises over the warm-up and then decays to 0, both linearly
+    evaluate_every: int  # steps between two validations
+    #: Validations without improvement after which a run stops; several validations of an epoch count as one. A score
+    #: that equals the best is no improvement.
     patience: int
-    max_length: int
-    dropout: float = 0.0
-    attention_dropout: float | None = 0.0
-    warmup: float = 0.05
-    steps: int | None = None
+    max_length: int  # tokens of an input
+    dropout: float = 0.0  # before the head's layer; the encoder keeps its own on hidden states
+    attention_dropout: float | None = 0.0  # of the encoder; None: its own. 0 allows the fastest kernel on a GPU
+    warmup: float = 0.05  # fraction of the steps in which the learning rate rises
+    steps: int | None = None  # limit of the steps; None: no limit
 
 
 @dataclass(frozen=True, slots=True)
 class FineTuningResult:
-    """The outcome of a run.
+    """The outcome of a run."""
 
-    Attributes:
-        score: the best on the validation set; without a validation set, the number of steps.
-        best: the step after which it was measured; 0: before the first.
-        steps: how many steps were made.
-    """
-
-    score: float
-    best: int
-    steps: int
+    score: float  # the best on the validation set; without a validation set, the number of steps
+    best: int  # the step after which it was measured; 0: before the first
+    steps: int  # how many steps were made
 
 
 class WeightSnapshot:
@@ -120,7 +102,7 @@ def fine_tune(
         encoder: is changed.
         head: maps vectors (…, hidden) to what the loss takes; on the encoder's device.
         examples: the token sequences of each example; all examples have as many sequences.
-        loss: of a batch.
+        loss: computes the loss of a batch.
         settings: hyper-parameters.
         score: on the validation set; called without gradients, in evaluation mode. None: there is no validation set.
         seed: of the order of examples and of dropout.
@@ -152,10 +134,8 @@ def fine_tune(
         total += _step(encoder, head, examples, next(batches), loss, optimizer)
         if step % settings.evaluate_every and step < last:
             continue
-        if not math.isfinite(float(total)):
-            raise TrainingError(
-                f"the loss of fine-tuning is {float(total)} by step {step}: try a smaller learning rate"
-            )
+        if not math.isfinite(total):
+            raise TrainingError(f"the loss of fine-tuning is {total:g} by step {step}: try a smaller learning rate")
         value = validate(step)
         result = FineTuningResult(result.score, result.best, step)
         if value > result.score:

@@ -23,15 +23,7 @@ from turnwise.core.progress import Progress, silent
 from turnwise.corpus.store import Corpus
 from turnwise.training import TrainingError, TrainingInterruptedError
 from turnwise.training.batches import prepare_ahead
-from turnwise.training.checkpoint import (
-    BEST,
-    FIRST,
-    TRAINED,
-    CheckpointError,
-    RunFolder,
-    claim_folder,
-    expect_finished,
-)
+from turnwise.training.checkpoint import BEST, FIRST, TRAINED, CheckpointError, RunFolder, claim_folder, expect_finished
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.distributed import LONGEST_WAIT, Processes
 from turnwise.training.metrics import MetricsLog, StepMetrics, ThroughputMeter
@@ -123,8 +115,7 @@ def _train_first_stage(recipe: Recipe, corpus: Corpus, out: Path, options: _Opti
     def report(what: str, done: int, total: int | None = None) -> None:
         options.progress(f"first stage: {what}", done, total)
 
-    processes = options.processes
-    describe_position = processes.describe_position
+    processes, describe_position = options.processes, options.processes.describe_position
     trainer = _train_stage(recipe, corpus, out, replace(options, progress=report))
     if trainer.interrupted:  # at its last step: the stage is finished, but the run is not
         raise TrainingInterruptedError(
@@ -242,12 +233,11 @@ class Trainer:
                 metrics = probe(self.setup.model)
                 self._log.write(self._done, {f"probe.{name}": value for name, value in metrics.items()})
                 name = self.setup.recipe.keep_best
-                if name is not None:
-                    if name not in metrics:
-                        raise TrainingError(f"keep_best={name!r}: the probe's metrics are {', '.join(metrics)}")
-                    if self._best is None or metrics[name] > self._best:
-                        self._best = metrics[name]
-                        self.folder.save_model(self.folder.path / BEST)
+                if name is not None and name not in metrics:
+                    raise TrainingError(f"keep_best={name!r}: the probe's metrics are {', '.join(metrics)}")
+                if name is not None and (self._best is None or metrics[name] > self._best):
+                    self._best = metrics[name]
+                    self.folder.save_model(self.folder.path / BEST)
             self.setup.encoder.train()
 
     def _save_epoch(self, number: int) -> None:

@@ -24,12 +24,10 @@ from turnwise.objectives.registry import make_objective, options_of
 Schedule = Literal["constant", "linear", "cosine", "one-cycle"]
 Optimizer = Literal["adam", "adamw"]
 Precision = Literal["auto", "fp32", "bf16"]
+Compile = Literal["auto", True, False]
 
 #: Where the packaged recipes are.
 _PACKAGE = f"{__package__}.recipes"
-
-#: Whether the backbone is compiled before it is trained.
-Compile = Literal["auto", True, False]
 
 #: The smallest shuffle buffer, and the number of neighbouring examples that it reads at once.
 SMALLEST_BUFFER = 64
@@ -64,91 +62,52 @@ class RecipeError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The configuration of a training run.
+    """The configuration of a training run."""
 
-    Attributes:
-        objectives: name → options; `weight` (1) multiplies its loss, `batch_size` and `head_learning_rate` override the
-            recipe's.
-        backbone: the model to start from: 'minilm', a folder, a Hugging Face id.
-        pooling: how token states become vectors; None: the backbone's own, or the mean.
-        corpus_share: fraction of the dialogues, sampled by their ids: a smaller fraction is a subset of a larger one.
-        combine_turns: whether consecutive turns of one speaker are merged into one.
-        least_turns: shorter dialogues are not used; counted after turns are combined.
-        epochs: passes over the first objective's examples, or a fraction of one: 0.5 is half of its batches; ignored if
-            `steps` is set.
-        steps: optimiser steps.
-        batch_size: examples per step over all processes; the loss sees them all at once, however they are encoded.
-        learning_rate: of the encoder.
-        head_learning_rate: of the heads; None: the encoder's.
-        optimizer: 'adam' or 'adamw'.
-        weight_decay: of matrices, not of biases and norms.
-        schedule: 'constant', 'linear', 'cosine' or 'one-cycle'.
-        warmup: fraction of the steps in which the learning rate rises.
-        clip: largest norm of the gradient; None: no limit.
-        max_length: tokens of a turn, including special tokens.
-        dropout: on hidden states; None: the backbone's own, or that of the first stage.
-        attention_dropout: on attention weights; None: likewise. 0 allows the fastest kernel on a GPU.
-        layers: transformer layers to keep, from the bottom; None: all.
-        frozen_layers: transformer layers, from the bottom, that are not trained; 'half': half of them, rounded down.
-        frozen_embeddings: whether the embeddings are not trained.
-        precision: 'bf16' computes in half precision and the loss in full; 'auto': bf16 on a GPU that supports it.
-        compile: whether torch compiles the backbone, which takes about a minute; 'auto': in long runs on a GPU.
-        tokens_per_forward: tokens encoded at once; for larger batches gradients are cached. None: as many as fit the
-            machine.
-        ema: decay of an exponential moving average of the weights, which is then what is saved; 0: none.
-        seed: of all random numbers.
-        shuffle_buffer: how many examples are shuffled together, in blocks of neighbours drawn from everywhere; None:
-            all at once.
-        checkpoint_every: steps between checkpoints.
-        checkpoint_epochs: also save the model at the end of every epoch, in `epochs/`.
-        keep: number of checkpoints to keep.
-        log_every: steps between lines of `metrics.jsonl`.
-        probe_every: steps between evaluations of the probe, if one is given, or 'epoch'; 0: only before and after
-            training.
-        keep_best: a metric of the probe; the model with the highest value is saved in `best/`.
-        workers: threads that prepare batches; does not change the result.
-        first: a recipe that is trained before this one, which then starts from its model; if read from YAML, it
-            inherits the keys `INHERITED` that it does not set.
-        describes: what the recipe is for.
-    """
-
+    #: Name → options; `weight` (1) multiplies its loss, `batch_size` and `head_learning_rate` override the recipe's.
     objectives: dict[str, dict[str, Any]]
-    backbone: str = "minilm"
-    pooling: Pooling | None = None
+    backbone: str = "minilm"  # the model to start from: 'minilm', a folder, a Hugging Face id
+    pooling: Pooling | None = None  # how token states become vectors; None: the backbone's own, or the mean
+    #: Fraction of the dialogues, sampled by their ids: a smaller fraction is a subset of a larger one.
     corpus_share: float = 1.0
-    combine_turns: bool = False
-    least_turns: int = 1
+    combine_turns: bool = False  # whether consecutive turns of one speaker are merged into one
+    least_turns: int = 1  # shorter dialogues are not used; counted after turns are combined
+    #: Passes over the first objective's examples, or a fraction of one: 0.5 is half of its batches.
     epochs: int | float = 1
-    steps: int | None = None
-    batch_size: int = 128
-    learning_rate: float = 3e-5
-    head_learning_rate: float | None = None
+    steps: int | None = None  # optimiser steps, instead of epochs
+    batch_size: int = 128  # examples per step over all processes; the loss sees them all, however they are encoded
+    learning_rate: float = 3e-5  # of the encoder
+    head_learning_rate: float | None = None  # of the heads; None: the encoder's
     optimizer: Optimizer = "adamw"
-    weight_decay: float = 0.0
+    weight_decay: float = 0.0  # of matrices, not of biases and norms
     schedule: Schedule = "constant"
-    warmup: float = 0.0
-    clip: float | None = None
-    max_length: int = 64
-    dropout: float | None = None
-    attention_dropout: float | None = None
-    layers: int | None = None
-    frozen_layers: int | Literal["half"] = 0
-    frozen_embeddings: bool = False
-    precision: Precision = "auto"
-    compile: Compile = "auto"
+    warmup: float = 0.0  # fraction of the steps in which the learning rate rises
+    clip: float | None = None  # largest norm of the gradient; None: no limit
+    max_length: int = 64  # tokens of a turn, including special tokens
+    dropout: float | None = None  # on hidden states; None: the backbone's own, or that of the first stage
+    attention_dropout: float | None = None  # on attention weights; None: likewise. 0 allows a GPU's fastest kernel
+    layers: int | None = None  # transformer layers to keep, from the bottom; None: all
+    frozen_layers: int | Literal["half"] = 0  # layers from the bottom that are not trained; 'half' is rounded down
+    frozen_embeddings: bool = False  # whether the embeddings are not trained
+    precision: Precision = "auto"  # 'bf16': all but the loss in half precision; 'auto': bf16 if the GPU supports it
+    compile: Compile = "auto"  # whether torch compiles the backbone (a minute); 'auto': in long runs on a GPU
+    #: Tokens encoded at once; for larger batches gradients are cached. None: as many as fit the machine.
     tokens_per_forward: int | None = None
-    ema: float = 0.0
-    seed: int = 1
+    ema: float = 0.0  # decay of an exponential moving average of the weights, which is then what is saved; 0: none
+    seed: int = 1  # of all random numbers
+    #: How many examples are shuffled together, in blocks of neighbours drawn from everywhere; None: all at once.
     shuffle_buffer: int | None = None
-    checkpoint_every: int = 1000
-    checkpoint_epochs: bool = False
-    keep: int = 2
-    log_every: int = 10
+    checkpoint_every: int = 1000  # steps between checkpoints
+    checkpoint_epochs: bool = False  # also save the model at the end of every epoch, in `epochs/`
+    keep: int = 2  # number of checkpoints to keep
+    log_every: int = 10  # steps between lines of `metrics.jsonl`
+    #: Steps between evaluations of the probe, if one is given; 0: only before and after training.
     probe_every: int | Literal["epoch"] = 0
-    keep_best: str | None = None
-    workers: int = 2
+    keep_best: str | None = None  # a metric of the probe; the model with the highest value is saved in `best/`
+    workers: int = 2  # threads that prepare batches; does not change the result
+    #: A recipe that is trained before this one, which starts from its model; in YAML it inherits the keys `INHERITED`.
     first: "Recipe | None" = None
-    describes: str = field(default="", compare=False)
+    describes: str = field(default="", compare=False)  # what the recipe is for
 
     def __post_init__(self) -> None:
         # in the form that YAML gives: a resumed run compares its recipe with the saved one
@@ -161,10 +120,9 @@ class Recipe:
                 raise RecipeError(f"{key} must be {minimum} or more, got {value}")
         if not 0 < self.epochs < math.inf:
             raise RecipeError(f"epochs must be positive, got {self.epochs}")
-        if self.probe_every != "epoch" and self.probe_every < 0:
-            raise RecipeError(f"probe_every must be 0 or more, or epoch; got {self.probe_every}")
-        if self.frozen_layers != "half" and self.frozen_layers < 0:
-            raise RecipeError(f"frozen_layers must be 0 or more, or half; got {self.frozen_layers}")
+        for key, word in (("probe_every", "epoch"), ("frozen_layers", "half")):
+            if getattr(self, key) != word and getattr(self, key) < 0:
+                raise RecipeError(f"{key} must be 0 or more, or {word}; got {getattr(self, key)}")
         for key in ("warmup", "ema"):
             if not 0 <= getattr(self, key) < 1:
                 raise RecipeError(f"{key} must be at least 0 and below 1, got {getattr(self, key)}")
@@ -223,10 +181,8 @@ class Recipe:
 
 
 def _check_first_stage(first: Recipe, recipe: Recipe) -> None:
-    if first.backbone != recipe.backbone:
-        raise RecipeError(
-            f"first.backbone={first.backbone}: all stages use one backbone; set backbone={first.backbone}"
-        )
+    if (backbone := first.backbone) != recipe.backbone:
+        raise RecipeError(f"first.backbone={backbone}: all stages use one backbone; set backbone={backbone}")
     if first.layers is not None and recipe.layers is not None and first.layers < recipe.layers:
         raise RecipeError(f"first.layers must be at least layers ({recipe.layers}), got {first.layers}")
     for key in ("probe_every", "keep_best"):
@@ -288,9 +244,7 @@ def from_tree(tree: Mapping[str, Any]) -> Recipe:
     if "objectives" not in values:
         raise RecipeError("objectives: name at least one")
     if values.get("first") is not None:
-        Recipe(
-            **{**values, "first": None}
-        )  # reports errors of keys that the first stage would inherit by their own name
+        Recipe(**values | {"first": None})  # errors of keys that the first stage would inherit have their own name
         values["first"] = _first_stage(values["first"], {key: values[key] for key in INHERITED if key in values})
     return Recipe(**values)
 

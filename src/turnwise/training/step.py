@@ -51,24 +51,18 @@ _ONE_CYCLE_START, _ONE_CYCLE_END, _ONE_CYCLE_RISE = 1 / 25, 1 / 25 / 1e4, 0.3
 
 
 class TrainingStep:
-    """Makes the steps of a run.
-
-    Call `start` before the first step, after a checkpoint is restored.
-
-    Attributes:
-        parameters: everything that is trained, by name: the encoder's parameters except frozen ones, and the heads'.
-        optimizer: over these.
-        average: the exponential moving average of the parameters; empty if the recipe asks for none.
-    """
+    """Makes the steps of a run; call `start` before the first one, after a checkpoint is restored."""
 
     def __init__(self, setup: "TrainingSetup"):
         self._setup = setup
         self._device = setup.processes.device
         self._bf16 = _uses_bf16(setup.recipe.precision)
         self._groups = _group_objectives(setup.parts)
+        #: Everything that is trained, by name: the encoder's parameters except frozen ones, and the heads'.
         self.parameters = _trained_parameters(setup)
         self.optimizer = _make_optimizer(setup, self.parameters)
         values = self.parameters.items() if setup.recipe.ema else ()
+        #: The exponential moving average of the parameters; empty if the recipe asks for none.
         self.average = {name: value.detach().clone() for name, value in values}
         self._diverged = torch.zeros((), dtype=torch.bool, device=self._device)
 
@@ -292,17 +286,14 @@ class BatchPass(_Pass):
     def _encode_chunks(
         self, batch: PreparedBatch, rows: Rows, parts: list[Members], layout: "RowLayout", seed_chunk: SeedChunk
     ) -> Tensor:
-        """Return the rows of this process's sequences, encoded chunk by chunk."""
-        members = layout.members[self._rank]
+        """Return the rows of this process's sequences, in their order, encoded chunk by chunk."""
         if not parts:
-            return self._encode(batch, rows, members)
+            return self._encode(batch, rows, layout.members[self._rank])
         pieces = []
         for number, part in enumerate(parts):
             seed_chunk(number)
             pieces.append(self._encode(batch, rows, part))
-        order = layout.rows_of(np.concatenate(parts))
-        sorter = np.argsort(order)
-        restored = sorter[np.searchsorted(order, layout.rows_of(members), sorter=sorter)]
+        restored = np.argsort(layout.rows_of(np.concatenate(parts)))
         return torch.cat(pieces)[torch.as_tensor(restored, device=pieces[0].device)]
 
     def _all_processes(self, fits: bool) -> bool:
@@ -324,15 +315,10 @@ class BatchPass(_Pass):
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Which rows belong to which sequence, and which sequences to which process.
+    """Which rows belong to which sequence, and which sequences to which process."""
 
-    Attributes:
-        starts: where each sequence's rows begin, and where the last one's end (sequences + 1,).
-        members: the sequences of each process: an equal part of every column of a grid, since columns differ in length.
-    """
-
-    starts: Members
-    members: list[Members]
+    starts: Members  # where each sequence's rows begin, and where the last one's end (sequences + 1,)
+    members: list[Members]  # of each process: an equal part of every column of a grid, since columns differ in length
 
     @classmethod
     def of(cls, batch: PreparedBatch, rows: Rows, world: int) -> "RowLayout":
@@ -361,11 +347,9 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:
-        summed = []
-        for gradient in gradients:
-            gradient = gradient.contiguous()
+        summed = [gradient.contiguous() for gradient in gradients]
+        for gradient in summed:
             dist.all_reduce(gradient)
-            summed.append(gradient)
         return summed[dist.get_rank()], None
 
 
@@ -382,8 +366,7 @@ class TokenPass(_Pass):
 
         An objective that replaces tokens must be the only part.
         """
-        joined = _join(batches)
-        counts = [len(batch.sequences) for batch in batches]
+        joined, counts = _join(batches), [len(batch.sequences) for batch in batches]
         owners = np.repeat(np.arange(len(parts)), counts)
         numbers = np.concatenate([np.arange(count) for count in counts])
         weights = joined.weights

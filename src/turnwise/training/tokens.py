@@ -8,7 +8,6 @@ hard negatives, these as turn numbers. Everything is written as it is read, so m
 import contextlib
 import json
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -28,18 +27,34 @@ from turnwise.training.disk_cache import ArrayWriter, TrainingCorpus, read_ahead
 LONGEST_TURN = 512
 
 
-class TokenTable:
+class _TokenisedTexts:
+    """Tokenised texts, as `_TextWriter` writes them."""
+
+    def __init__(self, folder: Path):
+        path = folder / "tokens.bin"
+        self._tokens = np.memmap(path, np.int32, "r") if path.stat().st_size else np.empty(0, np.int32)
+        self._ends = np.load(folder / "ends.npy", mmap_mode="r")
+        #: For each text, a number that equal texts share, ignoring case and surrounding space.
+        self.identities: npt.NDArray[np.int64] = np.load(folder / "identities.npy", mmap_mode="r")
+
+    def tokens(self, number: int) -> Tokens:
+        """Return the tokens of a text, without special tokens."""
+        return self._tokens[self._ends[number] : self._ends[number + 1]]
+
+    def identity(self, number: int) -> int:
+        """Return a number that equal texts share, ignoring case and surrounding space."""
+        return int(self.identities[number])
+
+
+class TokenTable(_TokenisedTexts):
     """The tokenised turns of a corpus, and their templates and hard negatives if an objective reads them."""
 
     def __init__(self, folder: Path, templates: "TemplateTokens | None" = None):
+        super().__init__(folder)
         self._templates = templates
         #: Turn → turns that an encoder would answer with instead, nearest first and padded with -1 (turns, negatives).
         self.hard_negative_table: npt.NDArray[np.int32] | None = None
-        self._tokens = _map_tokens(folder / "tokens.bin")
-        self._ends = np.load(folder / "ends.npy", mmap_mode="r")
         self._speakers = np.load(folder / "speakers.npy", mmap_mode="r")
-        #: For each turn, a number that turns of equal text share, ignoring case and surrounding space.
-        self.identities: npt.NDArray[np.int64] = np.load(folder / "identities.npy", mmap_mode="r")
         self._frequencies = np.load(folder / "frequencies.npy", mmap_mode="r")
         #: The first turn of each dialogue, then the number of all turns (dialogues + 1,).
         self.dialogue_starts: npt.NDArray[np.int64] = np.load(folder / "dialogues.npy", mmap_mode="r")
@@ -47,10 +62,6 @@ class TokenTable:
 
     def __len__(self) -> int:
         return len(self._speakers)
-
-    def tokens(self, turn: int) -> Tokens:
-        """Return the tokens of a turn, without special tokens."""
-        return self._tokens[self._ends[turn] : self._ends[turn + 1]]
 
     def gather(self, turns: npt.NDArray[np.int64]) -> RaggedTokens:
         """Return the tokens of several turns, without special tokens."""
@@ -61,10 +72,6 @@ class TokenTable:
     def speaker(self, turn: int) -> str:
         """Return the speaker of a turn."""
         return self._speaker_names[int(self._speakers[turn])]
-
-    def identity(self, turn: int) -> int:
-        """Return a number that turns of equal text share, ignoring case and surrounding space."""
-        return int(self.identities[turn])
 
     def frequency(self, turn: int) -> int:
         """Return how often the turn's text is a response in the corpus; the first turn of a dialogue is no response."""
@@ -99,27 +106,17 @@ class TokenTable:
             read_ahead(self._tokens, int(self._ends[first]), int(self._ends[last]))
 
 
-class TemplateTokens:
+class TemplateTokens(_TokenisedTexts):
     """The distinct templates of a corpus, tokenised."""
 
     def __init__(self, folder: Path):
-        self._tokens = _map_tokens(folder / "tokens.bin")
-        self._ends = np.load(folder / "ends.npy", mmap_mode="r")
-        self._identities = np.load(folder / "identities.npy", mmap_mode="r")
+        super().__init__(folder)
         self._numbers = np.load(folder / "numbers.npy", mmap_mode="r")
 
     def number(self, turn: int) -> int | None:
         """Return the number of a turn's template; None if the turn has no slots."""
         number = int(self._numbers[turn])
         return None if number < 0 else number
-
-    def tokens(self, number: int) -> Tokens:
-        """Return the tokens of a template, without special tokens."""
-        return self._tokens[self._ends[number] : self._ends[number + 1]]
-
-    def identity(self, number: int) -> int:
-        """Return a number that templates of equal text share, ignoring case and surrounding space."""
-        return int(self._identities[number])
 
 
 def tokenise_corpus(
@@ -208,17 +205,14 @@ def _tokenise_templates(
             writer = _TextWriter(folder, tokenizer, stack)
             numbers = stack.enter_context(ArrayWriter(folder / "numbers.npy", np.int32))
             for batch in corpus.batches("extracting templates", progress):
-                new_texts: list[str] = []
-                batch_numbers: list[int] = []
-                for turn in chain.from_iterable(dialogue.turns for dialogue in batch):
-                    batch_numbers.append(-1)
-                    if turn.slots:
-                        text, known = marks.text(Template.from_turn(turn)), len(fingerprints)
-                        batch_numbers[-1] = fingerprints.index(text_fingerprint(text))
-                        if batch_numbers[-1] == known:
-                            new_texts.append(text)
-                writer.write(new_texts)
-                numbers.extend(batch_numbers)
+                turns = [turn for dialogue in batch for turn in dialogue.turns]
+                texts = [marks.text(Template.from_turn(turn)) for turn in turns if turn.slots]
+                previous = len(fingerprints)
+                indices = [fingerprints.index(text_fingerprint(text)) for text in texts]
+                new_texts = {index: text for index, text in zip(indices, texts, strict=True) if index >= previous}
+                writer.write(list(new_texts.values()))
+                remaining = iter(indices)
+                numbers.extend([next(remaining) if turn.slots else -1 for turn in turns])
         if not fingerprints:
             raise TurnwiseError(
                 "no turn of this corpus has a slot, so there are no templates: use a corpus with slots (turnwise corpus"
@@ -227,8 +221,3 @@ def _tokenise_templates(
             )
 
     return TemplateTokens(corpus.derive("templates", inputs, write))
-
-
-def _map_tokens(path: Path) -> npt.NDArray[np.int32]:
-    """Memory-map a file of tokens, which may be empty."""
-    return np.memmap(path, np.int32, "r") if path.stat().st_size else np.empty(0, np.int32)

@@ -12,7 +12,8 @@ from turnwise.core.dialogue import Turn
 from turnwise.serve.errors import ServiceError, configured, error_responses
 from turnwise.serve.models import LoadedModels
 from turnwise.serve.schemas import (
-    LIMIT,
+    EXAMPLE_CONVERSATION,
+    ITEMS,
     Context,
     Integer,
     Name,
@@ -26,16 +27,23 @@ from turnwise.serve.schemas import (
 
 router = make_router("conversations")
 
-_EXAMPLE: list[Any] = [
-    {"speaker": "system", "text": "How can I help?"},
-    {"speaker": "user", "text": "Where is my parcel?"},
-]
-
 #: Answers and conversations per response.
 _MAX_TOP = 50
 
 #: Turns that an added answer may follow.
 _MAX_CONTEXT = 20
+
+_TurnBody: Any = response_schema("TurnBody", speaker=str, text=str)
+_DIALOGUE: dict[str, Any] = {"dialogue": str, "source": str | None, "split": str | None, "turns": list[_TurnBody]}
+_SimilarBody: Any = response_schema("SimilarBody", **_DIALOGUE, similarity=float)
+
+Suggestions = response_schema("Suggestions", suggestions=list[Suggestion])
+AddedAnswers = response_schema("AddedAnswers", added=int)
+DialogueBody = response_schema("DialogueBody", **_DIALOGUE)
+SimilarConversations = response_schema("SimilarConversations", conversations=list[_SimilarBody])
+ConversationClusters = response_schema("ConversationClusters", clusters=list[ConversationCluster])
+#: For each turn the probability that it is out of place, and the index of the highest.
+CoherenceResponse = response_schema("CoherenceResponse", scores=list[float], index=int)
 
 
 # ---- suggested answers
@@ -51,15 +59,12 @@ class AnswerFilter(StrictModel):
     intent: Name | None = None
 
 
-class RespondRequest(StrictModel, json_schema_extra={"example": {"conversation": _EXAMPLE, "top": 5}}):
+class RespondRequest(StrictModel, json_schema_extra={"example": {"conversation": EXAMPLE_CONVERSATION, "top": 5}}):
     """A conversation so far."""
 
     conversation: Turns
     top: Integer = Field(5, ge=1, le=_MAX_TOP, description="Answers to suggest at most.")
     where: AnswerFilter = Field(default_factory=AnswerFilter, description="Only answers with these values.")
-
-
-Suggestions = response_schema("Suggestions", suggestions=list[Suggestion])
 
 
 @router.post("/respond", response_model=Suggestions, responses=error_responses(404, 409))
@@ -98,11 +103,7 @@ class AddAnswersRequest(
 ):
     """Answers to add."""
 
-    answers: list[AnswerInput] = Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})
-
-
-#: The number of new answers.
-AddedAnswers = response_schema("AddedAnswers", added=int)
+    answers: Annotated[list[AnswerInput], ITEMS]
 
 
 @router.post("/respond/answers", response_model=AddedAnswers, responses=error_responses(404, 409))
@@ -123,18 +124,11 @@ async def add_answers(body: AddAnswersRequest, context: Context) -> Response:
 # ---- similar conversations
 
 
-class SimilarRequest(StrictModel, json_schema_extra={"example": {"conversation": _EXAMPLE, "top": 5}}):
+class SimilarRequest(StrictModel, json_schema_extra={"example": {"conversation": EXAMPLE_CONVERSATION, "top": 5}}):
     """A conversation to find similar ones of."""
 
     conversation: Turns
     top: Integer = Field(5, ge=1, le=_MAX_TOP, description="Conversations to return at most.")
-
-
-_TurnBody: Any = response_schema("TurnBody", speaker=str, text=str)
-_DIALOGUE: dict[str, Any] = {"dialogue": str, "source": str | None, "split": str | None, "turns": list[_TurnBody]}
-DialogueBody = response_schema("DialogueBody", **_DIALOGUE)
-SimilarBody: Any = response_schema("SimilarBody", **_DIALOGUE, similarity=float)
-SimilarConversations = response_schema("SimilarConversations", conversations=list[SimilarBody])
 
 
 @router.post("/conversations/similar", response_model=SimilarConversations, responses=error_responses(404, 409))
@@ -171,9 +165,6 @@ async def get_dialogue(
         return json_response(_dialogue_body(dialogue.id, dialogue.source, dialogue.split, dialogue.turns))
 
 
-ConversationClusters = response_schema("ConversationClusters", clusters=list[ConversationCluster])
-
-
 @router.get("/conversations/clusters", response_model=ConversationClusters, responses=error_responses(404, 409))
 async def list_clusters(context: Context) -> Response:
     """Return clusters of the indexed conversations; they are cached until the index changes."""
@@ -186,15 +177,11 @@ async def list_clusters(context: Context) -> Response:
 
 
 class CoherenceRequest(
-    StrictModel, json_schema_extra={"example": {"conversation": [*_EXAMPLE, "My cat is called Tom."]}}
+    StrictModel, json_schema_extra={"example": {"conversation": [*EXAMPLE_CONVERSATION, "My cat is called Tom."]}}
 ):
     """A conversation to check."""
 
     conversation: Annotated[Turns, Field(min_length=2)]
-
-
-#: For each turn the probability that it is out of place, and the index of the highest.
-CoherenceResponse = response_schema("CoherenceResponse", scores=list[float], index=int)
 
 
 @router.post("/coherence", response_model=CoherenceResponse, responses=error_responses(404, 409))

@@ -11,10 +11,12 @@ from turnwise.serve.batching import Item, Vectors
 from turnwise.serve.errors import ServiceError
 from turnwise.serve.schemas import (
     AS_INTEGER,
+    ITEMS,
     LIMIT,
     Context,
     StrictModel,
     Text,
+    Texts,
     Turns,
     json_response,
     make_router,
@@ -29,22 +31,24 @@ _DECIMALS = 9
 #: An upper bound of token ids; the model's vocabulary is smaller.
 _LAST_TOKEN = 2**31 - 1
 
+_Embedding: Any = response_schema("Embedding", object=Literal["embedding"], index=int, embedding=list[float] | str)
+_Usage: Any = response_schema("Usage", prompt_tokens=int, total_tokens=int)
+_Model: Any = response_schema("Model", id=str, object=Literal["model"], created=int, owned_by=str)
+
+EmbedResponse = response_schema("EmbedResponse", vectors=list[list[float]], size=int, model=str)
+EmbeddingsResponse = response_schema(
+    "EmbeddingsResponse", object=Literal["list"], data=list[_Embedding], model=str, usage=_Usage
+)
+ModelsResponse = response_schema("ModelsResponse", object=Literal["list"], data=list[_Model])
+
 
 class EmbedRequest(
     StrictModel, json_schema_extra={"example": {"inputs": ["Where is my parcel?", ["Hello.", "Hi, how can I help?"]]}}
 ):
     """Texts and conversations to encode."""
 
-    inputs: list[Text | Turns] = Field(
-        min_length=1,
-        fail_fast=True,
-        description="Texts and conversations; each gets one vector.",
-        json_schema_extra={LIMIT: "texts"},
-    )
+    inputs: Annotated[list[Text | Turns], ITEMS] = Field(description="Texts and conversations; each gets one vector.")
     normalise: bool = Field(True, description="Whether vectors are scaled to length 1.")
-
-
-EmbedResponse = response_schema("EmbedResponse", vectors=list[list[float]], size=int, model=str)
 
 
 @router.post("/embed", response_model=EmbedResponse)
@@ -70,12 +74,7 @@ class EmbeddingsRequest(
 ):
     """Texts to encode, as in the OpenAI API."""
 
-    input: (
-        Text
-        | Annotated[list[Text], Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})]
-        | _Tokens
-        | Annotated[list[_Tokens], Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})]
-    ) = Field(
+    input: Text | Texts | _Tokens | Annotated[list[_Tokens], ITEMS] = Field(
         description="A text, texts, token ids of the model's tokenizer without special tokens, or lists of token ids."
     )
     model: str | None = Field(None, max_length=500, description="Any name: the service has one model.")
@@ -86,13 +85,6 @@ class EmbeddingsRequest(
         None, description="The size of the model's vectors, or null.", json_schema_extra={LIMIT: "size"}
     )
     user: str | None = Field(None, max_length=500, description="Not used.")
-
-
-_Embedding: Any = response_schema("Embedding", object=Literal["embedding"], index=int, embedding=list[float] | str)
-_Usage: Any = response_schema("Usage", prompt_tokens=int, total_tokens=int)
-EmbeddingsResponse = response_schema(
-    "EmbeddingsResponse", object=Literal["list"], data=list[_Embedding], model=str, usage=_Usage
-)
 
 
 @router.post("/v1/embeddings", response_model=EmbeddingsResponse)
@@ -110,10 +102,6 @@ async def create_embeddings(body: EmbeddingsRequest, context: Context) -> Respon
         data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
         usage = {"prompt_tokens": result.tokens, "total_tokens": result.tokens}
         return json_response({"object": "list", "data": data, "model": models.name, "usage": usage})
-
-
-_Model: Any = response_schema("Model", id=str, object=Literal["model"], created=int, owned_by=str)
-ModelsResponse = response_schema("ModelsResponse", object=Literal["list"], data=list[_Model])
 
 
 @router.get("/v1/models", response_model=ModelsResponse)

@@ -12,12 +12,13 @@ from turnwise.assist.intents.storage import IntentFolder
 from turnwise.serve.errors import ServiceError, configured, error_responses
 from turnwise.serve.models import LoadedModels, ServedIntents
 from turnwise.serve.schemas import (
-    LIMIT,
+    ITEMS,
     Context,
     Integer,
     Name,
     StrictModel,
     Text,
+    Texts,
     json_response,
     make_router,
     response_schema,
@@ -25,12 +26,15 @@ from turnwise.serve.schemas import (
 
 router = make_router("intents")
 
-
 #: The numbers of examples per intent, and the target false rejection rate; null: the classifier never abstains.
 _IntentCount: Any = response_schema("IntentCount", intent=str, examples=int)
 IntentList = response_schema(
     "IntentList", intents=list[_IntentCount], out_of_scope=int, head=str, false_rejection=float | None
 )
+Predictions = response_schema("Predictions", predictions=list[Decision])
+ExampleList = response_schema("ExampleList", intent=str, examples=list[str])
+AddedExamples = response_schema("AddedExamples", added=int, intents=int)  # new examples, and all intents
+RemovedExamples = response_schema("RemovedExamples", removed=int)
 
 
 @router.get("/intents", response_model=IntentList, responses=error_responses(404))
@@ -52,12 +56,9 @@ async def list_intents(context: Context) -> Response:
 class PredictRequest(StrictModel, json_schema_extra={"example": {"texts": ["Where is my parcel?"], "neighbours": 3}}):
     """Texts whose intents to detect."""
 
-    texts: list[Text] = Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})
+    texts: Texts
     neighbours: Integer = Field(3, ge=0, le=20, description="Nearest examples to return with each decision.")
     several: bool = Field(False, description="Whether to look for several intents in a text.")
-
-
-Predictions = response_schema("Predictions", predictions=list[Decision])
 
 
 @router.post("/intents/predict", response_model=Predictions, responses=error_responses(404))
@@ -86,9 +87,6 @@ class IntentExample(StrictModel):
     intent: Name
 
 
-ExampleList = response_schema("ExampleList", intent=str, examples=list[str])
-
-
 @router.get("/intents/{intent}/examples", response_model=ExampleList, responses=error_responses(404, 422))
 async def list_examples(
     intent: Annotated[str, Path(min_length=1, max_length=200, examples=["track_order"])], context: Context
@@ -106,11 +104,7 @@ class AddExamplesRequest(
 ):
     """Examples to add."""
 
-    examples: list[IntentExample] = Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})
-
-
-#: The numbers of new examples, and of all intents.
-AddedExamples = response_schema("AddedExamples", added=int, intents=int)
+    examples: Annotated[list[IntentExample], ITEMS]
 
 
 @router.post("/intents/examples", response_model=AddedExamples, responses=error_responses(404, 409))
@@ -139,9 +133,7 @@ class RemoveExamplesRequest(
 ):
     """Examples to remove, or an intent with all of its examples."""
 
-    examples: Annotated[
-        list[IntentExample], Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT: "texts"})
-    ] = Field(default_factory=list)
+    examples: Annotated[list[IntentExample], ITEMS] = Field(default_factory=list)
     intent: Annotated[str, Field(max_length=200)] = ""
 
     @model_validator(mode="before")
@@ -152,11 +144,7 @@ class RemoveExamplesRequest(
         return data
 
 
-@router.post(
-    "/intents/examples/remove",
-    response_model=response_schema("RemovedExamples", removed=int),
-    responses=error_responses(404, 409),
-)
+@router.post("/intents/examples/remove", response_model=RemovedExamples, responses=error_responses(404, 409))
 async def remove_examples(body: RemoveExamplesRequest, context: Context) -> Response:
     """Remove examples, or an intent with all of them; the change is on disk when the response is sent."""
     context.check_texts([each.text for each in body.examples], "examples")

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from turnwise.assist.labelling.labelling import LabelGroup, Labelling, Question
 from turnwise.serve.errors import configured, error_responses, text_response
-from turnwise.serve.models import LoadedModels, fit_intents, replace_intents
+from turnwise.serve.models import LoadedModels
 from turnwise.serve.schemas import (
     AS_INTEGER,
     Context,
@@ -29,6 +29,9 @@ _Group = Annotated[int, Field(ge=0, le=2**31 - 1, description="The number of a g
 _Row = Annotated[int, Field(ge=0, le=2**31 - 1, description="The row of an utterance, from 0."), AS_INTEGER]
 
 _CHANGE_ERRORS = error_responses(404, 409)
+
+QuestionList = response_schema("QuestionList", questions=list[Question])
+FitResponse = response_schema("FitResponse", intents=int, examples=int, folder=str)
 
 
 class LabelState(StrictModel):
@@ -141,9 +144,6 @@ async def redo(_: EmptyBody, context: Context) -> Response:
     return await _change(context, lambda labelling: labelling.redo())
 
 
-QuestionList = response_schema("QuestionList", questions=list[Question])
-
-
 @router.get("/next", response_model=QuestionList, responses=error_responses(404, 422))
 async def next_questions(context: Context, count: Annotated[int, Query(ge=1, le=100)] = 5) -> Response:
     """Return the utterances whose labels would be most informative."""
@@ -161,18 +161,12 @@ async def download_labels(context: Context) -> Response:
         return Response(csv, media_type="text/csv", headers=headers)
 
 
-FitResponse = response_schema("FitResponse", intents=int, examples=int, folder=str)
-
-
 @router.post("/fit", response_model=FitResponse, responses=_CHANGE_ERRORS)
 async def fit_classifier(_: EmptyBody, context: Context) -> Response:
     """Fit an intent classifier on the labels, write it to the map's folder, and use it."""
     with context.service.lease() as models:
-        folder = await context.service.in_slow_thread(fit_intents, _get_labelling(models), models)
-        observe = context.service.metrics.count_pass
-        classifier = await context.service.change(
-            lambda now: replace_intents(folder, now, context.service.settings, observe)
-        )
+        folder = await context.service.in_slow_thread(models.fit_intents, _get_labelling(models))
+        classifier = await context.service.change(lambda current: current.replace_intents(folder))
     context.record.texts = len(classifier.texts_)
     return json_response({"intents": len(classifier.classes_), "examples": context.record.texts, "folder": str(folder)})
 

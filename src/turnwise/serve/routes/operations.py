@@ -22,7 +22,6 @@ _REPORT_POLICY = (
     "img-src data:; frame-ancestors 'self'"
 )
 
-
 #: Features that depend on a setting alone.
 _FEATURES = ("responses", "conversations", "reranker", "map", "report")
 
@@ -34,6 +33,8 @@ ServiceInfo = response_schema(
     size=int | None,
     **dict.fromkeys((*_FEATURES, "intents", "labelling", "needs_key"), bool),
 )
+Status = response_schema("Status", status=Literal["ok", "ready"])
+ReloadResponse = response_schema("ReloadResponse", model=str, size=int, seconds=float)
 
 
 @router.get("/about", response_model=ServiceInfo)
@@ -51,9 +52,6 @@ async def about(context: Context) -> Response:
             "needs_key": context.service.keys is not None,
         }
     )
-
-
-Status = response_schema("Status", status=Literal["ok", "ready"])
 
 
 @router.get("/health", response_model=Status)
@@ -74,9 +72,6 @@ async def ready(context: Context) -> Response:
 async def metrics(context: Context) -> Response:
     """Return metrics in Prometheus' text format."""
     return Response(context.service.metrics.to_text(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-ReloadResponse = response_schema("ReloadResponse", model=str, size=int, seconds=float)
 
 
 @router.post("/reload", response_model=ReloadResponse, responses=error_responses(409))
