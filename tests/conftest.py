@@ -16,8 +16,8 @@ from tests.helpers import ROOT
 settings.register_profile("turnwise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("turnwise")
 
-# read by huggingface_hub when it is imported
-os.environ["HF_HUB_OFFLINE"] = "1"
+# read by huggingface_hub and transformers when they are imported
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
 
 # read by torch when it is imported: each test worker uses one core
 if "PYTEST_XDIST_WORKER" in os.environ:

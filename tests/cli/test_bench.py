@@ -1,6 +1,7 @@
 """Benchmarks: both sides do the same work, and the reported values are consistent; speed itself is not tested."""
 
 import csv
+import importlib.util
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -224,7 +225,7 @@ def test_skipped_tiers_are_reported(
         "onnx": True,
         "onnx-int8": True,
     }
-    monkeypatch.setattr(encoding.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name == "sentence_transformers" else None)
     monkeypatch.delenv("TURNWISE_DATA", raising=False)
     command = ["bench", "encode", "--texts", "5", "--repeats", "1", "--model", str(tiny_folder("bert"))]
     text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
@@ -245,7 +246,7 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     monkeypatch.setattr(
         training, "train_peer", lambda *arguments: calls.append(arguments) or training.TrainingTime(10.0, 2.0)
     )
-    monkeypatch.setattr(training.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     return calls
 
 
@@ -282,7 +283,7 @@ def test_train_reports_invalid_input(
         training.train_benchmark(None, 1, **options, shape="huge")
     with pytest.raises(TurnwiseError, match="at least 7 steps"):
         training.train_benchmark(None, 3, **options, profile=tmp_path / "profile.txt")
-    monkeypatch.setattr(training.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(TurnwiseError, match=r"turnwise\[compare\]"):
         training.train_benchmark(None, 1, **options)
     assert not peer

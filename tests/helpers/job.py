@@ -15,7 +15,6 @@ from typing import Any
 
 from torch import nn
 
-from turnwise.cli.output import quiet_transformers
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.store import read_corpus
 from turnwise.training import checkpoint, distributed
@@ -78,7 +77,6 @@ def _member(rank: int, world: int, port: int, output: Path, task: Callable[..., 
     os.environ.update({"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"})
     with output.open("w") as file:
         os.dup2(file.fileno(), 2)
-    quiet_transformers()
     try:
         task(rank, *arguments)
     except TurnwiseError as error:

@@ -17,6 +17,7 @@ from turnwise.cli.intents import intents_app
 from turnwise.cli.labels import labels_app
 from turnwise.cli.map import map_command
 from turnwise.cli.models import coherence_command, compress_command, embed_command, export_command
+from turnwise.cli.output import quiet_transformers
 from turnwise.cli.responses import responses_app
 from turnwise.cli.serve import serve_command, serve_key_command
 from turnwise.cli.train import glove_command, recipes_command, train_command
@@ -78,3 +79,4 @@ def _options(
     Start with `turnwise corpus list` to see the readers, or with `turnwise corpus sample --out sample` to generate a
     synthetic corpus that needs no download.
     """
+    quiet_transformers()

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from turnwise.cli.options import AsJson, Data, Datasets, Model, Overrides
-from turnwise.cli.output import facts, progress_bar, quiet_transformers, show
+from turnwise.cli.output import facts, progress_bar, show
 
 bench_app = typer.Typer(help="Measure speed as a ratio to a peer, both in one run.", no_args_is_help=True)
 
@@ -47,7 +47,6 @@ def bench_train(
     as_json: AsJson = False,
 ) -> None:
     """Train on pairs of Schema-Guided, compared with sentence-transformers' trainer; on a GPU if there is one."""
-    quiet_transformers()
     from turnwise.cli.benchmarks.training import train_benchmark
 
     with progress_bar() as progress:
@@ -84,7 +83,6 @@ def bench_encode(
 
     Without --data, the texts come from the sample corpus.
     """
-    quiet_transformers()
     from turnwise.cli.benchmarks.encoding import encode_benchmark
 
     with progress_bar() as progress:
@@ -105,7 +103,6 @@ def bench_encode(
 @bench_app.command("evaluate")
 def bench_evaluate(data: Data, model: Model = "minilm", dataset: Datasets = None, as_json: AsJson = False) -> None:
     """Run the DSE suite without fine-tuning, compared with encoding its texts once with sentence-transformers."""
-    quiet_transformers()
     from turnwise.cli.benchmarks.evaluating import evaluate_benchmark
 
     with progress_bar() as progress:
@@ -131,7 +128,6 @@ def bench_rerank(
     as_json: AsJson = False,
 ) -> None:
     """Score candidates, compared with sentence-transformers' CrossEncoder with the same weights."""
-    quiet_transformers()
     from turnwise.cli.benchmarks.reranking import rerank_benchmark
 
     with progress_bar() as progress:
@@ -160,7 +156,6 @@ def bench_serve(
     as_json: AsJson = False,
 ) -> None:
     """Put the service under load, compared with a FastAPI handler that calls sentence-transformers; needs wrk."""
-    quiet_transformers()
     from turnwise.cli.benchmarks.serving import CLIENTS, serve_benchmark
 
     with progress_bar() as progress:

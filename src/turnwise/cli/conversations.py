@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+import turnwise
 from turnwise.cli.options import AsJson, Model, Seed, Splits, out_file
-from turnwise.cli.output import facts, lines, progress_bar, quiet_transformers, show
+from turnwise.cli.output import Block, facts, lines, progress_bar, show
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from turnwise.assist.conversations.conversations import Conversations
 
 conversations_app = typer.Typer(help="Find similar conversations, and cluster conversations.", no_args_is_help=True)
@@ -34,16 +33,14 @@ def index_command(
 
     Example: `turnwise conversations index stores/our-logs --out conversations`
     """
-    from turnwise.corpus.store import read_corpus
-
-    corpus = read_corpus(*stores, splits=split or None)
-    quiet_transformers()
+    corpus = turnwise.read_corpus(*stores, splits=split or None)
     from turnwise.assist.conversations.conversations import Conversations
-    from turnwise.models.encoder import Encoder
 
     with progress_bar() as progress:
         progress("loading the encoder", 0)
-        result = Conversations.open(out, Encoder.load(model)).index(corpus, total=len(corpus), progress=progress)
+        result = Conversations.open(out, turnwise.Encoder.load(model)).index(
+            corpus, total=len(corpus), progress=progress
+        )
     rows = [
         ("read", f"{result.read:,} dialogues"),
         ("added", f"{result.added:,}; {result.read - result.added:,} were already there"),
@@ -113,9 +110,7 @@ def clusters_command(
 
         write_atomic(out, csv_text(("dialogue", "source", "cluster"), result.assignments))
     count = len(conversations)
-    blocks: list[RenderableType] = [
-        f"{count:,} conversations, {len(clusters):,} clusters, {outside:,} conversations in none"
-    ]
+    blocks: list[Block] = [f"{count:,} conversations, {len(clusters):,} clusters, {outside:,} conversations in none"]
     for cluster in clusters[:top]:
         examples = f"  such as {', '.join(cluster.examples[:_EXAMPLES])}"
         blocks.append(lines((f"{cluster.name}  {cluster.size:,} conversations", "bold"), (examples, "")))
@@ -133,9 +128,7 @@ def _open(table: str, model: str) -> "Conversations":
         raise ConversationsError(
             f"{table} holds no conversations: run `turnwise conversations index STORE --out {table}` first"
         )
-    quiet_transformers()
-    from turnwise.models.encoder import Encoder
 
     with progress_bar() as progress:
         progress("loading the encoder", 0)
-        return Conversations.open(table, Encoder.load(model))
+        return Conversations.open(table, turnwise.Encoder.load(model))

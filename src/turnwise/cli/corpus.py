@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import turnwise
 from turnwise.cli.corpus_slots import augment_command, detect_command, templates_command
 from turnwise.cli.options import AsJson, parse_key_values
-from turnwise.cli.output import facts, lines, message, progress_bar, show
+from turnwise.cli.output import Block, facts, lines, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from turnwise.corpus.registry import Reader
     from turnwise.corpus.stats import CorpusStats
     from turnwise.corpus.store import Store
@@ -106,12 +105,11 @@ def import_command(
 
     `turnwise corpus import multiwoz data/multiwoz --out store --step merge-speakers --step minimum-turns=4`
     """
-    from turnwise.corpus.importing import import_corpus
     from turnwise.corpus.registry import get_reader
 
     options = get_reader(reader).parse_options(dict(parse_key_values(settings)))
     with progress_bar() as progress:
-        store = import_corpus(
+        store = turnwise.import_corpus(
             reader, path, out, steps=step or (), strict=strict, encoding=encoding, progress=progress, **options
         )
     show(_manifest_summary(store), _import_report(store), as_json=as_json)
@@ -121,7 +119,7 @@ def _manifest_summary(store: "Store") -> dict[str, Any]:
     return {key: value for key, value in store.manifest.items() if key not in ("inputs", "files")}
 
 
-def _import_report(store: "Store") -> "Table":
+def _import_report(store: "Store") -> Block:
     manifest = store.manifest
     rows = [
         ("read", f"{manifest['read']['dialogues']:,} dialogues, {manifest['read']['utterances']:,} utterances"),
@@ -153,7 +151,6 @@ def stats_command(
 ) -> None:
     """Count dialogues, turns, words and labels, and the proportion of the most frequent utterances."""
     from turnwise.corpus.stats import compute_corpus_stats, compute_response_stats, frequency_curve_svg
-    from turnwise.corpus.store import read_corpus
 
     if len(paths) == 1 and paths[0].is_file():
         data = compute_response_stats(paths[0])
@@ -164,7 +161,7 @@ def stats_command(
         show(data, facts(paths[0], rows), as_json=as_json)
         return
     with progress_bar() as progress:
-        statistics = compute_corpus_stats(read_corpus(*paths), progress)
+        statistics = compute_corpus_stats(turnwise.read_corpus(*paths), progress)
     blocks: list[Any] = _statistics_blocks(", ".join(map(str, paths)), statistics)
     if curve:
         curve.write_text(frequency_curve_svg(statistics), encoding="utf-8")
@@ -172,7 +169,7 @@ def stats_command(
     show(statistics.as_dict(), *blocks, as_json=as_json)
 
 
-def _statistics_blocks(title: str, statistics: "CorpusStats") -> "list[Table]":
+def _statistics_blocks(title: str, statistics: "CorpusStats") -> list[Block]:
     def most_common(counts: dict[str, int]) -> str:
         if not counts:
             return "none"
@@ -277,9 +274,8 @@ def export_command(
 ) -> None:
     """Write stores as JSON Lines, one dialogue per line, in turnwise's own format."""
     from turnwise.corpus.readers.jsonl import to_json
-    from turnwise.corpus.store import read_corpus
 
-    corpus = read_corpus(*stores)
+    corpus = turnwise.read_corpus(*stores)
     with progress_bar() as progress, out.open("w", encoding="utf-8") as file:
         for number, dialogue in enumerate(corpus, 1):
             file.write(to_json(dialogue) + "\n")

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnwise.cli.options import AsJson
-from turnwise.cli.output import facts, progress_bar, show
+from turnwise.cli.output import Block, facts, progress_bar, show
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from turnwise.corpus.slots.detection import DetectorScore, SlotAgreement
     from turnwise.corpus.slots.detectors import Detector
     from turnwise.corpus.slots.template_table import EntityBook
@@ -150,7 +148,7 @@ def detect_command(
 
     learn_from = gazetteer or []
     data: dict[str, Any] = {}
-    blocks: list[Table] = []
+    blocks: list[Block] = []
     with progress_bar() as progress:
         views = {str(path): open_test_split(path, learn_from) for path in against or []}
         progress("building the detector", 0)
@@ -191,7 +189,7 @@ def _slot_values(book: "EntityBook", top: int) -> list[dict[str, Any]]:
     ]
 
 
-def _slot_table(book: "EntityBook", top: int) -> "Table":
+def _slot_table(book: "EntityBook", top: int) -> Block:
     rows = [
         (name, f"{count:,}: " + ", ".join(f"{value} {n:,}" for value, n in book.most_common(name, top)))
         for name, count in book.counts.items()
@@ -199,7 +197,7 @@ def _slot_table(book: "EntityBook", top: int) -> "Table":
     return facts("Slots and their most frequent values", rows)
 
 
-def _score_tables(path: str, splits: str, score: "DetectorScore") -> "list[Table]":
+def _score_tables(path: str, splits: str, score: "DetectorScore") -> list[Block]:
     def describe(agreement: "SlotAgreement") -> str:
         return f"precision {agreement.precision:.1%}, recall {agreement.recall:.1%}, F1 {agreement.f1:.1%}"
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+import turnwise
 from turnwise.cli.options import (
     AsJson,
     Compressed,
@@ -16,7 +17,7 @@ from turnwise.cli.options import (
     PoolingName,
     Seed,
 )
-from turnwise.cli.output import facts, message, progress_bar, quiet_transformers, show
+from turnwise.cli.output import facts, message, progress_bar, show
 
 if TYPE_CHECKING:
     from turnwise.evaluation.metrics import MetricRow
@@ -71,9 +72,6 @@ def evaluate_command(
         raise typer.BadParameter("name either a suite or one or more tasks", param_hint="--suite / --task")
     if (postprocess is None) != (fit is None):
         raise typer.BadParameter("--postprocess and --fit must be used together", param_hint="--postprocess")
-    quiet_transformers()
-    from turnwise import evaluate
-    from turnwise.corpus.store import read_corpus
     from turnwise.evaluation.evaluation_protocols import Effort
     from turnwise.evaluation.reporting.report import write_report
     from turnwise.evaluation.results import describe_source
@@ -82,9 +80,9 @@ def evaluate_command(
     loaded = load_model(model, pooling, compressed)
     with progress_bar() as progress:
         if postprocess is not None and fit is not None:
-            texts = (turn.text for dialogue in read_corpus(fit) for turn in dialogue.turns)
+            texts = (turn.text for dialogue in turnwise.read_corpus(fit) for turn in dialogue.turns)
             loaded = postprocess_model(loaded, postprocess, texts)
-        results = evaluate(
+        results = turnwise.evaluate(
             loaded,
             data,
             suite=suite,
@@ -151,14 +149,11 @@ def annotate_export_command(
 
     Example: `turnwise annotate export store --out pairs.csv --pairs 300`
     """
-    quiet_transformers()
-    from turnwise.corpus.store import read_corpus
     from turnwise.evaluation.datasets.retrieval import labelled_turns
-    from turnwise.models.encoder import Encoder
     from turnwise.papers.annotation import sample_pairs, write_pairs
 
-    turns = labelled_turns(read_corpus(store), label)
-    candidates = sample_pairs(turns, Encoder.load(model), pairs, seed)
+    turns = labelled_turns(turnwise.read_corpus(store), label)
+    candidates = sample_pairs(turns, turnwise.Encoder.load(model), pairs, seed)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_pairs(out, candidates)
     message(f"wrote {len(candidates)} pairs to {out}; ask annotators for a score from 1 to 5 in the last column")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import turnwise
 from turnwise.cli.options import (
     AsJson,
     Data,
@@ -21,11 +22,9 @@ from turnwise.cli.options import (
     Tasks,
     TrainingCorpora,
 )
-from turnwise.cli.output import facts, lines, message, progress_bar, quiet_transformers, show
+from turnwise.cli.output import Block, facts, lines, message, progress_bar, show
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from turnwise.papers.sweeps.points import SweepPoint
 
 
@@ -34,7 +33,7 @@ def _list_sweeps(requested: bool) -> None:
         from turnwise.papers.sweeps.plan import load_sweep, packaged_sweeps
 
         rows = [(name, load_sweep(name).description) for name in packaged_sweeps()]
-        show(None, facts("Sweeps", rows), as_json=False)
+        show(None, facts("Sweeps", rows))
         raise typer.Exit
 
 
@@ -75,23 +74,20 @@ def sweep_command(
 
     Example: `turnwise sweep dse --grid learning_rate=3e-6,3e-5 --corpus store --suite dse --data data --out sweep`
     """
-    quiet_transformers()
-    from turnwise import register_extensions
-    from turnwise.corpus.store import read_corpus
     from turnwise.evaluation.evaluation_protocols import Effort
     from turnwise.papers.sweeps.plan import SweepError, load_sweep
     from turnwise.papers.sweeps.points import EvaluationPlan
     from turnwise.papers.sweeps.run import run_sweep
     from turnwise.training import TrainingInterruptedError
 
-    register_extensions()
+    turnwise.register_extensions()
     suites = (suite or ()) if suite or task else None
     sweep = load_sweep(recipe, grid or (), settings or (), suites, variant or None)
     try:
         with progress_bar() as progress:
             points = run_sweep(
                 sweep,
-                read_corpus(*corpus, splits=split or None),
+                turnwise.read_corpus(*corpus, splits=split or None),
                 EvaluationPlan(data, sweep.suites, tuple(task or ()), dataset or (), fine_tuning, Effort(seeds, steps)),
                 out,
                 start=start,
@@ -138,15 +134,13 @@ def soup_command(
         raise typer.BadParameter("name the folder of data sets", param_hint="--data")
     if (dataset or seeds or steps or fine_tuning) and not (suite or task):
         raise typer.BadParameter("name what to evaluate", param_hint="--suite / --task")
-    quiet_transformers()
-    from turnwise import register_extensions
     from turnwise.evaluation.evaluation_protocols import Effort
     from turnwise.papers.sweeps.points import EvaluationPlan
     from turnwise.papers.sweeps.soup import evaluate_soups, write_soup, write_soups
 
     with progress_bar() as progress:
         if data is not None and (suite or task):
-            register_extensions()
+            turnwise.register_extensions()
             evaluation = EvaluationPlan(data, suite or (), task or (), dataset or (), fine_tuning, Effort(seeds, steps))
             points = evaluate_soups(first, second, ratios, evaluation, out, progress)
         elif len(ratios) == 1:
@@ -173,7 +167,7 @@ def _show_points(points: "Sequence[SweepPoint]", out: Path, as_json: bool, title
     message(f"tables and curves: {out / 'report.html'}")
 
 
-def metric_lines(points: "Sequence[SweepPoint]", title: str) -> "RenderableType":
+def metric_lines(points: "Sequence[SweepPoint]", title: str) -> Block:
     """One block per metric with one line per point, which fits any terminal width."""
     from turnwise.papers.sweeps.report import summary_table
 

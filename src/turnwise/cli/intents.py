@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+import turnwise
 from turnwise.cli.options import AsJson, Model, Seed, out_file
-from turnwise.cli.output import facts, lines, progress_bar, quiet_transformers, show
+from turnwise.cli.output import Block, facts, lines, progress_bar, show
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from turnwise.assist.intents.classifier import IntentClassifier
     from turnwise.assist.intents.decision import Decision
     from turnwise.assist.intents.examples import IntentPair
@@ -69,7 +67,6 @@ def fit_command(
     pairs = read_labelled(examples, text, intent)
     if out.is_dir() and any(out.iterdir()) and not is_classifier(out):
         raise IntentError(f"{out} exists and is not an intent classifier: choose another folder")
-    quiet_transformers()
     from turnwise.assist.intents.storage import replace_classifier
 
     classifier = _make_classifier(
@@ -110,14 +107,13 @@ def predict_command(
     from turnwise.assist.intents.examples import read_texts
 
     inputs = list(texts or ()) if file is None else read_texts(file, text)
-    quiet_transformers()
     from turnwise.assist.intents.storage import read_classifier
 
     decisions = read_classifier(folder).decide(inputs, neighbours=neighbours, several=several)
     show([asdict(decision) for decision in decisions], *map(_decision_block, decisions), as_json=as_json)
 
 
-def _decision_block(decision: "Decision") -> "RenderableType":
+def _decision_block(decision: "Decision") -> Block:
     return lines(
         (decision.text, "bold"),
         (f"  {', '.join(decision.intents) or 'none of the intents'}", "yellow" if decision.abstained else "green"),
@@ -144,7 +140,6 @@ def calibrate_command(
     if false_rejection == 0:
         raise IntentError("false_rejection must be above 0: a classifier that never abstains needs no calibration")
     pairs = read_labelled(texts, text, intent)
-    quiet_transformers()
     from turnwise.assist.intents.storage import IntentFolder
 
     with IntentFolder.open(folder) as opened:
@@ -166,7 +161,6 @@ def add_command(
 
     Example: `turnwise intents examples add intents refund "I want my money back" "please refund me"`
     """
-    quiet_transformers()
     from turnwise.assist.intents.storage import IntentFolder
 
     with IntentFolder.open(folder) as opened:
@@ -189,7 +183,6 @@ def remove_command(
 
     Example: `turnwise intents examples remove intents refund`
     """
-    quiet_transformers()
     from turnwise.assist.intents.examples import IntentError
     from turnwise.assist.intents.storage import IntentFolder
 
@@ -248,13 +241,11 @@ def report_command(
     from turnwise.assist.intents.storage import is_classifier
 
     if is_classifier(examples):
-        quiet_transformers()
         pairs, classifier = _open_for_report(examples, options)
     else:
         from turnwise.assist.intents.examples import read_labelled
 
         pairs = read_labelled(examples, text, intent)
-        quiet_transformers()
         classifier = _make_classifier(**options)
     from turnwise.assist.intents.examples import OUT_OF_SCOPE
     from turnwise.assist.intents.report import make_report
@@ -298,13 +289,11 @@ def _open_for_report(folder: Path, options: dict[str, Any]) -> "tuple[list[Inten
 def _make_classifier(
     model: str = "minilm", false_rejection: float | None = 0.05, tune: int | None = None, **options: Any
 ) -> "IntentClassifier":
-    from turnwise.assist.intents.classifier import IntentClassifier
-
     if tune is not None:
         from turnwise.assist.intents.tuning import TuningSettings
 
         options["tuning"] = TuningSettings(epochs=tune)
-    return IntentClassifier(model, false_rejection=false_rejection or None, **options)
+    return turnwise.IntentClassifier(model, false_rejection=false_rejection or None, **options)
 
 
 def _show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool) -> None:
@@ -336,7 +325,7 @@ def _show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool
     show(data, facts(folder, rows), as_json=as_json)
 
 
-def _report_table(source: Path, result: "IntentReport", out: Path | None) -> "Table":
+def _report_table(source: Path, result: "IntentReport", out: Path | None) -> Block:
     requested = result.settings["false_rejection"]
     classified = f"{result.evaluated:,} classified in {result.folds} folds"
     rows = [

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnwise.cli.options import AsJson, out_file
-from turnwise.cli.output import facts, lines, progress_bar, quiet_transformers, show
+from turnwise.cli.output import Block, facts, lines, progress_bar, show
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from turnwise.assist.labelling.labelling import Labelling
 
 labels_app = typer.Typer(
@@ -51,7 +49,7 @@ def status_command(
         ("groups", f"{len(groups):,}; {data['in_no_group']:,} texts in none"),
         ("changes", f"{data['changes']:,}"),
     ]
-    blocks: list[RenderableType] = [facts(folder, rows)]
+    blocks: list[Block] = [facts(folder, rows)]
     for group in groups[:top]:
         name = group.name if group.name is not None else f"unnamed ({group.suggested})"
         title = (f"{group.number:>4} {name}  {group.size:,} texts", "bold" if group.name is not None else "")
@@ -163,7 +161,7 @@ def export_command(folder: MapFolder, out: Annotated[Path, out_file(".csv", help
     """
     with _open(folder) as labelling:
         labelled, texts = labelling.export(out), len(labelling.map)
-    show(None, facts(out, [("written", f"{texts:,} texts, {labelled:,} of them labelled")]), as_json=False)
+    show(None, facts(out, [("written", f"{texts:,} texts, {labelled:,} of them labelled")]))
 
 
 @labels_app.command("finish")
@@ -179,7 +177,6 @@ def finish_command(
 
     Example: `turnwise labels finish map --out intents`, then `turnwise intents predict intents "Where is my parcel?"`
     """
-    quiet_transformers()
     with _open(folder) as labelling, progress_bar() as progress:
         progress("fitting the classifier", 0)
         classifier = labelling.fit(model)
@@ -206,4 +203,4 @@ def _change(folder: Path, change: "Callable[[Labelling], object]") -> None:
             ("groups", f"{len(labelling.groups):,}"),
             ("changes", f"{labelling.change_count:,}"),
         ]
-    show(None, facts(folder, rows), as_json=False)
+    show(None, facts(folder, rows))

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+import turnwise
 from turnwise.cli.options import AsJson, Model, Seed, Speakers, Splits
-from turnwise.cli.output import facts, lines, progress_bar, quiet_transformers, show
+from turnwise.cli.output import Block, facts, lines, progress_bar, show
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from turnwise.assist.map.utterance_map import UtteranceMap
 
 #: Number of texts to show per cluster.
@@ -46,17 +45,14 @@ def map_command(
     Example: `turnwise map stores/our-logs --speaker user --out map` and open `map/map.html`.
     """
     from turnwise.assist.map.utterance_map import UtteranceMap, check_output_folder
-    from turnwise.corpus.store import read_corpus
 
     check_output_folder(out)
-    corpus = read_corpus(store, splits=split or None)
+    corpus = turnwise.read_corpus(store, splits=split or None)
     earlier = None if since is None else UtteranceMap.load(since)
-    quiet_transformers()
     from turnwise.assist.map.page import map_page, map_svg, summarise_map
     from turnwise.assist.map.utterance_map import collect_utterances, make_map, sample_utterances
     from turnwise.core.files import write_atomic
     from turnwise.core.plots import write_chart
-    from turnwise.models.encoder import Encoder
     from turnwise.models.identity import encoder_fingerprint
     from turnwise.models.vector_cache import VectorCache
 
@@ -65,7 +61,7 @@ def map_command(
         if limit is not None:
             utterances = sample_utterances(utterances, limit, seed)
         progress("loading the encoder", 0)
-        encoder = Encoder.load(model)
+        encoder = turnwise.Encoder.load(model)
         cache = VectorCache(encoder, out / f".vectors-{encoder_fingerprint(encoder)[:16]}")
         result = make_map(
             cache,
@@ -104,7 +100,7 @@ def _as_json(result: "UtteranceMap", out: Path) -> dict[str, Any]:
     }
 
 
-def _cluster_block(result: "UtteranceMap", place: int) -> "RenderableType":
+def _cluster_block(result: "UtteranceMap", place: int) -> Block:
     cluster = result.clusters[place]
     title = f"{cluster.name}  {cluster.size:,} texts, {cluster.utterances / int(result.counts.sum()):.1%}"
     if result.new is not None and result.comparison is not None:

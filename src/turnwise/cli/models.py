@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+import turnwise
 from turnwise.cli.options import (
     AsJson,
     Compressed,
@@ -20,7 +21,7 @@ from turnwise.cli.options import (
     Splits,
     out_file,
 )
-from turnwise.cli.output import facts, lines, message, progress_bar, quiet_transformers, show
+from turnwise.cli.output import facts, lines, message, progress_bar, show
 
 if TYPE_CHECKING:
     from turnwise.evaluation.tasks.compression import TemplateWeightChoice
@@ -88,7 +89,6 @@ def embed_command(
         from turnwise.corpus.text_sources import open_text_source
 
         texts = open_text_source(Path(source), column, split or (), speaker or ())
-        quiet_transformers()
         from turnwise.assist.search.embedding import embed
         from turnwise.models.loading import load_model
         from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
@@ -96,7 +96,6 @@ def embed_command(
         with progress_bar() as progress:
             result = embed(load_model(model, compressed=compressed), texts, Path(out), progress=progress, **options)
     else:
-        quiet_transformers()
         from turnwise.assist.search.parquet_blocks import BLOCK_ROWS
         from turnwise.assist.search.ray_embedding import embed_on_ray
 
@@ -168,18 +167,15 @@ def export_command(
             raise typer.BadParameter(f"needs --format static, got {format}", param_hint=name)
         if name in ("--words", "--texts") and value is not None and corpus is None:
             raise typer.BadParameter("needs a store, named with --corpus", param_hint=name)
-    quiet_transformers()
-    from turnwise.corpus.store import read_corpus
     from turnwise.models.distillation import sample_corpus
-    from turnwise.models.encoder import Encoder
     from turnwise.models.export import export
 
     with progress_bar() as progress:
-        encoder = Encoder.load(model, device="cpu", pooling=pooling, compressed=compressed)
+        encoder = turnwise.Encoder.load(model, device="cpu", pooling=pooling, compressed=compressed)
         static: dict[str, Any] = {"dimensions": dimensions or _DIMENSIONS}
         if corpus is not None:
             limits = (_WORDS if words is None else words, _TEXTS if texts is None else texts)
-            static["words"], static["texts"] = sample_corpus(read_corpus(corpus), *limits, progress)
+            static["words"], static["texts"] = sample_corpus(turnwise.read_corpus(corpus), *limits, progress)
         result = export(encoder, out, format, **static, progress=progress)
     data = {
         "folder": str(result.folder),
@@ -228,7 +224,6 @@ def compress_command(
         raise typer.BadParameter("give λ, or a data set to select it on", param_hint="--weight / --dataset")
     if dataset and data is None:
         raise typer.BadParameter("name the folder of data sets", param_hint="--data")
-    quiet_transformers()
     from turnwise.evaluation.tasks.compression import choose_template_weight, set_compression
 
     curve: dict[float, float] = {}
@@ -267,17 +262,13 @@ def coherence_command(
 
     Example: `turnwise coherence stores/our-logs --model reranker --top 50 --out suspects.csv`
     """
-    from turnwise.corpus.store import read_corpus
-
-    corpus = read_corpus(store, splits=split or None)
-    quiet_transformers()
+    corpus = turnwise.read_corpus(store, splits=split or None)
     from turnwise.models.coherence import OutOfPlaceTurn, check_corpus
-    from turnwise.models.reranker import Reranker
 
     with progress_bar() as progress:
         progress("loading the re-ranker", 0)
         result = check_corpus(
-            Reranker.load(model), corpus, top=top, threshold=threshold, total=len(corpus), progress=progress
+            turnwise.Reranker.load(model), corpus, top=top, threshold=threshold, total=len(corpus), progress=progress
         )
     skipped = f"; {result.skipped:,} of a single turn skipped" if result.skipped else ""
     rows = [("read", f"{result.dialogues:,} dialogues, {result.turns:,} turns scored{skipped}")]

@@ -1,9 +1,10 @@
 """Terminal output: results go to standard output, progress bars and messages to standard error."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
 
@@ -11,10 +12,12 @@ from turnwise.core.progress import Progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
+
+#: A part of a result that rich can print; rich is imported only when something is printed.
+Block: TypeAlias = "RenderableType"
 
 
-def show(data: Any, *blocks: "RenderableType", as_json: bool) -> None:
+def show(data: Any, *blocks: Block, as_json: bool = False) -> None:
     """Print a result: `data` as JSON for programs, or `blocks` as text for people, separated by blank lines."""
     if as_json:
         typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
@@ -28,7 +31,7 @@ def show(data: Any, *blocks: "RenderableType", as_json: bool) -> None:
         console.print(block)
 
 
-def facts(title: object, rows: Iterable[tuple[str, str]]) -> "Table":
+def facts(title: object, rows: Iterable[tuple[str, str]]) -> Block:
     """Return a block with a bold title and one line per name and value."""
     from rich.table import Table
     from rich.text import Text
@@ -41,7 +44,7 @@ def facts(title: object, rows: Iterable[tuple[str, str]]) -> "Table":
     return table
 
 
-def lines(*parts: tuple[str, str]) -> "RenderableType":
+def lines(*parts: tuple[str, str]) -> Block:
     """Return a block with one line per text and style, such as `("a title", "bold")`."""
     from rich.console import Group
     from rich.text import Text
@@ -77,8 +80,6 @@ def progress_bar() -> Iterator[Progress]:
 
 
 def quiet_transformers() -> None:
-    """Silence the progress bars and advice of transformers."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    """Silence the progress bars and advice of transformers, which reads these variables when it is imported."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import turnwise
 from turnwise.cli.options import AsJson, Model, Splits, parse_key_values
-from turnwise.cli.output import facts, lines, progress_bar, quiet_transformers, show
+from turnwise.cli.output import Block, facts, lines, progress_bar, show
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from turnwise.assist.responses.responder import Suggestion
 
 responses_app = typer.Typer(
@@ -43,7 +42,7 @@ def index_command(
     """
     from turnwise.assist.responses.answers import read_answers
     from turnwise.corpus.source import CorpusError
-    from turnwise.corpus.store import is_store, read_corpus
+    from turnwise.corpus.store import is_store
     from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES
 
     stores = [source for source in sources if is_store(source)]
@@ -52,14 +51,12 @@ def index_command(
         if not file.is_file():
             raise CorpusError(f"{file} is neither a store nor a file of answers ({', '.join(TEXT_FILE_SUFFIXES)})")
     answers = [answer for file in files for answer in read_answers(file)]
-    corpus = read_corpus(*stores, splits=split or None) if stores else None
-    quiet_transformers()
-    from turnwise.assist.responses.responder import IndexingResult, Responder
-    from turnwise.models.encoder import Encoder
+    corpus = turnwise.read_corpus(*stores, splits=split or None) if stores else None
+    from turnwise.assist.responses.responder import IndexingResult
 
     with progress_bar() as progress:
         progress("loading the encoder", 0)
-        responder = Responder.open(out, Encoder.load(model))
+        responder = turnwise.Responder.open(out, turnwise.Encoder.load(model))
         result = responder.add(answers, progress=progress)
         if corpus is not None:
             indexed = responder.index(corpus, speakers=speaker or ["system"], total=len(corpus), progress=progress)
@@ -104,24 +101,23 @@ def suggest_command(
     if top > k:
         raise typer.BadParameter(f"{top} is more than the {k} retrieved answers", param_hint="--top")
     from turnwise.assist.responses.answers import ResponderError
-    from turnwise.assist.responses.responder import TABLE, Responder
+    from turnwise.assist.responses.responder import TABLE
     from turnwise.assist.search.table import VectorTable
 
     if not VectorTable.exists(table, TABLE):
         raise ResponderError(f"{table} holds no responses: run `turnwise responses index STORE --out {table}` first")
-    quiet_transformers()
-    from turnwise.models.encoder import Encoder
-    from turnwise.models.reranker import Reranker
 
     with progress_bar() as progress:
         progress("loading the models", 0)
-        responder = Responder.open(table, Encoder.load(model), None if reranker is None else Reranker.load(reranker))
+        responder = turnwise.Responder.open(
+            table, turnwise.Encoder.load(model), None if reranker is None else turnwise.Reranker.load(reranker)
+        )
         suggestions = responder.suggest(turns, top=top, k=k, where=condition or None)
     blocks = map(_suggestion_block, suggestions) if suggestions else ["no answer matches the filter"]
     show({"suggestions": [asdict(each) for each in suggestions]}, *blocks, as_json=as_json)
 
 
-def _suggestion_block(suggestion: "Suggestion") -> "RenderableType":
+def _suggestion_block(suggestion: "Suggestion") -> Block:
     place = "canned" if suggestion.dialogue is None else f"{suggestion.dialogue}, turn {suggestion.turn}"
     times = "once" if suggestion.count == 1 else f"{suggestion.count:,} times"
     details = [place, f"similarity {suggestion.similarity:.3f}", f"used {times}"]

@@ -52,9 +52,6 @@ def serve_command(
     from turnwise.serve.settings import Limits, ServeSettings, check_installed
 
     check_installed()
-    from turnwise.cli.output import quiet_transformers
-
-    quiet_transformers()
     from turnwise.serve.models import check_settings
     from turnwise.serve.server import run
 

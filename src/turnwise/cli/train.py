@@ -1,13 +1,13 @@
 """`turnwise train`, `turnwise recipes` and `turnwise glove`: from conversations to models."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import turnwise
 from turnwise.cli.options import AsJson, Overrides, Splits, TrainingCorpora
-from turnwise.cli.output import facts, message, progress_bar, quiet_transformers, show
+from turnwise.cli.output import facts, message, progress_bar, show
 
 
 def train_command(
@@ -43,21 +43,18 @@ def train_command(
 
     After an interruption the same command with `--resume` continues and ends with the same weights.
     """
-    quiet_transformers()
-    from turnwise.corpus.store import read_corpus
     from turnwise.evaluation.probe import make_probe
     from turnwise.training.distributed import is_main_process
-    from turnwise.training.loop import train
-    from turnwise.training.recipe import load_recipe
+    from turnwise.training.metrics import read_metrics
 
-    loaded = load_recipe(recipe, [*(settings or []), *([f"backbone={backbone}"] if backbone else [])])
+    loaded = turnwise.load_recipe(recipe, [*(settings or []), *([f"backbone={backbone}"] if backbone else [])])
     measure = make_probe(probe, loaded.reranks) if probe else None
     if loaded.keep_best and measure is None:
         message(f"keep_best={loaded.keep_best} has no effect without --probe: the last model is kept")
     with progress_bar() as progress:
-        train(
+        turnwise.train(
             loaded,
-            read_corpus(*corpus, splits=split or None),
+            turnwise.read_corpus(*corpus, splits=split or None),
             out,
             resume=resume,
             probe=measure,
@@ -68,7 +65,7 @@ def train_command(
         )
     if not is_main_process():
         return
-    records = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    records = read_metrics(out / "metrics.jsonl")
     steps = [record for record in records if "loss" in record]
     probes = [record for record in records if any(name.startswith("probe.") for name in record)]
     rows = []
@@ -86,14 +83,13 @@ def recipes_command(
     name: Annotated[str | None, typer.Argument(help="Recipe to print in full.")] = None,
 ) -> None:
     """List the packaged recipes: NAME-paper has the settings of a paper, NAME is what we recommend."""
-    from turnwise.training.recipe import load_recipe, packaged_recipes
+    from turnwise.training.recipe import packaged_recipes
 
     if name:
-        typer.echo(load_recipe(name).to_yaml(), nl=False)
+        typer.echo(turnwise.load_recipe(name).to_yaml(), nl=False)
     else:
-        show(
-            None, facts("Recipes", [(each, load_recipe(each).describes) for each in packaged_recipes()]), as_json=False
-        )
+        rows = [(each, turnwise.load_recipe(each).describes) for each in packaged_recipes()]
+        show(None, facts("Recipes", rows))
 
 
 def glove_command(
@@ -111,12 +107,11 @@ def glove_command(
 
     Example: `turnwise glove --corpus store --out vectors.txt`, then `turnwise evaluate glove:vectors.txt …`
     """
-    from turnwise.corpus.store import read_corpus
     from turnwise.papers.baselines.word_vectors import train_word_vectors
 
     with progress_bar() as progress:
         result = train_word_vectors(
-            read_corpus(*corpus, splits=split or None),
+            turnwise.read_corpus(*corpus, splits=split or None),
             out,
             size=dimensions,
             window=window,

@@ -32,9 +32,6 @@ LONGEST_WAIT = 600.0
 #: An agreement may wait for work that takes days: heartbeats tell whether the other processes are alive.
 _AGREEMENT_TIMEOUT = timedelta(days=365)
 
-#: Bytes of an error message that are sent to the other processes.
-_MESSAGE_BYTES = 2000
-
 #: Seconds that an error or a signal waits for the heartbeats to tell whether a lost process caused it.
 _CAUSE_TIMEOUT = 5.0
 
@@ -47,11 +44,9 @@ _GRACE_SECONDS = 5.0
 class Processes:
     """The processes of this job, of which this is one.
 
-    Use it as a context manager: all processes wait for its end, and an error inside it ends the job.
-
-    Args:
-        longest_wait: seconds without a heartbeat after which a process counts as lost. For the exchange of gradients
-            the value of the first use in a process counts.
+    Use it as a context manager: all processes wait for its end, and an error inside it ends the job. `longest_wait` is
+    the time in seconds without a heartbeat after which a process counts as lost; for the exchange of gradients the
+    value of the first use in a process counts.
     """
 
     def __init__(self, longest_wait: float = LONGEST_WAIT):
@@ -158,12 +153,12 @@ class Processes:
         """Raise TrainingError in all processes if a named value differs between processes."""
         if self.world == 1:
             return
-        own = torch.tensor([list(hashlib.sha256(value).digest()) for value in values.values()], dtype=torch.uint8)
-        hashes = [torch.empty_like(own) for _ in range(self.world)]
-        dist.all_gather(hashes, own, group=self._agreements)
+        hashes: list[dict[str, str]] = [{}] * self.world
+        own = {name: hashlib.sha256(value).hexdigest() for name, value in values.items()}
+        dist.all_gather_object(hashes, own, group=self._agreements)
         for rank, other in enumerate(hashes):
-            for name, expected, actual in zip(values, hashes[0], other, strict=True):
-                if not torch.equal(expected, actual):
+            for name, expected in hashes[0].items():
+                if other[name] != expected:
                     raise TrainingError(
                         f"process {rank} has {name} other than process 0: use the same command on every machine, and"
                         " keep --out, the stores and the backbone where all machines find the same files"
@@ -171,25 +166,15 @@ class Processes:
 
     def _raise_in_all(self, failure: Exception | None) -> None:
         """Wait for all processes and raise the failure of any."""
-        if self.world == 1:
-            if failure is not None:
-                raise failure
-            return
-        first = torch.tensor(self.world if failure is None else self.rank)
-        dist.all_reduce(first, dist.ReduceOp.MIN, group=self._agreements)
-        rank = int(first)
-        if rank == self.world:
-            return
-        buffer = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
-        if failure is not None:
+        messages: list[str | None] = [None] * self.world
+        if self.world > 1:
             text = str(failure) if isinstance(failure, TurnwiseError) else f"{type(failure).__name__}: {failure}"
-            content = text.encode()[:_MESSAGE_BYTES]
-            buffer[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-        dist.broadcast(buffer, rank, group=self._agreements)
+            dist.all_gather_object(messages, None if failure is None else text, group=self._agreements)
         if failure is not None:
             raise failure
-        message = bytes(buffer.tolist()).rstrip(bytes(1)).decode(errors="ignore")
-        raise TrainingError(f"process {rank} stopped: {message}")
+        for rank, message in enumerate(messages):
+            if message is not None:
+                raise TrainingError(f"process {rank} stopped: {message}")
 
     # ---- gradients
 

@@ -51,11 +51,7 @@ class ExampleTable:
 def extract_examples(
     corpus: TrainingCorpus, texts: TokenTable, objectives: Mapping[str, Objective], progress: Progress = silent
 ) -> dict[str, ExampleTable]:
-    """Extract every objective's examples from a corpus, unless they are cached.
-
-    Raises:
-        TurnwiseError: if an objective has no examples.
-    """
+    """Extract every objective's examples from a corpus, unless they are cached."""
     inputs = [*corpus.identity, *(f"{name}={objective!r}" for name, objective in objectives.items())]
 
     def write(folder: Path) -> None:

@@ -45,21 +45,12 @@ def mine_hard_negatives(
     """Find every response's hard negatives, unless they are cached, without changing torch's random state.
 
     The query is the last `HISTORY` turns before the response. Candidates are the corpus's responses, each distinct text
-    once, as the first turn that has it. Texts of the response's own dialogue are no candidates.
-
-    Args:
-        corpus: the dialogues.
-        texts: their tokenised turns.
-        miner: the encoder: anything that `Encoder.load` accepts.
-        progress: receives the number of responses done.
-        count: hard negatives per response.
+    once, as the first turn that has it. Texts of the response's own dialogue are no candidates. `miner` is the encoder:
+    anything that `Encoder.load` accepts.
 
     Returns:
         Turn numbers (turns, count), memory-mapped, nearest first and padded with -1; none for the first turn of a
         dialogue.
-
-    Raises:
-        BackboneError: if there is no such encoder.
     """
     settings = f"{count} of {CANDIDATES}, seed {SEED}, {HISTORY} turns, {MAX_LENGTH} tokens"
     inputs = [*corpus.identity, settings, *_file_hashes(locate_model(miner))]

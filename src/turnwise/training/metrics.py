@@ -95,8 +95,8 @@ class MetricsLog:
         self._writes = writes
         self._tensorboard: Any = _open_tensorboard(folder / "tensorboard") if tensorboard else None
         if writes:
-            lines = [line for line in _complete_lines(self._path) if json.loads(line)["step"] <= step] if step else []
-            self._path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+            earlier = [record for record in read_metrics(self._path) if record["step"] <= step] if step else []
+            self._path.write_text("".join(json.dumps(record) + "\n" for record in earlier), encoding="utf-8")
 
     def write(self, step: int, metrics: dict[str, float]) -> None:
         """Append an entry."""
@@ -122,19 +122,16 @@ def _open_tensorboard(folder: Path) -> Any:
     return SummaryWriter(str(folder))
 
 
-def _complete_lines(path: Path) -> list[str]:
-    """Return the lines of a file without a last one that a killed process left incomplete."""
-    if not path.is_file():
-        return []
-    text = path.read_text(encoding="utf-8")
-    return text[: text.rfind("\n") + 1].splitlines()
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """Return the records of `metrics.jsonl`, without a last one that a killed process left incomplete."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def plot_curves(metrics: Path) -> str:
     """Return a plot of the loss and of the probe's metrics over the steps, as SVG."""
     series: dict[str, list[tuple[float, float]]] = {}
-    for line in _complete_lines(metrics):
-        record = json.loads(line)
+    for record in read_metrics(metrics):
         for name, value in record.items():
             if name == "loss" or name.startswith(("loss.", "probe.")):
                 series.setdefault(name, []).append((record["step"], value))
@@ -143,7 +140,8 @@ def plot_curves(metrics: Path) -> str:
 
 def model_card(recipe: Recipe, corpus: Corpus, out: Path) -> str:
     """Return a model card: the kind of model, its data and their licences, the probe's metrics, and the recipe."""
-    probes = [json.loads(line) for line in _complete_lines(out / "metrics.jsonl") if '"probe.' in line]
+    records = read_metrics(out / "metrics.jsonl")
+    probes = [record for record in records if any(name.startswith("probe.") for name in record)]
     kind = "A re-ranker" if recipe.reranks else "An encoder"
     stages = ", then by ".join(", ".join(stage.objectives) for stage in recipe.stages)
     lines = [

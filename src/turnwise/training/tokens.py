@@ -125,11 +125,7 @@ def tokenise_corpus(
     progress: Progress = silent,
     marks: SlotMarks | None = None,
 ) -> TokenTable:
-    """Tokenise a corpus, unless its tokens are cached; with `marks`, the slot tokens, also tokenise its templates.
-
-    Raises:
-        TurnwiseError: if templates are requested and no turn has a slot.
-    """
+    """Tokenise a corpus, unless its tokens are cached; with `marks`, the slot tokens, also tokenise its templates."""
     inputs = ["with frequencies and dialogues", *corpus.identity, tokenizer.backend_tokenizer.to_str()]
 
     def write(folder: Path) -> None:

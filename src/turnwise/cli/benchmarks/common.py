@@ -1,5 +1,6 @@
 """Timing and data shared by the benchmarks."""
 
+import importlib.util
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -8,8 +9,11 @@ from pathlib import Path
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 
-#: The message if sentence-transformers, the peer of most benchmarks, is missing.
-PEER_MISSING = "sentence-transformers is not installed: pip install 'turnwise[compare]'"
+
+def require_peer(*packages: str) -> None:
+    """Raise an error if sentence-transformers, the peer of most benchmarks, or another package of it is missing."""
+    if any(importlib.util.find_spec(name) is None for name in ("sentence_transformers", *packages)):
+        raise TurnwiseError("sentence-transformers is not installed: pip install 'turnwise[compare]'")
 
 
 def time_call(function: Callable[[], object]) -> float:

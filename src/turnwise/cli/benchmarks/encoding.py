@@ -6,22 +6,24 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from turnwise.cli.benchmarks.common import PEER_MISSING, best_times, schema_guided_folder
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.stats import spearmanr
+
+from turnwise.cli.benchmarks.common import best_times, require_peer, schema_guided_folder
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source import CorpusSource
 from turnwise.corpus.synthetic.sample import sample_dialogues
+from turnwise.models.backbone.exported import ExportedBackbone
+from turnwise.models.backbone.source import locate_model
+from turnwise.models.encoder import Encoder
+from turnwise.models.export import ExportFormat, export
 from turnwise.version import describe_environment
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from turnwise.models.encoder import Encoder
-    from turnwise.models.export import ExportFormat
 
 PEER, TORCH = "sentence_transformers", "turnwise"
 
@@ -33,7 +35,7 @@ _COMPARED_TEXTS = 1024
 
 #: Exported formats, with the packages they need and the extra that installs these.
 _ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-_FORMATS: dict["ExportFormat", tuple[tuple[str, ...], str]] = {
+_FORMATS: dict[ExportFormat, tuple[tuple[str, ...], str]] = {
     "onnx": (_ONNX_PACKAGES, "onnx"),
     "onnx-int8": (_ONNX_PACKAGES, "onnx"),
     "static": (("model2vec", "skeletoken"), "static"),
@@ -47,26 +49,11 @@ def encode_benchmark(
 
     All use the same weights, alternate in one run after a warm-up pass, and report the best of several rounds.
     sentence-transformers runs on PyTorch with its defaults. ONNX graphs, which run on the CPU only, are skipped on a
-    GPU.
-
-    Args:
-        data: folder with Schema-Guided, whose first turns are encoded; None: the sample corpus.
-        texts: number of texts.
-        repeats: number of rounds.
-        model: 'minilm', a model folder or a Hugging Face id.
-        progress: reports the exports and rounds.
+    GPU. The texts are the first turns of Schema-Guided in `data`, or of the sample corpus.
     """
-    import torch
+    require_peer()
+    from sentence_transformers import SentenceTransformer
 
-    from turnwise.models.backbone.exported import ExportedBackbone
-    from turnwise.models.backbone.source import locate_model
-    from turnwise.models.encoder import Encoder
-    from turnwise.models.export import export
-
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise TurnwiseError(PEER_MISSING) from None
     dataset, inputs = _read_texts(data, texts)
     encoder = Encoder.load(model)
     if isinstance(encoder.backbone, ExportedBackbone):
@@ -112,7 +99,7 @@ def encode_benchmark(
     }
 
 
-def _encode(encoder: "Encoder", texts: list[str], passes: int) -> "npt.NDArray[np.float32]":
+def _encode(encoder: Encoder, texts: list[str], passes: int) -> npt.NDArray[np.float32]:
     for _ in range(passes):
         vectors = encoder.encode(texts)
     return vectors
@@ -142,20 +129,15 @@ def skipped_tiers(device: str) -> dict[str, str]:
     return skipped
 
 
-def _normalise(vectors: "npt.NDArray[np.float32]") -> "npt.NDArray[np.float64]":
-    import numpy as np
-
+def _normalise(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, np.finfo(np.float64).tiny))
 
 
 def _compare(
-    vectors: "npt.NDArray[np.float64]", reference: "npt.NDArray[np.float64]", same_space: bool
+    vectors: npt.NDArray[np.float64], reference: npt.NDArray[np.float64], same_space: bool
 ) -> dict[str, float | None]:
     """Compare vectors directly if they share a space, and by the rank correlation of their pairwise cosines."""
-    import numpy as np
-    from scipy.stats import spearmanr
-
     pairs = np.triu_indices(min(len(vectors), _COMPARED_TEXTS), 1)
     cosines_of_pairs = [(each[:_COMPARED_TEXTS] @ each[:_COMPARED_TEXTS].T)[pairs] for each in (vectors, reference)]
     correlation = float(spearmanr(*cosines_of_pairs).statistic)

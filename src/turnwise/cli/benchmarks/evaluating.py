@@ -4,18 +4,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from turnwise.cli.benchmarks.common import PEER_MISSING, time_call
-from turnwise.core.errors import TurnwiseError
+import numpy as np
+import numpy.typing as npt
+
+from turnwise import evaluate
+from turnwise.cli.benchmarks.common import require_peer, time_call
 from turnwise.core.progress import Progress, silent
+from turnwise.models.backbone.source import locate_model
+from turnwise.models.encoder import Encoder
+from turnwise.models.loading import SentenceTransformerEncoder, wrap_model
 from turnwise.version import describe_environment
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from turnwise.models.encoder import Encoder
 
 
 def evaluate_benchmark(
@@ -27,15 +27,9 @@ def evaluate_benchmark(
     encoding, metrics, confidence intervals, tables and plots. The peer's is `encode` alone, with its defaults and the
     same maximum lengths. Ours runs first, because its inputs are recorded for the peer.
     """
-    from turnwise import evaluate
-    from turnwise.models.backbone.source import locate_model
-    from turnwise.models.encoder import Encoder
-    from turnwise.models.loading import SentenceTransformerEncoder, wrap_model
+    require_peer()
+    from sentence_transformers import SentenceTransformer
 
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise TurnwiseError(PEER_MISSING) from None
     encoder = Encoder.load(model)
     device = str(encoder.backbone.device)
     peer = SentenceTransformerEncoder(SentenceTransformer(str(locate_model(model)), device=device))
@@ -65,14 +59,14 @@ def evaluate_benchmark(
 class _RecordingEncoder:
     """An encoder that records its inputs by maximum length, and the time spent encoding."""
 
-    def __init__(self, encoder: "Encoder"):
+    def __init__(self, encoder: Encoder):
         self._encoder = encoder
         self.inputs: dict[int | None, list[Any]] = {}
         self.seconds = 0.0
 
     def encode(
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> "npt.NDArray[np.float32]":
+    ) -> npt.NDArray[np.float32]:
         self.inputs.setdefault(max_length, []).extend(inputs)
         start = time.perf_counter()
         vectors = self._encoder.encode(inputs, normalise=normalise, max_length=max_length)

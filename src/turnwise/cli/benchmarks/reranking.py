@@ -4,17 +4,21 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from turnwise.cli.benchmarks.common import PEER_MISSING, best_times
-from turnwise.core.errors import TurnwiseError
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from turnwise.cli.benchmarks.common import best_times, require_peer
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.corpus.synthetic.sample_sets import RESPONSE_DIALOGUES
+from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, candidates_from_store
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.inputs import END_OF_TURN
+from turnwise.models.reranker import Reranker, pair_text
 from turnwise.version import describe_environment
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 def rerank_benchmark(
@@ -24,22 +28,11 @@ def rerank_benchmark(
 
     Both score all contexts in one call, which is the peer's best case with its defaults, and one context per call, as a
     service would. Both load the same folder, a backbone with a random head: training does not change the speed.
-
-    Args:
-        data: folder with Ubuntu V2's slice; without it, contexts come from the sample corpus.
-        contexts: maximum number of contexts.
-        repeats: number of rounds.
-        model: backbone: 'minilm', a model folder or a Hugging Face id.
-        progress: reports the rounds.
+    Contexts come from Ubuntu V2's slice in `data`, or from the sample corpus.
     """
-    import numpy as np
+    require_peer()
+    from sentence_transformers import CrossEncoder
 
-    from turnwise.models.reranker import Reranker, pair_text
-
-    try:
-        from sentence_transformers import CrossEncoder
-    except ImportError:
-        raise TurnwiseError(PEER_MISSING) from None
     dataset, requests = _read_requests(data, contexts)
     with tempfile.TemporaryDirectory() as temporary:
         _save_untrained(model, Path(temporary))
@@ -77,8 +70,6 @@ def rerank_benchmark(
 
 def _read_requests(data: Path | None, contexts: int) -> tuple[str, list[tuple[tuple[str, ...], tuple[str, ...]]]]:
     """Return the name of a data set and contexts with ten candidates each."""
-    from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, candidates_from_store
-
     ubuntu = CANDIDATE_DATASETS["ubuntu_v2_slice"]
     if data is not None and ubuntu.is_present(data):
         name, examples = ubuntu.name, ubuntu.load(data).test
@@ -92,12 +83,6 @@ def _read_requests(data: Path | None, contexts: int) -> tuple[str, list[tuple[tu
 
 
 def _save_untrained(model: str, out: Path) -> None:
-    import torch
-
-    from turnwise.models.backbone.backbone import Backbone
-    from turnwise.models.backbone.inputs import END_OF_TURN
-    from turnwise.models.reranker import Reranker
-
     with torch.random.fork_rng():
         torch.manual_seed(0)
         backbone = Backbone.load(model)

@@ -1,7 +1,6 @@
 """The service under load compared with a plain FastAPI handler that calls sentence-transformers; both driven by wrk."""
 
 import contextlib
-import importlib.util
 import json
 import shutil
 import subprocess
@@ -14,10 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise.cli.benchmarks.common import PEER_MISSING
+import numpy as np
+
+from turnwise.cli.benchmarks.common import require_peer
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
+from turnwise.models.backbone.source import locate_model
+from turnwise.serve.settings import check_installed
 from turnwise.version import describe_environment
 
 #: Numbers of concurrent clients.
@@ -82,18 +85,9 @@ def serve_benchmark(
 
     All servers use the same model and texts, run in one process each from the beginning, and alternate, so that other
     load on the machine affects all; the round with the highest throughput counts. The ratio is to the better handler.
-
-    Args:
-        model: 'minilm', a model folder or a Hugging Face id.
-        clients: numbers of concurrent clients.
-        seconds: duration of each load.
-        repeats: number of rounds.
-        also: further models for `turnwise serve`, such as exports of the same model.
-        progress: reports the loads.
+    `also` names further models for `turnwise serve`, such as exports of the same model.
     """
     _check_installed()
-    from turnwise.models.backbone.source import locate_model
-
     texts = sample_texts()
     peer = [sys.executable, "-m", "turnwise.cli.benchmarks.serving_peer", str(locate_model(model))]
     commands = {SYNC: [*peer, "sync"], ASYNC: [*peer, "async"], TURNWISE: _serve_command(model)}
@@ -139,15 +133,12 @@ def compute_ratio(best: dict[tuple[str, int], LoadResult], clients: int) -> floa
 
 
 def _check_installed() -> None:
-    from turnwise.serve.settings import check_installed
-
     check_installed()
     if shutil.which("wrk") is None:
         raise TurnwiseError(
             "wrk, which generates the load, is not installed: install it, for example `apt install wrk`"
         )
-    if importlib.util.find_spec("sentence_transformers") is None:
-        raise TurnwiseError(PEER_MISSING)
+    require_peer()
 
 
 def sample_texts() -> list[str]:
@@ -196,24 +187,13 @@ def _post(address: str, body: object) -> Any:
 
 
 def _max_difference(first: str, second: str, texts: Sequence[str]) -> float:
-    import numpy as np
-
     ours, theirs = (np.array(_post(f"{address}embed", {"inputs": texts})["vectors"]) for address in (first, second))
     return float(np.abs(ours - theirs).max())
 
 
 def _drive(name: str, address: str, clients: int, seconds: int, work: Path) -> LoadResult:
     """Put a server under load for some seconds."""
-    options = [
-        "--threads",
-        "1",
-        "--connections",
-        str(clients),
-        "--duration",
-        f"{seconds}s",
-        "--timeout",
-        f"{_TIMEOUT}s",
-    ]
+    options = f"--threads 1 --connections {clients} --duration {seconds}s --timeout {_TIMEOUT}s".split()
     command = ["wrk", *options, "--script", str(work / "load.lua"), address, "--", str(work / "bodies")]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     if process.returncode:

@@ -8,16 +8,16 @@ import json
 import sys
 from typing import Any
 
+import uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+from sentence_transformers import SentenceTransformer
+
+from turnwise.serve.server import listen
+
 
 def main(model: str, kind: str) -> None:
     """Serve a model on a free local port, with a handler that is `def` or `async def`."""
-    import uvicorn
-    from fastapi import FastAPI
-    from pydantic import BaseModel
-    from sentence_transformers import SentenceTransformer
-
-    from turnwise.serve.server import listen
-
     encoder = SentenceTransformer(model)
     app = FastAPI()
 

@@ -1,8 +1,6 @@
 """Training speed compared with sentence-transformers' trainer."""
 
 import contextlib
-import importlib.util
-import json
 import statistics
 import sys
 import tempfile
@@ -12,13 +10,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from turnwise.cli.benchmarks.common import PEER_MISSING, schema_guided_folder, time_call
+import torch
+from torch.profiler import ProfilerActivity
+from transformers import BertConfig, BertModel
+
+from turnwise.cli.benchmarks.common import require_peer, schema_guided_folder, time_call
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.store import Store, StoreWriter, read_corpus
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.source import locate_model
+from turnwise.models.encoder import Encoder
+from turnwise.objectives.dse import DSE
+from turnwise.training.loop import train
+from turnwise.training.metrics import read_metrics
+from turnwise.training.recipe import load_recipe
 from turnwise.version import describe_environment
 
 #: Layers, hidden size and attention heads of random backbones: the speed of training depends on nothing else.
@@ -58,27 +67,13 @@ def train_benchmark(
     Our time includes loading, tokenising, the checkpoint and saving; the peer's is the trainer's alone, without saving.
     The steady-state values are those of a step in the second half.
 
-    Args:
-        data: folder with Schema-Guided.
-        steps: optimiser steps of each trainer.
-        batch_size: pairs per step.
-        max_length: tokens per text.
-        model: backbone: 'minilm', a model folder or a Hugging Face id.
-        shape: one of `SHAPES` with random weights and the tokenizer of `model`; None: `model` itself.
-        corpus: store to take pairs from instead of Schema-Guided.
-        overrides: recipe settings as for `--set`, for turnwise only.
-        profile: file for a table of where the time goes, from a separate run that is not timed.
-        progress: reports which trainer is running.
+    `shape` is one of `SHAPES`: random weights of that shape, with the tokenizer of `model`. The pairs are those of the
+    store `corpus`, or else of Schema-Guided in `data`. `overrides` are recipe settings as for `--set`, for turnwise
+    only. `profile` is a file for a table of where the time goes, from a separate run that is not timed.
     """
-    if any(importlib.util.find_spec(name) is None for name in ("datasets", "sentence_transformers")):
-        raise TurnwiseError(PEER_MISSING)
+    require_peer("datasets")
     if profile is not None and steps < MIN_PROFILE_RUN:
         raise TurnwiseError(f"a profile needs at least {MIN_PROFILE_RUN} steps, got {steps}")
-    import torch
-
-    from turnwise.training.loop import train
-    from turnwise.training.recipe import load_recipe
-
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         progress("importing", 0, 3)
@@ -93,8 +88,7 @@ def train_benchmark(
         recipe = load_recipe("dse", [*settings, f"log_every={max(1, steps // 2)}", f"backbone={backbone}", *overrides])
         progress("turnwise", 1, 3)
         total = time_call(lambda: train(recipe, read_corpus(work / "pairs"), work / "model"))
-        log = (work / "model" / "metrics.jsonl").read_text(encoding="utf-8")
-        records = [json.loads(line) for line in log.splitlines()]
+        records = read_metrics(work / "model" / "metrics.jsonl")
         second_half = records[min(1, len(records) - 1)]
         ours = TrainingTime(total, batch_size / second_half["examples_per_second"])
         if profile is not None:
@@ -128,12 +122,6 @@ def train_benchmark(
 
 def _random_backbone(shape: str, model: str, out: Path) -> Path:
     """Save a BERT of some shape with random weights and the tokenizer of a model."""
-    import torch
-    from transformers import BertConfig, BertModel
-
-    from turnwise.models.backbone.backbone import Backbone
-    from turnwise.models.encoder import Encoder
-
     if shape not in SHAPES:
         raise TurnwiseError(f"there is no shape {shape!r}: choose from {', '.join(SHAPES)}")
     layers, hidden, heads = SHAPES[shape]
@@ -154,8 +142,6 @@ def _random_backbone(shape: str, model: str, out: Path) -> Path:
 
 def _write_pairs(store: Store, count: int, out: Path) -> list[tuple[str, str]]:
     """Return the first pairs that DSE would use, and write them as a store of dialogues of two turns."""
-    from turnwise.objectives.dse import DSE
-
     pairs: list[tuple[str, str]] = []
     with StoreWriter(out) as writer:
         for dialogue in store:
@@ -173,7 +159,6 @@ def train_peer(
     pairs: list[tuple[str, str]], backbone: str, batch_size: int, max_length: int, out: Path
 ) -> TrainingTime:
     """Train with sentence-transformers' trainer on the same pairs."""
-    import torch
     from datasets import Dataset
     from sentence_transformers import (
         SentenceTransformer,
@@ -182,8 +167,6 @@ def train_peer(
     )
     from sentence_transformers.losses import MultipleNegativesRankingLoss
     from transformers import TrainerCallback
-
-    from turnwise.models.backbone.source import locate_model
 
     on_gpu = torch.cuda.is_available()
     step_ends: list[float] = []
@@ -225,16 +208,10 @@ def train_peer(
 def write_profile(run: Callable[[Progress], object], steps: int, out: Path) -> None:
     """Write a table of the most expensive operations in the last steps of a run: on a GPU its work and the host's.
 
-    Args:
-        run: trains for `steps` steps and reports each with the progress callback it gets.
-        steps: at least `MIN_PROFILE_RUN`.
-        out: file to write.
+    `run` trains for `steps` steps, at least `MIN_PROFILE_RUN`, and reports each with the progress callback it gets.
     """
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
     on_gpu = torch.cuda.is_available()
-    profiler = profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])])
+    profiler = torch.profiler.profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])])
     profiling = False
 
     def report(what: str, done: int, total: int | None = None) -> None:
