@@ -7,6 +7,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from turnwise.cli.bench import bench_app
 from turnwise.cli.conversations import conversations_app
@@ -71,7 +72,7 @@ def _print_version(requested: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Dialogue representations: import conversations, train encoders and re-rankers, evaluate and use them.

@@ -4,15 +4,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from turnwise.cli.options import AsJson, Data, Datasets, Model, Overrides
 from turnwise.cli.output import facts, progress_bar, show
 
 bench_app = typer.Typer(help="Measure speed as a ratio to a peer, both in one run.", no_args_is_help=True)
 
-Repeats = Annotated[int, typer.Option(help="Number of rounds; the best counts.", min=1)]
+Repeats = Annotated[int, Option(help="Number of rounds; the best counts.", min=1)]
 SchemaGuided = Annotated[
-    Path | None, typer.Option("--data", envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue.")
+    Path | None, Option("--data", envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue.")
 ]
 
 
@@ -34,16 +35,16 @@ def bench_import(data: SchemaGuided = None, repeats: Repeats = 3, as_json: AsJso
 @bench_app.command("train")
 def bench_train(
     data: SchemaGuided = None,
-    steps: Annotated[int, typer.Option(help="Optimiser steps of each trainer.", min=1)] = 8,
-    batch_size: Annotated[int, typer.Option(help="Pairs per step.", min=2)] = 128,
-    max_length: Annotated[int, typer.Option(help="Tokens per text.", min=8)] = 64,
+    steps: Annotated[int, Option(help="Optimiser steps of each trainer.", min=1)] = 8,
+    batch_size: Annotated[int, Option(help="Pairs per step.", min=2)] = 128,
+    max_length: Annotated[int, Option(help="Tokens per text.", min=8)] = 64,
     model: Model = "minilm",
     shape: Annotated[
-        str | None, typer.Option(help="bert-base or minilm: random weights of that shape, with the model's tokenizer.")
+        str | None, Option(help="bert-base or minilm: random weights of that shape, with the model's tokenizer.")
     ] = None,
-    corpus: Annotated[Path | None, typer.Option(help="Store to take pairs from instead of Schema-Guided.")] = None,
+    corpus: Annotated[Path | None, Option(help="Store to take pairs from instead of Schema-Guided.")] = None,
     settings: Overrides = None,
-    profile: Annotated[Path | None, typer.Option(help="File for a table of where our time goes.")] = None,
+    profile: Annotated[Path | None, Option(help="File for a table of where our time goes.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train on pairs of Schema-Guided, compared with sentence-transformers' trainer; on a GPU if there is one."""
@@ -74,7 +75,7 @@ def bench_train(
 @bench_app.command("encode")
 def bench_encode(
     data: SchemaGuided = None,
-    texts: Annotated[int, typer.Option(help="Number of texts.", min=3)] = 512,
+    texts: Annotated[int, Option(help="Number of texts.", min=3)] = 512,
     repeats: Repeats = 3,
     model: Model = "minilm",
     as_json: AsJson = False,
@@ -120,9 +121,9 @@ def bench_evaluate(data: Data, model: Model = "minilm", dataset: Datasets = None
 @bench_app.command("rerank")
 def bench_rerank(
     data: Annotated[
-        Path | None, typer.Option(envvar="TURNWISE_DATA", help="Folder with ubuntu_v2_slices; else the sample corpus.")
+        Path | None, Option(envvar="TURNWISE_DATA", help="Folder with ubuntu_v2_slices; else the sample corpus.")
     ] = None,
-    contexts: Annotated[int, typer.Option(help="Contexts, with ten candidates each.", min=1)] = 20,
+    contexts: Annotated[int, Option(help="Contexts, with ten candidates each.", min=1)] = 20,
     repeats: Repeats = 3,
     model: Model = "minilm",
     as_json: AsJson = False,
@@ -146,12 +147,12 @@ def bench_rerank(
 def bench_serve(
     model: Model = "minilm",
     clients: Annotated[
-        list[int] | None, typer.Option(help="Concurrent clients; repeatable; 1, 8 and 64 by default.", min=1)
+        list[int] | None, Option(help="Concurrent clients; repeatable; 1, 8 and 64 by default.", min=1)
     ] = None,
-    seconds: Annotated[int, typer.Option(help="Duration of each load.", min=1)] = 10,
+    seconds: Annotated[int, Option(help="Duration of each load.", min=1)] = 10,
     repeats: Repeats = 3,
     also: Annotated[
-        list[str] | None, typer.Option(help="Another model to serve, such as an export of the same one; repeatable.")
+        list[str] | None, Option(help="Another model to serve, such as an export of the same one; repeatable.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

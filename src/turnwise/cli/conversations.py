@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.options import AsJson, Model, Seed, Splits, out_file
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 conversations_app = typer.Typer(help="Find similar conversations, and cluster conversations.", no_args_is_help=True)
 
-Table = Annotated[str, typer.Argument(help="Table folder, or its URI on object storage.")]
+Table = Annotated[str, Argument(help="Table folder, or its URI on object storage.")]
 
 #: Number of examples to show per cluster.
 _EXAMPLES = 3
@@ -23,8 +24,8 @@ _EXAMPLES = 3
 
 @conversations_app.command("index")
 def index_command(
-    stores: Annotated[list[Path], typer.Argument(help="Stores whose dialogues to index.")],
-    out: Annotated[str, typer.Option(help="Table folder, or its URI on object storage (s3://…, gs://…).")],
+    stores: Annotated[list[Path], Argument(help="Stores whose dialogues to index.")],
+    out: Annotated[str, Option(help="Table folder, or its URI on object storage (s3://…, gs://…).")],
     model: Model = "minilm",
     split: Splits = None,
     as_json: AsJson = False,
@@ -53,13 +54,13 @@ def index_command(
 def similar_command(
     table: Table,
     turns: Annotated[
-        list[str] | None, typer.Argument(help="Conversation, one argument per turn; the last is the user's.")
+        list[str] | None, Argument(help="Conversation, one argument per turn; the last is the user's.")
     ] = None,
-    dialogue: Annotated[str | None, typer.Option(help="Instead of turns: id of a dialogue in the table.")] = None,
+    dialogue: Annotated[str | None, Option(help="Instead of turns: id of a dialogue in the table.")] = None,
     model: Model = "minilm",
-    top: Annotated[int, typer.Option(min=1, help="Number of conversations.")] = 5,
-    source: Annotated[str | None, typer.Option(help="Only conversations of this source.")] = None,
-    split: Annotated[str | None, typer.Option(help="Only conversations of this split.")] = None,
+    top: Annotated[int, Option(min=1, help="Number of conversations.")] = 5,
+    source: Annotated[str | None, Option(help="Only conversations of this source.")] = None,
+    split: Annotated[str | None, Option(help="Only conversations of this split.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the conversations most similar to a given one.
@@ -85,12 +86,11 @@ def clusters_command(
     table: Table,
     model: Model = "minilm",
     min_cluster_size: Annotated[
-        int | None,
-        typer.Option(min=2, help="Conversations in the smallest cluster; by default depends on their number."),
+        int | None, Option(min=2, help="Conversations in the smallest cluster; by default depends on their number.")
     ] = None,
-    method: Annotated[Literal["umap", "tsne"], typer.Option(help="Dimensionality reduction.")] = "umap",
+    method: Annotated[Literal["umap", "tsne"], Option(help="Dimensionality reduction.")] = "umap",
     seed: Seed = 0,
-    top: Annotated[int, typer.Option(min=1, help="Number of clusters to list.")] = 20,
+    top: Annotated[int, Option(min=1, help="Number of clusters to list.")] = 20,
     out: Annotated[
         Path | None, out_file(".csv", help="Write the cluster of every conversation to this .csv file.")
     ] = None,

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.corpus_slots import augment_command, detect_command, templates_command
@@ -27,7 +28,7 @@ corpus_app.command("detect")(detect_command)
 
 @corpus_app.command("list")
 def list_command(
-    name: Annotated[str | None, typer.Argument(help="Reader whose licence, home page and options to show.")] = None,
+    name: Annotated[str | None, Argument(help="Reader whose licence, home page and options to show.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the readers: your own logs and public corpora, with licence and published counts.
@@ -72,30 +73,27 @@ def _reader_blocks(reader: "Reader") -> list[Any]:
         counts = f"{reader.published.dialogues:,} dialogues, {reader.published.utterances:,} utterances"
         rows.append(("published", counts))
     title = f"{reader.name}: {reader.title}"
-    return [
-        facts(title, [row for row in rows if row[1]]),
-        lines((reader.help, "")),
-    ]
+    return [facts(title, [row for row in rows if row[1]]), lines((reader.help, ""))]
 
 
 @corpus_app.command("import")
 def import_command(
-    reader: Annotated[str, typer.Argument(help="Reader, from `turnwise corpus list`.")],
-    path: Annotated[Path, typer.Argument(help="File or folder to read.")],
-    out: Annotated[Path, typer.Option(help="Store to write; an existing one is replaced once the import is complete.")],
+    reader: Annotated[str, Argument(help="Reader, from `turnwise corpus list`.")],
+    path: Annotated[Path, Argument(help="File or folder to read.")],
+    out: Annotated[Path, Option(help="Store to write; an existing one is replaced once the import is complete.")],
     step: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help="Hygiene step, applied in order; repeatable: unicode, control-characters, merge-speakers, "
             "mask[=email,phone,card,url], minimum-turns=N, maximum-turns=N, maximum-words=N, exact-duplicates, "
             "near-duplicates[=0.8]."
         ),
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Option of the reader, as key=value; repeatable.")
+        list[str] | None, Option("--set", help="Option of the reader, as key=value; repeatable.")
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first rejected row.")] = False,
-    encoding: Annotated[str | None, typer.Option(help="Text encoding; UTF-8 for logs by default.")] = None,
+    strict: Annotated[bool, Option("--strict", help="Stop at the first rejected row.")] = False,
+    encoding: Annotated[str | None, Option(help="Text encoding; UTF-8 for logs by default.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read a corpus or a log, validate and clean it, and write a store.
@@ -141,12 +139,9 @@ def _import_report(store: "Store") -> Block:
 @corpus_app.command("stats")
 def stats_command(
     paths: Annotated[
-        list[Path],
-        typer.Argument(help="Stores, counted together; or one response-selection file.", metavar="STORE…"),
+        list[Path], Argument(help="Stores, counted together; or one response-selection file.", metavar="STORE…")
     ],
-    curve: Annotated[
-        Path | None, typer.Option(help="Write the frequency curve (WMDC, Fig. 1) to this SVG file.")
-    ] = None,
+    curve: Annotated[Path | None, Option(help="Write the frequency curve (WMDC, Fig. 1) to this SVG file.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Count dialogues, turns, words and labels, and the proportion of the most frequent utterances."""
@@ -195,10 +190,10 @@ def _statistics_blocks(title: str, statistics: "CorpusStats") -> list[Block]:
 
 @corpus_app.command("fetch")
 def fetch_command(
-    name: Annotated[str, typer.Argument(help="Public corpus, from `turnwise corpus list`.")],
-    out: Annotated[Path | None, typer.Option(help="Folder to download to; data/NAME by default.")] = None,
+    name: Annotated[str, Argument(help="Public corpus, from `turnwise corpus list`.")],
+    out: Annotated[Path | None, Option(help="Folder to download to; data/NAME by default.")] = None,
     accept_licence: Annotated[
-        bool, typer.Option("--accept-licence", help="You have read the licence shown and accept it.")
+        bool, Option("--accept-licence", help="You have read the licence shown and accept it.")
     ] = False,
 ) -> None:
     """Download a corpus from its authors; after an interruption the same command resumes.
@@ -225,9 +220,9 @@ def fetch_command(
 
 @corpus_app.command("sample")
 def sample_command(
-    out: Annotated[Path, typer.Option(help="Store to write.")],
-    dialogues: Annotated[int, typer.Option(help="Number of dialogues.", min=1)] = 10_000,
-    seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same bytes.")] = 1,
+    out: Annotated[Path, Option(help="Store to write.")],
+    dialogues: Annotated[int, Option(help="Number of dialogues.", min=1)] = 10_000,
+    seed: Annotated[int, Option(help="Random seed; the same seed gives the same bytes.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Generate a synthetic corpus: customer service in ten domains, to try everything without a download.
@@ -245,9 +240,9 @@ def sample_command(
 
 @corpus_app.command("show")
 def show_command(
-    store: Annotated[Path, typer.Argument(help="Store to read.")],
-    dialogues: Annotated[int, typer.Option(help="Number of dialogues.", min=1)] = 1,
-    skip: Annotated[int, typer.Option(help="Number of dialogues to skip first.", min=0)] = 0,
+    store: Annotated[Path, Argument(help="Store to read.")],
+    dialogues: Annotated[int, Option(help="Number of dialogues.", min=1)] = 1,
+    skip: Annotated[int, Option(help="Number of dialogues to skip first.", min=0)] = 0,
 ) -> None:
     """Print dialogues of a store."""
     from itertools import islice
@@ -269,8 +264,8 @@ def show_command(
 
 @corpus_app.command("export")
 def export_command(
-    stores: Annotated[list[Path], typer.Argument(help="Stores to write, in order.", metavar="STORE…")],
-    out: Annotated[Path, typer.Option(help="JSON Lines file to write.")],
+    stores: Annotated[list[Path], Argument(help="Stores to write, in order.", metavar="STORE…")],
+    out: Annotated[Path, Option(help="JSON Lines file to write.")],
 ) -> None:
     """Write stores as JSON Lines, one dialogue per line, in turnwise's own format."""
     from turnwise.corpus.readers.jsonl import to_json

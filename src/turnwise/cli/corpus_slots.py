@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from turnwise.cli.options import AsJson
 from turnwise.cli.output import Block, facts, progress_bar, show
@@ -14,19 +15,17 @@ if TYPE_CHECKING:
     from turnwise.corpus.slots.template_table import EntityBook
     from turnwise.corpus.store import Corpus
 
-SlotStore = Annotated[Path, typer.Argument(help="Store whose turns have slots.")]
-Split = Annotated[
-    str | None, typer.Option(help="Split to read; by default train, or everything if the store has no splits.")
-]
-Speaker = Annotated[str, typer.Option(help="Turns of this speaker: user, system, speaker_1, …, or any.")]
-StoreOut = Annotated[Path, typer.Option(help="Store to write; an existing one is replaced once complete.")]
+SlotStore = Annotated[Path, Argument(help="Store whose turns have slots.")]
+Split = Annotated[str | None, Option(help="Split to read; by default train, or everything if the store has no splits.")]
+Speaker = Annotated[str, Option(help="Turns of this speaker: user, system, speaker_1, …, or any.")]
+StoreOut = Annotated[Path, Option(help="Store to write; an existing one is replaced once complete.")]
 
 
 def templates_command(
     store: SlotStore,
     split: Split = None,
     speaker: Speaker = "user",
-    top: Annotated[int, typer.Option(help="Number of values per slot, and of templates, to show.", min=1)] = 5,
+    top: Annotated[int, Option(help="Number of values per slot, and of templates, to show.", min=1)] = 5,
     as_json: AsJson = False,
 ) -> None:
     """List the slots of a store, their most frequent values, and its templates (utterances without slot values)."""
@@ -61,11 +60,11 @@ def templates_command(
 def augment_command(
     store: SlotStore,
     out: StoreOut,
-    top: Annotated[int, typer.Option(help="Number of values per slot to fill in, most frequent first.", min=1)],
+    top: Annotated[int, Option(help="Number of values per slot to fill in, most frequent first.", min=1)],
     max_per_template: Annotated[
-        int, typer.Option(help="Maximum number of utterances per template; a random sample beyond that.", min=1)
+        int, Option(help="Maximum number of utterances per template; a random sample beyond that.", min=1)
     ] = 100,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    seed: Annotated[int, Option(help="Random seed.")] = 1,
     split: Split = None,
     speaker: Speaker = "user",
     as_json: AsJson = False,
@@ -102,28 +101,26 @@ def augment_command(
 
 
 def detect_command(
-    store: Annotated[Path | None, typer.Argument(help="Store without slots.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Store to write; an existing one is replaced once complete.")] = None,
+    store: Annotated[Path | None, Argument(help="Store without slots.")] = None,
+    out: Annotated[Path | None, Option(help="Store to write; an existing one is replaced once complete.")] = None,
     gazetteer: Annotated[
         list[Path] | None,
-        typer.Option(help="Store with slots whose values (split train) to learn; repeatable.", metavar="STORE"),
+        Option(help="Store with slots whose values (split train) to learn; repeatable.", metavar="STORE"),
     ] = None,
     spacy: Annotated[
-        str | None,
-        typer.Option(help="Use this spaCy model instead, such as en_core_web_lg.", metavar="MODEL"),
+        str | None, Option(help="Use this spaCy model instead, such as en_core_web_lg.", metavar="MODEL")
     ] = None,
     against: Annotated[
         list[Path] | None,
-        typer.Option(help="Store with slots to evaluate on (split test or valid); repeatable.", metavar="STORE"),
+        Option(help="Store with slots to evaluate on (split test or valid); repeatable.", metavar="STORE"),
     ] = None,
     speaker: Speaker = "user",
-    replace: Annotated[bool, typer.Option("--replace", help="Replace slots that the turns already have.")] = False,
+    replace: Annotated[bool, Option("--replace", help="Replace slots that the turns already have.")] = False,
     min_fraction: Annotated[
-        float,
-        typer.Option(help="Learn a value only if at least this fraction of its occurrences are slots.", min=0, max=1),
+        float, Option(help="Learn a value only if at least this fraction of its occurrences are slots.", min=0, max=1)
     ] = 0.5,
-    min_count: Annotated[int, typer.Option(help="Learn a value only if it is a slot this often.", min=1)] = 2,
-    top: Annotated[int, typer.Option(help="Number of values per slot to show.", min=1)] = 5,
+    min_count: Annotated[int, Option(help="Learn a value only if it is a slot this often.", min=1)] = 2,
+    top: Annotated[int, Option(help="Number of values per slot to show.", min=1)] = 5,
     as_json: AsJson = False,
 ) -> None:
     """Detect slots in a store that has none, with patterns and learnt values or a spaCy model, and write a store.

@@ -5,18 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 import turnwise
-from turnwise.cli.options import (
-    AsJson,
-    Compressed,
-    Data,
-    Datasets,
-    EvaluationSeeds,
-    EvaluationSteps,
-    PoolingName,
-    Seed,
-)
+from turnwise.cli.options import AsJson, Compressed, Data, Datasets, EvaluationSeeds, EvaluationSteps, PoolingName, Seed
 from turnwise.cli.output import facts, message, progress_bar, show
 
 if TYPE_CHECKING:
@@ -28,35 +20,31 @@ annotate_app = typer.Typer(help="Collect human similarity scores for pairs of te
 def evaluate_command(
     model: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="minilm, a model folder, a Hugging Face id, sentence-transformers:NAME, glove:FILE, or "
             "module:function (a Python function from a list of texts to an array)."
         ),
     ],
     data: Data,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for results.json, tables.md and report.html.")],
+    out: Annotated[Path, Option(file_okay=False, help="Folder for results.json, tables.md and report.html.")],
     suite: Annotated[
-        str | None, typer.Option(help="Fill the tables of a paper: dse, dialoguecse, tadse, diaeval, ums.")
+        str | None, Option(help="Fill the tables of a paper: dse, dialoguecse, tadse, diaeval, ums.")
     ] = None,
-    task: Annotated[
-        list[str] | None, typer.Option(help="Instead of a suite: intents, responses, …; repeatable.")
-    ] = None,
+    task: Annotated[list[str] | None, Option(help="Instead of a suite: intents, responses, …; repeatable.")] = None,
     dataset: Datasets = None,
     pooling: PoolingName = None,
     postprocess: Annotated[
-        Literal["whitening", "flow"] | None, typer.Option(help="Post-process the vectors; needs --fit.")
+        Literal["whitening", "flow"] | None, Option(help="Post-process the vectors; needs --fit.")
     ] = None,
-    fit: Annotated[Path | None, typer.Option(help="Store whose texts the post-processing is fitted on.")] = None,
+    fit: Annotated[Path | None, Option(help="Store whose texts the post-processing is fitted on.")] = None,
     compressed: Compressed = False,
     reranker: Annotated[
         str | None,
-        typer.Option(help="Re-ranker to use beside the encoder: for the task selection and for scoring candidates."),
+        Option(help="Re-ranker to use beside the encoder: for the task selection and for scoring candidates."),
     ] = None,
     fine_tuning: Annotated[
         bool | None,
-        typer.Option(
-            help="Run the tasks that fine-tune the encoder; on for a suite, off for tasks.", show_default=False
-        ),
+        Option(help="Run the tasks that fine-tune the encoder; on for a suite, off for tasks.", show_default=False),
     ] = None,
     seeds: EvaluationSeeds = None,
     steps: EvaluationSteps = None,
@@ -114,9 +102,7 @@ def _interval(row: "MetricRow") -> str:
 
 
 def compare_command(
-    results: Annotated[
-        list[Path], typer.Argument(help="Folders written by `evaluate`; each is compared with the first.")
-    ],
+    results: Annotated[list[Path], Argument(help="Folders written by `evaluate`; each is compared with the first.")],
     as_json: AsJson = False,
 ) -> None:
     """Compare models metric by metric: paired bootstrap, corrected for multiple comparisons.
@@ -136,13 +122,11 @@ def compare_command(
 
 @annotate_app.command("export")
 def annotate_export_command(
-    store: Annotated[Path, typer.Argument(help="Store whose turns have intents or acts.")],
-    out: Annotated[Path, typer.Option(dir_okay=False, help="CSV file for the annotators.")],
-    pairs: Annotated[int, typer.Option(min=3, help="Number of pairs.")] = 300,
-    label: Annotated[Literal["intent", "acts"], typer.Option(help="Label that pairs are sampled by.")] = "intent",
-    model: Annotated[
-        str, typer.Option(help="Encoder whose nearest neighbours make up a third of the pairs.")
-    ] = "minilm",
+    store: Annotated[Path, Argument(help="Store whose turns have intents or acts.")],
+    out: Annotated[Path, Option(dir_okay=False, help="CSV file for the annotators.")],
+    pairs: Annotated[int, Option(min=3, help="Number of pairs.")] = 300,
+    label: Annotated[Literal["intent", "acts"], Option(help="Label that pairs are sampled by.")] = "intent",
+    model: Annotated[str, Option(help="Encoder whose nearest neighbours make up a third of the pairs.")] = "minilm",
     seed: Seed = 0,
 ) -> None:
     """Write candidate pairs for people to rate, as DialogueCSE built its similarity sets.
@@ -161,9 +145,9 @@ def annotate_export_command(
 
 @annotate_app.command("collect")
 def annotate_collect_command(
-    files: Annotated[list[Path], typer.Argument(help="CSV files returned by the annotators.")],
+    files: Annotated[list[Path], Argument(help="CSV files returned by the annotators.")],
     out: Annotated[
-        Path, typer.Option(dir_okay=False, help="Similarity set: score, first and second text, separated by tabs.")
+        Path, Option(dir_okay=False, help="Similarity set: score, first and second text, separated by tabs.")
     ],
 ) -> None:
     """Take the median of the annotators' scores and write a similarity set.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.options import (
@@ -38,17 +39,16 @@ def _list_sweeps(requested: bool) -> None:
 
 
 def sweep_command(
-    recipe: Annotated[str, typer.Argument(help="Sweep name (see --list) or file, or a recipe together with --grid.")],
+    recipe: Annotated[str, Argument(help="Sweep name (see --list) or file, or a recipe together with --grid.")],
     corpus: TrainingCorpora,
     data: Data,
     out: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder for the models, results.json, table.md and report.html.")
+        Path, Option(file_okay=False, help="Folder for the models, results.json, table.md and report.html.")
     ],
     grid: Annotated[
-        list[str] | None,
-        typer.Option(help="Recipe key and its values, as key=a,b,c or key=[1],[1,2]; repeatable."),
+        list[str] | None, Option(help="Recipe key and its values, as key=a,b,c or key=[1],[1,2]; repeatable.")
     ] = None,
-    variant: Annotated[list[str] | None, typer.Option(help="Only this variant of the sweep; repeatable.")] = None,
+    variant: Annotated[list[str] | None, Option(help="Only this variant of the sweep; repeatable.")] = None,
     settings: Overrides = None,
     suite: Suites = None,
     task: Tasks = None,
@@ -57,14 +57,13 @@ def sweep_command(
     seeds: EvaluationSeeds = None,
     steps: EvaluationSteps = None,
     fine_tuning: FineTuning = False,
-    start: Annotated[bool, typer.Option(help="Evaluate the untrained encoder first.")] = True,
+    start: Annotated[bool, Option(help="Evaluate the untrained encoder first.")] = True,
     keep_checkpoints: Annotated[
-        bool, typer.Option("--keep-checkpoints", help="Keep the checkpoints of finished runs.")
+        bool, Option("--keep-checkpoints", help="Keep the checkpoints of finished runs.")
     ] = False,
     as_json: AsJson = False,
     list_sweeps: Annotated[
-        bool,
-        typer.Option("--list", callback=_list_sweeps, is_eager=True, help="List the packaged sweeps and exit."),
+        bool, Option("--list", callback=_list_sweeps, is_eager=True, help="List the packaged sweeps and exit.")
     ] = False,
 ) -> None:
     """Train a recipe and its variants at every point of a grid, evaluate each model, and report them together.
@@ -106,11 +105,11 @@ def sweep_command(
 
 
 def soup_command(
-    first: Annotated[str, typer.Argument(help="Model at ratio 0: minilm, a model folder or a Hugging Face id.")],
-    second: Annotated[str, typer.Argument(help="Model at ratio 1, of the same shape.")],
-    ratio: Annotated[str, typer.Option(help="Weight of the second model, 0 to 1; several as 0,0.25,0.5,0.75,1.")],
+    first: Annotated[str, Argument(help="Model at ratio 0: minilm, a model folder or a Hugging Face id.")],
+    second: Annotated[str, Argument(help="Model at ratio 1, of the same shape.")],
+    ratio: Annotated[str, Option(help="Weight of the second model, 0 to 1; several as 0,0.25,0.5,0.75,1.")],
     out: Annotated[
-        Path, typer.Option(file_okay=False, help="Model folder; with several ratios or evaluation, a folder of models.")
+        Path, Option(file_okay=False, help="Model folder; with several ratios or evaluation, a folder of models.")
     ],
     suite: Suites = None,
     task: Tasks = None,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.options import AsJson, Model, Seed, out_file
@@ -22,15 +23,12 @@ intents_app.add_typer(examples_app, name="examples")
 
 HeadName = Literal["neighbours", "prototypes", "logistic"]
 
-Folder = Annotated[Path, typer.Argument(file_okay=False, help="Classifier folder, written by `turnwise intents fit`.")]
-LabelledTexts = Annotated[
-    Path, typer.Argument(help="Texts with intents: a .csv, .tsv, .jsonl or .parquet file, or a store.")
-]
-TextColumn = Annotated[str, typer.Option("--text", help="Text column.")]
-IntentColumn = Annotated[str, typer.Option("--intent", help="Intent column.")]
+Folder = Annotated[Path, Argument(file_okay=False, help="Classifier folder, written by `turnwise intents fit`.")]
+LabelledTexts = Annotated[Path, Argument(help="Texts with intents: a .csv, .tsv, .jsonl or .parquet file, or a store.")]
+TextColumn = Annotated[str, Option("--text", help="Text column.")]
+IntentColumn = Annotated[str, Option("--intent", help="Intent column.")]
 FalseRejection = Annotated[
-    float | None,
-    typer.Option(help="Fraction of in-scope texts that may be rejected; 0: never abstain.", min=0, max=0.99),
+    float | None, Option(help="Fraction of in-scope texts that may be rejected; 0: never abstain.", min=0, max=0.99)
 ]
 
 #: Number of diagnostics of each kind that the terminal shows.
@@ -40,16 +38,16 @@ _MAX_DIAGNOSTICS = 5
 @intents_app.command("fit")
 def fit_command(
     examples: LabelledTexts,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Classifier folder to write.")],
+    out: Annotated[Path, Option(file_okay=False, help="Classifier folder to write.")],
     model: Model = "minilm",
-    head: Annotated[HeadName, typer.Option(help="Classification head.")] = "neighbours",
+    head: Annotated[HeadName, Option(help="Classification head.")] = "neighbours",
     neighbours: Annotated[
-        int, typer.Option(min=1, help="Nearest examples of an intent to use, for the head neighbours.")
+        int, Option(min=1, help="Nearest examples of an intent to use, for the head neighbours.")
     ] = 5,
     false_rejection: FalseRejection = 0.05,
-    per_intent: Annotated[bool, typer.Option(help="Use one threshold per intent.")] = False,
+    per_intent: Annotated[bool, Option(help="Use one threshold per intent.")] = False,
     tune: Annotated[
-        int | None, typer.Option(min=1, help="Fine-tune the encoder on the examples first, for this many epochs.")
+        int | None, Option(min=1, help="Fine-tune the encoder on the examples first, for this many epochs.")
     ] = None,
     text: TextColumn = "text",
     intent: IntentColumn = "intent",
@@ -70,12 +68,7 @@ def fit_command(
     from turnwise.assist.intents.storage import replace_classifier
 
     classifier = _make_classifier(
-        model=model,
-        head=head,
-        neighbours=neighbours,
-        false_rejection=false_rejection,
-        per_intent=per_intent,
-        tune=tune,
+        model=model, head=head, neighbours=neighbours, false_rejection=false_rejection, per_intent=per_intent, tune=tune
     )
     with progress_bar() as progress:
         progress("fitting", 0)
@@ -87,13 +80,13 @@ def fit_command(
 @intents_app.command("predict")
 def predict_command(
     folder: Folder,
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts to classify.")] = None,
+    texts: Annotated[list[str] | None, Argument(help="Texts to classify.")] = None,
     file: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Read texts from a .txt, .csv, .tsv, .jsonl or .parquet file.")
+        Path | None, Option(dir_okay=False, help="Read texts from a .txt, .csv, .tsv, .jsonl or .parquet file.")
     ] = None,
     text: TextColumn = "text",
-    neighbours: Annotated[int, typer.Option(min=0, help="Number of nearest examples to show.")] = 3,
-    several: Annotated[bool, typer.Option(help="Look for several intents in a text.")] = False,
+    neighbours: Annotated[int, Option(min=0, help="Number of nearest examples to show.")] = 3,
+    several: Annotated[bool, Option(help="Look for several intents in a text.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict the intent of texts, with the reason, or abstain if none of the intents fits.
@@ -153,8 +146,8 @@ def calibrate_command(
 @examples_app.command("add")
 def add_command(
     folder: Folder,
-    intent: Annotated[str, typer.Argument(help="Intent, possibly new; 'out_of_scope' for texts to reject.")],
-    texts: Annotated[list[str], typer.Argument(help="Example texts.")],
+    intent: Annotated[str, Argument(help="Intent, possibly new; 'out_of_scope' for texts to reject.")],
+    texts: Annotated[list[str], Argument(help="Example texts.")],
     as_json: AsJson = False,
 ) -> None:
     """Add examples of an intent, without training.
@@ -173,9 +166,9 @@ def add_command(
 @examples_app.command("remove")
 def remove_command(
     folder: Folder,
-    intent: Annotated[str, typer.Argument(help="Intent.")],
+    intent: Annotated[str, Argument(help="Intent.")],
     texts: Annotated[
-        list[str] | None, typer.Argument(help="Examples to remove; by default all of them, and thus the intent.")
+        list[str] | None, Argument(help="Examples to remove; by default all of them, and thus the intent.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -198,22 +191,21 @@ def remove_command(
 @intents_app.command("report")
 def report_command(
     examples: Annotated[
-        Path,
-        typer.Argument(help="Texts with intents: .csv, .tsv, .jsonl, .parquet or a store; or a classifier folder."),
+        Path, Argument(help="Texts with intents: .csv, .tsv, .jsonl, .parquet or a store; or a classifier folder.")
     ],
     out: Annotated[Path | None, out_file(".html", ".htm", help="Write the report to this HTML file.")] = None,
-    folds: Annotated[int, typer.Option(min=2, help="Cross-validation folds.")] = 5,
+    folds: Annotated[int, Option(min=2, help="Cross-validation folds.")] = 5,
     model: Annotated[
-        str | None, typer.Option(help="Encoder: a model folder or a Hugging Face id; minilm by default.")
+        str | None, Option(help="Encoder: a model folder or a Hugging Face id; minilm by default.")
     ] = None,
-    head: Annotated[HeadName | None, typer.Option(help="Classification head, as in `intents fit`.")] = None,
+    head: Annotated[HeadName | None, Option(help="Classification head, as in `intents fit`.")] = None,
     neighbours: Annotated[
-        int | None, typer.Option(min=1, help="Nearest examples of an intent to use, as in `intents fit`.")
+        int | None, Option(min=1, help="Nearest examples of an intent to use, as in `intents fit`.")
     ] = None,
     false_rejection: FalseRejection = None,
-    per_intent: Annotated[bool | None, typer.Option(help="Use one threshold per intent.")] = None,
+    per_intent: Annotated[bool | None, Option(help="Use one threshold per intent.")] = None,
     tune: Annotated[
-        int | None, typer.Option(min=1, help="Fine-tune the encoder in every fold, for this many epochs.")
+        int | None, Option(min=1, help="Fine-tune the encoder in every fold, for this many epochs.")
     ] = None,
     seed: Seed = 0,
     text: TextColumn = "text",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from turnwise.cli.options import AsJson, out_file
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
@@ -18,14 +19,14 @@ labels_app = typer.Typer(
     no_args_is_help=True,
 )
 
-MapFolder = Annotated[Path, typer.Argument(help="Map folder, written by `turnwise map`.")]
-GroupNumber = Annotated[int, typer.Argument(help="Group number, as shown by `status`.")]
+MapFolder = Annotated[Path, Argument(help="Map folder, written by `turnwise map`.")]
+GroupNumber = Annotated[int, Argument(help="Group number, as shown by `status`.")]
 
 
 @labels_app.command("status")
 def status_command(
     folder: MapFolder,
-    top: Annotated[int, typer.Option(min=1, help="Number of groups to list.")] = 50,
+    top: Annotated[int, Option(min=1, help="Number of groups to list.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show the groups, their names, and how much is labelled.
@@ -61,9 +62,7 @@ def status_command(
 
 @labels_app.command("next")
 def next_command(
-    folder: MapFolder,
-    count: Annotated[int, typer.Option(min=1, help="Number of utterances.")] = 5,
-    as_json: AsJson = False,
+    folder: MapFolder, count: Annotated[int, Option(min=1, help="Number of utterances.")] = 5, as_json: AsJson = False
 ) -> None:
     """List the utterances whose labels would help most; answer with `turnwise labels set`.
 
@@ -79,7 +78,7 @@ def next_command(
 
 
 @labels_app.command("name")
-def name_command(folder: MapFolder, group: GroupNumber, name: Annotated[str, typer.Argument(help="Name.")]) -> None:
+def name_command(folder: MapFolder, group: GroupNumber, name: Annotated[str, Argument(help="Name.")]) -> None:
     """Name a group: the name is the label of its utterances.
 
     Example: `turnwise labels name map 3 track_order`
@@ -90,8 +89,8 @@ def name_command(folder: MapFolder, group: GroupNumber, name: Annotated[str, typ
 @labels_app.command("merge")
 def merge_command(
     folder: MapFolder,
-    groups: Annotated[list[int], typer.Argument(help="Group numbers; the others are merged into the first.")],
-    name: Annotated[str | None, typer.Option(help="Name; by default that of the first named group.")] = None,
+    groups: Annotated[list[int], Argument(help="Group numbers; the others are merged into the first.")],
+    name: Annotated[str | None, Option(help="Name; by default that of the first named group.")] = None,
 ) -> None:
     """Merge several groups into one.
 
@@ -102,9 +101,7 @@ def merge_command(
 
 @labels_app.command("split")
 def split_command(
-    folder: MapFolder,
-    group: GroupNumber,
-    parts: Annotated[int, typer.Option(min=2, help="Number of parts.")] = 2,
+    folder: MapFolder, group: GroupNumber, parts: Annotated[int, Option(min=2, help="Number of parts.")] = 2
 ) -> None:
     """Split a group into parts by similarity; the largest keeps the number and name.
 
@@ -116,9 +113,9 @@ def split_command(
 @labels_app.command("set")
 def set_command(
     folder: MapFolder,
-    rows: Annotated[list[int], typer.Argument(help="Rows of utterances, as shown by `next`.")],
+    rows: Annotated[list[int], Argument(help="Rows of utterances, as shown by `next`.")],
     name: Annotated[
-        str | None, typer.Option(help="Label; without it the utterances become unlabelled and leave their group.")
+        str | None, Option(help="Label; without it the utterances become unlabelled and leave their group.")
     ] = None,
 ) -> None:
     """Label individual utterances: they move to the group of that name.
@@ -142,8 +139,7 @@ def redo_command(folder: MapFolder) -> None:
 
 @labels_app.command("carry")
 def carry_command(
-    folder: MapFolder,
-    older: Annotated[Path, typer.Option("--from", help="Folder of an earlier, labelled map.")],
+    folder: MapFolder, older: Annotated[Path, Option("--from", help="Folder of an earlier, labelled map.")]
 ) -> None:
     """Copy the labels of an earlier map for utterances that are in both.
 
@@ -167,8 +163,8 @@ def export_command(folder: MapFolder, out: Annotated[Path, out_file(".csv", help
 @labels_app.command("finish")
 def finish_command(
     folder: MapFolder,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Classifier folder to write, with labels.csv in it.")],
-    model: Annotated[str | None, typer.Option(help="Encoder; by default the one that the map was made with.")] = None,
+    out: Annotated[Path, Option(file_okay=False, help="Classifier folder to write, with labels.csv in it.")],
+    model: Annotated[str | None, Option(help="Encoder; by default the one that the map was made with.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit an intent classifier on the labels, and write the labels next to it.

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.options import AsJson, Model, Seed, Speakers, Splits
@@ -18,22 +18,21 @@ _EXAMPLES = 3
 
 
 def map_command(
-    store: Annotated[Path, typer.Argument(help="Store to map.")],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the map, its page and its picture.")],
+    store: Annotated[Path, Argument(help="Store to map.")],
+    out: Annotated[Path, Option(file_okay=False, help="Folder for the map, its page and its picture.")],
     model: Model = "minilm",
     speaker: Speakers = None,
     split: Splits = None,
-    since: Annotated[Path | None, typer.Option(help="Folder of an earlier map: mark what is new since then.")] = None,
-    method: Annotated[Literal["umap", "tsne"], typer.Option(help="Projection to two dimensions.")] = "umap",
+    since: Annotated[Path | None, Option(help="Folder of an earlier map: mark what is new since then.")] = None,
+    method: Annotated[Literal["umap", "tsne"], Option(help="Projection to two dimensions.")] = "umap",
     min_cluster_size: Annotated[
-        int | None, typer.Option(min=2, help="Texts in the smallest cluster; by default depends on their number.")
+        int | None, Option(min=2, help="Texts in the smallest cluster; by default depends on their number.")
     ] = None,
     outliers: Annotated[
-        Literal["near", "all", "none"],
-        typer.Option(help="Which texts outside all clusters to assign to the nearest one."),
+        Literal["near", "all", "none"], Option(help="Which texts outside all clusters to assign to the nearest one.")
     ] = "near",
-    limit: Annotated[int | None, typer.Option(min=1, help="Map a random sample of at most this many texts.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of clusters to list.")] = 20,
+    limit: Annotated[int | None, Option(min=1, help="Map a random sample of at most this many texts.")] = None,
+    top: Annotated[int, Option(min=1, help="Number of clusters to list.")] = 20,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.options import (
@@ -36,11 +37,11 @@ _DIMENSIONS, _WORDS, _TEXTS = 256, 10_000, 20_000
 
 def embed_command(
     model: Annotated[
-        str, typer.Argument(help="minilm, a model folder, a Hugging Face id, or any model that `evaluate` accepts.")
+        str, Argument(help="minilm, a model folder, a Hugging Face id, or any model that `evaluate` accepts.")
     ],
     source: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="INPUT",
             help="A store, or a .txt (one text per line), .csv, .tsv, .jsonl or .parquet file. With --engine ray: "
             "a store, a .parquet file or a folder of them, possibly a URI on object storage.",
@@ -48,29 +49,28 @@ def embed_command(
     ],
     out: Annotated[
         str,
-        typer.Option(
+        Option(
             help="File to write: .npy (array), .parquet or .jsonl (with the texts). With --engine ray: a .lance table, "
             "possibly a URI on object storage."
         ),
     ],
-    column: Annotated[str, typer.Option(help="Text column of a table.")] = "text",
+    column: Annotated[str, Option(help="Text column of a table.")] = "text",
     split: Splits = None,
     speaker: Speakers = None,
     normalise: Annotated[
-        bool | None,
-        typer.Option(help="Normalise vectors to length 1; by default as the model does.", show_default=False),
+        bool | None, Option(help="Normalise vectors to length 1; by default as the model does.", show_default=False)
     ] = None,
-    max_length: Annotated[int | None, typer.Option(min=1, help="Maximum tokens per text.")] = None,
+    max_length: Annotated[int | None, Option(min=1, help="Maximum tokens per text.")] = None,
     compressed: Compressed = False,
     engine: Annotated[
-        Literal["local", "ray"], typer.Option(help="Encode in this process or on the workers of a Ray cluster.")
+        Literal["local", "ray"], Option(help="Encode in this process or on the workers of a Ray cluster.")
     ] = "local",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Ray: number of workers; by default the number of GPUs, or cores.")
+        int | None, Option(min=1, help="Ray: number of workers; by default the number of GPUs, or cores.")
     ] = None,
-    block_rows: Annotated[int | None, typer.Option(min=1, help="Ray: texts per block; 16384 by default.")] = None,
+    block_rows: Annotated[int | None, Option(min=1, help="Ray: texts per block; 16384 by default.")] = None,
     address: Annotated[
-        str | None, typer.Option(help="Ray: address of a cluster; by default RAY_ADDRESS, or a temporary local one.")
+        str | None, Option(help="Ray: address of a cluster; by default RAY_ADDRESS, or a temporary local one.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -133,26 +133,25 @@ def _check_embed_out(out: str, engine: Literal["local", "ray"]) -> None:
 def export_command(
     model: ModelArgument,
     out: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder to write: new, or an earlier export of the same format.")
+        Path, Option(file_okay=False, help="Folder to write: new, or an earlier export of the same format.")
     ],
     format: Annotated[
         Literal["onnx", "onnx-int8", "static"],
-        typer.Option(help="onnx: 32-bit floats; onnx-int8: 8-bit weights; static: a table of token vectors."),
+        Option(help="onnx: 32-bit floats; onnx-int8: 8-bit weights; static: a table of token vectors."),
     ] = "onnx",
     pooling: PoolingName = None,
     compressed: Compressed = False,
     dimensions: Annotated[
-        int | None,
-        typer.Option(help=f"static: dimensions, at most the model's own; {_DIMENSIONS} by default.", min=2),
+        int | None, Option(help=f"static: dimensions, at most the model's own; {_DIMENSIONS} by default.", min=2)
     ] = None,
     corpus: Annotated[
-        Path | None, typer.Option(help="static: store whose frequent words and texts the table is fitted to.")
+        Path | None, Option(help="static: store whose frequent words and texts the table is fitted to.")
     ] = None,
     words: Annotated[
-        int | None, typer.Option(help=f"static: words of --corpus to add as tokens; {_WORDS:,} by default.", min=0)
+        int | None, Option(help=f"static: words of --corpus to add as tokens; {_WORDS:,} by default.", min=0)
     ] = None,
     texts: Annotated[
-        int | None, typer.Option(help=f"static: texts of --corpus to fit the table to; {_TEXTS:,} by default.", min=0)
+        int | None, Option(help=f"static: texts of --corpus to fit the table to; {_TEXTS:,} by default.", min=0)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -196,17 +195,17 @@ def export_command(
 
 
 def compress_command(
-    model: Annotated[Path, typer.Argument(help="Folder of a model trained on templates (objective tadse).")],
+    model: Annotated[Path, Argument(help="Folder of a model trained on templates (objective tadse).")],
     data: OptionalData = None,
     dataset: Datasets = None,
     weight: Annotated[
-        float | None, typer.Option(min=0, max=1, help="λ itself, instead of selecting it on --dataset.")
+        float | None, Option(min=0, max=1, help="λ itself, instead of selecting it on --dataset.")
     ] = None,
     source: Annotated[
-        Literal["given", "detected", "retrieved"] | None, typer.Option(help="Where templates come from.")
+        Literal["given", "detected", "retrieved"] | None, Option(help="Where templates come from.")
     ] = None,
     detector: Annotated[
-        Path | None, typer.Option(help="Store written by `corpus detect` whose detector the model should use.")
+        Path | None, Option(help="Store written by `corpus detect` whose detector the model should use.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -245,12 +244,12 @@ def compress_command(
 
 
 def coherence_command(
-    store: Annotated[Path, typer.Argument(help="Store to check.")],
+    store: Annotated[Path, Argument(help="Store to check.")],
     model: Annotated[
-        str, typer.Option(help="Re-ranker trained with the deletion task: a model folder or a Hugging Face id.")
+        str, Option(help="Re-ranker trained with the deletion task: a model folder or a Hugging Face id.")
     ],
-    top: Annotated[int, typer.Option(min=1, help="Maximum number of turns to list.")] = 20,
-    threshold: Annotated[float, typer.Option(min=0, max=1, help="List only turns with at least this score.")] = 0.0,
+    top: Annotated[int, Option(min=1, help="Maximum number of turns to list.")] = 20,
+    threshold: Annotated[float, Option(min=0, max=1, help="List only turns with at least this score.")] = 0.0,
     split: Splits = None,
     out: Annotated[Path | None, out_file(".csv", ".jsonl", help="Write the list to this .csv or .jsonl file.")] = None,
     as_json: AsJson = False,

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 
 def _parent_must_exist(path: Path | None) -> Path | None:
@@ -20,37 +21,37 @@ def out_file(*suffixes: str, help: str) -> object:
             raise typer.BadParameter(f"{path} does not end in {' or '.join(suffixes)}")
         return _parent_must_exist(path)
 
-    return typer.Option(dir_okay=False, help=help, callback=check)
+    return Option(dir_okay=False, help=help, callback=check)
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Model = Annotated[str, typer.Option(help="Encoder: minilm, a model folder or a Hugging Face id.")]
-ModelArgument = Annotated[str, typer.Argument(help="minilm, a model folder or a Hugging Face id.")]
-Splits = Annotated[list[str] | None, typer.Option("--split", help="Only dialogues of this split; repeatable.")]
-Speakers = Annotated[list[str] | None, typer.Option("--speaker", help="Only turns of this speaker; repeatable.")]
-TrainingCorpora = Annotated[list[Path], typer.Option("--corpus", help="Store to train on; repeatable.")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a key, as key=value; repeatable.")]
-Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
+Model = Annotated[str, Option(help="Encoder: minilm, a model folder or a Hugging Face id.")]
+ModelArgument = Annotated[str, Argument(help="minilm, a model folder or a Hugging Face id.")]
+Splits = Annotated[list[str] | None, Option("--split", help="Only dialogues of this split; repeatable.")]
+Speakers = Annotated[list[str] | None, Option("--speaker", help="Only turns of this speaker; repeatable.")]
+TrainingCorpora = Annotated[list[Path], Option("--corpus", help="Store to train on; repeatable.")]
+Overrides = Annotated[list[str] | None, Option("--set", help="Override a key, as key=value; repeatable.")]
+Seed = Annotated[int, Option(min=0, help="Random seed.")]
 
 _DATA_HELP = "Folder of data sets, or a sample store."
-Data = Annotated[Path, typer.Option(envvar="TURNWISE_DATA", help=_DATA_HELP)]
-OptionalData = Annotated[Path | None, typer.Option(envvar="TURNWISE_DATA", help=_DATA_HELP)]
-Datasets = Annotated[list[str] | None, typer.Option("--dataset", help="Only this data set; repeatable.")]
-Suites = Annotated[list[str] | None, typer.Option("--suite", help="Evaluate a suite: dse, diaeval, …; repeatable.")]
-Tasks = Annotated[list[str] | None, typer.Option("--task", help="Evaluate a task: intents, responses, …; repeatable.")]
-FineTuning = Annotated[bool, typer.Option(help="Also run the tasks that fine-tune the encoder.")]
+Data = Annotated[Path, Option(envvar="TURNWISE_DATA", help=_DATA_HELP)]
+OptionalData = Annotated[Path | None, Option(envvar="TURNWISE_DATA", help=_DATA_HELP)]
+Datasets = Annotated[list[str] | None, Option("--dataset", help="Only this data set; repeatable.")]
+Suites = Annotated[list[str] | None, Option("--suite", help="Evaluate a suite: dse, diaeval, …; repeatable.")]
+Tasks = Annotated[list[str] | None, Option("--task", help="Evaluate a task: intents, responses, …; repeatable.")]
+FineTuning = Annotated[bool, Option(help="Also run the tasks that fine-tune the encoder.")]
 EvaluationSeeds = Annotated[
-    int | None, typer.Option("--seeds", min=1, help="Fewer runs than the protocol asks for; results say so.")
+    int | None, Option("--seeds", min=1, help="Fewer runs than the protocol asks for; results say so.")
 ]
 EvaluationSteps = Annotated[
-    int | None, typer.Option("--steps", min=1, help="Fewer training steps within the evaluation; results say so.")
+    int | None, Option("--steps", min=1, help="Fewer training steps within the evaluation; results say so.")
 ]
 PoolingName = Annotated[
     Literal["mean", "cls", "cls-mlp", "max", "first-last"] | None,
-    typer.Option("--pooling", help="Pooling instead of the model's own."),
+    Option("--pooling", help="Pooling instead of the model's own."),
 ]
 Compressed = Annotated[
-    bool, typer.Option("--compressed", help="Apply the semantic compression (TaDSE) stored in the model folder.")
+    bool, Option("--compressed", help="Apply the semantic compression (TaDSE) stored in the model folder.")
 ]
 
 

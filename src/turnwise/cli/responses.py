@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.options import AsJson, Model, Splits, parse_key_values
@@ -22,14 +23,14 @@ responses_app = typer.Typer(
 def index_command(
     sources: Annotated[
         list[Path],
-        typer.Argument(
+        Argument(
             help="Stores, or canned answers: .txt (one per line), .csv, .tsv, .jsonl or .parquet with a field 'text'."
         ),
     ],
-    out: Annotated[str, typer.Option(help="Table folder, or its URI on object storage (s3://…, gs://…).")],
+    out: Annotated[str, Option(help="Table folder, or its URI on object storage (s3://…, gs://…).")],
     model: Model = "minilm",
     speaker: Annotated[
-        list[str] | None, typer.Option(help="Index turns of this speaker, system by default; repeatable.")
+        list[str] | None, Option(help="Index turns of this speaker, system by default; repeatable.")
     ] = None,
     split: Splits = None,
     as_json: AsJson = False,
@@ -75,17 +76,15 @@ def index_command(
 
 @responses_app.command("suggest")
 def suggest_command(
-    table: Annotated[str, typer.Argument(help="Table folder, or its URI on object storage.")],
-    turns: Annotated[
-        list[str], typer.Argument(help="Conversation so far, one argument per turn; the last is the user's.")
-    ],
+    table: Annotated[str, Argument(help="Table folder, or its URI on object storage.")],
+    turns: Annotated[list[str], Argument(help="Conversation so far, one argument per turn; the last is the user's.")],
     model: Model = "minilm",
-    reranker: Annotated[str | None, typer.Option(help="Re-ranker: a model folder or a Hugging Face id.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of suggestions.")] = 5,
-    k: Annotated[int, typer.Option("--k", min=1, help="Number of distinct answers to retrieve.")] = 50,
+    reranker: Annotated[str | None, Option(help="Re-ranker: a model folder or a Hugging Face id.")] = None,
+    top: Annotated[int, Option(min=1, help="Number of suggestions.")] = 5,
+    k: Annotated[int, Option("--k", min=1, help="Number of distinct answers to retrieve.")] = 50,
     where: Annotated[
         list[str] | None,
-        typer.Option(help="Only answers with COLUMN=VALUE; repeatable, values of one column are alternatives."),
+        Option(help="Only answers with COLUMN=VALUE; repeatable, values of one column are alternatives."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -123,7 +122,4 @@ def _suggestion_block(suggestion: "Suggestion") -> Block:
     details = [place, f"similarity {suggestion.similarity:.3f}", f"used {times}"]
     if suggestion.folded:
         details.append(f"{len(suggestion.folded)} near-duplicates")
-    return lines(
-        (f"{suggestion.score:.3f}  {suggestion.text}", "bold"),
-        (f"       {'; '.join(details)}", "dim"),
-    )
+    return lines((f"{suggestion.score:.3f}  {suggestion.text}", "bold"), (f"       {'; '.join(details)}", "dim"))

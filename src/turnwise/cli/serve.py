@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from turnwise.cli.options import Model
 
@@ -13,34 +14,33 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 def serve_command(
     model: Model = "minilm",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0: any free port.")] = 8000,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1",
-    intents: Annotated[Path | None, typer.Option(help="Folder written by `turnwise intents fit`.")] = None,
+    port: Annotated[int, Option(min=0, max=65_535, help="Port to listen on; 0: any free port.")] = 8000,
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1",
+    intents: Annotated[Path | None, Option(help="Folder written by `turnwise intents fit`.")] = None,
     responses: Annotated[
-        str | None, typer.Option(help="Table written by `turnwise responses index`: a folder or s3://….")
+        str | None, Option(help="Table written by `turnwise responses index`: a folder or s3://….")
     ] = None,
-    conversations: Annotated[str | None, typer.Option(help="Table written by `turnwise conversations index`.")] = None,
+    conversations: Annotated[str | None, Option(help="Table written by `turnwise conversations index`.")] = None,
     reranker: Annotated[
-        str | None, typer.Option(help="Re-ranker folder, for response suggestions and the coherence check.")
+        str | None, Option(help="Re-ranker folder, for response suggestions and the coherence check.")
     ] = None,
     map_folder: Annotated[
-        Path | None, typer.Option("--map", help="Folder written by `turnwise map`; it can be labelled on the page.")
+        Path | None, Option("--map", help="Folder written by `turnwise map`; it can be labelled on the page.")
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Folder written by `turnwise evaluate`.")] = None,
+    report: Annotated[Path | None, Option(help="Folder written by `turnwise evaluate`.")] = None,
     keys: Annotated[
-        Path | None,
-        typer.Option(help="File of hashed API keys, from `turnwise serve-key`; without it, no key is needed."),
+        Path | None, Option(help="File of hashed API keys, from `turnwise serve-key`; without it, no key is needed.")
     ] = None,
-    cors: Annotated[list[str] | None, typer.Option(help="Origin whose pages may call the service; repeatable.")] = None,
+    cors: Annotated[list[str] | None, Option(help="Origin whose pages may call the service; repeatable.")] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Additional host name for a service on localhost; repeatable.")
+        list[str] | None, Option(help="Additional host name for a service on localhost; repeatable.")
     ] = None,
-    log_texts: Annotated[bool, typer.Option(help="Include the texts of requests in the log.")] = False,
-    queue: Annotated[int, typer.Option(min=1, help="Maximum number of texts waiting to be encoded.")] = 4_096,
-    batch_tokens: Annotated[int | None, typer.Option(min=1, help="Maximum tokens per forward pass.")] = None,
-    max_body: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.")] = 2_000_000,
-    max_texts: Annotated[int, typer.Option(min=1, help="Maximum texts per request.")] = 1_000,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Maximum seconds per request.")] = 30.0,
+    log_texts: Annotated[bool, Option(help="Include the texts of requests in the log.")] = False,
+    queue: Annotated[int, Option(min=1, help="Maximum number of texts waiting to be encoded.")] = 4_096,
+    batch_tokens: Annotated[int | None, Option(min=1, help="Maximum tokens per forward pass.")] = None,
+    max_body: Annotated[int, Option(min=1, help="Maximum bytes per request.")] = 2_000_000,
+    max_texts: Annotated[int, Option(min=1, help="Maximum texts per request.")] = 1_000,
+    timeout: Annotated[float, Option(min=0.1, help="Maximum seconds per request.")] = 30.0,
 ) -> None:
     """Serve an encoder, and optionally intents, responses, conversations and a map, over HTTP with a page at /.
 
@@ -74,8 +74,8 @@ def serve_command(
 
 
 def serve_key_command(
-    name: Annotated[str, typer.Argument(help="Owner of the key, for the log.")],
-    keys: Annotated[Path, typer.Option(dir_okay=False, help="File that the hash of the key is added to.")],
+    name: Annotated[str, Argument(help="Owner of the key, for the log.")],
+    keys: Annotated[Path, Option(dir_okay=False, help="File that the hash of the key is added to.")],
 ) -> None:
     """Create an API key and print it; the file stores only its salted hash, so write the key down.
 

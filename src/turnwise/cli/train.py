@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.options import AsJson, Overrides, Splits, TrainingCorpora
@@ -11,25 +12,22 @@ from turnwise.cli.output import facts, message, progress_bar, show
 
 
 def train_command(
-    recipe: Annotated[str, typer.Argument(help="Recipe name (see `turnwise recipes`) or YAML file.")],
+    recipe: Annotated[str, Argument(help="Recipe name (see `turnwise recipes`) or YAML file.")],
     corpus: TrainingCorpora,
-    out: Annotated[Path, typer.Option(help="Model folder to write.")],
-    backbone: Annotated[
-        str | None, typer.Option(help="Starting point: minilm, a model folder or a Hugging Face id.")
-    ] = None,
+    out: Annotated[Path, Option(help="Model folder to write.")],
+    backbone: Annotated[str | None, Option(help="Starting point: minilm, a model folder or a Hugging Face id.")] = None,
     settings: Overrides = None,
     split: Splits = None,
     probe: Annotated[
-        Path | None, typer.Option(help="Folder with held-out data to evaluate on before, during and after training.")
+        Path | None, Option(help="Folder with held-out data to evaluate on before, during and after training.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint in OUT.")] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard event files.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Continue from the newest checkpoint in OUT.")] = False,
+    tensorboard: Annotated[bool, Option("--tensorboard", help="Also write TensorBoard event files.")] = False,
     cache: Annotated[
-        Path | None, typer.Option(help="Folder for tokenised texts, shared by runs over the same corpus.")
+        Path | None, Option(help="Folder for tokenised texts, shared by runs over the same corpus.")
     ] = None,
     process_timeout: Annotated[
-        float,
-        typer.Option(help="With several processes: seconds without a heartbeat before one counts as lost.", min=1),
+        float, Option(help="With several processes: seconds without a heartbeat before one counts as lost.", min=1)
     ] = 600,
     as_json: AsJson = False,
 ) -> None:
@@ -79,9 +77,7 @@ def train_command(
     show(data, facts(out, rows), as_json=as_json)
 
 
-def recipes_command(
-    name: Annotated[str | None, typer.Argument(help="Recipe to print in full.")] = None,
-) -> None:
+def recipes_command(name: Annotated[str | None, Argument(help="Recipe to print in full.")] = None) -> None:
     """List the packaged recipes: NAME-paper has the settings of a paper, NAME is what we recommend."""
     from turnwise.training.recipe import packaged_recipes
 
@@ -94,13 +90,13 @@ def recipes_command(
 
 def glove_command(
     corpus: TrainingCorpora,
-    out: Annotated[Path, typer.Option(dir_okay=False, help="File of word vectors to write.")],
+    out: Annotated[Path, Option(dir_okay=False, help="File of word vectors to write.")],
     split: Splits = None,
-    dimensions: Annotated[int, typer.Option(min=1, help="Dimensions of the word vectors.")] = 100,
-    window: Annotated[int, typer.Option(min=1, help="Maximum distance of two words in a turn.")] = 10,
-    min_count: Annotated[int, typer.Option(min=1, help="Ignore words that occur less often.")] = 5,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over all word pairs.")] = 15,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    dimensions: Annotated[int, Option(min=1, help="Dimensions of the word vectors.")] = 100,
+    window: Annotated[int, Option(min=1, help="Maximum distance of two words in a turn.")] = 10,
+    min_count: Annotated[int, Option(min=1, help="Ignore words that occur less often.")] = 5,
+    epochs: Annotated[int, Option(min=1, help="Passes over all word pairs.")] = 15,
+    seed: Annotated[int, Option(help="Random seed.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Train GloVe word vectors on conversations, for the baseline that averages them.
