@@ -60,13 +60,11 @@ def fit_command(
     Example: `turnwise intents fit examples.csv --out intents`
     """
     from turnwise.assist.intents.examples import IntentError, read_labelled
-    from turnwise.assist.intents.storage import is_classifier
+    from turnwise.assist.intents.storage import is_classifier, replace_classifier
 
     pairs = read_labelled(examples, text, intent)
     if out.is_dir() and any(out.iterdir()) and not is_classifier(out):
         raise IntentError(f"{out} exists and is not an intent classifier: choose another folder")
-    from turnwise.assist.intents.storage import replace_classifier
-
     classifier = _make_classifier(
         model=model, head=head, neighbours=neighbours, false_rejection=false_rejection, per_intent=per_intent, tune=tune
     )
@@ -98,10 +96,9 @@ def predict_command(
     if bool(texts) == (file is not None):
         raise typer.BadParameter("give either texts or a file", param_hint="TEXTS / --file")
     from turnwise.assist.intents.examples import read_texts
-
-    inputs = list(texts or ()) if file is None else read_texts(file, text)
     from turnwise.assist.intents.storage import read_classifier
 
+    inputs = list(texts or ()) if file is None else read_texts(file, text)
     decisions = read_classifier(folder).decide(inputs, neighbours=neighbours, several=several)
     show([asdict(decision) for decision in decisions], *map(_decision_block, decisions), as_json=as_json)
 
@@ -129,12 +126,11 @@ def calibrate_command(
     Example: `turnwise intents calibrate intents validation.csv --false-rejection 0.02`
     """
     from turnwise.assist.intents.examples import IntentError, read_labelled
+    from turnwise.assist.intents.storage import IntentFolder
 
     if false_rejection == 0:
         raise IntentError("false_rejection must be above 0: a classifier that never abstains needs no calibration")
     pairs = read_labelled(texts, text, intent)
-    from turnwise.assist.intents.storage import IntentFolder
-
     with IntentFolder.open(folder) as opened:
         opened.classifier.calibrate(
             [text for text, _ in pairs], [intent for _, intent in pairs], false_rejection=false_rejection
@@ -221,6 +217,10 @@ def report_command(
 
     Example: `turnwise intents report intents --out report.html`
     """
+    from turnwise.assist.intents.examples import OUT_OF_SCOPE, read_labelled
+    from turnwise.assist.intents.report import make_report, write_report
+    from turnwise.assist.intents.storage import is_classifier
+
     options: dict[str, Any] = {
         "model": model,
         "head": head,
@@ -230,18 +230,10 @@ def report_command(
         "tune": tune,
     }
     options = {name: value for name, value in options.items() if value is not None}
-    from turnwise.assist.intents.storage import is_classifier
-
     if is_classifier(examples):
         pairs, classifier = _open_for_report(examples, options)
     else:
-        from turnwise.assist.intents.examples import read_labelled
-
-        pairs = read_labelled(examples, text, intent)
-        classifier = _make_classifier(**options)
-    from turnwise.assist.intents.examples import OUT_OF_SCOPE
-    from turnwise.assist.intents.report import make_report
-
+        pairs, classifier = read_labelled(examples, text, intent), _make_classifier(**options)
     in_scope = [pair for pair in pairs if pair[1] != OUT_OF_SCOPE]
     with progress_bar() as progress:
         result = make_report(
@@ -254,8 +246,6 @@ def report_command(
             progress=progress,
         )
     if out is not None:
-        from turnwise.assist.intents.report import write_report
-
         write_report(result, out)
     show(result.to_json(), _report_table(examples, result, out), as_json=as_json)
 
@@ -319,16 +309,14 @@ def _show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool
 
 def _report_table(source: Path, result: "IntentReport", out: Path | None) -> Block:
     requested = result.settings["false_rejection"]
+    rejected = "never abstains"
+    if requested is not None:
+        rejected = f"{result.false_rejection:.1%} of in-scope texts, {requested:.1%} requested"
     classified = f"{result.evaluated:,} classified in {result.folds} folds"
     rows = [
         ("examples", f"{result.examples:,} of {len(result.intents):,} intents, {classified}"),
         ("accuracy", f"{result.accuracy:.1%}; {result.answered_accuracy:.1%} of those not rejected"),
-        (
-            "rejected",
-            "never abstains"
-            if requested is None
-            else f"{result.false_rejection:.1%} of in-scope texts, {requested:.1%} requested",
-        ),
+        ("rejected", rejected),
         ("calibration", f"expected calibration error {result.reliability.ece:.3f}"),
     ]
     if result.out_of_scope_recall is not None:

@@ -208,7 +208,11 @@ class StrictRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the function that handles a request."""
         handle = super().get_route_handler()
-        return lambda request: handle(StrictRequest(request.scope, request.receive))
+
+        async def handle_strictly(request: Request) -> Response:
+            return await handle(StrictRequest(request.scope, request.receive))
+
+        return handle_strictly
 
 
 def json_response(value: Any) -> Response:
