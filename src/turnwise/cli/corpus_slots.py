@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 SlotStore = Annotated[Path, Argument(help="Store whose turns have slots.")]
 Split = Annotated[str | None, Option(help="Split to read; by default train, or everything if the store has no splits.")]
-Speaker = Annotated[str, Option(help="Turns of this speaker: user, system, speaker_1, …, or any.")]
+Speaker = Annotated[
+    str | None,
+    Option(
+        help="Turns of this speaker: user, system, speaker_1, …, or any.",
+        callback=lambda name: None if name == "any" else name,
+    ),
+]
 StoreOut = Annotated[Path, Option(help="Store to write; an existing one is replaced once complete.")]
 
 
@@ -34,10 +40,10 @@ def templates_command(
     corpus = open_training_split(store, split)
     with progress_bar() as progress:
         progress("counting values", 0, 2)
-        book = EntityBook.from_corpus(corpus, _speaker(speaker))
-        require_slots(book, corpus, _speaker(speaker))
+        book = EntityBook.from_corpus(corpus, speaker)
+        require_slots(book, corpus, speaker)
         progress("counting templates", 1, 2)
-        table = TemplateTable.from_corpus(corpus, _speaker(speaker))
+        table = TemplateTable.from_corpus(corpus, speaker)
     templates = [(template.text(names=True), count) for template, count in table.most_common(top)]
     data = {
         "splits": corpus.splits,
@@ -86,7 +92,7 @@ def augment_command(
             max_per_template=max_per_template,
             seed=seed,
             split=split,
-            speaker=_speaker(speaker),
+            speaker=speaker,
             progress=progress,
         )
     data = {name: value for name, value in written.manifest["facts"].items() if name != "made_of"}
@@ -153,10 +159,8 @@ def detect_command(
             SpacyDetector(spacy) if spacy else BuiltInDetector.learn(learn_from, min_fraction, min_count)
         )
         if store is not None and out is not None:
-            written = detect_store(
-                store, out, detector, speaker=_speaker(speaker), replace_slots=replace, progress=progress
-            )
-            book = EntityBook.from_corpus(written, _speaker(speaker))
+            written = detect_store(store, out, detector, speaker=speaker, replace_slots=replace, progress=progress)
+            book = EntityBook.from_corpus(written, speaker)
             data = {name: written.manifest["facts"][name] for name in ("utterances", "with_slots", "slots")}
             names = f"{len(book.counts):,} names and {book.distinct_values:,} distinct values"
             rows = [
@@ -165,15 +169,11 @@ def detect_command(
             ]
             data |= {"values": book.distinct_values, "by_name": _slot_values(book, top)}
             blocks = [facts(out, rows), _slot_table(book, top)]
-        scores = {path: score_detector(view, detector, _speaker(speaker)) for path, view in views.items()}
+        scores = {path: score_detector(view, detector, speaker) for path, view in views.items()}
     for path, score in scores.items():
         blocks += _score_tables(path, ", ".join(views[path].splits or ("all dialogues",)), score)
     data["against"] = {path: score.as_dict() for path, score in scores.items()}
     show(data, *blocks, as_json=as_json)
-
-
-def _speaker(name: str) -> str | None:
-    return None if name == "any" else name
 
 
 def _describe_splits(corpus: "Corpus") -> str:

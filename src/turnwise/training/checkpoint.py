@@ -5,7 +5,6 @@ manifest with the hash of every file. It is written under another name and renam
 """
 
 import contextlib
-import json
 import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import sha256, sync_to_disk, write_atomic
+from turnwise.core.files import read_json, sha256, sync_to_disk, write_atomic, write_json
 from turnwise.core.plots import write_chart
 from turnwise.corpus.store import Corpus
 from turnwise.models.encoder import COMPRESSION
@@ -82,16 +81,14 @@ class RunFolder:
 
     def save_checkpoint(self, step: int, best: float | None) -> None:
         """Start to write a checkpoint; it needs no random state, since random numbers depend on (seed, step)."""
-        parameters, optimizer = self._step.parameters, self._step.optimizer
-        names = {id(value): name for name, value in parameters.items()}
-        optimizer_state = {
-            f"{names[id(parameter)]}.{key}": value
-            for parameter, state in optimizer.state.items()
-            for key, value in state.items()
-        }
+        parameters, states = self._step.parameters, self._step.optimizer.state
         tensors: TensorFiles = {
             "parameters": {name: value.detach() for name, value in parameters.items()},
-            "optimizer": optimizer_state,
+            "optimizer": {
+                f"{name}.{key}": value
+                for name, parameter in parameters.items()
+                for key, value in states.get(parameter, {}).items()
+            },
         }
         if self._step.average:
             tensors["average"] = self._step.average
@@ -108,24 +105,15 @@ class RunFolder:
             raise TrainingError(
                 f"{folder} was trained on another corpus: resume a run with the stores and splits it started with"
             )
-        parameters, optimizer = self._step.parameters, self._step.optimizer
+        parameters, states = self._step.parameters, self._step.optimizer.state
         with torch.no_grad():
             for name, parameter in parameters.items():
                 parameter.copy_(tensors["parameters"][name])
             for name, value in self._step.average.items():
                 value.copy_(tensors["average"][name])
-        by_name: dict[str, dict[str, torch.Tensor]] = {}
         for key, value in tensors["optimizer"].items():
             name, _, field = key.rpartition(".")
-            by_name.setdefault(name, {})[field] = value
-        on_cpu = self._setup.processes.device.type == "cpu"
-        for name, parameter in parameters.items():
-            if name in by_name:
-                # the step counter stays where PyTorch keeps it; moments go to the parameter's device
-                optimizer.state[parameter] = {
-                    field: value if field == "step" and on_cpu else value.to(parameter.device)
-                    for field, value in by_name[name].items()
-                }
+            states[parameters[name]][field] = value.to(parameters[name].device)
         return int(state["step"]), state["best"]
 
     def describe_last_checkpoint(self) -> str:
@@ -200,9 +188,8 @@ def _write(folder: Path, step: int, tensors: TensorFiles, state: dict[str, Any],
         unfinished.mkdir(parents=True)
         for name, content in tensors.items():
             save_file(content, unfinished / f"{name}.safetensors")
-        (unfinished / "state.json").write_text(json.dumps({"step": step, **state}, indent=2))
-        hashes = {path.name: sha256(path) for path in sorted(unfinished.iterdir())}
-        (unfinished / _MANIFEST).write_text(json.dumps(hashes, indent=2))
+        write_json(unfinished / "state.json", {"step": step, **state})
+        write_json(unfinished / _MANIFEST, {path.name: sha256(path) for path in sorted(unfinished.iterdir())})
         for path in (*unfinished.iterdir(), unfinished):
             sync_to_disk(path)
         shutil.rmtree(place, ignore_errors=True)
@@ -228,12 +215,11 @@ def latest_checkpoint(folder: Path) -> Path | None:
 def load_checkpoint(folder: Path) -> tuple[TensorFiles, dict[str, Any]]:
     """Load the tensors and the state of a checkpoint; raise CheckpointError if a file differs from its hash."""
     try:
-        hashes = json.loads((folder / _MANIFEST).read_text())
-        for name, expected in hashes.items():
+        for name, expected in read_json(folder / _MANIFEST).items():
             if sha256(folder / name) != expected:
                 raise ValueError(f"{name} has changed")
         tensors = {path.stem: load_file(path) for path in folder.glob("*.safetensors")}
-        return tensors, json.loads((folder / "state.json").read_text())
+        return tensors, read_json(folder / "state.json")
     except (OSError, ValueError) as error:
         others = [other for other in _list_checkpoints(folder.parent) if other != folder]
         remedy = f"remove it to resume from {others[-1]}" if others else "remove it to start again"

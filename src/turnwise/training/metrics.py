@@ -72,12 +72,9 @@ class ThroughputMeter:
 
 def _padding(batches: list[PreparedBatch]) -> float:
     """Return the fraction of tokens that would be padding if batches were padded."""
-    padded = real = 0
-    for batch in batches:
-        lengths = batch.sequences.lengths
-        padded += int(lengths.max()) * len(lengths)
-        real += int(lengths.sum())
-    return 1 - real / padded
+    lengths = [batch.sequences.lengths for batch in batches]
+    padded = sum(int(each.max()) * len(each) for each in lengths)
+    return 1 - sum(int(each.sum()) for each in lengths) / padded
 
 
 def _peak_memory(device: torch.device) -> float:

@@ -35,29 +35,8 @@ _TEXTS = 2_000
 #: Seconds to wait for a server.
 _TIMEOUT = 300
 
-#: The script for wrk: one text per request; the summary is the last line, as JSON.
-_SCRIPT = """
-local requests, place = {}, 0
-
-init = function(arguments)
-  for body in io.lines(arguments[1]) do
-    requests[#requests + 1] = wrk.format("POST", "/embed", {["Content-Type"] = "application/json"}, body)
-  end
-end
-
-request = function()
-  place = place % #requests + 1
-  return requests[place]
-end
-
-done = function(summary, latency, _)
-  local errors = summary.errors
-  io.write(string.format(
-    '\\n{"answers": %d, "microseconds": %d, "median": %d, "p99": %d, "failed": %d}\\n',
-    summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),
-    errors.connect + errors.read + errors.write + errors.status + errors.timeout))
-end
-"""
+#: The script for wrk.
+_SCRIPT = Path(__file__).with_name("load.lua")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +74,8 @@ def serve_benchmark(
     results: dict[tuple[str, int], list[LoadResult]] = {}
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
         work = Path(temporary)
-        (work / "load.lua").write_text(_SCRIPT, encoding="utf-8")
-        bodies = "".join(json.dumps({"inputs": [text]}) + "\n" for text in texts)
-        (work / "bodies").write_text(bodies, encoding="utf-8")
+        requests = work / "bodies"
+        requests.write_text("".join(json.dumps({"inputs": [text]}) + "\n" for text in texts), encoding="utf-8")
         total = 1 + repeats * len(clients)
         progress("starting", 0, total)
         addresses = {name: stack.enter_context(_running(command, work / name)) for name, command in commands.items()}
@@ -105,12 +83,12 @@ def serve_benchmark(
         difference = _max_difference(addresses[TURNWISE], addresses[SYNC], compared)
         usage = _post(f"{addresses[TURNWISE]}v1/embeddings", {"input": compared})["usage"]
         for address in addresses.values():  # warm-up
-            _drive("", address, max(clients), 2, work)
+            _drive("", address, max(clients), 2, requests)
         for number in range(repeats * len(clients)):
             count = clients[number % len(clients)]
             progress(f"loads: {count} clients", number, total)
             for name, address in addresses.items():
-                results.setdefault((name, count), []).append(_drive(name, address, count, seconds, work))
+                results.setdefault((name, count), []).append(_drive(name, address, count, seconds, requests))
                 _post(f"{address}embed", {"inputs": texts[:1]})  # wait until leftover requests are finished
     best = {key: max(each, key=lambda result: result.requests_per_second) for key, each in results.items()}
     return {
@@ -191,10 +169,10 @@ def _max_difference(first: str, second: str, texts: Sequence[str]) -> float:
     return float(np.abs(ours - theirs).max())
 
 
-def _drive(name: str, address: str, clients: int, seconds: int, work: Path) -> LoadResult:
-    """Put a server under load for some seconds."""
+def _drive(name: str, address: str, clients: int, seconds: int, requests: Path) -> LoadResult:
+    """Put a server under load for some seconds, with a file of request bodies."""
     options = f"--threads 1 --connections {clients} --duration {seconds}s --timeout {_TIMEOUT}s".split()
-    command = ["wrk", *options, "--script", str(work / "load.lua"), address, "--", str(work / "bodies")]
+    command = ["wrk", *options, "--script", str(_SCRIPT), address, "--", str(requests)]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     if process.returncode:
         raise TurnwiseError(f"wrk failed: {process.stderr.strip() or process.stdout.strip()}")
