@@ -78,7 +78,7 @@ class Suggestion:
     split: str | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Responder:
     """Suggests answers from a vector table; see `open` for its attributes."""
 
