@@ -90,7 +90,7 @@ def test_undefined_figures_are_null(tmp_path: Path) -> None:
 def test_two_metrics_of_one_name_are_rejected() -> None:
     results = Results("model", "intents")
     results.add([accuracy()])
-    with pytest.raises(ResultsError, match="two metrics named intents, toy, 1-shot prototypes, accuracy"):
+    with pytest.raises(ResultsError, match="two metrics are named intents, toy, 1-shot prototypes, accuracy"):
         results.add([accuracy()])
     with pytest.raises(ResultsError, match="two metrics"):
         results.add([accuracy(setting="5-shot"), accuracy(setting="5-shot")])
