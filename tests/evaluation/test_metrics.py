@@ -112,17 +112,17 @@ def test_ratios_give_f_measures(labels: npt.NDArray[np.int64]) -> None:
 
 
 @pytest.mark.parametrize("statistic", get_args(Statistic))
-def test_every_run_has_a_figure_of_its_own(statistic: Statistic) -> None:
+def test_every_run_has_its_own_value(statistic: Statistic) -> None:
     evidence = evidence_of(statistic)
     assert compute_per_run(statistic, evidence) == pytest.approx([plain(statistic, run) for run in evidence], abs=1e-12)
 
 
 @pytest.mark.parametrize("statistic", get_args(Statistic))
 @pytest.mark.parametrize("block", [7, 10**6])
-def test_a_drawing_is_the_figure_of_the_drawn_runs_and_examples(
+def test_a_bootstrap_sample_is_the_value_of_the_sampled_runs_and_examples(
     statistic: Statistic, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Drawn one by one and measured by other means; how many are drawn at a time does not matter."""
+    """Sampled one by one and computed by other means; how many are sampled at a time does not matter."""
     evidence = evidence_of(statistic)
     runs, examples, _ = evidence.shape
     monkeypatch.setattr(metrics, "_MAX_WEIGHTS", block * examples)
@@ -137,7 +137,7 @@ def test_a_drawing_is_the_figure_of_the_drawn_runs_and_examples(
         assert drawing == pytest.approx(expected / runs, abs=1e-12)
 
 
-def test_a_rare_label_that_is_not_drawn_is_no_failure() -> None:
+def test_a_rare_label_that_is_not_sampled_is_no_failure() -> None:
     """Everything is right, but one label has a single example, and another never occurs, which alone counts as 0."""
     evidence = np.zeros((1, 50, 6))
     evidence[:, :, :2] = 2
@@ -160,11 +160,11 @@ def test_what_is_undefined_is_not_a_number() -> None:
     assert np.isnan(confidence_interval(bootstrap("pearson", constant))).all()
 
 
-def test_undefined_drawings_are_left_out_of_an_interval() -> None:
+def test_undefined_samples_are_left_out_of_an_interval() -> None:
     assert confidence_interval(np.array([np.nan, 1.0, -np.inf, 1.0])) == (1, 1)
 
 
-def test_a_run_that_is_not_drawn_has_no_say() -> None:
+def test_a_run_that_is_not_sampled_does_not_count() -> None:
     evidence = np.ones((2, 4, 2))
     evidence[1] = 0
     actual = bootstrap("ratio", evidence)

@@ -71,12 +71,12 @@ def test_outcomes_come_back_as_they_were(tmp_path: Path) -> None:
         assert np.array_equal(before.table, after.table)
 
 
-def test_a_figure_in_a_unit_of_its_own() -> None:
+def test_a_metric_can_have_its_own_unit() -> None:
     outcome = Outcome("geometry", "toy", "all", "uniformity", np.array([[[0.5, 1.0], [0.25, 1.0]]]), "log ratio", 1.0)
     assert outcome.value == outcome.row().value == pytest.approx(np.log(0.375))
 
 
-def test_undefined_figures_are_null(tmp_path: Path) -> None:
+def test_undefined_values_are_null(tmp_path: Path) -> None:
     results = Results("model", "similarity", facts={"loss": float("nan"), "rates": [float("inf")]})
     results.add([Outcome("similarity", "toy", "cosine", "Spearman", np.ones((1, 4, 2)), "spearman")])
     write_results(results, tmp_path)

@@ -34,20 +34,20 @@ class Longest:
         return np.array([float(len(candidate)) for candidate in candidates])
 
 
-def test_a_data_set_that_is_asked_for_and_is_not_there_is_named(data: Path) -> None:
+def test_a_requested_data_set_that_is_missing_is_named(data: Path) -> None:
     assert {row.dataset for row in evaluate(letters, data, tasks=["intents"], datasets=["first"]).rows} == {"first"}
     with pytest.raises(EvaluationError, match=r"holds no data set for intents among frist$"):
         evaluate(letters, data, tasks=["intents"], datasets=["frist", "second"])
 
 
-def test_a_model_that_cannot_do_it_is_told_from_data_that_are_not_there(data: Path) -> None:
+def test_an_unsuitable_model_is_distinguished_from_missing_data(data: Path) -> None:
     with pytest.raises(
         EvaluationError, match="no protocol of intents can be run on longest: prototypes: the model does not have"
     ):
         evaluate(Longest(), data, tasks=["intents"], name="longest")
 
 
-def test_compression_is_asked_of_models_with_templates_alone(data: Path) -> None:
+def test_compression_is_only_for_models_with_templates(data: Path) -> None:
     """Of others it is not left out, as fine-tuning is of a function: nobody expects it of them."""
     plain = wrap_model(letters, "letters")
     assert plain.encoder is not None

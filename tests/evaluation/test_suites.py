@@ -117,7 +117,7 @@ def test_a_summary_is_the_mean_of_its_parts_on_all_data_sets() -> None:
     assert (responses.name, responses.datasets, responses.value) == ("responses", ("irc",), pytest.approx(100 / 3))
 
 
-def test_single_tasks_have_a_summary_for_each_figure_but_counts() -> None:
+def test_single_tasks_have_a_summary_for_each_metric_but_counts() -> None:
     counted = outcome("second", [[1, 0]], "reranking", "cosine, history", "contexts without a right response")
     measured = results(
         "intents+reranking",
@@ -140,7 +140,7 @@ def test_less_is_better_where_the_metric_says_so() -> None:
     assert [summary.lower_is_better for summary in summarise(results("geometry", *members))] == [True, True, False]
 
 
-def test_the_interval_draws_data_sets_apart_and_figures_of_one_together() -> None:
+def test_the_bootstrap_resamples_data_sets_separately_and_their_metrics_together() -> None:
     """A restatement: the mean over members in every drawing, each data set drawn by a seed of its own."""
     members = (random_outcome("gsim", 1), random_outcome("gsim", 2), random_outcome("dstc2", 3, examples=40))
     actual = SummaryResult("diaeval", "actions", members)

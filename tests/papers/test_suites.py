@@ -78,7 +78,7 @@ def test_suites_run_all_tasks_of_the_papers(evaluated_suites: dict[str, tuple[Re
     assert set(task_names()) == {*run, "selection", "abstention"}
 
 
-def test_plots_of_the_papers_are_drawn(evaluated_suites: dict[str, tuple[Results, Path]]) -> None:
+def test_plots_of_the_papers_are_included(evaluated_suites: dict[str, tuple[Results, Path]]) -> None:
     assert set(evaluated_suites["dse"][0].plots) == {"intents_sample.svg", "answers_sample.svg"}
     assert set(evaluated_suites["tadse"][0].plots) == {"neighbours.svg"}
     assert "needs more" in evaluated_suites["tadse"][0].facts["plots left out"]["two_intents_sample.svg"]

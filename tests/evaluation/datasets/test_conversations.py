@@ -40,7 +40,7 @@ def numbers(sampled: tuple[tuple[Turn, ...], ...]) -> list[int]:
     return [int(turns[0].text.split()[1]) for turns in sampled]
 
 
-def test_drawn_in_order_without_labels_and_by_seed() -> None:
+def test_samples_keep_the_order_have_no_labels_and_depend_on_the_seed() -> None:
     sampled = sample_dialogues(numbered(50), 10, seed=1)
     assert sampled == sample_dialogues(iter(numbered(50)), 10, seed=1) != sample_dialogues(numbered(50), 10, seed=2)
     assert len(sampled) == len(set(numbers(sampled))) == 10

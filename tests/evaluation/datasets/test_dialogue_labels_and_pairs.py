@@ -67,7 +67,7 @@ def test_sample_questions_are_user_turns_with_the_answer(world: Path) -> None:
 # ---- actions
 
 
-def test_actions_are_types_and_need_something_said_before(tmp_path: Path) -> None:
+def test_actions_are_act_types_and_need_a_history(tmp_path: Path) -> None:
     def turn(number: int, speaker: str, *acts: tuple[str, str]) -> dict[str, object]:
         binary = [{"intent": intent, "slot": slot} for intent, slot in acts]
         return {
@@ -223,7 +223,7 @@ def test_similarity_layouts(tmp_path: Path) -> None:
     assert SIMILARITY_DATASETS["dsts_jddc"].load(tmp_path).valid == (SimilarityPair("什么时候到", "几天能到", 4.0),)
 
 
-def test_semeval_files_are_one_set_without_what_nobody_judged(tmp_path: Path) -> None:
+def test_semeval_files_are_one_set_without_unscored_pairs(tmp_path: Path) -> None:
     year = tmp_path / "sts_nli/brmson_dataset-sts/data/sts/semeval-sts/2016"
     write(year / "b.test.tsv", "1\tx\ty\n\tnot\tjudged\n")
     write(year / "a.test.tsv", "0.5\tv\tw\n")

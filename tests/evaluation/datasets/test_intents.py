@@ -202,7 +202,7 @@ def test_each_layout_is_read(tmp_path: Path, name: str) -> None:
     assert len(data.valid) == (0 if name in ("banking77", "hwu64_kfold", "snips_original") else len(EXPECTED[name]))
 
 
-def test_out_of_scope_lies_apart_until_it_is_asked_for(tmp_path: Path) -> None:
+def test_out_of_scope_is_separate_until_requested(tmp_path: Path) -> None:
     lay(tmp_path, layouts()["clinc150"] | layouts()["sample"] | layouts()["banking77"])
     data = load_intents("clinc150", tmp_path)
     assert data.out_of_scope == OutOfScopeTexts(("green is red",), (), ("why so", "eh"))

@@ -98,7 +98,7 @@ def test_the_papers_sizes() -> None:
     assert all(len(query.negatives) <= 70 for query in data.test)
 
 
-def test_queries_are_drawn_by_seed() -> None:
+def test_queries_are_sampled_by_seed() -> None:
     turns = some_turns()
     everything = build_retrieval(turns, "toy")
     some = build_retrieval(turns, "toy", queries=7, seed=1)

@@ -106,7 +106,7 @@ def test_a_model_is_not_better_than_itself(write: Write) -> None:
         assert compared.verdict == "no clear difference"
 
 
-def test_p_values_are_those_of_the_drawings(write: Write) -> None:
+def test_p_values_are_those_of_the_bootstrap(write: Write) -> None:
     first, second = make_outcome(flips(0.6, 1, runs=2)), make_outcome(flips(0.63, 2, runs=2))
     (compared,) = compare(write("base", [first]), write("other", [second]))
     differences = second.bootstrap() - first.bootstrap()

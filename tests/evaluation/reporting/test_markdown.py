@@ -89,7 +89,7 @@ def test_all_parts_are_there() -> None:
     assert "<script>" not in text
 
 
-def test_without_tables_there_is_a_list_of_figures() -> None:
+def test_without_tables_there_is_a_list_of_metrics() -> None:
     measured = Results("model", "intents")
     measured.add(
         [Outcome("intents", "toy", "1-shot prototypes", "accuracy", np.array([[1.0, 0, 1, 1], [1.0, 1, 1, 0]]))]

@@ -206,7 +206,7 @@ def test_dot_plots_show_our_results_among_the_published_values(browser: Any, fol
     visit.close()
 
 
-def test_figures_can_be_sorted(browser: Any, folder: Path) -> None:
+def test_metrics_can_be_sorted(browser: Any, folder: Path) -> None:
     visit = Visit(browser, folder)
     table = visit.page.locator("table.sortable")
     cells, read = (

@@ -142,7 +142,7 @@ def test_puzzles_are_made_of_a_window_and_a_turn_that_is_not_its_own(
     assert sample_questions(dialogues, seed) == puzzles
 
 
-def test_every_place_is_drawn_as_often_as_any_other() -> None:
+def test_every_position_is_equally_likely() -> None:
     puzzles = sample_questions([(f"{number}a", f"{number}b", f"{number}c") for number in range(2_000)])
     counts: list[tuple[int, Callable[[CoherenceQuestion], int]]] = [
         (4, lambda puzzle: puzzle.inserted_at),
@@ -154,7 +154,7 @@ def test_every_place_is_drawn_as_often_as_any_other() -> None:
         assert shares == pytest.approx([1 / places] * places, abs=0.05)
 
 
-def test_a_part_of_many_dialogues_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_dialogues_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turnwise.evaluation.tasks.coherence.MAX_DIALOGUES", 5)
     dialogues = [(f"{number}a", f"{number}b") for number in range(50)]
     first, second = ([int(puzzle.turns[0][:-1]) for puzzle in sample_questions(dialogues, seed)] for seed in (0, 1))
@@ -207,7 +207,7 @@ def gaps_by(rank: Callable[[str], int]) -> Callable[[list[str], str], list[float
     return head
 
 
-def test_the_figures_of_an_order_worked_out_by_hand() -> None:
+def test_the_metrics_of_an_order_computed_by_hand() -> None:
     """A head that has everything said backwards gets no pair, and the opposite order."""
     backwards = Reader({"insertion": gaps_by(lambda text: -int(text[1:]))})
     actual = values(coherence(backwards, EXAMPLES, "toy"))
@@ -251,7 +251,7 @@ class Topics:
         return np.array([[text[0] == letter(topic) for topic in range(8)] for text in inputs], np.float32)
 
 
-def test_an_encoder_is_asked_for_the_misfit_by_its_neighbours() -> None:
+def test_an_encoder_finds_the_misfit_by_its_neighbours() -> None:
     """A turn between two others of its dialogue is told from them.
 
     At an end, so is its one neighbour's mean from its own.

@@ -244,7 +244,7 @@ def test_no_test_utterance_is_encoded_for_the_choice() -> None:
     }
 
 
-def test_every_source_has_a_share_and_a_figure_of_its_own() -> None:
+def test_every_source_has_its_own_weight_and_accuracy() -> None:
     actual: dict[TemplateSource, Any] = {
         "given": Side(THEIRS, True),
         "detected": Side(OWN, False),
@@ -390,7 +390,7 @@ def kept(model: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (model / "compression").iterdir()}
 
 
-def test_a_share_is_chosen_kept_and_drawn(model: Path, data: Path) -> None:
+def test_a_weight_is_chosen_saved_and_plotted(model: Path, data: Path) -> None:
     """The curve is that of the encoder itself with each λ, in the mean over data sets."""
     before = Compression.load(model / "compression")
     choice = choose_template_weight(model, data, ["sample", "lamps"], "given")
@@ -557,7 +557,7 @@ def test_a_share_is_set_and_shown(model: Path, detected: tuple[Path, Path]) -> N
     }
 
 
-def test_a_curve_is_shown_and_where_compression_is_no_help_it_is_said(
+def test_the_curve_is_shown_and_useless_compression_is_reported(
     model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for accuracies, message in (((0.9, 0.8), True), ((0.8, 0.8), False)):
@@ -578,11 +578,11 @@ def test_a_curve_is_shown_and_where_compression_is_no_help_it_is_said(
         (("--weight", "1.5"), "'--weight'"),
     ],
 )
-def test_a_wrong_command_line_is_told_before_anything_is_loaded(options: tuple[str, ...], message: str) -> None:
+def test_a_wrong_command_line_fails_before_anything_is_loaded(options: tuple[str, ...], message: str) -> None:
     assert message in run("compress", "nowhere", *options, code=2)
 
 
-def test_what_cannot_be_is_told_and_changes_nothing(
+def test_impossible_requests_fail_and_change_nothing(
     model: Path, data: Path, detected: tuple[Path, Path], tmp_path: Path
 ) -> None:
     before = kept(model)

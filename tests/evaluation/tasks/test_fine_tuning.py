@@ -103,7 +103,7 @@ def test_an_intent_that_is_never_learnt_is_never_right(encoder: Encoder) -> None
     assert outcome.evidence[0, -1] == 0
 
 
-def test_nothing_to_validate_with_is_said(encoder: Encoder) -> None:
+def test_missing_validation_examples_are_an_error(encoder: Encoder) -> None:
     data = replace(intent_data(), train=(IntentUtterance("taxi", "ride"), IntentUtterance("hotel", "stay")))
     with pytest.raises(DatasetError, match="toy has no label with two training examples"):
         fine_tuned_intents(encoder, data, seeds=1)
@@ -179,7 +179,7 @@ def test_turns_stand_behind_their_speakers(
     assert seen[0] == [whole[0], *whole[-5:]]
 
 
-def test_only_last_examples_count_unless_all_are_asked_for(encoder: Encoder) -> None:
+def test_only_last_examples_count_unless_all_are_requested(encoder: Encoder) -> None:
     quick = replace(ACTIONS, steps=1)
     data = action_data(last=False)
     with pytest.raises(DatasetError, match="no test example that is the last"):
@@ -215,7 +215,7 @@ def test_few_shot_actions(actions: list[list[str]], shots: int, seed: int) -> No
     assert np.array_equal(validation, again[1])
 
 
-def test_single_labels_are_drawn_as_intents_are() -> None:
+def test_single_labels_are_sampled_like_intents() -> None:
     actions = [[label] for label in "aaaaabbbbbccc"]
     support, validation = sample_few_shot(actions, 2, 3)
     assert Counter(actions[row][0] for row in support) == {"a": 2, "b": 2, "c": 2}

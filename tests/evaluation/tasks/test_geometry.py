@@ -57,7 +57,7 @@ def test_chunks_change_nothing() -> None:
         assert one.evidence.shape == (1, 600, 2)
 
 
-def test_intervals_are_those_of_drawing_both_ends_of_every_pair() -> None:
+def test_intervals_are_those_of_resampling_both_ends_of_every_pair() -> None:
     """Against a bootstrap of the pairs themselves: each counts as often as its two utterances are drawn."""
 
     class Lopsided(RandomEncoder):

@@ -186,7 +186,7 @@ class Drawing(Heard):
         return (1 - self.strength) * super().vector(text) + self.strength * super().vector(answer)
 
 
-def test_contexts_drawn_together_are_nearer() -> None:
+def test_contexts_with_a_shared_answer_can_be_nearer() -> None:
     data = held(200, 4, ("yes", "no", "maybe", "thanks", "bye"))
     free, sampled, fallen = (metric_values(isotropy(Drawing(data, strength), data)) for strength in (0.0, 0.5, 1.0))
     for setting in ("contexts of 1 turn", "contexts of 3 turns"):
@@ -209,7 +209,7 @@ def test_which_way_is_better() -> None:
     assert not lower_is_better(DISTANCE) and not lower_is_better(RELATIVE)
 
 
-def test_intervals_enclose_the_figures() -> None:
+def test_intervals_contain_the_values() -> None:
     for outcome in isotropy(Heard(), held()):
         row = outcome.row()
         assert row.task == "geometry" and row.dataset == "toy" and row.runs == 1
@@ -248,7 +248,7 @@ def test_utterances_are_texts_and_contexts_conversations() -> None:
     assert encoder.lengths == [128] * 3
 
 
-def test_a_large_corpus_is_drawn_from() -> None:
+def test_a_large_corpus_is_sampled() -> None:
     encoder = Heard()
     mean, share = isotropy(encoder, held(MAX_TEXTS + 1, 1))
     assert mean.evidence.shape == (1, MAX_TEXTS // 2) and share.evidence.shape == (1, MAX_TEXTS, 2)

@@ -196,7 +196,7 @@ def test_the_test_set_has_no_say() -> None:
     assert np.array_equal(first, 1 - second)
 
 
-def test_equal_seeds_give_equal_figures() -> None:
+def test_equal_seeds_give_equal_metrics() -> None:
     data = inference_data()
     grid = (ProbeSettings(16, 0.2, 5e-2, 0.0),)
     torch.manual_seed(1)

@@ -147,7 +147,7 @@ def test_speakers_alternate_and_the_response_is_the_systems() -> None:
 
 
 @pytest.mark.parametrize("context", ["history", "last"])
-def test_a_model_that_marks_speakers_is_judged_too(context: Context, tiny_folder: Callable[[str], Path]) -> None:
+def test_a_model_that_marks_speakers_is_evaluated_too(context: Context, tiny_folder: Callable[[str], Path]) -> None:
     encoder = Encoder.load(tiny_folder("bert"), device="cpu")
     encoder.backbone.add_tokens(tuple(ROLE_TOKENS.values()))
     encoder.style = "roles"
