@@ -75,7 +75,7 @@ class Side:
         return unit(vectors) if normalise or self.templates else vectors
 
 
-class Placed:
+class AngleEncoder:
     """Vectors on the unit circle, at these degrees."""
 
     def __init__(self, degrees: dict[str, float]):
@@ -107,7 +107,7 @@ def test_a_mixture_is_the_equation_of_both_sides(share: float, texts: list[str])
 
 
 def test_opposites_in_equal_shares_are_no_direction() -> None:
-    actual = MixedEncoder(Side(Placed({"up": 90}), False), Side(Placed({"up": 270}), True), 0.5).encode(
+    actual = MixedEncoder(Side(AngleEncoder({"up": 90}), False), Side(AngleEncoder({"up": 270}), True), 0.5).encode(
         ["up"], normalise=True
     )
     assert np.isfinite(actual).all() and np.abs(actual).max() < 1e-3
@@ -205,8 +205,8 @@ def test_test_utterances_see_the_chosen_share_alone() -> None:
 #: At 0.5 the first is nearest to its intent, at 0.1 and 0.2 the second.
 DRAWN_TO, DRAWN_FROM = make_utterance("first red", "left", "red"), make_utterance("second red", "left", "red")
 LEFT_OR_RIGHT = (make_utterance("to the left", "left"), make_utterance("to the right", "right"))
-OWN = Placed({"to the left": 0, "to the right": 90, "first red": 60, "second red": 30})
-THEIRS = Placed({"to the left": 0, "to the right": 90, "first {SLOT}": 0, "second {SLOT}": 90})
+OWN = AngleEncoder({"to the left": 0, "to the right": 90, "first red": 60, "second red": 30})
+THEIRS = AngleEncoder({"to the left": 0, "to the right": 90, "first {SLOT}": 0, "second {SLOT}": 90})
 
 
 def split(valid: IntentUtterance, test: IntentUtterance) -> IntentData:

@@ -46,7 +46,7 @@ TURNS = st.builds(Turn, st.sampled_from(["user", "system"]), st.sampled_from(["a
 DIALOGUES = st.lists(st.lists(TURNS, min_size=1, max_size=6).map(tuple), max_size=40)
 
 
-class Heard(RandomEncoder):
+class ConversationEncoder(RandomEncoder):
     """Vectors of texts and conversations alike, by all that was said.
 
     Attributes:
@@ -93,7 +93,7 @@ def metric_values(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
 
 
 def test_equals_plain_numpy() -> None:
-    data, encoder = held(), Heard()
+    data, encoder = held(), ConversationEncoder()
     actual = metric_values(isotropy(encoder, data))
     sizes = {"utterances": 150 * 3 + 3, "contexts of 1 turn": 150 * 2 + 3, "contexts of 3 turns": 300}
     answers = frequent_answers(context.answer for context in find_contexts(data.dialogues, 1))
@@ -117,7 +117,7 @@ def test_equals_plain_numpy() -> None:
         )
 
 
-class Cloud(Heard):
+class Cloud(ConversationEncoder):
     """Normal vectors, moved by an offset, and stretched along an axis."""
 
     def __init__(self, size: int, offset: float = 0.0, stretch: float = 1.0):
@@ -148,7 +148,7 @@ def test_clouds_of_known_shape() -> None:
         assert stretched[setting, SHARE] == pytest.approx(100 * (squares[:, 0] / squares.sum(1)).mean(), abs=2)
 
 
-class Turned(Heard):
+class RotatedEncoder(ConversationEncoder):
     """The same vectors rotated, and each scaled by a number of its own."""
 
     def __init__(self, seed: int, least: float):
@@ -165,11 +165,14 @@ class Turned(Heard):
 @given(st.integers(0, 1000), st.floats(1e-3, 1e3))
 def test_rotation_and_scale_do_not_matter(seed: int, least: float) -> None:
     data = held(110, 4)
-    plain, turned = metric_values(isotropy(Heard(), data)), metric_values(isotropy(Turned(seed, least), data))
+    plain, turned = (
+        metric_values(isotropy(ConversationEncoder(), data)),
+        metric_values(isotropy(RotatedEncoder(seed, least), data)),
+    )
     assert turned == pytest.approx(plain, abs=1e-3)
 
 
-class Drawing(Heard):
+class AnswerAttractedEncoder(ConversationEncoder):
     """An encoder that draws contexts towards their answer."""
 
     def __init__(self, data: ConversationData, strength: float):
@@ -188,7 +191,9 @@ class Drawing(Heard):
 
 def test_contexts_with_a_shared_answer_can_be_nearer() -> None:
     data = held(200, 4, ("yes", "no", "maybe", "thanks", "bye"))
-    free, sampled, fallen = (metric_values(isotropy(Drawing(data, strength), data)) for strength in (0.0, 0.5, 1.0))
+    free, sampled, fallen = (
+        metric_values(isotropy(AnswerAttractedEncoder(data, strength), data)) for strength in (0.0, 0.5, 1.0)
+    )
     for setting in ("contexts of 1 turn", "contexts of 3 turns"):
         assert free[setting, RELATIVE] == pytest.approx(1, abs=0.2)
         assert sampled[setting, DISTANCE] < 0.7 * free[setting, DISTANCE]
@@ -210,7 +215,7 @@ def test_which_way_is_better() -> None:
 
 
 def test_intervals_contain_the_values() -> None:
-    for outcome in isotropy(Heard(), held()):
+    for outcome in isotropy(ConversationEncoder(), held()):
         row = outcome.row()
         assert row.task == "geometry" and row.dataset == "toy" and row.runs == 1
         assert row.low < row.value < row.high
@@ -221,22 +226,22 @@ def test_intervals_contain_the_values() -> None:
 
 def test_seeds() -> None:
     data = held()
-    first, again, other = (metric_values(isotropy(Heard(), data, seed=seed)) for seed in (1, 1, 2))
+    first, again, other = (metric_values(isotropy(ConversationEncoder(), data, seed=seed)) for seed in (1, 1, 2))
     assert first == again
     assert all(first[key] != other[key] for key in first if key[1] != SHARE)
 
 
 def test_models_are_seen_on_the_same_texts() -> None:
-    one, two = Heard(), ConstantEncoder()
+    one, two = ConversationEncoder(), ConstantEncoder()
     shapes = [[outcome.evidence.shape for outcome in isotropy(encoder, held())] for encoder in (one, two)]
     assert shapes[0] == shapes[1]
-    again = Heard(size=3)
+    again = ConversationEncoder(size=3)
     isotropy(again, held())
     assert again.inputs == one.inputs
 
 
 def test_utterances_are_texts_and_contexts_conversations() -> None:
-    encoder = Heard()
+    encoder = ConversationEncoder()
     isotropy(encoder, held())
     utterances, single, triple = encoder.inputs
     assert all(isinstance(item, str) for item in utterances)
@@ -249,7 +254,7 @@ def test_utterances_are_texts_and_contexts_conversations() -> None:
 
 
 def test_a_large_corpus_is_sampled() -> None:
-    encoder = Heard()
+    encoder = ConversationEncoder()
     mean, share = isotropy(encoder, held(MAX_TEXTS + 1, 1))
     assert mean.evidence.shape == (1, MAX_TEXTS // 2) and share.evidence.shape == (1, MAX_TEXTS, 2)
     assert len(set(encoder.encoded)) == MAX_TEXTS
@@ -259,12 +264,15 @@ def test_what_a_corpus_has_too_little_of() -> None:
     with pytest.raises(
         DatasetError, match=f"toy has {MIN_TEXTS - 1} different utterances, at least {MIN_TEXTS} are needed.*more dial"
     ):
-        isotropy(Heard(), held(MIN_TEXTS - 1, 1))
+        isotropy(ConversationEncoder(), held(MIN_TEXTS - 1, 1))
     # single turns have no answers, pairs no contexts of three turns, and distinct answers are not frequent
-    assert {key[0] for key in metric_values(isotropy(Heard(), held(MIN_TEXTS, 1)))} == {"utterances"}
-    assert {key[0] for key in metric_values(isotropy(Heard(), held(150, 2)))} == {"utterances", "contexts of 1 turn"}
+    assert {key[0] for key in metric_values(isotropy(ConversationEncoder(), held(MIN_TEXTS, 1)))} == {"utterances"}
+    assert {key[0] for key in metric_values(isotropy(ConversationEncoder(), held(150, 2)))} == {
+        "utterances",
+        "contexts of 1 turn",
+    }
     rare = held(150, 4, [f"answer {number}" for number in range(1000)])
-    assert {key[1] for key in metric_values(isotropy(Heard(), rare))} == {COSINE, SHARE}
+    assert {key[1] for key in metric_values(isotropy(ConversationEncoder(), rare))} == {COSINE, SHARE}
 
 
 # ---- contexts, answers and pairs
@@ -374,7 +382,7 @@ def test_a_sample_world_is_measured_by_the_command(tmp_path: Path) -> None:
 )
 def test_real_corpora(name: str) -> None:
     data = conversation_datasets()[name].load(Path(str(DATA)))
-    actual = metric_values(isotropy(Heard(size=24), data))
+    actual = metric_values(isotropy(ConversationEncoder(size=24), data))
     assert len(actual) == 10
     for (_, metric), value in actual.items():
         expected, tolerance = {COSINE: (0, 0.02), SHARE: (100 / 24, 1), DISTANCE: (1, 0.1), RELATIVE: (1, 0.1)}[metric]
