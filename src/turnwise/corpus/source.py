@@ -64,6 +64,19 @@ class CorpusCounts:
     utterances: int = 0
 
 
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON document; raise a ValueError where it is invalid."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        position = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
+        raise ValueError(f"not valid JSON: {error.msg}, {position}") from None
+    except ValueError as error:  # an integer with more digits than Python converts
+        raise ValueError(f"not valid JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply to be a dialogue") from None
+
+
 class _HashingFile(RawIOBase):
     """A binary file that is hashed while it is read."""
 
@@ -90,30 +103,26 @@ class _HashingFile(RawIOBase):
 
 @dataclass(slots=True)
 class CorpusSource:
-    """The files of a corpus, read by format, with a record of what was read, skipped and rejected.
+    """The files of a corpus, read by format, with a record of what was read, skipped and rejected."""
 
-    Attributes:
-        root: the file or folder to read.
-        name: the `source` of the dialogues.
-        on_rejection: called for everything that is rejected; may raise to stop.
-        encoding: the encoding of the texts.
-        on_bytes: called with the number of bytes read so far.
-        excluded: a folder to ignore: the store being written may lie under the root, and its files look like logs.
-        counts: dialogues and utterances in the files, whether accepted or not.
-        skipped: what the reader leaves out by design (tool messages, negatives), by name.
-        facts: values that the reader determines and the manifest records.
-        inputs: name, size and checksum of the files read so far.
-    """
-
+    #: The file or folder to read.
     root: Path
+    #: The `source` of the dialogues.
     name: str
+    #: Called for everything that is rejected; may raise to stop.
     on_rejection: Callable[[Rejection], None]
     encoding: str = "utf-8"
+    #: Called with the number of bytes read so far.
     on_bytes: Callable[[int], None] = lambda _: None
+    #: A folder to ignore: the store being written may lie under the root, and its files look like logs.
     excluded: Path | None = None
+    #: Dialogues and utterances in the files, whether accepted or not.
     counts: CorpusCounts = field(default_factory=CorpusCounts)
+    #: What the reader leaves out by design (tool messages, negatives), by name.
     skipped: Counter[str] = field(default_factory=Counter)
+    #: Values that the reader determines and the manifest records.
     facts: dict[str, Any] = field(default_factory=dict)
+    #: Name, size and checksum of the files read so far.
     inputs: list[dict[str, Any]] = field(default_factory=list)
     _ids: set[str] = field(default_factory=set)
     _bytes: int = 0
@@ -155,31 +164,23 @@ class CorpusSource:
 
     def read_text(self, path: Path) -> str | None:
         """Return the text of a file; None, and a rejection, if it cannot be decoded."""
-        content = path.read_bytes()
-        self._add_bytes(len(content))
-        self.record_input(path, len(content), hashlib.sha256(content).hexdigest())
-        if path.suffix == ".gz":
+        with self._open(path, errors="strict") as file:
             try:
-                content = gzip.decompress(content)
-            except (OSError, EOFError, zlib.error) as error:
-                self.reject(path, None, "file", f"not a complete gzip file: {error}")
-                return None
-        try:
-            return content.decode(self.encoding).removeprefix("\ufeff")
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            self.reject(path, line, "file", self._decoding_error(content[error.start]))
-            return None
+                return file.read().removeprefix("\ufeff")
+            except UnicodeDecodeError as error:
+                line = error.object.count(b"\n", 0, error.start) + 1
+                self.reject(path, line, "file", self._decoding_error(error.object[error.start]))
+        return None
 
     @contextmanager
-    def _open(self, path: Path) -> Iterator[IO[str]]:
-        """Open a file for one pass over its lines; its size and hash are recorded at the end."""
+    def _open(self, path: Path, errors: str = "surrogateescape") -> Iterator[IO[str]]:
+        """Open a file for one pass over it; its size and hash are recorded at the end."""
         raw = _HashingFile(path, self._add_bytes)
         stream: Any = BufferedReader(raw, 1 << 18)
         if path.suffix == ".gz":
             stream = gzip.GzipFile(fileobj=stream)
-        # newline="" keeps line ends inside quoted CSV cells; surrogateescape allows to reject single lines.
-        with raw, TextIOWrapper(stream, encoding=self.encoding, errors="surrogateescape", newline="") as file:
+        # newline="" keeps line ends inside quoted CSV cells; surrogateescape allows to reject single lines
+        with raw, TextIOWrapper(stream, encoding=self.encoding, errors=errors, newline="") as file:
             try:
                 yield file
             except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
@@ -276,26 +277,13 @@ class CorpusSource:
         except RecursionError:
             self.reject(path, line, "file", "the JSON is nested too deeply to be a dialogue")
 
-    @staticmethod
-    def parse_json(text: str) -> Any:
-        """Return the value of a JSON document; raise a ValueError where it is invalid."""
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError as error:
-            position = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
-            raise ValueError(f"not valid JSON: {error.msg}, {position}") from None
-        except ValueError as error:  # an integer with more digits than Python converts
-            raise ValueError(f"not valid JSON: {error}") from None
-        except RecursionError:
-            raise ValueError("the JSON is nested too deeply to be a dialogue") from None
-
-    def json_lines(self, path: Path) -> Iterator[tuple[int, Any]]:
+    def json_lines(self, path: Path, parse: Callable[[str], Any] = parse_json) -> Iterator[tuple[int, Any]]:
         """Yield the values of a JSON Lines file with their lines; invalid lines are rejected, blank ones ignored."""
         for number, line in self.lines(path):
             if not line or line.isspace():
                 continue
             try:
-                value = self.parse_json(line)
+                value = parse(line)
             except ValueError as error:
                 self.reject(path, number, "dialogue", str(error), text=line)
             else:

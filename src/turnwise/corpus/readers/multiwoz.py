@@ -5,7 +5,7 @@ from pathlib import Path
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.readers.annotations import act, split_of, strip_brackets, token_spans
-from turnwise.corpus.source import CorpusError, CorpusSource
+from turnwise.corpus.source import CorpusError, CorpusSource, parse_json
 
 _TEXT, _JSON = "*_dialogues_*.txt", ("data.json", "train.json", "val.json", "test.json")
 
@@ -73,7 +73,7 @@ def _read_split_lists(source: CorpusSource, path: Path) -> dict[str, str]:
                 continue
             try:
                 # some releases call a plain list .json
-                names = source.parse_json(content) if content.lstrip().startswith("[") else content.split()
+                names = parse_json(content) if content.lstrip().startswith("[") else content.split()
                 lists.update(dict.fromkeys(names, split))
             except (ValueError, TypeError) as error:
                 reason = f"not a list of dialogues, so that the {split} split is unknown: {error}"

@@ -1,12 +1,11 @@
 """Questions and answers as dialogues of two turns: AmazonQA, or any JSON Lines, CSV or TSV with two fields."""
 
 import ast
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.source import CSV_DELIMITERS, CorpusSource
+from turnwise.corpus.source import CSV_DELIMITERS, CorpusSource, parse_json
 
 _PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz", "*.csv", "*.tsv")
 
@@ -20,7 +19,8 @@ def read(source: CorpusSource, *, question: str = "question", answer: str = "ans
         answer: the field of the answer.
     """
     for path in source.files(*_PATTERNS):
-        for line, record in _read_records(source, path):
+        is_table = path.suffix in CSV_DELIMITERS
+        for line, record in source.csv_rows(path) if is_table else source.json_lines(path, _parse_record):
             with source.dialogue(path, line) as builder:
                 builder.id = f"{source.relative_name(path)}/{line}"
                 builder.add_turn(USER, record[question])
@@ -28,24 +28,9 @@ def read(source: CorpusSource, *, question: str = "question", answer: str = "ans
             yield from builder.result()
 
 
-def _read_records(source: CorpusSource, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    if path.suffix in CSV_DELIMITERS:
-        yield from source.csv_rows(path)
-        return
-    for number, line in source.lines(path):
-        if not line.strip():
-            continue
-        try:
-            record = _parse_record(source, line)
-        except ValueError as error:
-            source.reject(path, number, "dialogue", str(error), text=line)
-        else:
-            yield number, record
-
-
-def _parse_record(source: CorpusSource, line: str) -> Any:
+def _parse_record(line: str) -> Any:
     try:
-        return source.parse_json(line)
+        return parse_json(line)
     except ValueError as error:
         # AmazonQA has Python dict literals instead of JSON; evaluating a literal runs no code
         try:

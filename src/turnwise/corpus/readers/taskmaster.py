@@ -14,7 +14,7 @@ from pathlib import Path
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.readers.annotations import split_of
-from turnwise.corpus.source import CorpusSource, allow_long_csv_cells
+from turnwise.corpus.source import CorpusSource, allow_long_csv_cells, parse_json
 
 _SPEAKERS = {"user": USER, "assistant": SYSTEM}
 _REWARD_SPEAKERS = {"user": USER, "agent": SYSTEM}
@@ -106,7 +106,7 @@ def _read_rewards(source: CorpusSource, path: Path) -> Iterator[Dialogue]:
     for line, record in source.json_array(path):
         with source.dialogue(path, line) as builder:
             builder.id = record["conversation_id"]
-            for message in source.parse_json(record["context"]):
+            for message in parse_json(record["context"]):
                 if "text" in message:
                     builder.add_turn(_REWARD_SPEAKERS.get(message["role"], message["role"]), message["text"])
             source.skipped["generations of a model"] += "generation" in record

@@ -5,7 +5,7 @@ from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.readers.annotations import act, find_spans, split_of
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source import CorpusSource, parse_json
 
 _FRAMES_SPEAKERS = {"user": USER, "wizard": SYSTEM}
 _KVRET_SPEAKERS = {"driver": USER, "assistant": SYSTEM}
@@ -129,7 +129,7 @@ def read_star(source: CorpusSource) -> Iterator[Dialogue]:
         if text is None:
             continue
         with source.dialogue(path, None) as builder:
-            record = source.parse_json(text)
+            record = parse_json(text)
             builder.id = str(record["DialogueID"])
             for event in record["Events"]:
                 speaker = _STAR_SPEAKERS.get((event["Agent"], event["Action"]))
