@@ -5,6 +5,7 @@ gives examples for consistency tasks.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from random import Random
 
 from turnwise.core.dialogue import SYSTEM, USER, Turn
@@ -14,7 +15,8 @@ from turnwise.corpus.synthetic.world import (
     Intent,
     LineBuilder,
     Phrasing,
-    World,
+    draw_values,
+    load_world,
     own_words,
     pick,
     words,
@@ -31,15 +33,15 @@ _ELABORATE_PROBABILITY = 0.65
 _MAX_TURNS = 11
 
 
+@dataclass(slots=True)
 class _Goal:
     """The current request of the user: an intent and its values, some of which the system does not know yet."""
 
-    def __init__(self, intent: Intent, values: dict[str, str]) -> None:
-        self.intent = intent
-        self.values = values
-        self.known: list[str] = []
-        self.reached = False
-        self.stated: Phrasing | None = None
+    intent: Intent
+    values: dict[str, str]
+    known: list[str] = field(default_factory=list)
+    reached: bool = False
+    stated: Phrasing | None = None
 
     def missing(self) -> list[str]:
         return [slot for slot in self.intent.slots if slot not in self.known]
@@ -49,27 +51,19 @@ class SampleConversation:
     """A conversation, generated completely on construction.
 
     Args:
-        world: the content.
         rng: source of all randomness.
         split: which phrasings the user uses.
-        probe: one of `CONTRADICTIONS`: the first request leads to a statement that can be contradicted in this way.
+        probe: one of `CONTRADICTIONS`: the first request leads to a statement that can be contradicted in this way,
+            at the index `statement`.
         contradict: whether it is.
-
-    Attributes:
-        turns: the turns.
-        split: which phrasings the user uses.
-        contradiction: the kind of contradiction that the system commits, if any.
-        statement: index of the statement requested by `probe`.
     """
 
-    def __init__(
-        self, world: World, rng: Random, split: str, probe: str | None = None, contradict: bool = False
-    ) -> None:
+    def __init__(self, rng: Random, split: str, probe: str | None = None, contradict: bool = False) -> None:
         self.turns: list[Turn] = []
         self.split = split
         self.statement: int | None = None
         self.contradiction = probe if contradict else None
-        self._world = world
+        world = self._world = load_world()
         self._rng = rng
         # the probed statement is the result itself, or follows it (an answer to a side question, a recapitulation)
         self._probe_result = probe if rng.random() < 0.5 else None
@@ -146,13 +140,10 @@ class SampleConversation:
 
     def _ask_out_of_scope(self) -> None:
         request = pick(self._rng, self._world.out_of_scope[self.split])
-        fillings = self._draw(request.phrasing.placeholders)
+        fillings = draw_values(self._rng, request.phrasing.placeholders)
         acts = ("request", *[f"inform({slot})" for slot in request.phrasing.placeholders])
         self._say(USER, acts, [(request.phrasing, fillings)], OUT_OF_SCOPE)
         self._system("cannot_help", "decline", {**self._topic(), "topic": words(request.topic)})
-
-    def _draw(self, slots: Iterable[str]) -> dict[str, Filling]:
-        return {slot: (slot, "", self._world.slot_types[slot].draw(self._rng)) for slot in slots}
 
     def _pursue(self, first: bool, greeted: bool, last: bool) -> None:
         """Play one request from the question to the outcome."""
@@ -192,7 +183,7 @@ class SampleConversation:
     def _request(self, goal: _Goal, lead: str) -> bool:
         """Let the user make the request; return whether it names no values."""
         phrasing = pick(self._rng, goal.intent.phrasings[self.split])
-        fillings = self._draw([placeholder for placeholder in phrasing.placeholders if placeholder not in goal.values])
+        fillings = draw_values(self._rng, [slot for slot in phrasing.placeholders if slot not in goal.values])
         fillings.update((slot, (slot, "", value)) for slot, value in goal.values.items())
         parts: list[tuple[Phrasing, Fillings]] = [(phrasing, fillings)]
         # vague requests mostly begin with an opener
@@ -385,7 +376,7 @@ class SampleConversation:
             self._system("hold", "hold", self._topic())
             self._user("acknowledge", "acknowledge")
         if not probed and self._chance(0.05):
-            self._system("refuse", "failure", {**self._topic(), **self._draw(["reference"])})
+            self._system("refuse", "failure", {**self._topic(), **draw_values(self._rng, ["reference"])})
             self._user("acknowledge", "acknowledge")
             self._system("more", "ask_more", self._topic())
             return False

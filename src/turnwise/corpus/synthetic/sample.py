@@ -10,7 +10,7 @@ from random import Random
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.synthetic.conversation import CONTRADICTIONS, SampleConversation
-from turnwise.corpus.synthetic.world import load_world, pick
+from turnwise.corpus.synthetic.world import pick
 
 SOURCE = "sample"
 _CONTRADICTION_PROBABILITY = 0.02
@@ -27,7 +27,7 @@ def sample_conversation(seed: int, index: int) -> SampleConversation:
     rng = Random(f"turnwise:{seed}:{index}")
     split = sample_split(rng)
     kind = pick(rng, CONTRADICTIONS) if rng.random() < _CONTRADICTION_PROBABILITY else None
-    return SampleConversation(load_world(), rng, split, kind, contradict=kind is not None)
+    return SampleConversation(rng, split, kind, contradict=kind is not None)
 
 
 def sample_dialogues(count: int, seed: int) -> Iterator[Dialogue]:

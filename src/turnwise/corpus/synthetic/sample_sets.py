@@ -12,9 +12,9 @@ STORE/triplets/{train,valid,test}.jsonl    a text, a paraphrase, and a contradic
 
 import json
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -25,7 +25,16 @@ from turnwise.corpus.slots.template import Template
 from turnwise.corpus.store import Store, StoreWriter, provenance
 from turnwise.corpus.synthetic.conversation import CONTRADICTIONS, OUT_OF_SCOPE, SampleConversation
 from turnwise.corpus.synthetic.sample import sample_dialogues, sample_split
-from turnwise.corpus.synthetic.world import SPLITS, Filling, Intent, LineBuilder, Phrasing, World, load_world, pick
+from turnwise.corpus.synthetic.world import (
+    SPLITS,
+    Filling,
+    Intent,
+    LineBuilder,
+    Phrasing,
+    draw_values,
+    load_world,
+    pick,
+)
 
 UTTERANCES = {"train": 20, "valid": 5, "test": 10}
 OUT_OF_SCOPE_UTTERANCES = {"train": 50, "valid": 50, "test": 250}
@@ -71,17 +80,11 @@ class ResponseExample:
 
 @dataclass(frozen=True, slots=True)
 class ConsistencyExample:
-    """A conversation up to a statement of the system, and whether that statement is consistent with the rest.
-
-    Attributes:
-        turns: the last one is the statement.
-        consistent: whether it is consistent.
-        kind: of contradiction: 'query' misses the question, 'history' conflicts with an earlier turn.
-        split: 'train', 'valid' or 'test'.
-    """
+    """A conversation up to a statement of the system, and whether that statement is consistent with the rest."""
 
     turns: tuple[Turn, ...]
     consistent: bool
+    #: Of contradiction: 'query' misses the question, 'history' conflicts with an earlier turn.
     kind: str | None
     split: str
 
@@ -107,65 +110,43 @@ class RequestTriplet:
     split: str
 
 
+def _distinct(items: Iterable[Item], key: Callable[[Item], Hashable], seen: set[Any], count: int) -> Iterator[Item]:
+    """Yield the first `count` items whose keys are new."""
+    new = (item for item in items if key(item) not in seen)
+    for item in islice(new, count):
+        seen.add(key(item))
+        yield item
+
+
 def labelled_utterances(seed: int) -> Iterator[LabelledUtterance]:
     """Yield distinct requests for every intent and out of scope; `UTTERANCES` has their numbers by split."""
     world = load_world()
     seen: set[str] = set()
     for split in SPLITS:
-        for intent in world.intents.values():
-            rng = Random(f"turnwise:utterances:{seed}:{split}:{intent.name}")
-            yield from _utterances(
-                world, rng, intent.phrasings[split], UTTERANCES[split], intent.name, intent.domain, split, seen
-            )
-        rng = Random(f"turnwise:utterances:{seed}:{split}:{OUT_OF_SCOPE}")
-        phrasings = tuple(request.phrasing for request in world.out_of_scope[split])
-        count = OUT_OF_SCOPE_UTTERANCES[split]
-        yield from _utterances(world, rng, phrasings, count, OUT_OF_SCOPE, OUT_OF_SCOPE, split, seen)
+        requests = [
+            (intent.name, intent.domain, intent.phrasings[split], UTTERANCES[split])
+            for intent in world.intents.values()
+        ]
+        out_of_scope = tuple(request.phrasing for request in world.out_of_scope[split])
+        requests.append((OUT_OF_SCOPE, OUT_OF_SCOPE, out_of_scope, OUT_OF_SCOPE_UTTERANCES[split]))
+        for intent, domain, phrasings, count in requests:
+            rng = Random(f"turnwise:utterances:{seed}:{split}:{intent}")
+            lines = _request_lines(rng, phrasings, count)
+            for line in _distinct(lines, lambda line: line.text().strip().casefold(), seen, count):
+                text, slots = line.text(), tuple(line.slots)
+                template = Template.from_turn(Turn(USER, text, slots=slots)).text(names=True)
+                yield LabelledUtterance(text, intent, split, domain, slots, template)
 
 
-def _utterances(
-    world: World,
-    rng: Random,
-    phrasings: tuple[Phrasing, ...],
-    count: int,
-    intent: str,
-    domain: str,
-    split: str,
-    seen: set[str],
-) -> Iterator[LabelledUtterance]:
-    attempts = iter(range(count + _MAX_ATTEMPTS))
-
-    def make() -> LabelledUtterance:
-        attempt = next(attempts)
-        phrasing = phrasings[attempt % len(phrasings)]
+def _request_lines(rng: Random, phrasings: Sequence[Phrasing], count: int) -> Iterator[LineBuilder]:
+    for attempt in range(count + _MAX_ATTEMPTS):
         line = LineBuilder(rng, noisy=rng.random() < 0.15)
         # a phrasing without placeholders has few wordings, so when texts begin to repeat, more of them get an opener
         if rng.random() < (0.15 if attempt < count else 0.6):
-            line.add(pick(rng, world.user["opener"]), {})
-        line.add(phrasing, _draw_values(world, rng, phrasing.placeholders))
-        text, slots = line.text(), tuple(line.slots)
-        template = Template.from_turn(Turn(USER, text, slots=slots)).text(names=True)
-        return LabelledUtterance(text, intent, split, domain, slots, template)
-
-    yield from _distinct(make, lambda item: item.text.strip().casefold(), seen, count, count + _MAX_ATTEMPTS)
-
-
-def _distinct(
-    make: Callable[[], Item | None], key: Callable[[Item], Hashable], seen: set[Any], count: int, attempts: int
-) -> Iterator[Item]:
-    """Yield up to `count` items whose keys are new, from a limited number of attempts."""
-    for _ in range(attempts):
-        item = make()
-        if item is not None and key(item) not in seen:
-            seen.add(key(item))
-            yield item
-            count -= 1
-            if not count:
-                return
-
-
-def _draw_values(world: World, rng: Random, slots: Iterable[str]) -> dict[str, Filling]:
-    return {slot: (slot, "", world.slot_types[slot].draw(rng)) for slot in slots}
+            line.add(pick(rng, load_world().user["opener"]), {})
+        phrasing = phrasings[attempt % len(phrasings)]
+        line.add(phrasing, draw_values(rng, phrasing.placeholders))
+        yield line
 
 
 @dataclass(slots=True)
@@ -222,12 +203,9 @@ def _responses(
     truth = dialogue.turns[position].text
     count = 1 if dialogue.split == "train" else candidates - 1
 
-    def make() -> str | None:
-        origin, text = pick(rng, texts)
-        return text if origin != number else None
-
-    seen = {truth.strip().casefold()}
-    responses = list(_distinct(make, lambda text: text.strip().casefold(), seen, count, count * _MAX_ATTEMPTS))
+    sample = (pick(rng, texts) for _ in range(count * _MAX_ATTEMPTS))
+    others = (text for origin, text in sample if origin != number)
+    responses = list(_distinct(others, lambda text: text.strip().casefold(), {truth.strip().casefold()}, count))
     if len(responses) < count:
         raise ValueError(
             f"dialogue {dialogue.id!r}: the other dialogues have too few different system turns for {count} negatives"
@@ -244,13 +222,11 @@ def inference_examples(count: int, seed: int) -> Iterator[ConsistencyExample]:
     Both kinds of contradiction are equally frequent, and consistent examples end at the same kinds of turns, so that
     neither length nor position reveals the label.
     """
-    world = load_world()
     for index in range(count):
         rng = Random(f"turnwise:inference:{seed}:{index}")
         consistent = index % 2 == 0
-        conversation = SampleConversation(
-            world, rng, sample_split(rng), CONTRADICTIONS[index // 2 % 2], contradict=not consistent
-        )
+        kind = CONTRADICTIONS[index // 2 % 2]
+        conversation = SampleConversation(rng, sample_split(rng), kind, contradict=not consistent)
         assert conversation.statement is not None
         turns = tuple(conversation.turns[: conversation.statement + 1])
         yield ConsistencyExample(turns, consistent, conversation.contradiction, conversation.split)
@@ -262,21 +238,14 @@ def text_pairs(seed: int) -> Iterator[RequestPair]:
     Same intent and values: 5 (entailment), or 4 if one says less; same intent, other values: 3 (contradiction); another
     intent of the same domain: 1.5 (neutral); another domain: 0 (neutral).
     """
-    world = load_world()
     seen: set[tuple[str, str]] = set()
-    for split in SPLITS:
-        for intent in world.intents.values():
-            rng = Random(f"turnwise:pairs:{seed}:{split}:{intent.name}")
-            for kind in (_equivalent, _paraphrase, _conflict, _same_domain, _other_domain):
-                make = partial(_different_pair, kind, world, rng, intent, split)
-                yield from _distinct(
-                    make, lambda pair: (pair.first, pair.second), seen, _PAIRS_PER_INTENT[split], _MAX_ATTEMPTS
-                )
-
-
-def _different_pair(kind: Callable[..., RequestPair | None], *arguments: Any) -> RequestPair | None:
-    pair = kind(*arguments)
-    return None if pair is None or pair.first == pair.second else pair
+    for sampler in _samplers("pairs", seed):
+        kinds = (sampler.equivalent, sampler.paraphrase, sampler.conflict, sampler.same_domain, sampler.other_domain)
+        for kind in kinds:
+            pairs = (kind() for _ in range(_MAX_ATTEMPTS))
+            different = (pair for pair in pairs if pair is not None and pair.first != pair.second)
+            count = _PAIRS_PER_INTENT[sampler.split]
+            yield from _distinct(different, lambda pair: (pair.first, pair.second), seen, count)
 
 
 def text_triplets(seed: int) -> Iterator[RequestTriplet]:
@@ -285,97 +254,108 @@ def text_triplets(seed: int) -> Iterator[RequestTriplet]:
     Both paraphrases are made in the same way, from another phrasing or, if there is none, with an opener, so that only
     the value distinguishes them.
     """
-    world = load_world()
     seen: set[str] = set()
+    for sampler in _samplers("triplets", seed):
+        triplets = (triplet for _ in range(_MAX_ATTEMPTS) if (triplet := sampler.triplet()) is not None)
+        yield from _distinct(triplets, lambda triplet: triplet.anchor, seen, _PAIRS_PER_INTENT[sampler.split])
+
+
+def _samplers(purpose: str, seed: int) -> Iterator["_RequestSampler"]:
     for split in SPLITS:
-        for intent in world.intents.values():
-            rng = Random(f"turnwise:triplets:{seed}:{split}:{intent.name}")
-            make = partial(_triplet, world, rng, intent, split)
-            yield from _distinct(make, lambda triplet: triplet.anchor, seen, _PAIRS_PER_INTENT[split], _MAX_ATTEMPTS)
+        for intent in load_world().intents.values():
+            yield _RequestSampler(intent, split, Random(f"turnwise:{purpose}:{seed}:{split}:{intent.name}"))
 
 
-def _triplet(world: World, rng: Random, intent: Intent, split: str) -> RequestTriplet | None:
-    first = pick(rng, intent.phrasings[split])
-    if not first.placeholders:
-        return None
-    values = _draw_values(world, rng, first.placeholders)
-    changed = pick(rng, first.placeholders)
-    contrary = {**values, **_draw_values(world, rng, [changed])}
-    if contrary[changed] == values[changed]:
-        return None
-    others = [
-        other
-        for other in intent.phrasings[split]
-        if other is not first and set(other.placeholders) == set(first.placeholders)
-    ]
+class _RequestSampler:
+    """Random pairs and triplets of requests, of one intent and in the phrasings of one split; None if one fails."""
 
-    def again(values: dict[str, Filling]) -> str:
-        line = LineBuilder(rng)
-        if not others:
-            line.add(pick(rng, world.user["opener"]), {})
-        line.add(pick(rng, others or [first]), values)
+    def __init__(self, intent: Intent, split: str, rng: Random):
+        self.intent = intent
+        self.split = split
+        self.rng = rng
+        self.phrasings = intent.phrasings[split]
+
+    def equivalent(self) -> RequestPair | None:
+        """Return the same values in other words; a phrasing without a counterpart gets an opener."""
+        first = pick(self.rng, self.phrasings)
+        second = pick(self.rng, self._with_same_slots(first))
+        values = draw_values(self.rng, first.placeholders)
+        line = LineBuilder(self.rng)
+        if second is first:
+            self._add_opener(line)
+        line.add(second, values)
+        return RequestPair(self._text(first, values), line.text(), 5.0, "entailment", self.split)
+
+    def paraphrase(self) -> RequestPair | None:
+        """Return the same values in other words, one text naming values that the other leaves out."""
+        first, second = self.rng.sample(self.phrasings, 2)
+        placeholders, others = set(first.placeholders), set(second.placeholders)
+        if placeholders == others:
+            return None
+        values = draw_values(self.rng, (*first.placeholders, *second.placeholders))
+        relation = "entailment" if others and others < placeholders else "neutral"
+        return RequestPair(self._text(first, values), self._text(second, values), 4.0, relation, self.split)
+
+    def conflict(self) -> RequestPair | None:
+        """Return two texts with different values of one slot."""
+        first, second = pick(self.rng, self.phrasings), pick(self.rng, self.phrasings)
+        shared = [slot for slot in first.placeholders if slot in second.placeholders]
+        if not shared:
+            return None
+        values = draw_values(self.rng, (*first.placeholders, *second.placeholders))
+        other = self._change_value(values, shared)
+        if other == values:
+            return None
+        return RequestPair(self._text(first, values), self._text(second, other), 3.0, "contradiction", self.split)
+
+    def same_domain(self) -> RequestPair | None:
+        """Return a request, and one of another intent of the domain."""
+        other = pick(self.rng, load_world().domains[self.intent.domain].intents)
+        return self._unrelated(other, 1.5) if other is not self.intent else None
+
+    def other_domain(self) -> RequestPair | None:
+        """Return a request, and one of another domain."""
+        other = pick(self.rng, tuple(load_world().intents.values()))
+        return self._unrelated(other, 0.0) if other.domain != self.intent.domain else None
+
+    def _unrelated(self, other: Intent, score: float) -> RequestPair:
+        first, second = pick(self.rng, self.phrasings), pick(self.rng, other.phrasings[self.split])
+        values = draw_values(self.rng, (*first.placeholders, *second.placeholders))
+        return RequestPair(self._text(first, values), self._text(second, values), score, "neutral", self.split)
+
+    def triplet(self) -> RequestTriplet | None:
+        first = pick(self.rng, self.phrasings)
+        if not first.placeholders:
+            return None
+        values = draw_values(self.rng, first.placeholders)
+        contrary = self._change_value(values, first.placeholders)
+        if contrary == values:
+            return None
+        others = [other for other in self._with_same_slots(first) if other is not first]
+
+        def rephrase(values: dict[str, Filling]) -> str:
+            line = LineBuilder(self.rng)
+            if not others:
+                self._add_opener(line)
+            line.add(pick(self.rng, others or [first]), values)
+            return line.text()
+
+        return RequestTriplet(self._text(first, values), rephrase(values), rephrase(contrary), self.split)
+
+    def _with_same_slots(self, phrasing: Phrasing) -> list[Phrasing]:
+        return [other for other in self.phrasings if set(other.placeholders) == set(phrasing.placeholders)]
+
+    def _change_value(self, values: dict[str, Filling], slots: Sequence[str]) -> dict[str, Filling]:
+        """Draw the value of one of the slots again, which may give the same value."""
+        return {**values, **draw_values(self.rng, [pick(self.rng, slots)])}
+
+    def _text(self, phrasing: Phrasing, values: dict[str, Filling]) -> str:
+        line = LineBuilder(self.rng)
+        line.add(phrasing, values)
         return line.text()
 
-    return RequestTriplet(_text(rng, first, values), again(values), again(contrary), split)
-
-
-def _text(rng: Random, phrasing: Phrasing, values: dict[str, Filling]) -> str:
-    line = LineBuilder(rng)
-    line.add(phrasing, values)
-    return line.text()
-
-
-def _paraphrase(world: World, rng: Random, intent: Intent, split: str) -> RequestPair | None:
-    """Return the same values in other words, one text naming values that the other leaves out."""
-    first, second = rng.sample(intent.phrasings[split], 2)
-    placeholders, others = set(first.placeholders), set(second.placeholders)
-    if placeholders == others:
-        return None
-    values = _draw_values(world, rng, (*first.placeholders, *second.placeholders))
-    relation = "entailment" if others and others < placeholders else "neutral"
-    return RequestPair(_text(rng, first, values), _text(rng, second, values), 4.0, relation, split)
-
-
-def _equivalent(world: World, rng: Random, intent: Intent, split: str) -> RequestPair | None:
-    """Return the same values in other words; a phrasing without a counterpart gets an opener."""
-    first = pick(rng, intent.phrasings[split])
-    others = [other for other in intent.phrasings[split] if set(other.placeholders) == set(first.placeholders)]
-    second = pick(rng, others)
-    values = _draw_values(world, rng, first.placeholders)
-    line = LineBuilder(rng)
-    if second is first:
-        line.add(pick(rng, world.user["opener"]), {})
-    line.add(second, values)
-    return RequestPair(_text(rng, first, values), line.text(), 5.0, "entailment", split)
-
-
-def _conflict(world: World, rng: Random, intent: Intent, split: str) -> RequestPair | None:
-    first, second = pick(rng, intent.phrasings[split]), pick(rng, intent.phrasings[split])
-    shared = [slot for slot in first.placeholders if slot in second.placeholders]
-    if not shared:
-        return None
-    values = _draw_values(world, rng, (*first.placeholders, *second.placeholders))
-    changed = pick(rng, shared)
-    other = {**values, **_draw_values(world, rng, [changed])}
-    if other[changed] == values[changed]:
-        return None
-    return RequestPair(_text(rng, first, values), _text(rng, second, other), 3.0, "contradiction", split)
-
-
-def _same_domain(world: World, rng: Random, intent: Intent, split: str) -> RequestPair | None:
-    other = pick(rng, world.domains[intent.domain].intents)
-    return _unrelated(world, rng, intent, other, split, 1.5) if other is not intent else None
-
-
-def _other_domain(world: World, rng: Random, intent: Intent, split: str) -> RequestPair | None:
-    other = pick(rng, tuple(world.intents.values()))
-    return _unrelated(world, rng, intent, other, split, 0.0) if other.domain != intent.domain else None
-
-
-def _unrelated(world: World, rng: Random, intent: Intent, other: Intent, split: str, score: float) -> RequestPair:
-    first, second = pick(rng, intent.phrasings[split]), pick(rng, other.phrasings[split])
-    values = _draw_values(world, rng, (*first.placeholders, *second.placeholders))
-    return RequestPair(_text(rng, first, values), _text(rng, second, values), score, "neutral", split)
+    def _add_opener(self, line: LineBuilder) -> None:
+        line.add(pick(self.rng, load_world().user["opener"]), {})
 
 
 # ---- the folder

@@ -5,7 +5,7 @@ phrasings into text with slots at exact offsets and the noise of typing.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -16,15 +16,8 @@ import yaml
 
 from turnwise.core.dialogue import Slot
 
-DOMAINS = (
-    *("banking", "energy", "flights", "health", "hotel", "insurance", "parcel", "restaurant", "shop", "telecom"),
-)
+DOMAINS = ["banking", "energy", "flights", "health", "hotel", "insurance", "parcel", "restaurant", "shop", "telecom"]
 SPLITS = ("train", "valid", "test")
-
-#: Placeholders of words that are not slots.
-WORD_PLACEHOLDERS = frozenset({"do", "first", "second", "label", "label_two", "noun", "topic"})
-#: Placeholders of a value of the current slot, whatever its type.
-VALUE_PLACEHOLDERS = frozenset({"value", "value_two", "old", "alternative"})
 
 _PIECE = re.compile(r"\{(?P<placeholder>[a-z_]+)\}|\((?P<choice>[^(){}]*\|[^(){}]*)\)")
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
@@ -54,24 +47,19 @@ class Phrasing:
 
 @dataclass(frozen=True, slots=True)
 class SlotType:
-    """A type of value.
-
-    Attributes:
-        name: such as 'flight_number'.
-        label: how the system refers to it, such as 'the flight number'.
-        values: patterns of values, see `draw`.
-        ask: questions of the system; empty if only the system gives such values.
-        say: answers of the user.
-        article: 'the ' if a value needs it ('the debit card').
-        clause: whether values are clauses ('the heating is off'), which cannot be echoed like a name.
-    """
+    """A type of value, such as 'flight_number', which the system calls 'the flight number' (its label)."""
 
     name: str
     label: str
+    #: Patterns of values, see `draw`.
     values: tuple[Phrasing, ...]
+    #: Questions of the system; empty if only the system gives such values.
     ask: tuple[Phrasing, ...]
+    #: Answers of the user.
     say: tuple[Phrasing, ...]
+    #: 'the ' if a value needs it ('the debit card').
     article: str
+    #: Whether values are clauses ('the heating is off'), which cannot be echoed like a name.
     clause: bool
 
     def draw(self, rng: Random) -> str:
@@ -79,39 +67,27 @@ class SlotType:
         pattern = "".join([pick(rng, options) for _, options in pick(rng, self.values).pieces])
         if "#" not in pattern and "%" not in pattern and "^" not in pattern:
             return pattern
-        return "".join([_fill(rng, character) for character in pattern])
-
-
-def _fill(rng: Random, character: str) -> str:
-    if character == "#":
-        return str(int(rng.random() * 10))
-    if character == "%":
-        return str(1 + int(rng.random() * 9))
-    return pick(rng, _LETTERS) if character == "^" else character
+        characters = {"#": "0123456789", "%": "123456789", "^": _LETTERS}
+        return "".join([pick(rng, characters[mark]) if mark in characters else mark for mark in pattern])
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A request that users make.
-
-    Attributes:
-        name: such as 'banking.block_card'.
-        domain: such as 'banking'.
-        do: how the system refers to it, an infinitive without 'to'.
-        slots: required slots, in the order in which the system asks for them.
-        phrasings: requests by split; no phrasing is in two splits.
-        confirm: statements that the user confirms before the system acts; empty if it answers at once.
-        result: statements of the outcome.
-        flexible: the slot whose requested value may be unavailable.
-    """
+    """A request that users make, such as 'banking.block_card'."""
 
     name: str
     domain: str
+    #: How the system refers to it, an infinitive without 'to'.
     do: str
+    #: Required slots, in the order in which the system asks for them.
     slots: tuple[str, ...]
+    #: Requests by split; no phrasing is in two splits.
     phrasings: Mapping[str, tuple[Phrasing, ...]]
+    #: Statements that the user confirms before the system acts; empty if it answers at once.
     confirm: tuple[Phrasing, ...]
+    #: Statements of the outcome.
     result: tuple[Phrasing, ...]
+    #: The slot whose requested value may be unavailable.
     flexible: str | None
 
 
@@ -214,11 +190,9 @@ def load_world() -> World:
 
 
 def _read(name: str) -> dict[str, Any]:
-    # the C parser is about ten times faster, but not every build of PyYAML has it
-    loader: Callable[..., Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = (files("turnwise.corpus.synthetic") / f"{name}.yaml").read_text(encoding="utf-8")
-    table: dict[str, Any] = yaml.load(text, Loader=loader)  # type: ignore[arg-type]
-    return {"slot_types": {}, **table}
+    # the C parser is about ten times faster, but not every build of PyYAML has it
+    return {"slot_types": {}, **yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))}
 
 
 def _lines(text: str) -> tuple[Phrasing, ...]:
@@ -274,6 +248,11 @@ Fillings = Mapping[str, Filling]
 _WORD = re.compile(r"[A-Za-z']+")
 _SECOND_PERSON = re.compile(r"\byour?\b")
 _PUNCTUATION = str.maketrans("", "", ".,?!:")
+
+
+def draw_values(rng: Random, slots: Iterable[str]) -> dict[str, Filling]:
+    """Return a random value of each slot."""
+    return {slot: (slot, "", load_world().slot_types[slot].draw(rng)) for slot in slots}
 
 
 def words(text: str) -> Filling:
