@@ -9,11 +9,10 @@ import hashlib
 import re
 import sqlite3
 import unicodedata
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,44 +21,44 @@ from turnwise.core.dialogue import Dialogue, Slot, Turn
 from turnwise.corpus.fingerprints import FingerprintSet, text_fingerprint
 from turnwise.corpus.source import CorpusError
 
+#: Returns the cleaned dialogue, or None to drop it, and counts its changes.
+Clean = Callable[[Dialogue, Counter[str]], Dialogue | None]
+
 #: (start, end, replacement); edits do not overlap and are sorted.
 Edit = tuple[int, int, str]
 
 
-class CleaningStep(ABC):
-    """A cleaning step.
+class CleaningStep:
+    """A cleaning function, and the counts of its changes so far (`changes`)."""
 
-    Attributes:
-        changes: what the step has done so far, as counts for a report.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, clean: Clean) -> None:
+        self._clean = clean
         self.changes: Counter[str] = Counter()
 
-    @abstractmethod
     def __call__(self, dialogue: Dialogue) -> Dialogue | None:
         """Return the cleaned dialogue, or None to drop it."""
+        cleaned = self._clean(dialogue, self.changes)
+        if cleaned is None:
+            self.changes["dialogues dropped"] += 1
+            self.changes["turns dropped with them"] += len(dialogue.turns)
+        return cleaned
 
-    def _drop(self, dialogue: Dialogue) -> Dialogue | None:
-        self.changes["dialogues dropped"] += 1
-        self.changes["turns dropped with them"] += len(dialogue.turns)
-        return None
+
+# ---- the text of single turns
 
 
-class _TextStep(CleaningStep):
-    """A step that edits the text of each turn by itself."""
+def _edit_texts(edits: Callable[[str, Counter[str]], list[Edit]]) -> Clean:
+    """Return a function that edits the text of each turn by itself."""
 
-    @abstractmethod
-    def edits(self, text: str) -> list[Edit]:
-        """Return the changes to a text."""
-
-    def __call__(self, dialogue: Dialogue) -> Dialogue:
-        turns = tuple(_edit_turn(turn, self.edits(turn.text), self.changes) for turn in dialogue.turns)
+    def clean(dialogue: Dialogue, changes: Counter[str]) -> Dialogue:
+        turns = tuple(_edit_turn(turn, edits(turn.text, changes), changes) for turn in dialogue.turns)
         changed = sum(new is not old for new, old in zip(turns, dialogue.turns, strict=True))
         if not changed:
             return dialogue
-        self.changes["turns changed"] += changed
+        changes["turns changed"] += changed
         return replace(dialogue, turns=turns)
+
+    return clean
 
 
 def _edit_turn(turn: Turn, edits: Sequence[Edit], changes: Counter[str]) -> Turn:
@@ -91,154 +90,147 @@ def _edit_turn(turn: Turn, edits: Sequence[Edit], changes: Counter[str]) -> Turn
     return replace(turn, text=text, slots=tuple(slots))
 
 
-class UnicodeNormalisation(_TextStep):
-    """Composes characters (NFC), so that two encodings of 'é' are the same text."""
-
-    # a base character with its combining characters; normalising only these keeps all other offsets known
-    _CLUSTER = re.compile(r"[^\x00-\x7f]+|[\x00-\x7f](?=[^\x00-\x7f])[^\x00-\x7f]+")
-
-    def edits(self, text: str) -> list[Edit]:  # noqa: D102
-        if text.isascii() or unicodedata.is_normalized("NFC", text):
-            return []
-        clusters = ((match, unicodedata.normalize("NFC", match[0])) for match in self._CLUSTER.finditer(text))
-        return [(match.start(), match.end(), normal) for match, normal in clusters if normal != match[0]]
+# a base character with its combining characters; normalising only these keeps all other offsets known
+_CLUSTER = re.compile(r"[^\x00-\x7f]+|[\x00-\x7f](?=[^\x00-\x7f])[^\x00-\x7f]+")
 
 
-class ControlCharacters(_TextStep):
-    """Removes control, zero-width and direction characters; line ends and tabs become a space."""
-
-    # \u200d, which joins emoji and letters of Indic scripts, carries meaning and stays
-    _RUNS = re.compile(
-        "[\\s]*[\t\n\r\x0b\x0c\x85\u2028\u2029]+[\\s]*"
-        "|[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]+"
-    )
-
-    def edits(self, text: str) -> list[Edit]:  # noqa: D102
-        return [(match.start(), match.end(), " " if match[0].isspace() else "") for match in self._RUNS.finditer(text)]
+def _unicode_edits(text: str, _: Counter[str]) -> list[Edit]:
+    """Compose characters (NFC), so that two encodings of 'é' are the same text."""
+    if text.isascii() or unicodedata.is_normalized("NFC", text):
+        return []
+    clusters = ((match, unicodedata.normalize("NFC", match[0])) for match in _CLUSTER.finditer(text))
+    return [(match.start(), match.end(), normal) for match, normal in clusters if normal != match[0]]
 
 
-class MaximumWords(_TextStep):
-    """Truncates turns after a number of words."""
+# \u200d, which joins emoji and letters of Indic scripts, carries meaning and stays
+_CONTROL_CHARACTERS = re.compile(
+    "[\\s]*[\t\n\r\x0b\x0c\x85\u2028\u2029]+[\\s]*"
+    "|[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]+"
+)
 
-    def __init__(self, words: int):
-        super().__init__()
-        self._too_long = re.compile(rf"(?:\S+\s+){{{words - 1}}}\S+(?=\s+\S)")
 
-    def edits(self, text: str) -> list[Edit]:  # noqa: D102
-        match = self._too_long.match(text) or self._too_long.match(text, len(text) - len(text.lstrip()))
+def _control_character_edits(text: str, _: Counter[str]) -> list[Edit]:
+    """Remove control, zero-width and direction characters; line ends and tabs become a space."""
+    runs = _CONTROL_CHARACTERS.finditer(text)
+    return [(match.start(), match.end(), " " if match[0].isspace() else "") for match in runs]
+
+
+def _truncate_texts(words: int) -> Clean:
+    too_long = re.compile(rf"(?:\S+\s+){{{words - 1}}}\S+(?=\s+\S)")
+
+    def edits(text: str, _: Counter[str]) -> list[Edit]:
+        match = too_long.match(text) or too_long.match(text, len(text) - len(text.lstrip()))
         return [(match.end(), len(text), "")] if match else []
 
+    return _edit_texts(edits)
 
-class Mask(_TextStep):
-    """Replaces web addresses, e-mail addresses, card and phone numbers by `[URL]`, `[EMAIL]`, `[CARD]`, `[PHONE]`.
+
+_MASKED = {
+    "url": re.compile(r"\b(?:https?://|www\.)[^\s<>\"]*[^\s<>\".,;:!?)\]]", re.IGNORECASE),
+    "email": re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"),
+    "card": re.compile(r"(?<![\w-])\d(?:[ -]?\d){12,18}(?![\w-])"),
+    "phone": re.compile(
+        r"(?<![\w.:/-])(?:\+\d{1,3}[ .-]?)?(?:\(\d{1,5}\)[ .-]?)?\d{2,15}(?:[ .-]\d{2,5}){0,4}(?![\w:/-]|\.\d)"
+    ),
+}
+_DATE = re.compile(r"\d{4}[ .-]\d{1,2}[ .-]\d{1,2}|\d{1,2}[ .-]\d{1,2}[ .-]\d{2,4}")
+
+
+def _mask(kinds: Sequence[str] = tuple(_MASKED)) -> Clean:
+    """Replace web addresses, e-mail addresses, card and phone numbers by `[URL]`, `[EMAIL]`, `[CARD]`, `[PHONE]`.
 
     Cards are recognised by their check digit. A phone number is a run of 10 to 15 digits, or 7 to 15 digits in groups
     that are not a date; order numbers of that length are masked too, which is the safer mistake.
     """
+    for kind in kinds:
+        if kind not in _MASKED:
+            raise CorpusError(f"cannot mask {kind!r}: choose from {', '.join(_MASKED)}")
+    patterns = {kind: pattern for kind, pattern in _MASKED.items() if kind in kinds}
 
-    KINDS = ("url", "email", "card", "phone")
-    _PATTERNS: ClassVar = {
-        "url": re.compile(r"\b(?:https?://|www\.)[^\s<>\"]*[^\s<>\".,;:!?)\]]", re.IGNORECASE),
-        "email": re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"),
-        "card": re.compile(r"(?<![\w-])\d(?:[ -]?\d){12,18}(?![\w-])"),
-        "phone": re.compile(
-            r"(?<![\w.:/-])(?:\+\d{1,3}[ .-]?)?(?:\(\d{1,5}\)[ .-]?)?\d{2,15}(?:[ .-]\d{2,5}){0,4}(?![\w:/-]|\.\d)"
-        ),
-    }
-    _DATE = re.compile(r"\d{4}[ .-]\d{1,2}[ .-]\d{1,2}|\d{1,2}[ .-]\d{1,2}[ .-]\d{2,4}")
-
-    def __init__(self, kinds: Sequence[str] = KINDS):
-        super().__init__()
-        for kind in kinds:
-            if kind not in self.KINDS:
-                raise CorpusError(f"cannot mask {kind!r}: choose from {', '.join(self.KINDS)}")
-        self._kinds = [kind for kind in self.KINDS if kind in kinds]
-
-    def edits(self, text: str) -> list[Edit]:  # noqa: D102
+    def edits(text: str, changes: Counter[str]) -> list[Edit]:
         if not any(character in text for character in "@./0123456789"):
             return []
         edits: list[Edit] = []
-        for kind in self._kinds:
-            for match in self._PATTERNS[kind].finditer(text):
+        for kind, pattern in patterns.items():
+            for match in pattern.finditer(text):
                 free = all(match.end() <= start or match.start() >= end for start, end, _ in edits)
-                if free and self._is_valid(kind, match[0]):
+                if free and _is_valid(kind, match[0]):
                     edits.append((match.start(), match.end(), f"[{kind.upper()}]"))
-                    self.changes[f"{kind} masked"] += 1
+                    changes[f"{kind} masked"] += 1
         return sorted(edits)
 
-    def _is_valid(self, kind: str, match: str) -> bool:
-        digits = [int(character) for character in match if character.isdigit()]
-        if kind == "card":
-            doubled = [digit * 2 - 9 * (digit > 4) for digit in digits[-2::-2]]
-            return (sum(digits[::-2]) + sum(doubled)) % 10 == 0
-        if kind == "phone":
-            return (10 if match.isdigit() else 7) <= len(digits) <= 15 and not self._DATE.fullmatch(match)
-        return True
+    return _edit_texts(edits)
 
 
-class MergeSpeakers(CleaningStep):
-    """Merges consecutive turns of one speaker, and their labels."""
+def _is_valid(kind: str, match: str) -> bool:
+    digits = [int(character) for character in match if character.isdigit()]
+    if kind == "card":
+        doubled = [digit * 2 - 9 * (digit > 4) for digit in digits[-2::-2]]
+        return (sum(digits[::-2]) + sum(doubled)) % 10 == 0
+    if kind == "phone":
+        return (10 if match.isdigit() else 7) <= len(digits) <= 15 and not _DATE.fullmatch(match)
+    return True
 
-    def __call__(self, dialogue: Dialogue) -> Dialogue:  # noqa: D102
-        merged: list[Turn] = []
-        for turn in dialogue.turns:
-            if merged and merged[-1].speaker == turn.speaker:
-                merged[-1] = self._join(merged[-1], turn)
-            else:
-                merged.append(turn)
-        if len(merged) == len(dialogue.turns):
+
+# ---- the turns of a dialogue
+
+
+def merge_speakers(dialogue: Dialogue) -> Dialogue:
+    """Merge consecutive turns of one speaker, and their labels."""
+    merged: list[Turn] = []
+    for turn in dialogue.turns:
+        if merged and merged[-1].speaker == turn.speaker:
+            merged[-1] = _join(merged[-1], turn)
+        else:
+            merged.append(turn)
+    return dialogue if len(merged) == len(dialogue.turns) else replace(dialogue, turns=tuple(merged))
+
+
+def _join(first: Turn, second: Turn) -> Turn:
+    text = f"{first.text} {second.text}"
+    shift = len(first.text) + 1
+    moved = (Slot(slot.name, slot.value, slot.start + shift, slot.end + shift) for slot in second.slots)
+    acts = tuple(dict.fromkeys(first.acts + second.acts))
+    return Turn(first.speaker, text, first.intent or second.intent, acts, (*first.slots, *moved))
+
+
+def _merge_speakers(dialogue: Dialogue, changes: Counter[str]) -> Dialogue:
+    merged = merge_speakers(dialogue)
+    if merged is not dialogue:
+        changes["turns joined to the one before"] += len(dialogue.turns) - len(merged.turns)
+    return merged
+
+
+def _drop_short(turns: int) -> Clean:
+    return lambda dialogue, _: dialogue if len(dialogue.turns) >= turns else None
+
+
+def _truncate_dialogues(turns: int) -> Clean:
+    def clean(dialogue: Dialogue, changes: Counter[str]) -> Dialogue:
+        if len(dialogue.turns) <= turns:
             return dialogue
-        self.changes["turns joined to the one before"] += len(dialogue.turns) - len(merged)
-        return replace(dialogue, turns=tuple(merged))
+        changes["dialogues cut"] += 1
+        changes["turns cut off at the end"] += len(dialogue.turns) - turns
+        return replace(dialogue, turns=dialogue.turns[:turns])
 
-    @staticmethod
-    def _join(first: Turn, second: Turn) -> Turn:
-        text = f"{first.text} {second.text}"
-        shift = len(first.text) + 1
-        moved = (Slot(slot.name, slot.value, slot.start + shift, slot.end + shift) for slot in second.slots)
-        acts = tuple(dict.fromkeys(first.acts + second.acts))
-        return Turn(first.speaker, text, first.intent or second.intent, acts, (*first.slots, *moved))
+    return clean
 
 
-class MinimumTurns(CleaningStep):
-    """Drops dialogues of fewer turns."""
-
-    def __init__(self, turns: int):
-        super().__init__()
-        self._turns = turns
-
-    def __call__(self, dialogue: Dialogue) -> Dialogue | None:  # noqa: D102
-        return dialogue if len(dialogue.turns) >= self._turns else self._drop(dialogue)
+# ---- duplicates
 
 
-class MaximumTurns(CleaningStep):
-    """Truncates dialogues after a number of turns."""
+def _drop_exact_duplicates() -> Clean:
+    """Keep the first of dialogues with the same speakers and texts; memory holds at most 22 bytes per dialogue."""
+    seen = FingerprintSet()
 
-    def __init__(self, turns: int):
-        super().__init__()
-        self._turns = turns
-
-    def __call__(self, dialogue: Dialogue) -> Dialogue:  # noqa: D102
-        if len(dialogue.turns) <= self._turns:
-            return dialogue
-        self.changes["dialogues cut"] += 1
-        self.changes["turns cut off at the end"] += len(dialogue.turns) - self._turns
-        return replace(dialogue, turns=dialogue.turns[: self._turns])
-
-
-class ExactDuplicates(CleaningStep):
-    """Keeps the first of dialogues with the same speakers and texts; memory holds at most 22 bytes per dialogue."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen = FingerprintSet()
-
-    def __call__(self, dialogue: Dialogue) -> Dialogue | None:  # noqa: D102
+    def clean(dialogue: Dialogue, _: Counter[str]) -> Dialogue | None:
         content = "\0".join(f"{turn.speaker}\0{turn.text}" for turn in dialogue.turns)
-        return dialogue if self._seen.add(text_fingerprint(content)) else self._drop(dialogue)
+        return dialogue if seen.add(text_fingerprint(content)) else None
+
+    return clean
 
 
-class NearDuplicates(CleaningStep):
+class _NearDuplicates:
     """Keeps the first of dialogues that share most of their wording.
 
     Dialogues are compared by the Jaccard similarity of their lower-cased three-word shingles, estimated from 128
@@ -251,7 +243,6 @@ class NearDuplicates(CleaningStep):
     _PRIME = np.uint64((1 << 61) - 1)
 
     def __init__(self, similarity: float = 0.8):
-        super().__init__()
         if not 0.5 <= similarity < 1:
             raise CorpusError(f"near-duplicates must be a similarity from 0.5 to below 1, got {similarity}")
         self._similarity = similarity
@@ -263,14 +254,14 @@ class NearDuplicates(CleaningStep):
         self._database.execute("CREATE TABLE signature (number INTEGER PRIMARY KEY, hashes BLOB)")
         self._database.execute("CREATE TABLE band (key BLOB PRIMARY KEY, number INTEGER) WITHOUT ROWID")
 
-    def __call__(self, dialogue: Dialogue) -> Dialogue | None:  # noqa: D102
+    def __call__(self, dialogue: Dialogue, _: Counter[str]) -> Dialogue | None:
         signature = self._signature(dialogue)
         bands = signature.reshape(self._BANDS, -1)
         keys = [bytes([number]) + band.tobytes() for number, band in enumerate(bands)]
         candidates = f"SELECT number FROM band WHERE key IN ({','.join('?' * len(keys))})"
         for (other,) in self._database.execute(f"SELECT hashes FROM signature WHERE number IN ({candidates})", keys):
             if np.mean(signature == np.frombuffer(other, signature.dtype)) >= self._similarity:
-                return self._drop(dialogue)
+                return None
         number = self._database.execute("INSERT INTO signature (hashes) VALUES (?)", (signature.tobytes(),)).lastrowid
         self._database.executemany("INSERT OR IGNORE INTO band VALUES (?, ?)", [(key, number) for key in keys])
         return dialogue
@@ -294,16 +285,16 @@ def _parse_count(value: str) -> int:
 
 
 #: The steps by their names in `--step` and manifests, with the conversion of the value and an example of one.
-STEPS: dict[str, tuple[Callable[..., CleaningStep], Callable[[str], Any] | None, str]] = {
-    "unicode": (UnicodeNormalisation, None, ""),
-    "control-characters": (ControlCharacters, None, ""),
-    "merge-speakers": (MergeSpeakers, None, ""),
-    "minimum-turns": (MinimumTurns, _parse_count, "a number, as in minimum-turns=4"),
-    "maximum-turns": (MaximumTurns, _parse_count, "a number, as in maximum-turns=4"),
-    "maximum-words": (MaximumWords, _parse_count, "a number, as in maximum-words=4"),
-    "exact-duplicates": (ExactDuplicates, None, ""),
-    "near-duplicates": (NearDuplicates, float, "a similarity, as in near-duplicates=0.8"),
-    "mask": (Mask, lambda value: value.split(","), "kinds, as in mask=email,phone"),
+STEPS: dict[str, tuple[Callable[..., Clean], Callable[[str], Any] | None, str]] = {
+    "unicode": (lambda: _edit_texts(_unicode_edits), None, ""),
+    "control-characters": (lambda: _edit_texts(_control_character_edits), None, ""),
+    "merge-speakers": (lambda: _merge_speakers, None, ""),
+    "minimum-turns": (_drop_short, _parse_count, "a number, as in minimum-turns=4"),
+    "maximum-turns": (_truncate_dialogues, _parse_count, "a number, as in maximum-turns=4"),
+    "maximum-words": (_truncate_texts, _parse_count, "a number, as in maximum-words=4"),
+    "exact-duplicates": (_drop_exact_duplicates, None, ""),
+    "near-duplicates": (_NearDuplicates, float, "a similarity, as in near-duplicates=0.8"),
+    "mask": (_mask, lambda value: value.split(","), "kinds, as in mask=email,phone"),
 }
 
 
@@ -312,12 +303,12 @@ def make_step(description: str) -> CleaningStep:
     name, equals, value = description.partition("=")
     if name not in STEPS:
         raise CorpusError(f"there is no step {name!r}: choose from {', '.join(STEPS)}")
-    step, parse, example = STEPS[name]
+    make, parse, example = STEPS[name]
     if parse is None and equals:
         raise CorpusError(f"step {name} takes no value; got {value!r}")
     if parse is None or (not equals and parse is not _parse_count):
-        return step()
+        return CleaningStep(make())
     try:
-        return step(parse(value))
+        return CleaningStep(make(parse(value)))
     except ValueError:
         raise CorpusError(f"step {name} needs {example}; got {value or None!r}") from None

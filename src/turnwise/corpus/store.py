@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.files import sha256, sync_to_disk
-from turnwise.corpus.hygiene import MergeSpeakers
+from turnwise.corpus.hygiene import merge_speakers
 from turnwise.corpus.rows import SCHEMA, RowGroupBuilder, dialogues_from_batch
 from turnwise.corpus.source import CorpusCounts, CorpusError, Rejection
 from turnwise.version import __version__
@@ -248,7 +248,6 @@ class Corpus:
         return sum(is_long and is_selected for is_long, is_selected in zip(long_enough.tolist(), selected, strict=True))
 
     def __iter__(self) -> Iterator[Dialogue]:
-        merge_speakers = MergeSpeakers()
         for store in self.stores:
             for dialogue in store:
                 if self._selects(dialogue.id, dialogue.split):
