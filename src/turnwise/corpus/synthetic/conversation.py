@@ -4,7 +4,7 @@ A conversation depends only on its random generator. It can be made to contain a
 gives examples for consistency tasks.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -64,6 +64,7 @@ class SampleConversation:
         self.statement: int | None = None
         self.contradiction = probe if contradict else None
         world = self._world = load_world()
+        self._slot_types = world.slot_types
         self._rng = rng
         # the probed statement is the result itself, or follows it (an answer to a side question, a recapitulation)
         self._probe_result = probe if rng.random() < 0.5 else None
@@ -88,8 +89,9 @@ class SampleConversation:
     def _user(self, name: str, act: str, fillings: Fillings | None = None) -> None:
         self._say(USER, (act,), [(pick(self._rng, self._world.user[name]), fillings or {})])
 
-    def _system(self, name: str, act: str, fillings: Fillings | None = None) -> None:
-        self._say(SYSTEM, (act,), [self._phrase(name, fillings or {})])
+    def _system(self, names: str, acts: str, fillings: Fillings) -> None:
+        """Let the system say one phrase of each name, with one act each."""
+        self._say(SYSTEM, acts.split(), [self._phrase(name, fillings) for name in names.split()])
 
     def _phrase(self, name: str, fillings: Fillings) -> tuple[Phrasing, Fillings]:
         return pick(self._rng, self._world.system[name]), fillings
@@ -173,11 +175,8 @@ class SampleConversation:
         for slot in intent.slots:
             if before is not None and slot in before.values and self._chance(0.6):
                 values[slot] = before.values[slot]
-                continue
-            value = self._world.slot_types[slot].draw(self._rng)
-            while value in values.values():
-                value = self._world.slot_types[slot].draw(self._rng)
-            values[slot] = value
+            else:
+                values[slot] = self._draw_other(slot, values.values())
         return values
 
     def _request(self, goal: _Goal, lead: str) -> bool:
@@ -217,13 +216,13 @@ class SampleConversation:
         slot_before: str | None = None
         while missing := goal.missing():
             slot = missing[0]
-            kind = self._world.slot_types[slot]
+            kind = self._slot_types[slot]
             parts, part_acts = list(opening), list(acts)
             opening, acts = [], []
             if slot_before is None:
                 if not parts and self._chance(0.9):
                     parts, part_acts = [self._phrase("help", self._topic())], ["help"]
-            elif self._chance(0.85) and not self._world.slot_types[slot_before].clause:
+            elif self._chance(0.85) and not self._slot_types[slot_before].clause:
                 parts = [self._phrase("echo", self._about(slot_before, goal.values[slot_before]))]
                 part_acts = [f"acknowledge({slot_before})"]
             self._say(SYSTEM, (*part_acts, f"request({slot})"), [*parts, (pick(self._rng, kind.ask), {})])
@@ -234,14 +233,14 @@ class SampleConversation:
             slot_before = slot
 
     def _about(self, slot: str, value: str, placeholder: str = "value") -> dict[str, Filling]:
-        kind = self._world.slot_types[slot]
+        kind = self._slot_types[slot]
         return {placeholder: (slot, kind.article, value), "label": words(kind.label)}
 
     def _interrupt(self, slot: str) -> None:
         """Let the user ask back or need a moment before answering."""
         number = self._rng.random()
-        label = words(self._world.slot_types[slot].label)
-        mine = own_words(self._world.slot_types[slot].label)
+        label = words(self._slot_types[slot].label)
+        mine = own_words(self._slot_types[slot].label)
         for threshold, user, system, act in (
             (0.03, "ask_why", "explain", f"explain({slot})"),
             (0.055, "ask_repeat", "rephrase", f"rephrase({slot})"),
@@ -253,9 +252,8 @@ class SampleConversation:
                 return
 
     def _answer(self, goal: _Goal, slot: str, missing: list[str]) -> None:
-        kinds = self._world.slot_types
+        kinds = self._slot_types
         kind = kinds[slot]
-        value: Filling = (slot, "", goal.values[slot])
         goal.known.append(slot)
         if len(missing) > 1 and self._chance(0.12) and not (kind.clause or kinds[missing[1]].clause):
             second = missing[1]
@@ -268,31 +266,33 @@ class SampleConversation:
             phrasing = pick(self._rng, self._world.user["answer_two"])
             self._say(USER, (f"inform({slot})", f"inform({second})"), [(phrasing, fillings)])
         elif kind.clause or self._chance(0.45):
-            self._say(USER, (f"inform({slot})",), [(pick(self._rng, kind.say), {"value": value})])
+            self._say(
+                USER, (f"inform({slot})",), [(pick(self._rng, kind.say), {"value": (slot, "", goal.values[slot])})]
+            )
         else:
             self._user("answer", f"inform({slot})", {"value": (slot, kind.article, goal.values[slot])})
 
-    def _other_value(self, slot: str, value: str) -> str:
-        kind = self._world.slot_types[slot]
-        other = kind.draw(self._rng)
-        while other == value:
-            other = kind.draw(self._rng)
+    def _draw_other(self, slot: str, values: Collection[str]) -> str:
+        """Return a random value of a slot that is none of these."""
+        other = self._slot_types[slot].draw(self._rng)
+        while other in values:
+            other = self._slot_types[slot].draw(self._rng)
         return other
 
     def _correct(self, goal: _Goal, slot: str, phrase: str, pending: str | None = None) -> None:
         """Let the user correct a value; the system repeats the pending question."""
-        kind = self._world.slot_types[slot]
+        kind = self._slot_types[slot]
         if kind.clause:
             return
         old = goal.values[slot]
-        goal.values[slot] = self._other_value(slot, old)
+        goal.values[slot] = self._draw_other(slot, [old])
         fillings = {**self._about(slot, goal.values[slot]), **self._about(slot, old, "old")}
         own = {**fillings, "label": own_words(kind.label)}
         self._user(phrase, f"correct({slot})", own)
         parts = [self._phrase("corrected", fillings)]
         acts = [f"correct({slot})"]
         if pending is not None:
-            parts.append((pick(self._rng, self._world.slot_types[pending].ask), {}))
+            parts.append((pick(self._rng, self._slot_types[pending].ask), {}))
             acts.append(f"request({pending})")
         else:
             parts.append(self._phrase("confirm_closing", {}))
@@ -312,20 +312,14 @@ class SampleConversation:
         number = self._rng.random()
         if number < 0.06 and self._probe_result is None and self._probe_after is None:
             self._user("cancel", "cancel")
-            self._say(
-                SYSTEM,
-                ("cancel", "ask_more"),
-                [self._phrase("cancelled", self._topic()), self._phrase("more", self._topic())],
-            )
+            self._system("cancelled more", "cancel ask_more", self._topic())
             return False
         if number < 0.09:
             slot = pick(self._rng, goal.intent.slots)
-            kind = self._world.slot_types[slot]
             self._user("deny", "deny")
-            self._say(
-                SYSTEM, (f"request({slot})",), [self._phrase("rephrase", {**self._topic(), "label": words(kind.label)})]
-            )
-            goal.values[slot] = self._other_value(slot, goal.values[slot])
+            label = words(self._slot_types[slot].label)
+            self._system("rephrase", f"request({slot})", {**self._topic(), "label": label})
+            goal.values[slot] = self._draw_other(slot, [goal.values[slot]])
             self._answer(goal, slot, [slot])
             self._say(SYSTEM, acts, [(phrasing, self._filled(goal, phrasing)), self._phrase("confirm_closing", {})])
         elif number < 0.2:
@@ -335,10 +329,10 @@ class SampleConversation:
 
     def _affirm(self, goal: _Goal) -> None:
         slot = pick(self._rng, goal.intent.slots)
-        if self._world.slot_types[slot].clause or self._chance(0.6):
+        if self._slot_types[slot].clause or self._chance(0.6):
             self._react("affirm")
         else:
-            about = {**self._about(slot, goal.values[slot]), "label": own_words(self._world.slot_types[slot].label)}
+            about = {**self._about(slot, goal.values[slot]), "label": own_words(self._slot_types[slot].label)}
             self._user("affirm_value", "affirm", about)
 
     def _filled(self, goal: _Goal, phrasing: Phrasing) -> dict[str, Filling]:
@@ -346,7 +340,7 @@ class SampleConversation:
         values = goal.values
         for placeholder in phrasing.placeholders:
             if placeholder not in values:
-                values[placeholder] = self._world.slot_types[placeholder].draw(self._rng)
+                values[placeholder] = self._slot_types[placeholder].draw(self._rng)
         return {placeholder: (placeholder, "", values[placeholder]) for placeholder in phrasing.placeholders}
 
     def _negotiate(self, goal: _Goal) -> bool:
@@ -355,22 +349,14 @@ class SampleConversation:
         probed = self._probe_result is not None or self._probe_after is not None
         if slot is not None and self._chance(0.2):
             requested = goal.values[slot]
-            alternative = self._other_value(slot, requested)
-            fillings = {
-                **self._topic(),
-                **self._about(slot, requested),
-                **self._about(slot, alternative, "alternative"),
-            }
-            self._say(
-                SYSTEM,
-                (f"unavailable({slot})", f"offer({slot})"),
-                [self._phrase("not_possible", fillings), self._phrase("offer", fillings)],
-            )
+            alternative = self._draw_other(slot, [requested])
+            values = self._about(slot, requested) | self._about(slot, alternative, "alternative")
+            self._system("not_possible offer", f"unavailable({slot}) offer({slot})", {**self._topic(), **values})
             if self._chance(0.65):
                 goal.values[slot] = alternative
                 self._user("accept", "accept", self._about(slot, alternative))
             else:
-                goal.values[slot] = self._other_value(slot, alternative)
+                goal.values[slot] = self._draw_other(slot, [alternative])
                 self._user("reject", f"reject({slot})", self._about(slot, goal.values[slot]))
         elif self._chance(0.1):
             self._system("hold", "hold", self._topic())
@@ -430,7 +416,7 @@ class SampleConversation:
 
     def _falsify(self, fillings: dict[str, Filling], slots: list[str]) -> None:
         slot = pick(self._rng, slots)
-        fillings[slot] = (slot, "", self._other_value(slot, fillings[slot][2]))
+        fillings[slot] = (slot, "", self._draw_other(slot, [fillings[slot][2]]))
 
     def _ask_detail(self, goal: _Goal, probed: bool) -> None:
         fitting = [detail for detail in self._domain.details if goal.intent.name in detail.about]
@@ -457,11 +443,8 @@ class SampleConversation:
             if self.contradiction:
                 known = [slot for slot in phrasing.placeholders if slot in goal.intent.slots or slot in mentioned]
                 self._falsify(fillings, known)
-        self._say(
-            SYSTEM,
-            ("recap", *[f"inform({slot})" for slot in phrasing.placeholders]),
-            [self._phrase("recap", {}), (phrasing, fillings)],
-        )
+        acts = ("recap", *[f"inform({slot})" for slot in phrasing.placeholders])
+        self._say(SYSTEM, acts, [self._phrase("recap", {}), (phrasing, fillings)])
 
     def _close(self) -> None:
         if self._chance(0.03):
