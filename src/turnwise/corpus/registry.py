@@ -25,17 +25,13 @@ OWN_SUFFIXES = (".part", ".part.json", ".corrupt", ".unpacking", ".unpacked")
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A file of a corpus.
+    """A file of a corpus."""
 
-    Attributes:
-        url: its http or https address.
-        sha256: its checksum in hexadecimal; None if the publisher states none: then the first one seen is recorded, and
-            later fetches are compared with that.
-        name: its name in the destination; None: the last part of the URL's path.
-    """
-
+    #: An http or https address.
     url: str
+    #: In hexadecimal; if the publisher states none, the first one seen is recorded and later fetches must have it.
     sha256: str | None = None
+    #: The name in the destination; None: the last part of the URL's path.
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -109,17 +105,17 @@ class Reader:
         return {name: _parse_option(name, hints.get(name, str), value) for name, value in settings.items()}
 
     def read(self, source: CorpusSource, **options: Any) -> Iterator[Dialogue]:
-        """Read the dialogues of a source.
-
-        Raises:
-            CorpusError: if the reader does not have an option.
-        """
-        for name in options:
+        """Read the dialogues of a source; raise a CorpusError if the reader does not have such an option."""
+        function = self._load_function()
+        for name, value in options.items():
             if name not in self.options:
-                raise CorpusError(
-                    f"reader {self.name} has no option {name!r}: it has {', '.join(self.options) or 'none'}"
-                )
-        return self._load_function()(source, **options)
+                has = ", ".join(self.options) or "none"
+                raise CorpusError(f"reader {self.name} has no option {name!r}: it has {has}")
+            kind = typing.get_type_hints(function)[name]
+            if typing.get_origin(kind) is typing.Literal and value not in typing.get_args(kind):
+                choices = " or ".join(repr(choice) for choice in typing.get_args(kind) if choice)
+                raise CorpusError(f"{name} must be {choices}, got {value!r}")
+        return function(source, **options)
 
 
 def _parse_option(name: str, kind: Any, value: str) -> Any:
@@ -145,11 +141,7 @@ READERS = _load_readers()
 
 
 def get_reader(name: str) -> Reader:
-    """Return the reader of that name.
-
-    Raises:
-        CorpusError: if there is none.
-    """
+    """Return the reader of that name; raise a CorpusError if there is none."""
     if name not in READERS:
         raise CorpusError(f"there is no reader {name!r}: choose from {', '.join(READERS)}")
     return READERS[name]

@@ -39,14 +39,8 @@ class CorpusStats:
     """The statistics of a corpus; `as_dict` is the output of `corpus stats --json`.
 
     Speakers, intents and acts are counted by turn, splits ('none': without a split) and sources by dialogue, slots by
-    value, turn lengths by turn in bins of white-space words.
-
-    Attributes:
-        distinct_utterances: distinct texts; here and below, case and surrounding space are ignored.
-        top_1_percent_share: the fraction of all turns that the most frequent 1% of the texts make up (WMDC, Fig. 1).
-        frequency_curve: (percent of the distinct texts, most frequent first; percent of all turns).
-        common: the ten most common texts and their counts (WMDC, Table 5).
-        dse_pairs: pairs of consecutive turns that are both longer than three words, which DSE trains on.
+    value, turn lengths by turn in bins of white-space words. Texts that differ only in case and surrounding space are
+    counted as one.
     """
 
     dialogues: int
@@ -60,9 +54,13 @@ class CorpusStats:
     slots: dict[str, int]
     turn_lengths: dict[str, int]
     distinct_utterances: int
+    #: The fraction of all turns that the most frequent 1% of the texts make up (WMDC, Fig. 1).
     top_1_percent_share: float
+    #: (percent of the distinct texts, most frequent first; percent of all turns).
     frequency_curve: list[tuple[float, float]]
+    #: The ten most common texts and their counts (WMDC, Table 5).
     common: list[tuple[str, int]]
+    #: Pairs of consecutive turns that are both longer than three words, which DSE trains on.
     dse_pairs: int
 
     def as_dict(self) -> dict[str, Any]:
@@ -137,12 +135,7 @@ def _count_dse_pairs(sizes: npt.NDArray[np.int64], offsets: npt.NDArray[np.int32
 
 @dataclass(frozen=True, slots=True)
 class _TextFrequencies:
-    """The number of distinct texts of each frequency.
-
-    Attributes:
-        times: frequencies in descending order.
-        texts: the number of texts of each.
-    """
+    """Frequencies (`times`) in descending order, and the number of distinct texts of each."""
 
     times: npt.NDArray[np.int64]
     texts: npt.NDArray[np.int64]
@@ -163,13 +156,9 @@ class _TextFrequencies:
 
     def curve(self) -> list[tuple[float, float]]:
         """Return (percent of distinct texts, percent of turns) points; each takes at least one text."""
-        distinct = int(self.texts.sum())
-        total = max(1, self.covered_turns(distinct))
-        counts = [max(1, round(distinct * percent / 100)) for percent in CURVE]
-        return [
-            (float(percent), self.covered_turns(count) / total * 100)
-            for percent, count in zip(CURVE, counts, strict=True)
-        ]
+        distinct, total = int(self.texts.sum()), max(1, int(self.texts @ self.times))
+        counts = {percent: max(1, round(distinct * percent / 100)) for percent in CURVE}
+        return [(float(percent), self.covered_turns(count) / total * 100) for percent, count in counts.items()]
 
 
 def _most_common(corpus: Corpus, hashes: FingerprintBuckets, frequencies: _TextFrequencies) -> list[tuple[str, int]]:

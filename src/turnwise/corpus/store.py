@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.core.files import sha256, sync_to_disk
+from turnwise.core.files import read_json, sha256, sync_to_disk
 from turnwise.corpus.hygiene import merge_speakers
 from turnwise.corpus.rows import SCHEMA, RowGroupBuilder, dialogues_from_batch
 from turnwise.corpus.source import CorpusCounts, CorpusError, Rejection
@@ -53,9 +53,8 @@ class StoreWriter:
             raise CorpusError(f"{folder} holds other files: choose an empty or new folder, or a store to be replaced")
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._lock = FileLock(
-            folder / _LOCK, thread_local=False
-        )  # the system releases it even if this process is killed
+        # the system releases it even if this process is killed
+        self._lock = FileLock(folder / _LOCK, thread_local=False)
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
@@ -157,11 +156,16 @@ class Store:
 
     def __init__(self, folder: Path | str):
         self.folder = Path(folder)
-        self.manifest = _load_manifest(self.folder)
-        if not self.manifest:
+        path = self.folder / MANIFEST
+        if not is_store(self.folder):
             raise CorpusError(
                 f"{self.folder} is not a store: it has no {MANIFEST} (make one: turnwise corpus import …)"
             )
+        try:
+            self.manifest: dict[str, Any] = read_json(path)
+            self.manifest["format"], self.manifest["generation"], self.manifest["files"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorpusError(f"{path} is damaged ({error!r}): import the corpus again into another folder") from None
         if self.manifest["format"] != FORMAT:
             raise CorpusError(
                 f"{self.folder} has store format {self.manifest['format']}, this turnwise reads format {FORMAT}:"
@@ -199,7 +203,7 @@ class Store:
 class Corpus:
     """One or several stores, read as one, in the given order; ids are unique within a store.
 
-    Attributes:
+    Args:
         stores: the stores.
         splits: the splits to read; None: all dialogues.
         fraction: the fraction of those dialogues to read, selected by a hash of their ids: a smaller one is a subset of
@@ -263,11 +267,7 @@ class Corpus:
         return int.from_bytes(hashlib.blake2b(dialogue_id.encode(), digest_size=8).digest()) < self.fraction * (1 << 64)
 
     def sample(self, fraction: float) -> "Corpus":
-        """Return a view of a fraction of the dialogues.
-
-        Raises:
-            CorpusError: if none is left.
-        """
+        """Return a view of a fraction of the dialogues; raise a CorpusError if none is left."""
         if fraction == 1:
             return self
         view = Corpus(self.stores, self.splits, self.fraction * fraction, self.combine_turns, self.min_turns)
@@ -280,10 +280,7 @@ class Corpus:
 
         Texts are joined by a space, slots move with them, acts are kept without duplicates, and the first intent stays.
         The conditions of this corpus still hold; turns are counted after they are combined, whichever was requested
-        first.
-
-        Raises:
-            CorpusError: if no dialogue is left.
+        first. Raise a CorpusError if no dialogue is left.
         """
         conditions = (self.combine_turns or combine_turns, max(self.min_turns, min_turns))
         if conditions == (self.combine_turns, self.min_turns):
@@ -314,14 +311,7 @@ def is_store(folder: Path) -> bool:
 
 
 def provenance(reader: str, options: Mapping[str, Any], read: Mapping[str, int], **values: Any) -> dict[str, Any]:
-    """Return what a manifest says about the origin of a store.
-
-    Args:
-        reader: the reader or command that made it.
-        options: its settings.
-        read: the numbers of dialogues and utterances that it read.
-        values: replace the defaults: nothing else is known of the origin.
-    """
+    """Return what a manifest says about the origin of a store: the reader or command, its options, what it read."""
     defaults = {
         "turnwise": __version__,
         "reader": reader,
@@ -356,18 +346,6 @@ def derived_provenance(
             for file in original["files"]
         ],
     )
-
-
-def _load_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
-    if not path.is_file():
-        return {}
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        manifest["format"], manifest["generation"], manifest["files"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorpusError(f"{path} is damaged ({error!r}): import the corpus again into another folder") from None
-    return manifest
 
 
 def _finish_commit(folder: Path, generation: str) -> None:

@@ -6,11 +6,11 @@ categorical and non-categorical acts.
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.readers.annotations import act, split_of, token_spans
-from turnwise.corpus.source import CorpusError, CorpusSource
+from turnwise.corpus.source import CorpusSource
 
 #: Acts by a dialogue's original id and the index of the utterance.
 _Acts = Mapping[str, Mapping[int, Sequence[str]]]
@@ -36,7 +36,7 @@ def read_dstc2(source: CorpusSource) -> Iterator[Dialogue]:
         yield from _read_unified(source, path, acts)
 
 
-def read_gsim_m2m(source: CorpusSource, *, form: str = "") -> Iterator[Dialogue]:
+def read_gsim_m2m(source: CorpusSource, *, form: Literal["", "unified", "original"] = "") -> Iterator[Dialogue]:
     """Read one form of the corpus.
 
     Args:
@@ -47,8 +47,6 @@ def read_gsim_m2m(source: CorpusSource, *, form: str = "") -> Iterator[Dialogue]
     if not form:
         is_unified = source.root.name == "data.json" or next(source.root.rglob("data.json"), None) is not None
         form = "unified" if is_unified else "original"
-    if form not in ("unified", "original"):
-        raise CorpusError(f"form must be 'unified' or 'original', got {form!r}")
     source.facts["form"] = form
     if form == "original":
         yield from _read_original_gsim(source)

@@ -1,15 +1,18 @@
 """ConvoKit's `utterances.jsonl`: an utterance per line, with its conversation, speaker, time and what it replies to."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers.message_logs import MessageSorter, SpeakerMapper
-from turnwise.corpus.source import CorpusError, CorpusSource
+from turnwise.corpus.source import CorpusSource
 
 
 def read(
-    source: CorpusSource, *, order: str = "chronological", speakers: Mapping[str, str] | None = None
+    source: CorpusSource,
+    *,
+    order: Literal["chronological", "paths"] = "chronological",
+    speakers: Mapping[str, str] | None = None,
 ) -> Iterator[Dialogue]:
     """Read the file.
 
@@ -19,8 +22,6 @@ def read(
             the first utterance to a last one, which suits threads in which many reply to one.
         speakers: names and their roles: 'bob=system,*=user'; others are numbered.
     """
-    if order not in ("chronological", "paths"):
-        raise CorpusError(f"order must be 'chronological' or 'paths', got {order!r}")
     mapper = SpeakerMapper(source, speakers or {})
     for path in source.files("utterances.jsonl"):
         sorter = MessageSorter()

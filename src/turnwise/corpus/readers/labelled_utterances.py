@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from turnwise.core.dialogue import USER, Dialogue
 from turnwise.corpus.readers.annotations import parse_inline_slots, parse_slot_tags, require_text, slot_spans, split_of
 from turnwise.corpus.source import CorpusError, CorpusSource
 
-_CLINC_FORMS = ("full", "small", "imbalanced", "oos_plus")
 _HWU_SPLITS = {"trainset": "train", "testset": "test"}
 _ALL_LOCALES = "all"
 _CLINC_SPLITS = {
@@ -18,7 +18,9 @@ _CLINC_SPLITS = {
 }
 
 
-def read_clinc150(source: CorpusSource, *, form: str = "full") -> Iterator[Dialogue]:
+def read_clinc150(
+    source: CorpusSource, *, form: Literal["full", "small", "imbalanced", "oos_plus"] = "full"
+) -> Iterator[Dialogue]:
     """Read `data_FORM.json`, lists of text and intent by split; out-of-scope utterances have the intent 'oos'.
 
     A rejection has the line of its list; its dialogue is named by the list's key and the utterance's number in it.
@@ -27,8 +29,6 @@ def read_clinc150(source: CorpusSource, *, form: str = "full") -> Iterator[Dialo
         source: the files to read.
         form: 'full', 'small', 'imbalanced' or 'oos_plus'; they share utterances.
     """
-    if form not in _CLINC_FORMS:
-        raise CorpusError(f"form must be one of {', '.join(map(repr, _CLINC_FORMS))}, got {form!r}")
     for path, line, (key, rows) in source.records(source.json_object, f"data_{form}.json"):
         if key not in _CLINC_SPLITS or not isinstance(rows, list):
             reason = f"expected a list of utterances under one of {', '.join(_CLINC_SPLITS)}, got {key!r}"

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.readers.annotations import act, split_of, strip_brackets, token_spans
-from turnwise.corpus.source import CorpusError, CorpusSource, parse_json
+from turnwise.corpus.source import CorpusSource, parse_json
 
 _TEXT, _JSON = "*_dialogues_*.txt", ("data.json", "train.json", "val.json", "test.json")
 
 
-def read(source: CorpusSource, *, form: str = "") -> Iterator[Dialogue]:
+def read(source: CorpusSource, *, form: Literal["", "text", "json"] = "") -> Iterator[Dialogue]:
     """Read one form of the corpus.
 
     Args:
@@ -21,8 +22,6 @@ def read(source: CorpusSource, *, form: str = "") -> Iterator[Dialogue]:
     if not form:
         is_text = source.root.suffix == ".txt" or next(source.root.rglob(_TEXT), None) is not None
         form = "text" if is_text else "json"
-    if form not in ("text", "json"):
-        raise CorpusError(f"form must be 'text' or 'json', got {form!r}")
     source.facts["form"] = form
     return _read_text(source) if form == "text" else _read_json(source)
 

@@ -8,11 +8,11 @@ the synthetic sample.
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from turnwise.core.dialogue import Dialogue, peer
 from turnwise.corpus.readers.annotations import split_of
-from turnwise.corpus.source import CSV_DELIMITERS, CorpusError, CorpusSource
+from turnwise.corpus.source import CSV_DELIMITERS, CorpusSource
 
 _RELATIONS = {"0": "entailment", "1": "neutral", "2": "contradiction"}
 _FIELDS = (
@@ -25,15 +25,13 @@ _FIELDS = (
 _Pair = tuple[int, str, str, str]
 
 
-def read(source: CorpusSource, *, form: str = "pairs") -> Iterator[Dialogue]:
+def read(source: CorpusSource, *, form: Literal["pairs", "triplets"] = "pairs") -> Iterator[Dialogue]:
     """Read the files; pairs without a gold label ('-') are left out.
 
     Args:
         source: the files to read.
         form: 'pairs'; or 'triplets' of premise, entailment and contradiction, made of adjacent pairs with one premise.
     """
-    if form not in ("pairs", "triplets"):
-        raise CorpusError(f"form must be 'pairs' or 'triplets', got {form!r}")
     for path in source.files("*.jsonl", "*.tsv", "*.csv", "*.jsonl.gz"):
         pairs: list[_Pair] = []
         is_table = path.suffix in CSV_DELIMITERS

@@ -14,9 +14,7 @@ from turnwise.corpus.slots.template_table import open_training_split
 from turnwise.corpus.store import Corpus
 
 #: Pipeline components of spaCy that entities do not need.
-_EXCLUDED_COMPONENTS = (
-    *("tagger", "morphologizer", "parser", "senter", "lemmatizer", "attribute_ruler", "textcat", "textcat_multilabel"),
-)
+_EXCLUDED = ["tagger", "morphologizer", "parser", "senter", "lemmatizer", "attribute_ruler", "textcat"]
 _SPACY_BATCH = 256
 
 
@@ -27,8 +25,8 @@ class DetectorError(TurnwiseError):
 class Detector(Protocol):
     """Finds slots in texts.
 
-    A detector can be stored as JSON and restored from it (`detector_from_json`): the templates of new texts are
-    comparable with those of old ones only if the same detector made both.
+    It is stored as JSON and restored from it (`detector_from_json`): the templates of new texts are comparable with
+    those of old ones only if the same detector made both.
     """
 
     def find(self, text: str) -> tuple[Slot, ...]:
@@ -49,29 +47,20 @@ class BuiltInDetector(Detector):
     """Finds the values of a gazetteer, and money, dates, times, ordinals and numbers by patterns.
 
     Of overlapping spans the longest is taken, of equally long ones the earliest, of equal ones the pattern's.
-
-    Attributes:
-        gazetteer: values and their slots; if empty, only patterns are used.
-        learnt_from: descriptions of the stores that the gazetteer was learnt from.
-        min_fraction: the fraction of its occurrences that had to be a slot for a value to be learnt.
-        min_count: how often it had to be a slot.
     """
 
     KIND = "built-in"
 
     gazetteer: Gazetteer = field(default_factory=Gazetteer)
+    #: Descriptions of the stores that the gazetteer was learnt from.
     learnt_from: tuple[str, ...] = ()
+    #: The fraction of its occurrences that had to be a slot for a value to be learnt, and how often it had to be one.
     min_fraction: float = 0.5
     min_count: int = 2
 
     @classmethod
     def learn(cls, stores: Sequence[Path | str], min_fraction: float = 0.5, min_count: int = 2) -> "BuiltInDetector":
-        """Learn the slot values of annotated stores: of split 'train', or of everything if a store has no splits.
-
-        Raises:
-            CorpusError: if a store has splits but no 'train'.
-            DetectorError: if a store has no slots there.
-        """
+        """Learn the slot values of annotated stores: of split 'train', or of everything if a store has no splits."""
         corpora = [open_training_split(store) for store in stores]
         for corpus in corpora:
             if not any(turn.slots for dialogue in corpus for turn in dialogue.turns):
@@ -111,13 +100,10 @@ def _describe(corpus: Corpus) -> str:
 
 
 class SpacyDetector(Detector):
-    """Finds the named entities of a spaCy model, such as TaDSE's en_core_web_lg; slots are named by entity labels.
+    """Finds the named entities of a spaCy model; slots are named by entity labels.
 
     Args:
-        model: an installed package such as 'en_core_web_lg', or the folder of a model.
-
-    Raises:
-        DetectorError: if spaCy or the model is not installed.
+        model: an installed package such as TaDSE's 'en_core_web_lg', or the folder of a model.
     """
 
     KIND = "spacy"
@@ -131,7 +117,7 @@ class SpacyDetector(Detector):
                 "spaCy is not installed: pip install 'turnwise[ner]', then python -m spacy download MODEL"
             ) from None
         try:
-            self._pipeline = spacy.load(model, exclude=_EXCLUDED_COMPONENTS)
+            self._pipeline = spacy.load(model, exclude=[*_EXCLUDED, "textcat_multilabel"])
         except OSError as error:
             raise DetectorError(
                 f"spaCy cannot load the model {model!r} ({error}): install it with python -m spacy download {model}, "
@@ -165,11 +151,7 @@ _DETECTORS = {detector.KIND: detector for detector in (BuiltInDetector, SpacyDet
 
 
 def detector_from_json(json: dict[str, Any]) -> Detector:
-    """Restore the detector that `to_json` described.
-
-    Raises:
-        DetectorError: if its kind is unknown, a value is missing, or it needs a spaCy model that is not installed.
-    """
+    """Restore the detector that `to_json` described; raise a DetectorError if that is not possible."""
     detector = _DETECTORS.get(json.get("kind", ""))
     if detector is None:
         raise DetectorError(

@@ -227,15 +227,9 @@ def require_slots(book: EntityBook, corpus: Corpus, speaker: str | None) -> None
 
 
 def open_training_split(store: Path | str, split: str | None = None) -> Corpus:
-    """Open the part of a store that templates and values are taken from.
+    """Open the part of a store that templates and values are taken from: `split`, else 'train'.
 
-    Args:
-        store: the folder of the store.
-        split: the split to read; None: 'train', or everything if the store has no splits.
-
-    Raises:
-        CorpusError: if no dialogue is in that split, or if there are splits but no 'train': a test split is never read
-            unless requested.
+    A store without splits is read completely. A test split is never read unless requested.
     """
     opened = Store(store)
     if split is None and (splits := opened.splits()):
