@@ -38,17 +38,11 @@ class FingerprintSet:
     The leading bits of a fingerprint are its home place in the table; if that is taken, it gets the next free one
     (linear probing). So the table is sorted except for short runs, and grows by moving one slice after the other. 0
     marks a free place.
-
-    Example:
-        >>> seen = FingerprintSet()
-        >>> [seen.add(text_fingerprint(text)) for text in ("yes", "no", "yes")]
-        [True, True, False]
     """
 
     def __init__(self) -> None:
         self._size = 0
-        self._columns = self._allocate(_INITIAL_BITS)
-        self._use_columns(_INITIAL_BITS)
+        self._use_columns(_INITIAL_BITS, self._allocate(_INITIAL_BITS))
 
     def __len__(self) -> int:
         return self._size
@@ -79,7 +73,8 @@ class FingerprintSet:
         """Return the columns of an empty table, the fingerprints first."""
         return [np.zeros((1 << bits) + _OVERFLOW, np.uint64)]
 
-    def _use_columns(self, bits: int) -> None:
+    def _use_columns(self, bits: int, columns: list[npt.NDArray[np.generic]]) -> None:
+        self._columns = columns
         # reading single numbers from a memoryview is several times faster than from an array
         self._table = memoryview(self._columns[0])  # type: ignore[arg-type]
         self._shift = 64 - bits
@@ -99,18 +94,11 @@ class FingerprintSet:
             for new_column, old_column in zip(new, old, strict=True):
                 new_column[places] = old_column[taken]
             first_free = int(places[-1]) + 1 if len(places) else first_free
-        self._columns = new
-        self._use_columns(bits)
+        self._use_columns(bits, new)
 
 
 class FingerprintIndex(FingerprintSet):
-    """Fingerprints numbered from 0 in the order of their first appearance, in 16 to 32 bytes each.
-
-    Example:
-        >>> numbers = FingerprintIndex()
-        >>> [numbers.index(text_fingerprint(text)) for text in ("yes", "no", "yes")]
-        [0, 1, 0]
-    """
+    """Fingerprints numbered from 0 in the order of their first appearance, in 16 to 32 bytes each."""
 
     def index(self, fingerprint: int) -> int:
         """Return the number of a fingerprint, which is added if it is new."""
@@ -125,9 +113,9 @@ class FingerprintIndex(FingerprintSet):
     def _allocate(self, bits: int) -> list[npt.NDArray[np.generic]]:
         return [*super()._allocate(bits), np.zeros((1 << bits) + _OVERFLOW, np.uint32)]
 
-    def _use_columns(self, bits: int) -> None:
-        super()._use_columns(bits)
-        self._numbers = memoryview(self._columns[1])  # type: ignore[arg-type]
+    def _use_columns(self, bits: int, columns: list[npt.NDArray[np.generic]]) -> None:
+        super()._use_columns(bits, columns)
+        self._numbers = memoryview(columns[1])  # type: ignore[arg-type]
 
 
 def _independent_slices(table: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
@@ -142,11 +130,9 @@ def _independent_slices(table: npt.NDArray[np.generic]) -> list[tuple[int, int]]
 class FingerprintBuckets:
     """Fingerprints on disk, grouped by their leading bits, each with its position in the order of addition.
 
-    Memory holds one batch while adding and one bucket while iterating. The temporary files take 16 bytes per
-    fingerprint and disappear with the process, even if it is killed. Use it as a context manager.
-
-    Args:
-        folder: where the files are; None: the system's folder for temporary files.
+    Memory holds one batch while adding and one bucket while iterating. The files, in `folder` or the system's folder
+    for temporary files, take 16 bytes per fingerprint and disappear with the process, even if it is killed. Use it as a
+    context manager.
     """
 
     def __init__(self, folder: Path | None = None):

@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,16 +27,12 @@ class TableFileError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row of a file.
-
-    Attributes:
-        path: the file.
-        line: its (last) line, counted from 1; in a Parquet file the number of the row.
-        values: the values by column; a missing value is None or absent.
-    """
+    """A row of a file."""
 
     path: Path
+    #: Its (last) line, counted from 1; in a Parquet file the number of the row.
     line: int
+    #: By column; a missing value is None or absent.
     values: Mapping[str, Any]
 
     @property
@@ -45,25 +41,17 @@ class TableRow:
         return f"{self.path}, {'row' if _suffix(self.path) == '.parquet' else 'line'} {self.line:,}"
 
     def text(self, column: str) -> str:
-        """Return the text in a column.
-
-        Raises:
-            TableFileError: if it is missing, not a string, or contains a lone surrogate.
-        """
+        """Return the text in a column; raise a TableFileError if it is missing, or not a valid string."""
         value = self.values.get(column)
         if not isinstance(value, str):
-            found = "nothing" if value is None else f"{value!r:.40}"
-            raise TableFileError(f"{self.where}: {column!r} must be a text, got {found}: add one, or remove the row")
+            given = "nothing" if value is None else f"{value!r:.40}"
+            raise TableFileError(f"{self.where}: {column!r} must be a text, got {given}: add one, or remove the row")
         if _LONE_SURROGATE.search(value):
             raise TableFileError(f"{self.where}: {column!r} contains a lone surrogate (half a character): correct it")
         return value
 
     def optional_text(self, column: str) -> str:
-        """Return the text in a column, or '' if it is missing.
-
-        Raises:
-            TableFileError: if it is not a string, or contains a lone surrogate.
-        """
+        """Return the text in a column, or '' if it is missing."""
         return "" if self.values.get(column) is None else self.text(column)
 
 
@@ -80,7 +68,7 @@ def read_rows(
     suffixes: Sequence[str] = TABLE_SUFFIXES,
     hint: str = "Give the right one that name",
 ) -> Iterator[TableRow]:
-    """Yield the rows of a file in order, one at a time.
+    """Yield the rows of a file in order, one at a time; an invalid row raises a TableFileError when it is reached.
 
     A line of a .txt file, and a JSON line that is a string, is the value of the first column. A JSON object may lack
     all columns but the first. Blank lines are rows only in a .txt file.
@@ -91,9 +79,6 @@ def read_rows(
         optional: columns that are read if present.
         suffixes: accepted suffixes, of `TEXT_FILE_SUFFIXES`.
         hint: what to do if a column is missing, for the message.
-
-    Raises:
-        TableFileError: if the file cannot be read; an invalid row raises when it is reached.
     """
     check_suffix(path, suffixes)
     try:
@@ -137,7 +122,7 @@ def _read_json_lines(path: Path, column: str, hint: str) -> Iterator[TableRow]:
                 value = {column: value}
             if not isinstance(value, dict):
                 raise TableFileError(f'{where} is neither an object such as {{"{column}": …}} nor a string')
-            _check_columns(where, value, [column], hint)
+            _check_columns(where, list(value), [column], hint)
             yield TableRow(path, number, value)
 
 
@@ -149,9 +134,8 @@ def _read_parquet(path: Path, columns: Sequence[str], optional: Sequence[str], h
     try:
         with pq.ParquetFile(path) as file:
             present = file.schema_arrow.names
-            _check_columns(str(path), present, columns, hint)
+            _check_columns(str(path), present, columns, hint, optional)
             selected = [column for column in dict.fromkeys((*columns, *optional)) if column in present]
-            _check_unique(path, present, selected)
             for batch in file.iter_batches(columns=selected):
                 for values in batch.to_pylist():
                     number += 1
@@ -170,8 +154,7 @@ def _read_csv(
         rows = csv.DictReader(file, delimiter=delimiter, strict=True)
         try:
             present = rows.fieldnames or []
-            _check_columns(str(path), present, columns, hint)
-            _check_unique(path, present, (*columns, *optional))
+            _check_columns(str(path), present, columns, hint, optional)
             for values in rows:
                 if any(values.pop(None, ())):  # an unquoted delimiter would cut off the end of a text
                     raise TableFileError(
@@ -187,18 +170,16 @@ def _read_csv(
             ) from None
 
 
-def _check_columns(where: str, present: Collection[str], columns: Sequence[str], hint: str) -> None:
+def _check_columns(
+    where: str, present: Sequence[str], columns: Sequence[str], hint: str, optional: Sequence[str] = ()
+) -> None:
     for column in columns:
         if column not in present:
-            raise TableFileError(
-                f"{where} has no column {column!r}; it has {', '.join(map(repr, present)) or 'none'}. {hint}"
-            )
-
-
-def _check_unique(path: Path, present: Sequence[str], columns: Sequence[str]) -> None:
-    for column in columns:
+            names = ", ".join(map(repr, present)) or "none"
+            raise TableFileError(f"{where} has no column {column!r}; it has {names}. {hint}")
+    for column in (*columns, *optional):
         if present.count(column) > 1:
-            raise TableFileError(f"{path} has {present.count(column)} columns {column!r}: rename all but one")
+            raise TableFileError(f"{where} has {present.count(column)} columns {column!r}: rename all but one")
 
 
 def _first_undecodable_line(path: Path) -> int:

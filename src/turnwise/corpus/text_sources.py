@@ -31,15 +31,11 @@ class TextSourceError(TurnwiseError):
 
 @dataclass(frozen=True, slots=True)
 class TextSource:
-    """Texts that can be read any number of times, always in the same order.
+    """Texts that can be read any number of times, always in the same order."""
 
-    Attributes:
-        schema: the schema of the identifying columns.
-        identity: a string that is equal for equal texts.
-        rows: returns an iterator over the texts.
-    """
-
+    #: Of the identifying columns.
     schema: pa.Schema
+    #: Equal for equal texts.
     identity: str
     rows: Callable[[], Iterator[TextRow]]
 
@@ -54,10 +50,6 @@ def open_text_source(
         column: the column of the texts; JSON lines may also be strings.
         splits: for a store, the splits to read; empty: all.
         speakers: for a store, the speakers whose turns to read; empty: all.
-
-    Raises:
-        TextSourceError: if there is no such file, or splits or speakers are given for a file.
-        TableFileError: if its type is not supported; an invalid row raises when it is reached.
     """
     if path.is_dir() and is_store(path):
         return _open_store(path, splits, speakers)

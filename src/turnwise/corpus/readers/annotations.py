@@ -30,11 +30,7 @@ def split_of(name: str) -> str | None:
 
 
 def require_text(record: Mapping[str, Any], key: str) -> str:
-    """Return the string under a key.
-
-    Raises:
-        ValueError: if it is not a string or blank.
-    """
+    """Return the string under a key; raise a ValueError if it is not a string or blank."""
     value = record[key]
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{key!r} must be a non-blank string")
@@ -83,10 +79,8 @@ def slot_spans(pieces: Pieces, text: str) -> list[Span]:
     """Locate the slot values of annotated pieces in the text.
 
     Annotations and texts differ in white space (MASSIVE's Chinese annotations put spaces around slots, the texts do
-    not), so values are located by counting the other characters. White space at the edges of a value is not part of it.
-
-    Raises:
-        ValueError: if the pieces and the text differ in other characters, or a slot has no value.
+    not), so values are located by counting the other characters, which must be the same. White space at the edges of a
+    value is not part of it.
     """
     if "".join("".join(piece.split()) for piece, _ in pieces) != "".join(text.split()):
         raise ValueError(f"the annotation and the text {text!r} have different words")

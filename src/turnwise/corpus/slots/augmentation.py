@@ -50,7 +50,7 @@ def augment(
         max_per_template: maximum number of combinations per template.
         seed: of the samples.
         speaker: whose turns; None: everyone's.
-        table: is filled with the templates of the corpus.
+        table: collects the templates of the corpus.
     """
     if top < 1 or max_per_template < 1:
         raise CorpusError(f"top and max_per_template must be at least 1, got {top} and {max_per_template}")
@@ -113,20 +113,8 @@ def augment_store(
 ) -> Store:
     """Augment a split of a store (see `augment`) into another store.
 
-    The manifest says what it was made of and how; its `facts` are the statistics of TaDSE's Table 1.
-
-    Args:
-        store: the store to read.
-        out: the store to write; an existing one is replaced once all is done.
-        top: number of values per slot.
-        max_per_template: maximum number of combinations per template.
-        seed: of the samples.
-        split: what to read; None: 'train', or everything if the store has no splits.
-        speaker: whose turns; None: everyone's.
-        progress: reports the number of utterances written.
-
-    Raises:
-        CorpusError: if there are no slots, or `out` is the store to read.
+    The manifest says what it was made of and how; its `facts` are the statistics of TaDSE's Table 1. A previous store
+    at `out` is replaced once all is done. Without a `split`, 'train' is read, or everything if the store has no splits.
     """
     store, out = Path(store), Path(out)
     corpus = open_training_split(store, split)

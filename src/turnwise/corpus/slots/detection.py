@@ -24,8 +24,7 @@ def detect_slots(
 ) -> Iterator[Dialogue]:
     """Yield the dialogues with detected slots in every turn of a speaker (None: of all).
 
-    Raises:
-        CorpusError: if such a turn already has slots, unless they are to be replaced.
+    Raise a CorpusError if such a turn already has slots, unless they are to be replaced.
     """
     dialogues = iter(corpus)
     while batch := list(islice(dialogues, _BATCH)):
@@ -59,19 +58,15 @@ def detect_store(
     """Write a store with detected slots in all splits.
 
     Its manifest has the detector (`detector`, for `detector_from_json`) and the numbers of turns of the speaker, of
-    those with slots, and of slots (`facts`).
+    those with slots, and of slots (`facts`). A previous store at `out` is replaced once all is done.
 
     Args:
         store: the store to read.
-        out: the store to write; an existing one is replaced once all is done.
+        out: the store to write.
         detector: finds the slots.
         speaker: whose turns; None: everyone's. Other turns are unchanged.
-        replace_slots: whether to replace slots that such turns already have.
+        replace_slots: whether to replace slots that such turns already have; otherwise they are an error.
         progress: reports the number of dialogues written.
-
-    Raises:
-        CorpusError: if a turn of the speaker has slots that are not to be replaced, no turn is the speaker's, or `out`
-            is the store to read.
     """
     store, out = Path(store), Path(out)
     opened = Store(store)
@@ -159,8 +154,7 @@ class DetectorScore:
 def score_detector(corpus: Iterable[Dialogue], detector: Detector, speaker: str | None = USER) -> DetectorScore:
     """Return precision and recall of a detector on the turns of a speaker (None: of all).
 
-    Raises:
-        DetectorError: if no turn has a slot.
+    Raise a DetectorError if none of them has a slot.
     """
     turns = [(turn.text, non_overlapping_slots(turn)) for _, turn in iterate_turns(corpus, speaker)]
     annotated, detected, exact, overlapping, named = (Counter[str]() for _ in range(5))
@@ -206,8 +200,7 @@ def _overlaps(slot: Slot, others: Sequence[Slot]) -> bool:
 def open_test_split(store: Path | str, learnt_from: Sequence[Path | str] = ()) -> Corpus:
     """Open the part of a store that a detector is evaluated on: 'test', else 'valid', else everything without splits.
 
-    Raises:
-        DetectorError: if the store has splits but neither of these, or no splits and the detector has learnt from it.
+    Raise a DetectorError if there are only other splits, or none and the detector has learnt from the store.
     """
     opened = Store(store)
     splits = opened.splits()

@@ -44,12 +44,9 @@ def word_forms(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Gazetteer:
-    """Values and the slots that they belong to.
+    """Values and the slots that they belong to."""
 
-    Attributes:
-        names: value → name of its slot; a value is its words in lower case, separated by spaces.
-    """
-
+    #: Value → name of its slot; a value is its words in lower case, separated by spaces.
     names: Mapping[str, str] = field(default_factory=dict)
     _by_words: dict[tuple[str, ...], str] = field(init=False, repr=False, compare=False)
     _lengths: dict[str, tuple[int, ...]] = field(init=False, repr=False, compare=False)

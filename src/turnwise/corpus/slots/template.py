@@ -28,21 +28,16 @@ def non_overlapping_slots(turn: Turn) -> tuple[Slot, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """An utterance without the values of its slots.
+    """An utterance without the values of its slots, whose names are given from left to right."""
 
-    Attributes:
-        pieces: the texts before, between and after the slots: one more than there are slots, possibly empty.
-        names: the names of the slots, from left to right.
-    """
-
+    #: The texts before, between and after the slots: one more than there are slots, possibly empty.
     pieces: tuple[str, ...]
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if len(self.pieces) != len(self.names) + 1:
-            raise ValueError(
-                f"a template of {len(self.names)} slots has {len(self.names) + 1} pieces, not {len(self.pieces)}"
-            )
+        slots = len(self.names)
+        if len(self.pieces) != slots + 1:
+            raise ValueError(f"a template of {slots} slots has {slots + 1} pieces, not {len(self.pieces)}")
 
     @classmethod
     def from_turn(cls, turn: Turn) -> "Template":

@@ -63,9 +63,6 @@ class TemplateTable:
 
     Utterances without slots are templates too. Memory holds no texts, only a fingerprint, a number and a count (about
     50 bytes) of every template and intent; templates with slots are in a temporary database.
-
-    Attributes:
-        utterances: number of turns added.
     """
 
     def __init__(self) -> None:
@@ -164,12 +161,10 @@ class EntityBook:
 
     Values that differ only in case or surrounding space are one value, in its most frequent form (of equally frequent
     forms the alphabetically first). Blank values are not counted, nor are those of slots that a template leaves out.
-
-    Args:
-        values: (slot name, value) pairs, each as often as it occurs.
     """
 
     def __init__(self, values: Iterable[tuple[str, str]] = ()):
+        """Count (slot name, value) pairs, given as often as they occur."""
         self._database = sqlite3.connect("")
         self._database.executescript(_VALUE_SCHEMA)
         buffer: Counter[tuple[str, str]] = Counter()

@@ -160,16 +160,9 @@ class _ResponsePool:
 def response_examples(dialogues: Iterable[Dialogue], seed: int, candidates: int = 10) -> Iterator[ResponseExample]:
     """Yield response-selection examples: which candidate is the next turn of the system?
 
-    Each dialogue gives one example, at a system turn of more than three words. Negatives are sampled from the last few
-    thousand system turns of other dialogues of the same split, so that memory is bounded.
-
-    Args:
-        dialogues: read once, in order.
-        seed: of the samples.
-        candidates: number of candidates in held-out splits; in 'train' there are two, as in public data sets.
-
-    Raises:
-        ValueError: if there are too few distinct system turns.
+    Each dialogue gives one example, at a system turn of more than three words, with `candidates` candidates in held-out
+    splits and two in 'train', as in public data sets. Negatives are sampled from the last few thousand system turns of
+    other dialogues of the same split, so that memory is bounded; a ValueError says that there are too few.
     """
     if candidates < 2:
         raise ValueError(f"candidates must be at least 2, got {candidates}")

@@ -134,11 +134,7 @@ class World:
 
 
 def compile_phrasing(source: str) -> Phrasing:
-    """Split a phrasing into its pieces.
-
-    Raises:
-        WorldError: if a brace or a parenthesis is unmatched.
-    """
+    """Split a phrasing into its pieces; raise a WorldError if a brace or a parenthesis is unmatched."""
     pieces: list[Piece] = []
     placeholders: list[str] = []
     position = 0
@@ -270,12 +266,7 @@ def _uncapitalise(text: str) -> str:
 
 
 class LineBuilder:
-    """Builds an utterance from phrasings. Noise changes only the words around the values, never a slot.
-
-    Args:
-        rng: source of choices and noise.
-        noisy: whether it is typed carelessly.
-    """
+    """Builds an utterance from phrasings. Noise (careless typing) changes only words around values, never a slot."""
 
     def __init__(self, rng: Random, noisy: bool = False) -> None:
         self.slots: list[Slot] = []
