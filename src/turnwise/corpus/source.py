@@ -244,29 +244,29 @@ class CorpusSource:
             match = _WHITESPACE.match(text, position)
             return match.end() if match else position
 
-        position, line, counted, key = skip_space(0), 1, 0, ""
+        def skip_mark(mark: str, position: int, message: str) -> int:
+            position = skip_space(position)
+            if not text.startswith(mark, position):
+                raise json.JSONDecodeError(message, text, position)
+            return skip_space(position + 1)
+
+        line, counted, key = 1, 0, ""
         try:
-            if not text.startswith(opening, position):
-                expected = "array" if opening == "[" else "object"
-                raise json.JSONDecodeError(f"expected a JSON {expected}", text, position)
-            position = skip_space(position + 1)
-            empty = text.startswith(closing, position)
-            while not empty:
+            position = skip_mark(opening, 0, f"expected a JSON {'array' if opening == '[' else 'object'}")
+            at_end = text.startswith(closing, position)
+            while not at_end:
                 line, counted = line + text.count("\n", counted, position), position
                 if opening == "{":
                     key, position = decode(text, position)
-                    position = skip_space(position)
-                    if not isinstance(key, str) or not text.startswith(":", position):
-                        raise json.JSONDecodeError("expected a key and ':'", text, position)
-                    position = skip_space(position + 1)
+                    if not isinstance(key, str):
+                        raise json.JSONDecodeError("expected a key and ':'", text, skip_space(position))
+                    position = skip_mark(":", position, "expected a key and ':'")
                 value, position = decode(text, position)
                 yield line, key, value
                 position = skip_space(position)
-                if text.startswith(closing, position):
-                    break
-                if not text.startswith(",", position):
-                    raise json.JSONDecodeError("the file ends or breaks off here", text, position)
-                position = skip_space(position + 1)
+                at_end = text.startswith(closing, position)
+                if not at_end:
+                    position = skip_mark(",", position, "the file ends or breaks off here")
             if (position := skip_space(position + 1)) < len(text):
                 raise json.JSONDecodeError("unexpected content after the end of the document", text, position)
         except json.JSONDecodeError as error:

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from turnwise.core.dialogue import Dialogue, Turn
-from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import sha256
+from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Store, is_store, read_corpus
 from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES, check_suffix, read_rows
 
@@ -23,10 +23,6 @@ TextRow = tuple[EncoderInput, tuple[Any, ...]]
 TURN_SCHEMA = pa.schema(
     [("dialogue", pa.string()), ("turn", pa.int32()), ("speaker", pa.string()), ("text", pa.string())]
 )
-
-
-class TextSourceError(TurnwiseError):
-    """There are no such texts; the message says where and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +50,12 @@ def open_text_source(
     if path.is_dir() and is_store(path):
         return _open_store(path, splits, speakers)
     if path.is_dir():
-        raise TextSourceError(f"{path} is a folder but not a store: import a log first, by `turnwise corpus import`")
+        raise CorpusError(f"{path} is a folder but not a store: import a log first, by `turnwise corpus import`")
     if not path.is_file():
-        raise TextSourceError(f"{path} does not exist")
+        raise CorpusError(f"{path} does not exist")
     check_suffix(path, TEXT_FILE_SUFFIXES)
     if splits or speakers:
-        raise TextSourceError(f"{path} is not a store: only a store has splits and speakers to select")
+        raise CorpusError(f"{path} is not a store: only a store has splits and speakers to select")
 
     def rows() -> Iterator[TextRow]:
         for row in read_rows(path, [column], suffixes=TEXT_FILE_SUFFIXES, hint="Name the right one by --column"):

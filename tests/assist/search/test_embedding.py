@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 import turnwise.assist.search.embedding
 from turnwise.assist.search.embedding import EmbeddingError, embed
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import StoreWriter
 from turnwise.corpus.table_files import TableFileError
-from turnwise.corpus.text_sources import TextSourceError, open_text_source
+from turnwise.corpus.text_sources import open_text_source
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import wrap_model
 
@@ -248,11 +249,11 @@ def test_invalid_paths_and_texts(tmp_path: Path) -> None:
             embed(wrap_model(LetterCounter()), texts, tmp_path / out)
     with pytest.raises(EmbeddingError, match="no texts"):
         embed(wrap_model(LetterCounter()), open_text_source(lines(tmp_path / "empty.txt", [])), tmp_path / "out.npy")
-    with pytest.raises(TextSourceError, match="only a store has splits and speakers"):
+    with pytest.raises(CorpusError, match="only a store has splits and speakers"):
         open_text_source(source, speakers=["user"])
-    with pytest.raises(TextSourceError, match="is a folder but not a store"):
+    with pytest.raises(CorpusError, match="is a folder but not a store"):
         open_text_source(tmp_path)
-    with pytest.raises(TextSourceError, match="does not exist"):
+    with pytest.raises(CorpusError, match="does not exist"):
         open_text_source(tmp_path / "missing.txt")
 
 

@@ -27,7 +27,6 @@ from turnwise.corpus.synthetic.world import (
     DOMAINS,
     SPLITS,
     Phrasing,
-    WorldError,
     compile_phrasing,
     load_world,
 )
@@ -138,7 +137,7 @@ def test_out_of_scope_topics_differ_between_splits() -> None:
 
 @pytest.mark.parametrize("source", ["a {Place}", "left (open", "a (choice)", "{a|b}", "closed}"])
 def test_unmatched_marks_are_rejected(source: str) -> None:
-    with pytest.raises(WorldError, match="belongs to no placeholder"):
+    with pytest.raises(ValueError, match="belongs to no placeholder"):
         compile_phrasing(source)
 
 

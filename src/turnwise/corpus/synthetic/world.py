@@ -27,10 +27,6 @@ Piece = tuple[str | None, tuple[str, ...]]
 Item = TypeVar("Item")
 
 
-class WorldError(ValueError):
-    """A data file of the sample world is inconsistent."""
-
-
 def pick(rng: Random, items: Sequence[Item]) -> Item:
     """Return a random item; faster than `Random.choice`, which matters at ten draws per turn."""
     return items[int(rng.random() * len(items))]
@@ -134,7 +130,7 @@ class World:
 
 
 def compile_phrasing(source: str) -> Phrasing:
-    """Split a phrasing into its pieces; raise a WorldError if a brace or a parenthesis is unmatched."""
+    """Split a phrasing into its pieces; raise a ValueError if a brace or a parenthesis is unmatched."""
     pieces: list[Piece] = []
     placeholders: list[str] = []
     position = 0
@@ -153,7 +149,7 @@ def compile_phrasing(source: str) -> Phrasing:
 def _add_literal(pieces: list[Piece], source: str, start: int, end: int) -> None:
     literal = source[start:end]
     if any(mark in literal for mark in "{}()|"):
-        raise WorldError(f"{source!r}: {literal!r} has a mark that belongs to no placeholder and no choice")
+        raise ValueError(f"{source!r}: {literal!r} has a mark that belongs to no placeholder and no choice")
     if literal:
         pieces.append((None, (literal,)))
 
