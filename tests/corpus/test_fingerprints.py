@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from turnwise.corpus import fingerprints as fingerprints_module
 from turnwise.corpus.fingerprints import FingerprintBuckets, FingerprintIndex, FingerprintSet, text_fingerprint
 
-#: Few places and short stretches, so that tables grow and runs of taken places cross stretches.
+#: Few places and short slices, so that tables grow and runs of taken places cross slices.
 SMALL = {"_INITIAL_BITS": 4, "_MOVE_SIZE": 64}
 
 #: Neighbours as well as numbers from everywhere: leading bits alike, 0 and the largest.
@@ -24,13 +24,13 @@ def test_set_and_index_equal_a_dictionary(numbers: list[int]) -> None:
         for name, value in SMALL.items():
             patched.setattr(fingerprints_module, name, value)
         seen, numbered = FingerprintSet(), FingerprintIndex()
-        known: dict[int, int] = {}
+        numbers_of: dict[int, int] = {}
         for number in numbers:
-            new = (number or 1) not in known  # 0 marks a free place, so 0 and 1 are one
-            expected = known.setdefault(number or 1, len(known))
+            new = (number or 1) not in numbers_of  # 0 marks a free place, so 0 and 1 are one
+            expected = numbers_of.setdefault(number or 1, len(numbers_of))
             assert seen.add(number) == new
             assert numbered.index(number) == expected
-            assert len(seen) == len(numbered) == len(known)
+            assert len(seen) == len(numbered) == len(numbers_of)
 
 
 def test_memory_per_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,14 +61,14 @@ def test_buckets_contain_everything_once_and_group_equal_fingerprints(parts: lis
             buckets.add(np.array(part, np.int64))
         assert len(buckets) == len(everything)
         for _ in range(2):  # they can be read again
-            found: list[tuple[int, int]] = []
+            pairs: list[tuple[int, int]] = []
             seen: set[int] = set()
-            for numbers, places in buckets:
+            for numbers, positions in buckets:
                 assert seen.isdisjoint(numbers.tolist())
                 seen |= set(numbers.tolist())
-                assert places.tolist() == sorted(places.tolist())
-                found += zip(places.tolist(), numbers.tolist(), strict=True)
-            assert sorted(found) == list(enumerate(everything))
+                assert positions.tolist() == sorted(positions.tolist())
+                pairs += zip(positions.tolist(), numbers.tolist(), strict=True)
+            assert sorted(pairs) == list(enumerate(everything))
 
 
 def test_buckets_remove_their_files(tmp_path: Path) -> None:

@@ -8,50 +8,42 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
+from tests.helpers.stores import write_store
 from tests.helpers.strategies import corpora
 from tests.helpers.svg import group, paths
 from turnwise import Dialogue, Turn, read_corpus
 from turnwise.corpus.source import CorpusError
 from turnwise.corpus.stats import LENGTHS, compute_corpus_stats, compute_response_stats, frequency_curve_svg
-from turnwise.corpus.store import StoreWriter
-
-
-def store(folder: Path, dialogues: list[Dialogue]) -> Path:
-    with StoreWriter(folder) as writer:
-        for dialogue in dialogues:
-            writer.write(dialogue)
-        writer.commit({})
-    return folder
 
 
 @settings(deadline=None, max_examples=60)
 @given(corpora())
 def test_stats_equal_a_plain_count(tmp_path_factory: pytest.TempPathFactory, dialogues: list[Dialogue]) -> None:
-    found = compute_corpus_stats(read_corpus(store(tmp_path_factory.mktemp("stats") / "store", dialogues)))
+    stats = compute_corpus_stats(read_corpus(write_store(tmp_path_factory.mktemp("stats") / "store", dialogues)))
     turns = [turn for dialogue in dialogues for turn in dialogue.turns]
     texts = Counter(turn.text.strip().lower() for turn in turns)
-    assert found.dialogues == len(dialogues)
-    assert found.utterances == len(turns)
-    assert found.words == sum(len(turn.text.split()) for turn in turns)
-    assert found.speakers == Counter(turn.speaker for turn in turns)
-    assert found.intents == Counter(turn.intent for turn in turns if turn.intent)
-    assert found.acts == Counter(act for turn in turns for act in turn.acts)
-    assert found.slots == Counter(slot.name for turn in turns for slot in turn.slots)
-    assert found.splits == Counter(dialogue.split or "none" for dialogue in dialogues)
-    assert found.distinct_utterances == len(texts)
-    assert sum(found.turn_lengths.values()) == len(turns)
-    assert found.turn_lengths["1"] == sum(len(turn.text.split()) <= LENGTHS[0] for turn in turns)
+    assert stats.dialogues == len(dialogues)
+    assert stats.utterances == len(turns)
+    assert stats.words == sum(len(turn.text.split()) for turn in turns)
+    assert stats.speakers == Counter(turn.speaker for turn in turns)
+    assert stats.intents == Counter(turn.intent for turn in turns if turn.intent)
+    assert stats.acts == Counter(act for turn in turns for act in turn.acts)
+    assert stats.slots == Counter(slot.name for turn in turns for slot in turn.slots)
+    assert stats.splits == Counter(dialogue.split or "none" for dialogue in dialogues)
+    assert stats.distinct_utterances == len(texts)
+    assert sum(stats.turn_lengths.values()) == len(turns)
+    assert stats.turn_lengths["1"] == sum(len(turn.text.split()) <= LENGTHS[0] for turn in turns)
     pairs = sum(
         len(first.text.split()) > 3 and len(second.text.split()) > 3
         for dialogue in dialogues
         for first, second in zip(dialogue.turns, dialogue.turns[1:], strict=False)
     )
-    assert found.dse_pairs == pairs
+    assert stats.dse_pairs == pairs
     most = sorted(texts.items(), key=lambda item: (-item[1], item[0]))[:10]
-    assert found.common == most
+    assert stats.common == most
     top = max(1, round(len(texts) / 100))
-    assert found.top_1_percent_share == pytest.approx(sum(sorted(texts.values())[::-1][:top]) / len(turns))
-    assert found.frequency_curve[-1] == (100.0, pytest.approx(100.0))
+    assert stats.top_1_percent_share == pytest.approx(sum(sorted(texts.values())[::-1][:top]) / len(turns))
+    assert stats.frequency_curve[-1] == (100.0, pytest.approx(100.0))
 
 
 def test_pairs_do_not_cross_dialogues_or_skip_short_turns(tmp_path: Path) -> None:
@@ -61,19 +53,19 @@ def test_pairs_do_not_cross_dialogues_or_skip_short_turns(tmp_path: Path) -> Non
         Dialogue("b", tuple(Turn("user", text) for text in (long, long, long))),
         Dialogue("c", (Turn("user", long),)),
     ]
-    assert compute_corpus_stats(read_corpus(store(tmp_path / "store", dialogues))).dse_pairs == 3
+    assert compute_corpus_stats(read_corpus(write_store(tmp_path / "store", dialogues))).dse_pairs == 3
 
 
 def test_case_and_surrounding_space_do_not_count(tmp_path: Path) -> None:
     dialogues = [Dialogue(str(i), (Turn("user", text),)) for i, text in enumerate(["Yes.", "yes.", "YES. ", "no"])]
-    found = compute_corpus_stats(read_corpus(store(tmp_path / "store", dialogues)))
-    assert found.common == [("yes.", 3), ("no", 1)]
-    assert found.top_1_percent_share == 0.75
+    stats = compute_corpus_stats(read_corpus(write_store(tmp_path / "store", dialogues)))
+    assert stats.common == [("yes.", 3), ("no", 1)]
+    assert stats.top_1_percent_share == 0.75
 
 
 def test_frequency_curve_svg(tmp_path: Path) -> None:
     dialogues = [Dialogue(str(i), (Turn("user", f"text {i % 50}"),)) for i in range(500)]
-    svg = frequency_curve_svg(compute_corpus_stats(read_corpus(store(tmp_path / "store", dialogues))))
+    svg = frequency_curve_svg(compute_corpus_stats(read_corpus(write_store(tmp_path / "store", dialogues))))
     root = ElementTree.fromstring(svg)
     (line,) = paths(group(root, "line-0"))
     heights = [y for _, y in line]

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.stores import write_store
 from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Turn, import_corpus, read_corpus
 from turnwise.corpus import rows as rows_module
@@ -24,11 +25,7 @@ from turnwise.corpus.store import Corpus, Store, StoreWriter
 
 
 def write(folder: Path, dialogues: list[Dialogue]) -> Store:
-    with StoreWriter(folder) as writer:
-        for dialogue in dialogues:
-            writer.write(dialogue)
-        writer.commit({"inputs": []})
-    return Store(folder)
+    return Store(write_store(folder, dialogues, inputs=[]))
 
 
 def some(count: int, word: str = "hello") -> list[Dialogue]:
@@ -138,11 +135,11 @@ def test_kill_at_any_time_leaves_the_old_or_the_new_store(tmp_path: Path, seed: 
         time.sleep(random.Random(seed).random() * 0.6)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    found = list(Store(tmp_path / "store"))
-    texts = [dialogue.turns for dialogue in found]
+    sample = list(Store(tmp_path / "store"))
+    texts = [dialogue.turns for dialogue in sample]
     assert texts in ([dialogue.turns for dialogue in old], [dialogue.turns for dialogue in new])
     if seed == 7:
-        assert len(found) == 20_000
+        assert len(dialogues) == 20_000
     # and the next import is not disturbed by what was left
     again = import_corpus("jsonl", log, tmp_path / "store")
     assert len(again) == 20_000
@@ -271,9 +268,9 @@ def test_smaller_sample_is_a_subset_of_a_larger_one(
         # in the corpus' order, and nothing that the splits leave out
         assert larger == [identity for identity in expected if identity in set(larger)]
         assert smaller == [identity for identity in larger if identity in set(smaller)]
-        for share, found in ((min(one, other), smaller), (max(one, other), larger)):
-            if found:
-                assert len(corpus.sample(share)) == len(found)
+        for share, sample in ((min(one, other), smaller), (max(one, other), larger)):
+            if sample:
+                assert len(corpus.sample(share)) == len(sample)
         # what is drawn does not depend on what lies beside it
         if splits is not None:
             everything = set(sampled(Corpus([store]), one))
@@ -298,8 +295,8 @@ def test_sample_size_matches_the_fraction(share: float, tmp_path: Path) -> None:
     """Ids are hashed, so that the size is binomial: within five deviations of its mean."""
     stores = [write(tmp_path / word, some(2000, word)) for word in ("first", "second")]
     for corpus in (Corpus(stores[:1]), Corpus(stores)):
-        found = len(corpus.sample(share))
-        assert abs(found - share * len(corpus)) < 5 * (share * (1 - share) * len(corpus)) ** 0.5
+        sample = len(corpus.sample(share))
+        assert abs(sample - share * len(corpus)) < 5 * (share * (1 - share) * len(corpus)) ** 0.5
     both = [identity for store in stores for identity in identities(Corpus([store]).sample(share))]
     assert identities(Corpus(stores).sample(share)) == both
 

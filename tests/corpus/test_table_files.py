@@ -134,10 +134,10 @@ def test_fields_past_the_last_column_may_be_empty(tmp_path: Path) -> None:
 )
 def test_errors_name_the_place(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(TableFileError) as told:
+    with pytest.raises(TableFileError) as caught:
         texts(tmp_path / name)
-    assert message in str(told.value)
-    assert str(told.value).startswith(str(tmp_path / name))
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(str(tmp_path / name))
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,9 @@ def test_errors_name_the_place(name: str, content: bytes, message: str, tmp_path
 )
 def test_parquet_without_texts(columns: dict[str, pa.Array], message: str, tmp_path: Path) -> None:
     pq.write_table(pa.table(columns), tmp_path / "in.parquet")
-    with pytest.raises(TableFileError) as told:
+    with pytest.raises(TableFileError) as caught:
         texts(tmp_path / "in.parquet")
-    assert message in str(told.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", TEXT_FILE_SUFFIXES)

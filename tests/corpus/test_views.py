@@ -8,24 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.stores import write_store
 from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Slot, Turn
 from turnwise.corpus import rows as rows_module
 from turnwise.corpus.source import CorpusError
-from turnwise.corpus.store import Corpus, Store, StoreWriter
+from turnwise.corpus.store import Corpus, read_corpus
 
 
 def stored(folder: Path, dialogues: list[Dialogue]) -> Corpus:
-    with StoreWriter(folder) as writer:
-        for dialogue in dialogues:
-            writer.write(dialogue)
-        writer.commit({})
-    return Corpus([Store(folder)])
+    return read_corpus(write_store(folder, dialogues))
 
 
-def said(speakers: str, name: str = "d", split: str | None = None) -> Dialogue:
+def dialogue_of(speakers: str, name: str = "d", split: str | None = None) -> Dialogue:
     names = {"u": "user", "s": "system"}
-    return Dialogue(name, tuple(Turn(names[who], f"{who}{place}") for place, who in enumerate(speakers)), None, split)
+    return Dialogue(
+        name, tuple(Turn(names[who], f"{who}{position}") for position, who in enumerate(speakers)), None, split
+    )
 
 
 def runs(dialogue: Dialogue) -> list[list[Turn]]:
@@ -51,10 +50,10 @@ def test_view_equals_a_plain_restatement(
         except CorpusError:
             assert not expected
             return
-        found = list(view)
-        assert len(view) == len(found) == len(expected)
-        assert list(view.prepare(combine, least)) == found
-        for read, (dialogue, joined) in zip(found, expected, strict=True):
+        read_dialogues = list(view)
+        assert len(view) == len(read_dialogues) == len(expected)
+        assert list(view.prepare(combine, least)) == read_dialogues
+        for read, (dialogue, joined) in zip(read_dialogues, expected, strict=True):
             assert (read.id, read.source, read.split) == (dialogue.id, dialogue.source, dialogue.split)
             assert [turn.speaker for turn in read.turns] == [turns[0].speaker for turns in joined]
             assert [turn.text for turn in read.turns] == [" ".join(turn.text for turn in turns) for turns in joined]
@@ -95,7 +94,9 @@ def test_slots_move_with_combined_turns(tmp_path: Path) -> None:
 
 def test_views_of_views(tmp_path: Path) -> None:
     """Splits, shares and preparing go together in any order; turns are counted after they are combined."""
-    whole = stored(tmp_path / "store", [said("usus" if number % 2 else "uuss", f"d{number}") for number in range(60)])
+    whole = stored(
+        tmp_path / "store", [dialogue_of("usus" if number % 2 else "uuss", f"d{number}") for number in range(60)]
+    )
     assert whole.prepare() is whole
     assert whole.prepare(False, 1) is whole
     half = list(whole.sample(0.5).prepare(True, 4))
@@ -112,7 +113,7 @@ def test_counting_goes_over_row_groups(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(rows_module, "GROUP_TURNS", 5)
     whole = stored(
         tmp_path / "store",
-        [said(speakers, f"d{number}") for number, speakers in enumerate(["us", "su", "ss", "usu"] * 5)],
+        [dialogue_of(speakers, f"d{number}") for number, speakers in enumerate(["us", "su", "ss", "usu"] * 5)],
     )
     assert sum(1 for store in whole.stores for _ in store.batches()) > 3
     for least, expected in ((1, 20), (2, 15), (3, 5)):
@@ -121,7 +122,7 @@ def test_counting_goes_over_row_groups(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_empty_view_is_an_error(tmp_path: Path) -> None:
-    whole = stored(tmp_path / "store", [said("uuss", f"d{number}", "train") for number in range(5)])
+    whole = stored(tmp_path / "store", [dialogue_of("uuss", f"d{number}", "train") for number in range(5)])
     with pytest.raises(CorpusError, match=r"none of 5 dialogues has 5 turns or more: require fewer"):
         whole.prepare(min_turns=5)
     with pytest.raises(CorpusError, match=r"has 3 turns or more, once consecutive turns of one speaker are combined"):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from tests.helpers.stores import write_store
 from turnwise import Dialogue, Slot, Turn
-from turnwise.corpus.store import StoreWriter
 
 #: Few words, so that values occur inside and outside slots; some contain punctuation or a space.
 WORDS = st.sampled_from(
@@ -33,12 +33,8 @@ def as_dialogues(turns: Iterable[Turn], split: str | None = "train") -> list[Dia
     return [Dialogue(f"{split}-{number}", (turn,), "made-up", split) for number, turn in enumerate(turns)]
 
 
-def store(folder: Path, dialogues: Iterable[Dialogue]) -> Path:
-    with StoreWriter(folder) as writer:
-        for dialogue in dialogues:
-            writer.write(dialogue)
-        writer.commit({"reader": "made-up", "licence": "none of yours"})
-    return folder
+def annotated_store(folder: Path, dialogues: Iterable[Dialogue]) -> Path:
+    return write_store(folder, dialogues, reader="made-up", licence="none of yours")
 
 
 @st.composite

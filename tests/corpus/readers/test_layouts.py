@@ -87,7 +87,7 @@ def test_windows_line_ends_change_nothing(reader: str, tmp_path: Path, try_impor
     assert outcome.dialogues == layout.expected
 
 
-@pytest.mark.parametrize("reader", [name for name, known in READERS.items() if known.encoding == "utf-8"])
+@pytest.mark.parametrize("reader", [name for name, spec in READERS.items() if spec.encoding == "utf-8"])
 def test_byte_order_mark_changes_nothing(reader: str, tmp_path: Path, try_import: Callable):
     """Editors and spreadsheets put one before the first character."""
     layout = BASES[reader]
@@ -108,10 +108,10 @@ def test_unknown_option_is_an_error_that_lists_the_options(reader: str, tmp_path
 
 @pytest.mark.parametrize("reader", READERS)
 def test_every_option_is_explained(reader: str):
-    known = READERS[reader]
-    assert known.help
-    assert all(f"{option}:" in known.help for option in known.options)
-    assert all(parameter.default is not inspect.Parameter.empty for parameter in known.options.values())
+    spec = READERS[reader]
+    assert spec.help
+    assert all(f"{option}:" in spec.help for option in spec.options)
+    assert all(parameter.default is not inspect.Parameter.empty for parameter in spec.options.values())
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from turnwise.corpus.source import CorpusError
 COLUMNS = ("conversation", "speaker", "text", "time")
 
 
-def said(dialogue: Dialogue) -> list[tuple[str, str]]:
+def utterances(dialogue: Dialogue) -> list[tuple[str, str]]:
     return [(turn.speaker, turn.text) for turn in dialogue.turns]
 
 
@@ -48,7 +48,7 @@ def test_rows_keep_their_order_without_a_time_column(tmp_path: Path, try_import:
         ("z", "user", "z three", "1"),
     )
     outcome = try_import("table", folder)
-    assert {it.id: [text for _, text in said(it)] for it in outcome.dialogues} == {
+    assert {it.id: [text for _, text in utterances(it)] for it in outcome.dialogues} == {
         "a": ["a one", "a two"],
         "z": ["z one", "z two", "z three"],
     }
@@ -65,14 +65,14 @@ def test_rows_are_sorted_by_time_where_there_is_one(tmp_path: Path, try_import: 
         ("a", "agent", "third", "9.5"),
     )
     (dialogue,) = try_import("table", folder, time="time").dialogues
-    assert [text for _, text in said(dialogue)] == ["first", "second", "third", "fourth"]
+    assert [text for _, text in utterances(dialogue)] == ["first", "second", "third", "fourth"]
 
 
 def test_several_messages_in_a_row_stay_several_turns(tmp_path: Path, try_import: Callable):
     """The step `merge-speakers` joins them; the reader does not."""
     folder = table(tmp_path / "in", ("a", "user", "Hi", ""), ("a", "user", "Anyone?", ""), ("a", "bot", "Yes", ""))
     (dialogue,) = try_import("table", folder).dialogues
-    assert said(dialogue) == [("user", "Hi"), ("user", "Anyone?"), ("system", "Yes")]
+    assert utterances(dialogue) == [("user", "Hi"), ("user", "Anyone?"), ("system", "Yes")]
     (merged,) = import_corpus("table", folder, tmp_path / "merged", steps=["merge-speakers"])
     assert [turn.speaker for turn in merged.turns] == ["user", "system"]
 
@@ -84,7 +84,7 @@ def test_conversation_may_be_spread_over_files(tmp_path: Path, try_import: Calla
     (folder / "wednesday.csv.gz").write_bytes(gzip.compress(csv_bytes(COLUMNS, ("a", "user", "Bye", "0"))))
     outcome = try_import("table", folder, time="time")
     (dialogue,) = outcome.dialogues
-    assert [text for _, text in said(dialogue)] == ["Bye", "Late already", "Good morning"]
+    assert [text for _, text in utterances(dialogue)] == ["Bye", "Late already", "Good morning"]
     assert [(it["file"], it["line"], it["reason"]) for it in outcome.rejected] == [
         ("tuesday.tsv", 3, "the text is empty")
     ]
@@ -111,7 +111,7 @@ def test_time_formats(first: str, second: str, options: dict, tmp_path: Path, tr
     """ISO 8601 with and without zones (none: UTC), seconds or milliseconds since 1970, or as told."""
     folder = table(tmp_path / "in", ("a", "agent", "later", second), ("a", "user", "earlier", first))
     (dialogue,) = try_import("table", folder, time="time", **options).dialogues
-    assert said(dialogue) == [("user", "earlier"), ("system", "later")]
+    assert utterances(dialogue) == [("user", "earlier"), ("system", "later")]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_parquet_time_types(moments: pa.Array, tmp_path: Path, try_import: Calla
     columns = {"conversation": ["a", "a"], "speaker": ["bot", "user"], "text": ["later", "earlier"], "time": moments}
     folder = lay_out(tmp_path / "in", {"log.parquet": parquet_bytes(columns)})
     (dialogue,) = try_import("table", folder, time="time").dialogues
-    assert said(dialogue) == [("user", "earlier"), ("system", "later")]
+    assert utterances(dialogue) == [("user", "earlier"), ("system", "later")]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_invalid_time_rejects_one_row(moment: str, options: dict, hint: str, tmp
         tmp_path / "in", ("a", "user", "Hello", good), ("a", "bot", "Lost", moment), ("a", "user", "Bye", good)
     )
     outcome = try_import("table", folder, time="time", **options)
-    assert [text for it in outcome.dialogues for _, text in said(it)] == ["Hello", "Bye"]
+    assert [text for it in outcome.dialogues for _, text in utterances(it)] == ["Hello", "Bye"]
     (rejection,) = outcome.rejected
     assert hint in rejection["reason"]
     assert {key: rejection[key] for key in ("line", "kind", "dialogue", "text")} == {
@@ -190,7 +190,7 @@ def test_missing_column_is_an_error_that_lists_the_columns(
 def test_row_without_a_conversation_is_rejected_alone(tmp_path: Path, try_import: Callable):
     folder = table(tmp_path / "in", ("a", "user", "Hi", ""), (" ", "user", "Whose?", ""), ("", "bot", "Nobody's", ""))
     outcome = try_import("table", folder)
-    assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
+    assert [utterances(it) for it in outcome.dialogues] == [[("user", "Hi")]]
     assert [(it["line"], it["text"]) for it in outcome.rejected] == [(3, "Whose?"), (4, "Nobody's")]
     assert {it["reason"] for it in outcome.rejected} == {"no conversation in column 'conversation'"}
 
@@ -201,7 +201,7 @@ def test_quoted_cells_may_hold_line_ends_and_delimiters(tmp_path: Path, try_impo
     content = b"conversation,speaker,text\r\na,user," + mail + b'\r\na,,lost\r\na,bot,"x\ty;z"\r\n'
     outcome = try_import("table", lay_out(tmp_path / "in", {"mail.csv": content}))
     (dialogue,) = outcome.dialogues
-    assert said(dialogue) == [("user", 'Dear all,\r\n\r\nit says "no", twice.\r\nAnn'), ("system", "x\ty;z")]
+    assert utterances(dialogue) == [("user", 'Dear all,\r\n\r\nit says "no", twice.\r\nAnn'), ("system", "x\ty;z")]
     assert [rejection["line"] for rejection in outcome.rejected] == [6]
 
 
@@ -214,7 +214,7 @@ def test_cell_above_the_limit_of_the_csv_module(tmp_path: Path, try_import: Call
 def test_short_rows_lack_their_last_cells_and_long_rows_are_rejected(tmp_path: Path, try_import: Callable):
     content = b"conversation,speaker,text\na,user\na,user,one,two\n\na,user,fine\n"
     outcome = try_import("table", lay_out(tmp_path / "in", {"log.csv": content}))
-    assert [said(it) for it in outcome.dialogues] == [[("user", "fine")]]
+    assert [utterances(it) for it in outcome.dialogues] == [[("user", "fine")]]
     assert {(it["line"], it["reason"].partition(":")[0]) for it in outcome.rejected} == {
         (2, "the text is empty"),
         (3, "4 cells under 3 columns"),
@@ -225,14 +225,14 @@ def test_short_rows_lack_their_last_cells_and_long_rows_are_rejected(tmp_path: P
 def test_file_of_any_name_reads_as_csv(name: str, tmp_path: Path, try_import: Callable):
     """Whoever names the file itself may call it what they like; the last known ending decides."""
     folder = table(tmp_path / "in", ("a", "user", "Hi", ""), name=name)
-    assert [said(it) for it in try_import("table", folder / name).dialogues] == [[("user", "Hi")]]
+    assert [utterances(it) for it in try_import("table", folder / name).dialogues] == [[("user", "Hi")]]
 
 
 @pytest.mark.parametrize("name", ["LOG.TSV", "a.csv.tsv", "log.tsv.gz"])
 def test_file_that_ends_in_tsv_has_tabs(name: str, tmp_path: Path, try_import: Callable):
     content = csv_bytes(COLUMNS, ("a", "user", "Hi, you", ""), delimiter="\t")
     folder = lay_out(tmp_path / "in", {name: gzip.compress(content) if name.endswith(".gz") else content})
-    assert [said(it) for it in try_import("table", folder / name).dialogues] == [[("user", "Hi, you")]]
+    assert [utterances(it) for it in try_import("table", folder / name).dialogues] == [[("user", "Hi, you")]]
 
 
 def test_intents_and_splits_come_from_their_columns(tmp_path: Path, try_import: Callable):
@@ -251,7 +251,7 @@ def test_intents_and_splits_come_from_their_columns(tmp_path: Path, try_import: 
 def test_role_words_are_known_in_any_case(word: str, tmp_path: Path, try_import: Callable):
     folder = table(tmp_path / "in", ("a", word, "one", ""), ("a", f" {word.upper()} ", "two", ""))
     outcome = try_import("table", folder)
-    assert [who for who, _ in said(outcome.dialogues[0])] == [ROLE_WORDS[word]] * 2
+    assert [who for who, _ in utterances(outcome.dialogues[0])] == [ROLE_WORDS[word]] * 2
     assert outcome.manifest["facts"] == {}
 
 
@@ -259,7 +259,7 @@ def test_map_of_speakers_goes_before_role_words_and_a_star_after_them(tmp_path: 
     rows = [("a", name, name, "") for name in ("Bob", "agent", "customer", "Zoë", "bot")]
     speakers = {"bob": "system", "BOT": "user", "*": "speaker_1"}
     (dialogue,) = try_import("table", table(tmp_path / "in", *rows), speakers=speakers).dialogues
-    assert said(dialogue) == [
+    assert utterances(dialogue) == [
         ("system", "Bob"),
         ("system", "agent"),
         ("user", "customer"),
@@ -278,7 +278,7 @@ def test_names_without_a_role_are_numbered_by_conversation_and_counted(tmp_path:
         ("b", "user", "5", ""),
     ]
     outcome = try_import("table", table(tmp_path / "in", *rows))
-    assert [[who for who, _ in said(it)] for it in outcome.dialogues] == [
+    assert [[who for who, _ in utterances(it)] for it in outcome.dialogues] == [
         ["speaker_1", "speaker_2", "speaker_1"],
         ["speaker_1", "user"],
     ]
@@ -289,13 +289,13 @@ def test_numbers_in_the_speaker_map_are_not_reused(tmp_path: Path, try_import: C
     """Two people never become one."""
     rows = [("a", "Ann", "1", ""), ("a", "Bob", "2", ""), ("a", "Cid", "3", "")]
     (dialogue,) = try_import("table", table(tmp_path / "in", *rows), speakers={"bob": "speaker_1"}).dialogues
-    assert [who for who, _ in said(dialogue)] == ["speaker_2", "speaker_1", "speaker_3"]
+    assert [who for who, _ in utterances(dialogue)] == ["speaker_2", "speaker_1", "speaker_3"]
 
 
 @pytest.mark.parametrize("name", ["", "  "])
 def test_turn_without_a_speaker_is_rejected(name: str, tmp_path: Path, try_import: Callable):
     outcome = try_import("table", table(tmp_path / "in", ("a", name, "Boo", ""), ("a", "user", "Hi", "")))
-    assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
+    assert [utterances(it) for it in outcome.dialogues] == [[("user", "Hi")]]
     assert [(it["line"], it["text"]) for it in outcome.rejected] == [(2, "Boo")]
 
 
@@ -306,7 +306,7 @@ def test_convokit_speakers_that_are_null_are_rejected(tmp_path: Path, try_import
         {"id": "2", "conversation_id": "1", "speaker": "user", "text": "Hi", "timestamp": 2},
     ]
     outcome = try_import("convokit", lay_out(tmp_path / "in", {"utterances.jsonl": jsonl_bytes(*records)}))
-    assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
+    assert [utterances(it) for it in outcome.dialogues] == [[("user", "Hi")]]
     assert [it["line"] for it in outcome.rejected] == [1]
 
 
@@ -330,7 +330,7 @@ def test_instructions_and_tools_are_skipped_and_counted(tmp_path: Path, try_impo
         {"role": "assistant", "content": "Sunny.", "tool_calls": [{"id": "2"}]},
     )
     outcome = try_import("messages", folder)
-    assert [said(it) for it in outcome.dialogues] == [[("user", "Weather?"), ("system", "Sunny.")]]
+    assert [utterances(it) for it in outcome.dialogues] == [[("user", "Weather?"), ("system", "Sunny.")]]
     assert outcome.rejected == ()
     assert outcome.manifest["left_out"] == {
         "system messages": 1,
@@ -350,14 +350,14 @@ def test_parts_are_joined_and_images_are_counted(tmp_path: Path, try_import: Cal
         {},
     ]
     outcome = try_import("messages", chat(tmp_path / "in", {"role": "user", "content": content}))
-    assert [said(it) for it in outcome.dialogues] == [[("user", "What is this?\nA fern?")]]
+    assert [utterances(it) for it in outcome.dialogues] == [[("user", "What is this?\nA fern?")]]
     assert outcome.manifest["left_out"] == {"image_url parts": 1, "input_audio parts": 1, "unknown parts": 1}
 
 
 def test_message_with_only_an_image_is_rejected(tmp_path: Path, try_import: Callable):
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}
     outcome = try_import("messages", chat(tmp_path / "in", picture, {"role": "assistant", "content": "A fern."}))
-    assert [said(it) for it in outcome.dialogues] == [[("system", "A fern.")]]
+    assert [utterances(it) for it in outcome.dialogues] == [[("system", "A fern.")]]
     assert outcome.reasons == ["the text is empty"]
 
 
@@ -373,7 +373,7 @@ def test_message_with_only_an_image_is_rejected(tmp_path: Path, try_import: Call
 )
 def test_unreadable_message_is_rejected_alone(message: dict, reason: str, tmp_path: Path, try_import: Callable):
     outcome = try_import("messages", chat(tmp_path / "in", {"role": "user", "content": "Hi"}, message))
-    assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
+    assert [utterances(it) for it in outcome.dialogues] == [[("user", "Hi")]]
     assert reason in outcome.reasons[0]
     assert outcome.rejected[0]["dialogue"] == "c"
 
@@ -408,7 +408,7 @@ def test_line_without_a_speaker_continues_the_turn(tmp_path: Path, try_import: C
     """A name alone on its line starts a turn whose words follow."""
     content = "Ann: First,\n   a list\nmilk\n\nBob:\nsecond\n"
     outcome = try_import("text", text_file(tmp_path / "in", content), speakers={"*": "user"})
-    assert [said(it) for it in outcome.dialogues] == [[("user", "First,\na list\nmilk")], [("user", "second")]]
+    assert [utterances(it) for it in outcome.dialogues] == [[("user", "First,\na list\nmilk")], [("user", "second")]]
 
 
 @pytest.mark.parametrize(
@@ -426,14 +426,14 @@ def test_line_without_a_speaker_continues_the_turn(tmp_path: Path, try_import: C
 )
 def test_times_and_addresses_start_no_turn(line: str, tmp_path: Path, try_import: Callable):
     outcome = try_import("text", text_file(tmp_path / "in", f"User: See\n{line}\nAgent: Good: thanks\n"))
-    assert [said(it) for it in outcome.dialogues] == [[("user", f"See\n{line}"), ("system", "Good: thanks")]]
+    assert [utterances(it) for it in outcome.dialogues] == [[("user", f"See\n{line}"), ("system", "Good: thanks")]]
     assert outcome.manifest["left_out"] == {"line ends inside a turn (the lines are kept)": 1}
 
 
 def test_first_line_without_a_speaker_is_rejected(tmp_path: Path, try_import: Callable):
     """What comes before anybody speaks has no speaker; the rest of the dialogue is kept."""
     outcome = try_import("text", text_file(tmp_path / "in", "Chat of 5 May\nUser: Hi\n\n\nlost\n"))
-    assert [said(it) for it in outcome.dialogues] == [[("user", "Hi")]]
+    assert [utterances(it) for it in outcome.dialogues] == [[("user", "Hi")]]
     assert [(it["kind"], it["line"], it["text"]) for it in outcome.rejected] == [
         ("turn", 1, "Chat of 5 May"),
         ("turn", 5, "lost"),
@@ -444,13 +444,13 @@ def test_first_line_without_a_speaker_is_rejected(tmp_path: Path, try_import: Ca
 
 def test_empty_turn_is_rejected_with_its_line(tmp_path: Path, try_import: Callable):
     outcome = try_import("text", text_file(tmp_path / "in", "User: Hi\nAgent:\nUser: Anybody?\n"))
-    assert [said(it) for it in outcome.dialogues] == [[("user", "Hi"), ("user", "Anybody?")]]
+    assert [utterances(it) for it in outcome.dialogues] == [[("user", "Hi"), ("user", "Anybody?")]]
     assert [(it["line"], it["reason"]) for it in outcome.rejected] == [(2, "the text is empty")]
 
 
 def test_blank_lines_with_spaces_separate_dialogues(tmp_path: Path, try_import: Callable):
     outcome = try_import("text", text_file(tmp_path / "in", "\n \nUser: a\n \t \n\n  Agent : b  \n"))
-    assert [(it.id, said(it)) for it in outcome.dialogues] == [
+    assert [(it.id, utterances(it)) for it in outcome.dialogues] == [
         ("chat.txt/3", [("user", "a")]),
         ("chat.txt/6", [("system", "b")]),
     ]

@@ -83,14 +83,14 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
     """Imports `$TURNWISE_DATA/PLACE`, each only once; skips where the data are not there."""
     done: dict[str, Imported] = {}
 
-    def run(reader: str, place: str = "", **options: Any) -> Imported:
+    def run(reader: str, folder: str = "", **options: Any) -> Imported:
         root = os.environ.get("TURNWISE_DATA")
         if not root:
             pytest.skip("TURNWISE_DATA is not set: real data needed")
-        path = Path(root) / (place or reader)
+        path = Path(root) / (folder or reader)
         if not path.exists():
             pytest.skip(f"{path} is not there: real data needed")
-        key = json.dumps([reader, place, options])
+        key = json.dumps([reader, folder, options])
         if key not in done:
             done[key] = Imported(import_corpus(reader, path, tmp_path_factory.mktemp("store"), **options))
         return done[key]
@@ -98,7 +98,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
     return run
 
 
-#: reader, folder, dialogues and utterances read, dialogues and utterances kept, things rejected.
+#: reader, folder, dialogues and utterances read, dialogues and utterances accepted, things rejected.
 COUNTS = [
     pytest.param("schema_guided_dialogue", "", (22_825, 463_284), (22_825, 463_282), 2, marks=pytest.mark.full),
     ("multiwoz", "", (10_437, 143_044), (10_437, 143_044), 0),
@@ -131,30 +131,30 @@ COUNTS = [
 ]
 
 
-@pytest.mark.parametrize(("reader", "place", "held", "kept", "rejected"), COUNTS)
-def test_counts_equal_the_files(read: Read, reader: str, place: str, held: tuple, kept: tuple, rejected: int):
-    """Read, kept and rejected, to the last utterance."""
-    outcome = read(reader, place)
+@pytest.mark.parametrize(("reader", "folder", "in_files", "accepted", "rejected"), COUNTS)
+def test_counts_equal_the_files(read: Read, reader: str, folder: str, in_files: tuple, accepted: tuple, rejected: int):
+    """Read, accepted and rejected, to the last utterance."""
+    outcome = read(reader, folder)
     manifest = outcome.manifest
-    assert manifest["read"] == {"dialogues": held[0], "utterances": held[1]}
-    assert (manifest["dialogues"], manifest["utterances"]) == kept
-    assert len(outcome.store) == kept[0]
+    assert manifest["read"] == {"dialogues": in_files[0], "utterances": in_files[1]}
+    assert (manifest["dialogues"], manifest["utterances"]) == accepted
+    assert len(outcome.store) == accepted[0]
     assert len(outcome.rejected) == rejected
     assert all(rejection["file"] and rejection["reason"] for rejection in outcome.rejected)
 
 
-@pytest.mark.parametrize(("reader", "place", "held", "kept", "rejected"), COUNTS)
+@pytest.mark.parametrize(("reader", "folder", "in_files", "accepted", "rejected"), COUNTS)
 def test_every_utterance_is_accepted_rejected_or_skipped(
-    read: Read, reader: str, place: str, held: tuple, kept: tuple, rejected: int
+    read: Read, reader: str, folder: str, in_files: tuple, accepted: tuple, rejected: int
 ):
-    outcome = read(reader, place)
+    outcome = read(reader, folder)
     kinds = Counter(rejection["kind"] for rejection in outcome.rejected)
     left_out = outcome.manifest["left_out"]
     by_rule = left_out.get("API calls as targets", 0) + left_out.get(
         "turns of a shorter moment of the same conversation", 0
     )
-    assert held[1] == kept[1] + kinds["turn"] + by_rule
-    assert held[0] == kept[0] + kinds["dialogue"]
+    assert in_files[1] == accepted[1] + kinds["turn"] + by_rule
+    assert in_files[0] == accepted[0] + kinds["dialogue"]
 
 
 @pytest.mark.parametrize(
@@ -408,11 +408,11 @@ LABELLED = [
 ]
 
 
-@pytest.mark.parametrize(("reader", "place", "options", "splits", "intents", "slots"), LABELLED)
+@pytest.mark.parametrize(("reader", "folder", "options", "splits", "intents", "slots"), LABELLED)
 def test_labelled_utterance_is_a_turn_of_a_user_with_intent_slots_and_split(
-    read: Read, reader: str, place: str, options: dict, splits: dict, intents: int, slots: int
+    read: Read, reader: str, folder: str, options: dict, splits: dict, intents: int, slots: int
 ):
-    outcome = read(reader, place, **options)
+    outcome = read(reader, folder, **options)
     summary = outcome.summary
     assert outcome.rejected == []
     assert summary.splits == splits
@@ -425,15 +425,15 @@ def test_labelled_utterance_is_a_turn_of_a_user_with_intent_slots_and_split(
 
 @pytest.mark.parametrize("reader", ["massive", "hwu64_kfold", "snips", "atis", "clinc150"])
 def test_published_counts_of_the_registry(read: Read, reader: str):
-    place = next(place for name, place, *_ in LABELLED if name == reader)
-    assert asdict(READERS[reader].published) == read(reader, place).manifest["read"]
+    folder = next(folder for name, folder, *_ in LABELLED if name == reader)
+    assert asdict(READERS[reader].published) == read(reader, folder).manifest["read"]
 
 
-@pytest.mark.parametrize(("reader", "place"), [("massive", "massive_1.1"), ("hwu64_kfold", "hwu64")])
-def test_every_mark_of_an_annotation_is_a_slot(read: Read, reader: str, place: str):
+@pytest.mark.parametrize(("reader", "folder"), [("massive", "massive_1.1"), ("hwu64_kfold", "hwu64")])
+def test_every_mark_of_an_annotation_is_a_slot(read: Read, reader: str, folder: str):
     """As many slots as there are opening brackets in the annotations."""
-    summary = read(reader, place).summary
-    folder = Path(os.environ["TURNWISE_DATA"]) / place
+    summary = read(reader, folder).summary
+    folder = Path(os.environ["TURNWISE_DATA"]) / folder
     if reader == "massive":
         (path,) = folder.glob("**/en-US.jsonl")
         annotations = [json.loads(line)["annot_utt"] for line in path.read_text(encoding="utf-8").splitlines()]
@@ -448,16 +448,16 @@ def test_every_mark_of_an_annotation_is_a_slot(read: Read, reader: str, place: s
 def test_slots_of_snips_and_atis_have_the_words_that_are_tagged(read: Read):
     """Word by word, over all splits: each tagged word is in a slot of its name, and no other is."""
     for reader in ("snips", "atis"):
-        place = f"{reader}_slotgated"
-        store = read(reader, place).store
+        folder = f"{reader}_slotgated"
+        store = read(reader, folder).store
         tagged: Counter = Counter()
-        for path in (Path(os.environ["TURNWISE_DATA"]) / place).rglob("seq.out"):
+        for path in (Path(os.environ["TURNWISE_DATA"]) / folder).rglob("seq.out"):
             tagged.update(tag[2:] for tag in path.read_text(encoding="utf-8").split() if tag != "O")
-        found: Counter = Counter()
+        counts: Counter = Counter()
         for dialogue in store:
             for slot in dialogue.turns[0].slots:
-                found[slot.name] += len(slot.value.split())
-        assert found == tagged
+                counts[slot.name] += len(slot.value.split())
+        assert counts == tagged
 
 
 def test_out_of_scope_utterances_of_clinc150_have_an_intent(read: Read):

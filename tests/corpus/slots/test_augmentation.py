@@ -1,4 +1,4 @@
-"""Augmentation against the full product written down plainly, and what must never be in it."""
+"""Tests augmentation against the full product of values, and that held-out data never enter it."""
 
 import json
 import random
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from tests.helpers.stores import write_store
 from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Slot, Turn, read_corpus
 from turnwise.cli import app
@@ -18,7 +19,7 @@ from turnwise.corpus.slots.augmentation import augment, augment_store, pick_valu
 from turnwise.corpus.slots.template import Template
 from turnwise.corpus.slots.template_table import EntityBook
 from turnwise.corpus.source import CorpusError
-from turnwise.corpus.store import Store, StoreWriter
+from turnwise.corpus.store import Store
 
 
 def switch(device: str, room: str, intent: str | None = "switch_on", speaker: str = "user") -> Turn:
@@ -34,24 +35,24 @@ HOUSE = [
 ]
 
 
-def store(folder: Path, dialogues: list[Dialogue]) -> Path:
-    with StoreWriter(folder) as writer:
-        for dialogue in dialogues:
-            writer.write(dialogue)
-        writer.commit({"reader": "house", "licence": "none of yours"})
-    return folder
+def house_store(folder: Path, dialogues: list[Dialogue]) -> Path:
+    return write_store(folder, dialogues, reader="house", licence="none of yours")
 
 
-def texts(found: list[Dialogue]) -> list[str]:
-    return [turn.text for dialogue in found for turn in dialogue.turns]
+def texts(augmented: list[Dialogue]) -> list[str]:
+    return [turn.text for dialogue in augmented for turn in dialogue.turns]
 
 
 def test_three_utterances_become_nine() -> None:
-    found = list(augment(HOUSE, EntityBook.from_corpus(HOUSE), top=3))
+    augmented = list(augment(HOUSE, EntityBook.from_corpus(HOUSE), top=3))
     pairs = product(("heater", "radio", "kettle"), ("attic", "cellar", "porch"))
-    assert sorted(texts(found)) == sorted(f"Turn on {device} in {room}." for device, room in pairs)
-    assert [dialogue.id for dialogue in found[:3]] == ["000000-original-1", "000000-original-2", "000000-original-3"]
-    assert {(dialogue.source, dialogue.split, dialogue.turns[0].intent) for dialogue in found} == {
+    assert sorted(texts(augmented)) == sorted(f"Turn on {device} in {room}." for device, room in pairs)
+    assert [dialogue.id for dialogue in augmented[:3]] == [
+        "000000-original-1",
+        "000000-original-2",
+        "000000-original-3",
+    ]
+    assert {(dialogue.source, dialogue.split, dialogue.turns[0].intent) for dialogue in augmented} == {
         ("home", "train", "switch_on")
     }
 
@@ -61,62 +62,62 @@ def test_three_utterances_become_nine() -> None:
 def test_every_result_fits_its_template(dialogues: list[Dialogue], top: int, most: int, speaker: str | None) -> None:
     """With any texts, overlapping slots and intents, the result equals a plain restatement if nothing is sampled."""
     book = EntityBook.from_corpus(dialogues, speaker)
-    found = list(augment(dialogues, book, top=top, max_per_template=most, speaker=speaker))
-    said = [turn for dialogue in dialogues for turn in dialogue.turns if speaker in (None, turn.speaker)]
-    uses = {(Template.from_turn(turn), turn.intent) for turn in said}
+    augmented = list(augment(dialogues, book, top=top, max_per_template=most, speaker=speaker))
+    turns = [turn for dialogue in dialogues for turn in dialogue.turns if speaker in (None, turn.speaker)]
+    uses = {(Template.from_turn(turn), turn.intent) for turn in turns}
 
     def key(turn: Turn) -> tuple[str | None, str]:
         return turn.intent, turn.text.strip().lower()
 
-    full = {key(turn) for turn in said}
+    full = {key(turn) for turn in turns}
     for template, intent in uses:
         for values in product(*([value for value, _ in book.most_common(name, top)] for name in template.names)):
             full.add((intent, template.fill(values)[0].strip().lower()))
-    keys = [key(dialogue.turns[0]) for dialogue in found]
+    keys = [key(dialogue.turns[0]) for dialogue in augmented]
     assert len(set(keys)) == len(keys)
-    assert {key(turn) for turn in said} <= set(keys) <= full
+    assert {key(turn) for turn in turns} <= set(keys) <= full
     everything = augment(dialogues, book, top=top, max_per_template=10**6, speaker=speaker)
     assert {key(dialogue.turns[0]) for dialogue in everything} == full
-    assert len({dialogue.id for dialogue in found}) == len(found)
-    for dialogue in found:
+    assert len({dialogue.id for dialogue in augmented}) == len(augmented)
+    for dialogue in augmented:
         (turn,) = dialogue.turns  # a turn checks its own offsets
         assert dialogue.split == "train"
         assert (Template.from_turn(turn), turn.intent) in uses
-    filled = Counter(dialogue.id.split("-")[0] for dialogue in found if "original" not in dialogue.id)
-    assert all(count <= most for count in filled.values())
+    counts = Counter(dialogue.id.split("-")[0] for dialogue in augmented if "original" not in dialogue.id)
+    assert all(count <= most for count in counts.values())
 
 
-def test_a_template_of_two_intents_is_filled_for_each() -> None:
+def test_template_with_two_intents_is_filled_for_each() -> None:
     house = [
         Dialogue("a", (switch("heater", "attic"), switch("radio", "attic", "praise"))),
         Dialogue("b", (switch("radio", "cellar"),)),
     ]
-    found = list(augment(house, EntityBook.from_corpus(house), top=2))
+    augmented = list(augment(house, EntityBook.from_corpus(house), top=2))
     expected = [f"Turn on {device} in {room}." for device, room in product(("heater", "radio"), ("attic", "cellar"))]
     for intent in ("switch_on", "praise"):
-        assert sorted(turn.text for dialogue in found for turn in dialogue.turns if turn.intent == intent) == sorted(
-            expected
-        )
+        assert sorted(
+            turn.text for dialogue in augmented for turn in dialogue.turns if turn.intent == intent
+        ) == sorted(expected)
 
 
-def test_case_makes_no_new_utterance() -> None:
+def test_case_is_ignored() -> None:
     house = [Dialogue(str(n), (switch(device, "attic"),)) for n, device in enumerate(["Heater", "heater", "heater"])]
     assert texts(list(augment(house, EntityBook.from_corpus(house), top=5))) == ["Turn on Heater in attic."]
 
 
-def test_a_slot_without_known_values_leaves_the_original() -> None:
+def test_slot_without_values_leaves_the_original() -> None:
     assert texts(list(augment(HOUSE[:1], EntityBook(), top=3))) == ["Turn on heater in attic."]
 
 
 @given(st.integers(0, 60), st.integers(1, 60), st.integers())
-def test_combinations_are_distinct_and_as_many_as_asked(total: int, most: int, seed: int) -> None:
-    drawn = sample_combinations(total, most, random.Random(seed))
-    assert len(drawn) == len(set(drawn)) == min(total, most)
-    assert list(drawn) == sorted(drawn)
-    assert all(0 <= number < total for number in drawn)
+def test_combinations_are_distinct_and_as_many_as_requested(total: int, most: int, seed: int) -> None:
+    sample = sample_combinations(total, most, random.Random(seed))
+    assert len(sample) == len(set(sample)) == min(total, most)
+    assert list(sample) == sorted(sample)
+    assert all(0 <= number < total for number in sample)
 
 
-def test_every_combination_is_as_likely() -> None:
+def test_combinations_are_equally_likely() -> None:
     """All ten pairs of five are drawn about 1,000 times each: 4 standard deviations are 120."""
     generator = random.Random(5)
     counts = Counter(tuple(sample_combinations(5, 2, generator)) for _ in range(10_000))
@@ -124,33 +125,33 @@ def test_every_combination_is_as_likely() -> None:
     assert all(abs(count - 1_000) < 120 for count in counts.values())
 
 
-def test_more_combinations_than_any_machine_number_are_never_made() -> None:
+def test_huge_numbers_of_combinations_are_sampled() -> None:
     words = tuple("w" * n for n in range(61))
     template = Template(words, ("letter",) * 60)
     values = [("abcde" * 12)[n : n + 1] for n in range(60)]
     text, slots = template.fill(values)
     corpus = [Dialogue("long", (Turn("user", text, None, (), slots),))]
     book = EntityBook.from_corpus(corpus)
-    found = texts(list(augment(corpus, book, top=5, max_per_template=40, seed=2)))
-    assert len(found) == 41
-    assert found == texts(list(augment(corpus, book, top=5, max_per_template=40, seed=2)))
-    assert found[1:] != texts(list(augment(corpus, book, top=5, max_per_template=40, seed=3)))[1:]
+    augmented = texts(list(augment(corpus, book, top=5, max_per_template=40, seed=2)))
+    assert len(augmented) == 41
+    assert augmented == texts(list(augment(corpus, book, top=5, max_per_template=40, seed=2)))
+    assert augmented[1:] != texts(list(augment(corpus, book, top=5, max_per_template=40, seed=3)))[1:]
 
 
 @given(st.lists(st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=3), max_size=4))
-def test_numbers_name_combinations_as_the_product_orders_them(choices: list[list[str]]) -> None:
+def test_combinations_are_numbered_in_the_order_of_itertools_product(choices: list[list[str]]) -> None:
     for number, values in enumerate(product(*choices)):
         assert pick_values(number, choices) == list(values)
 
 
-@pytest.mark.parametrize("wrong", [{"top": 0}, {"top": 1, "max_per_template": 0}])
-def test_too_little_is_refused(wrong: dict[str, int]) -> None:
+@pytest.mark.parametrize("limits", [{"top": 0}, {"top": 1, "max_per_template": 0}])
+def test_limits_below_one_are_rejected(limits: dict[str, int]) -> None:
     with pytest.raises(CorpusError, match="must be at least 1"):
-        list(augment(HOUSE, EntityBook.from_corpus(HOUSE), **wrong))
+        list(augment(HOUSE, EntityBook.from_corpus(HOUSE), **limits))
 
 
-def test_nothing_of_a_test_split_enters(tmp_path: Path) -> None:
-    unseen = [
+def test_held_out_splits_are_not_read(tmp_path: Path) -> None:
+    held_out = [
         Dialogue("t1", (switch("secret", "vault"),) * 3, "home", "test"),
         Dialogue(
             "t2",
@@ -159,14 +160,14 @@ def test_nothing_of_a_test_split_enters(tmp_path: Path) -> None:
             "valid",
         ),
     ]
-    folder = store(tmp_path / "house", [*unseen, *HOUSE])
+    folder = house_store(tmp_path / "house", [*held_out, *HOUSE])
     view = read_corpus(folder, splits=["train"])
     book = EntityBook.from_corpus(view)
     assert "secret" not in dict(book.most_common("device", 100))
     written = augment_store(folder, tmp_path / "out", top=9)
-    for found in (list(written), list(augment(view, book, top=9))):
-        assert len(found) == 9
-        assert not any("secret" in text or "vault" in text or "Where" in text for text in texts(found))
+    for augmented in (list(written), list(augment(view, book, top=9))):
+        assert len(augmented) == 9
+        assert not any("secret" in text or "vault" in text or "Where" in text for text in texts(augmented))
     statistics = written.manifest["facts"]
     del statistics["made_of"]
     assert statistics == {
@@ -180,8 +181,8 @@ def test_nothing_of_a_test_split_enters(tmp_path: Path) -> None:
     }
 
 
-def test_the_store_says_what_it_was_made_of(tmp_path: Path) -> None:
-    folder = store(tmp_path / "house", HOUSE)
+def test_manifest_describes_the_origin(tmp_path: Path) -> None:
+    folder = house_store(tmp_path / "house", HOUSE)
     written = augment_store(folder, tmp_path / "out", top=3, max_per_template=4, seed=7)
     again = augment_store(folder, tmp_path / "again", top=3, max_per_template=4, seed=7)
     other = augment_store(folder, tmp_path / "other", top=3, max_per_template=4, seed=8)
@@ -195,16 +196,16 @@ def test_the_store_says_what_it_was_made_of(tmp_path: Path) -> None:
         augment_store(folder, folder, top=3)
 
 
-def test_the_commands(tmp_path: Path) -> None:
-    folder = store(tmp_path / "house", HOUSE)
+def test_commands(tmp_path: Path) -> None:
+    folder = house_store(tmp_path / "house", HOUSE)
     run = CliRunner().invoke
-    shown = json.loads(run(app, ["corpus", "templates", str(folder), "--top", "1", "--json"]).stdout)
-    assert shown["slots"] == [
+    output = json.loads(run(app, ["corpus", "templates", str(folder), "--top", "1", "--json"]).stdout)
+    assert output["slots"] == [
         {"name": "device", "count": 3, "top": {"heater": 1}},
         {"name": "room", "count": 3, "top": {"attic": 1}},
     ]
-    assert shown["common"] == [{"template": "Turn on {device} in {room}.", "count": 3}]
-    assert (shown["splits"], shown["templates"], shown["utterances"]) == (["train"], 1, 3)
+    assert output["common"] == [{"template": "Turn on {device} in {room}.", "count": 3}]
+    assert (output["splits"], output["templates"], output["utterances"]) == (["train"], 1, 3)
     text = run(app, ["corpus", "templates", str(folder)]).stdout
     assert "split train" in text
     assert "Turn on {device} in {room}." in text
@@ -214,8 +215,8 @@ def test_the_commands(tmp_path: Path) -> None:
     assert counted["augmented_utterances"] == len(Store(tmp_path / "out")) == 6
 
 
-def test_a_store_without_slots_is_refused(tmp_path: Path) -> None:
-    folder = store(
+def test_store_without_slots_is_rejected(tmp_path: Path) -> None:
+    folder = house_store(
         tmp_path / "plain", [Dialogue("a", (Turn("user", "hello"), switch("heater", "attic", speaker="system")))]
     )
     for command in (["templates", str(folder)], ["augment", str(folder), "--out", str(tmp_path / "out"), "--top", "2"]):
@@ -223,7 +224,7 @@ def test_a_store_without_slots_is_refused(tmp_path: Path) -> None:
         assert isinstance(result.exception, CorpusError)
         assert "no turn of user has a slot" in str(result.exception)
     assert not (tmp_path / "out").exists()
-    found = json.loads(
+    output = json.loads(
         CliRunner().invoke(app, ["corpus", "templates", str(folder), "--speaker", "any", "--json"]).stdout
     )
-    assert (found["splits"], found["templates"]) == (None, 2)
+    assert (output["splits"], output["templates"]) == (None, 2)

@@ -1,4 +1,4 @@
-"""Detected slots in a store: what changes and what stays, and the command."""
+"""Tests slot detection in a store, and the command."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from typer.testing import CliRunner
 
-from tests.helpers.annotated_turns import annotate, annotated_corpora, as_dialogues, store
+from tests.helpers.annotated_turns import annotate, annotated_corpora, annotated_store, as_dialogues
 from turnwise import Dialogue, Turn, read_corpus
 from turnwise.cli import app
 from turnwise.corpus.importing import import_corpus
@@ -37,17 +37,17 @@ def test_only_the_slots_of_the_speaker_change(turns: list[Turn]) -> None:
                 assert new == Turn(old.speaker, old.text, old.intent, old.acts, slots)
 
 
-def test_the_store_keeps_every_split_and_its_detector(tmp_path: Path) -> None:
+def test_store_keeps_every_split_and_its_detector(tmp_path: Path) -> None:
     many = as_dialogues(
         [annotate(f"pizza in Oslo at {hour} pm", speaker=who) for hour in range(1, 12) for who in ("user", "system")]
         * 60
     )
     dialogues = [*many, *as_dialogues([annotate("good night")], "test")]
-    plain = store(tmp_path / "plain", dialogues)
-    told: list[tuple[str, int, int | None]] = []
-    written = detect_store(plain, tmp_path / "out", DETECTOR, progress=lambda *what: told.append((*what,)))
+    plain = annotated_store(tmp_path / "plain", dialogues)
+    progress_calls: list[tuple[str, int, int | None]] = []
+    written = detect_store(plain, tmp_path / "out", DETECTOR, progress=lambda *what: progress_calls.append((*what,)))
     assert list(written) == list(detect_slots(dialogues, DETECTOR))
-    assert [done for _, done, _ in told] == [512, 1024]
+    assert [done for _, done, _ in progress_calls] == [512, 1024]
     manifest = written.manifest
     assert detector_from_json(manifest["detector"]) == DETECTOR
     assert (manifest["reader"], manifest["licence"]) == ("detect", "none of yours")
@@ -59,13 +59,15 @@ def test_the_store_keeps_every_split_and_its_detector(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
-    marked = store(tmp_path / "marked", as_dialogues([annotate("good night"), annotate("to Oslo", ("town", "Oslo"))]))
+def test_invalid_stores_are_rejected(tmp_path: Path) -> None:
+    marked = annotated_store(
+        tmp_path / "marked", as_dialogues([annotate("good night"), annotate("to Oslo", ("town", "Oslo"))])
+    )
     with pytest.raises(CorpusError, match=r"train-1 already has slots .town in 'to Oslo'.*--replace"):
         detect_store(marked, tmp_path / "out", DETECTOR)
     assert not (tmp_path / "out").exists()
     written = detect_store(marked, tmp_path / "out", DETECTOR, replace_slots=True)
-    assert [slot.name for found in written for turn in found.turns for slot in turn.slots] == ["city"]
+    assert [slot.name for dialogue in written for turn in dialogue.turns for slot in turn.slots] == ["city"]
     with pytest.raises(CorpusError, match="is the store to read"):
         detect_store(marked, marked, DETECTOR, replace_slots=True)
     with pytest.raises(CorpusError, match="no turn of the speaker system: name another --speaker"):
@@ -78,7 +80,7 @@ class TestCommand:
     @pytest.fixture
     def cities(self, tmp_path: Path) -> Path:
         turns = [annotate(f"fly to {city}", ("city", city)) for city in ("Oslo", "Bergen", "Rome")]
-        return store(
+        return annotated_store(
             tmp_path / "cities",
             [
                 *as_dialogues(turns * 2),
@@ -94,40 +96,40 @@ class TestCommand:
         assert result.exit_code == code, result.output
         return result.output if code else result.stdout
 
-    def test_it_detects_measures_and_prints(self, cities: Path, tmp_path: Path) -> None:
-        plain = store(
+    def test_detects_evaluates_and_prints(self, cities: Path, tmp_path: Path) -> None:
+        plain = annotated_store(
             tmp_path / "plain", as_dialogues([annotate("to rome at 5 pm"), annotate("thanks"), annotate("to Rome")])
         )
         out = tmp_path / "out"
         arguments = [plain, "--out", out, "--gazetteer", cities, "--against", cities]
-        answer = json.loads(self.run(*arguments, "--json", "--top", 1))
-        assert (answer["utterances"], answer["with_slots"], answer["slots"], answer["values"]) == (3, 2, 3, 2)
-        assert answer["by_name"] == [
+        output = json.loads(self.run(*arguments, "--json", "--top", 1))
+        assert (output["utterances"], output["with_slots"], output["slots"], output["values"]) == (3, 2, 3, 2)
+        assert output["by_name"] == [
             {"name": "city", "count": 2, "top": {"Rome": 2}},
             {"name": "time", "count": 1, "top": {"5 pm": 1}},
         ]
-        assert answer["against"][str(cities)]["exact"] == pytest.approx({"precision": 1.0, "recall": 2 / 3, "f1": 0.8})
-        assert [[slot.value for slot in found.turns[0].slots] for found in read_corpus(out)] == [
+        assert output["against"][str(cities)]["exact"] == pytest.approx({"precision": 1.0, "recall": 2 / 3, "f1": 0.8})
+        assert [[slot.value for slot in dialogue.turns[0].slots] for dialogue in read_corpus(out)] == [
             ["rome", "5 pm"],
             [],
             ["Rome"],
         ]
-        shown = self.run(*arguments)
+        output = self.run(*arguments)
         for piece in (
             "3, 2 of them with a slot",
             "3 with 2 names and 2 distinct values",
             "2: Rome 2",
             "precision 100.0%, recall 66.7%",
         ):
-            assert piece in shown
+            assert piece in output
 
-    def test_without_a_store_it_measures_alone(self, cities: Path) -> None:
-        answer = json.loads(self.run("--against", cities, "--json"))
-        assert list(answer) == ["against"]
-        assert answer["against"][str(cities)]["found"] == 0
+    def test_evaluates_without_a_store(self, cities: Path) -> None:
+        output = json.loads(self.run("--against", cities, "--json"))
+        assert list(output) == ["against"]
+        assert output["against"][str(cities)]["found"] == 0
         assert "test: 3 utterances" in self.run("--against", cities)
 
-    def test_what_makes_no_sense_is_refused(self, cities: Path, tmp_path: Path) -> None:
+    def test_contradictory_options_are_rejected(self, cities: Path, tmp_path: Path) -> None:
         assert "name a store to read" in self.run(code=2)
         assert "name both" in self.run(cities, code=2)
         assert "name both" in self.run("--out", tmp_path / "out", code=2)
@@ -160,7 +162,7 @@ def real(tmp_path: Path) -> Callable[[str, str], Path]:
         pytest.param("snips", (0.946, 0.577), (0.812, 0.133), marks=pytest.mark.full),
     ],
 )
-def test_the_documented_scores(
+def test_documented_scores(
     reader: str, own: tuple[float, float], patterns: tuple[float, float], real: Callable[[str, str], Path]
 ) -> None:
     """Precision and recall of equal places as docs/templates.md tells them, to two points."""
@@ -172,7 +174,7 @@ def test_the_documented_scores(
 
 
 @pytest.mark.full
-def test_the_documented_slots_of_clinc150(real: Callable[[str, str], Path], tmp_path: Path) -> None:
+def test_documented_slots_of_clinc150(real: Callable[[str, str], Path], tmp_path: Path) -> None:
     """As docs/templates.md counts them, to five in a hundred."""
     detector = BuiltInDetector.learn([real(reader, place) for reader, place in LAYOUTS.items()])
     written = detect_store(real("clinc150", "clinc150_oos"), tmp_path / "slots", detector)

@@ -1,11 +1,11 @@
-"""Scores of a detector against a plain restatement, and on what they are measured."""
+"""Tests the scores of a detector against a simple implementation, and which split they are computed on."""
 
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 
-from tests.helpers.annotated_turns import annotate, annotated_corpora, as_dialogues, store
+from tests.helpers.annotated_turns import annotate, annotated_corpora, annotated_store, as_dialogues
 from turnwise import Turn
 from turnwise.corpus.slots.detection import open_test_split, score_detector
 from turnwise.corpus.slots.detectors import BuiltInDetector, DetectorError
@@ -15,55 +15,64 @@ from turnwise.corpus.slots.template import non_overlapping_slots
 DETECTOR = BuiltInDetector(Gazetteer({"oslo": "city", "new york": "city", "pizza": "food", "york": "place"}))
 
 
-def share(part: int, whole: int) -> float:
+def ratio(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def rates(right: int, found: int, recalled: int, annotated: int) -> dict[str, float]:
-    precision, recall = share(right, found), share(recalled, annotated)
+def rates(right: int, detected: int, recalled: int, annotated: int) -> dict[str, float]:
+    precision, recall = ratio(right, detected), ratio(recalled, annotated)
     f1 = 2 / (1 / precision + 1 / recall) if precision and recall else 0.0
     return {"precision": pytest.approx(precision), "recall": pytest.approx(recall), "f1": pytest.approx(f1)}
 
 
 @settings(deadline=None, max_examples=60)
 @given(annotated_corpora())
-def test_scores_equal_a_plain_restatement(turns: list[Turn]) -> None:
-    marked = {
+def test_scores_equal_a_simple_implementation(turns: list[Turn]) -> None:
+    annotated_slots = {
         (n, slot.start, slot.end, slot.name) for n, turn in enumerate(turns) for slot in non_overlapping_slots(turn)
     }
-    if not marked:
+    if not annotated_slots:
         with pytest.raises(DetectorError, match="no turn of user has a slot"):
             score_detector(as_dialogues(turns), DETECTOR)
         return
-    found = {(n, slot.start, slot.end, slot.name) for n, turn in enumerate(turns) for slot in DETECTOR.find(turn.text)}
+    detected = {
+        (n, slot.start, slot.end, slot.name) for n, turn in enumerate(turns) for slot in DETECTOR.find(turn.text)
+    }
 
-    def letters(slots: set[tuple[int, int, int, str]]) -> set[tuple[int, int]]:
+    def characters(slots: set[tuple[int, int, int, str]]) -> set[tuple[int, int]]:
         return {(n, place) for n, start, end, _ in slots for place in range(start, end)}
 
-    def sharing(slots: set[tuple[int, int, int, str]], others: set[tuple[int, int, int, str]]) -> int:
-        return sum(bool(letters({slot}) & letters(others)) for slot in slots)
+    def count_overlapping(slots: set[tuple[int, int, int, str]], others: set[tuple[int, int, int, str]]) -> int:
+        return sum(bool(characters({slot}) & characters(others)) for slot in slots)
 
-    same_place = {slot[:3] for slot in found} & {slot[:3] for slot in marked}
+    same_place = {slot[:3] for slot in detected} & {slot[:3] for slot in annotated_slots}
     score = score_detector(as_dialogues(turns), DETECTOR).as_dict()
     by_name = score.pop("by_name")
     assert score == {
         "utterances": len(turns),
-        "found": len(found),
-        "annotated": len(marked),
-        "exact": rates(len(same_place), len(found), len(same_place), len(marked)),
-        "overlapping": rates(sharing(found, marked), len(found), sharing(marked, found), len(marked)),
-        "named": rates(len(found & marked), len(found), len(found & marked), len(marked)),
+        "found": len(detected),
+        "annotated": len(annotated_slots),
+        "exact": rates(len(same_place), len(detected), len(same_place), len(annotated_slots)),
+        "overlapping": rates(
+            count_overlapping(detected, annotated_slots),
+            len(detected),
+            count_overlapping(annotated_slots, detected),
+            len(annotated_slots),
+        ),
+        "named": rates(
+            len(detected & annotated_slots), len(detected), len(detected & annotated_slots), len(annotated_slots)
+        ),
     }
-    names = [name for *_, name in marked]
+    names = [name for *_, name in annotated_slots]
     assert list(by_name) == sorted(set(names), key=lambda name: (-names.count(name), name))
     for name, part in by_name.items():
-        of_name = {slot for slot in marked if slot[3] == name}
-        named = {slot for slot in found if slot[3] == name}
+        of_name = {slot for slot in annotated_slots if slot[3] == name}
+        named = {slot for slot in detected if slot[3] == name}
         right = len(of_name & named)
         assert part == {
             "annotated": len(of_name),
             "exact_recall": pytest.approx(len({slot[:3] for slot in of_name} & same_place) / len(of_name)),
-            "overlapping_recall": pytest.approx(sharing(of_name, found) / len(of_name)),
+            "overlapping_recall": pytest.approx(count_overlapping(of_name, detected) / len(of_name)),
             "named": rates(right, len(named), right, len(of_name)),
         }
 
@@ -76,18 +85,18 @@ def test_only_the_speaker_counts() -> None:
         score_detector(dialogues, DETECTOR, "system")
 
 
-def test_what_is_measured_on(tmp_path: Path) -> None:
-    def made(*splits: str | None) -> Path:
+def test_test_split_is_opened(tmp_path: Path) -> None:
+    def split_store(*splits: str | None) -> Path:
         dialogues = [
-            found for split in splits for found in as_dialogues([annotate("to Oslo", ("city", "Oslo"))], split)
+            dialogue for split in splits for dialogue in as_dialogues([annotate("to Oslo", ("city", "Oslo"))], split)
         ]
-        return store(tmp_path / "-".join(map(str, splits)), dialogues)
+        return annotated_store(tmp_path / "-".join(map(str, splits)), dialogues)
 
-    assert open_test_split(made("train", "valid", "test")).splits == ("test",)
-    assert open_test_split(made("train", "valid")).splits == ("valid",)
+    assert open_test_split(split_store("train", "valid", "test")).splits == ("test",)
+    assert open_test_split(split_store("train", "valid")).splits == ("valid",)
     with pytest.raises(DetectorError, match=r"no test or valid split.*only train"):
-        open_test_split(made("train"))
-    unsplit, other = made(None), made("valid", "test")
+        open_test_split(split_store("train"))
+    unsplit, other = split_store(None), split_store("valid", "test")
     assert open_test_split(unsplit, [other]).splits is None
     with pytest.raises(DetectorError, match="has no splits: a detector that has learnt from it"):
         open_test_split(unsplit, [other, unsplit])

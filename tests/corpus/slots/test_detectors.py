@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.annotated_turns import ANYTHING, PHRASES, annotate, annotated_corpora, as_dialogues, store
+from tests.helpers.annotated_turns import ANYTHING, PHRASES, annotate, annotated_corpora, annotated_store, as_dialogues
 from turnwise import Slot, Turn
 from turnwise.corpus.slots.detectors import BuiltInDetector, DetectorError, detector_from_json
 from turnwise.corpus.slots.gazetteer import Gazetteer, word_forms
@@ -20,7 +20,7 @@ from turnwise.corpus.slots.template import non_overlapping_slots
 from turnwise.corpus.source import CorpusError
 
 
-def found(detector: BuiltInDetector, text: str) -> list[tuple[str, str]]:
+def find(detector: BuiltInDetector, text: str) -> list[tuple[str, str]]:
     return [(slot.name, slot.value) for slot in detector.find(text)]
 
 
@@ -50,12 +50,12 @@ def test_values_are_whole_words_and_the_longest_counts(text: str, expected: list
             {"new york": "state", "new york city": "city", "pizza": "food", "out": "way", "u . s . d .": "currency"}
         )
     )
-    assert found(detector, text) == expected
+    assert find(detector, text) == expected
 
 
-def test_of_one_place_the_pattern_names_the_slot_and_a_longer_value_takes_its_place() -> None:
+def test_pattern_names_a_slot_unless_a_value_is_longer() -> None:
     detector = with_values(five="rating", five_guys="restaurant", tomorrow="album")
-    assert found(detector, "five at five guys tomorrow") == [
+    assert find(detector, "five at five guys tomorrow") == [
         ("number", "five"),
         ("restaurant", "five guys"),
         ("date", "tomorrow"),
@@ -75,7 +75,7 @@ def check(text: str, slots: tuple[Slot, ...]) -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(annotated_corpora(), st.lists(PHRASES | ANYTHING, max_size=5))
-def test_finds_are_sound_and_the_same_after_writing_and_reading(turns: list[Turn], texts: list[str]) -> None:
+def test_slots_are_valid_and_survive_serialisation(turns: list[Turn], texts: list[str]) -> None:
     detector = BuiltInDetector(Gazetteer.learn([as_dialogues(turns)], 0.0, 1), ("made-up",), 0.0, 1)
     again = detector_from_json(json.loads(json.dumps(detector.to_json())))
     assert again == detector
@@ -87,12 +87,12 @@ def test_finds_are_sound_and_the_same_after_writing_and_reading(turns: list[Turn
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(annotated_corpora(), min_size=1, max_size=3), st.sampled_from([0.0, 0.3, 0.5, 1.0]), st.integers(1, 3))
-def test_the_gazetteer_equals_a_plain_count(corpora: list[list[Turn]], share: float, count: int) -> None:
+def test_gazetteer_equals_a_simple_count(corpora: list[list[Turn]], fraction: float, count: int) -> None:
     names: dict[str, Counter[str]] = {}
     for turn in (turn for turns in corpora for turn in turns):
         for slot in non_overlapping_slots(turn):
             names.setdefault(" ".join(word_forms(slot.value)), Counter())[slot.name] += 1
-    learnt = Gazetteer.learn([as_dialogues(turns) for turns in corpora], share, count).names
+    learnt = Gazetteer.learn([as_dialogues(turns) for turns in corpora], fraction, count).names
     for value, counts in names.items():
         whole, shares = 0, []
         for turns in corpora:
@@ -101,9 +101,9 @@ def test_the_gazetteer_equals_a_plain_count(corpora: list[list[Turn]], share: fl
             shares += [exact / places] if places else []
         long_enough = sum(character.isalnum() for character in value) > 2
         function_words = set(value.split()) <= {"the", "of", "out", "five"}  # those among WORDS
-        kept = long_enough and not function_words and whole >= count and fmean(shares) >= share
-        assert (value in learnt) == kept, value
-        if kept:
+        is_learnt = long_enough and not function_words and whole >= count and fmean(shares) >= fraction
+        assert (value in learnt) == is_learnt, value
+        if is_learnt:
             assert learnt[value] == sorted(counts, key=lambda name: (-counts[name], name))[0]
     assert set(learnt) <= set(names)
 
@@ -122,15 +122,15 @@ def uses(value: str, turns: list[Turn]) -> tuple[int, int]:
 @cache
 def pieces(text: str) -> list[tuple[str, int, int]]:
     """Every piece of a text that cuts no word, by trying all."""
-    found = []
+    occurrences = []
     for start, end in combinations(range(len(text) + 1), 2):
         before, piece, after = text[:start], text[start:end], text[end:]
         if piece.strip() == piece and word_forms(before) + word_forms(piece) + word_forms(after) == word_forms(text):
-            found.append((" ".join(word_forms(piece)), start, end))
-    return found
+            occurrences.append((" ".join(word_forms(piece)), start, end))
+    return occurrences
 
 
-def test_a_share_is_averaged_over_the_corpora() -> None:
+def test_fraction_is_averaged_over_the_corpora() -> None:
     """A word that one large corpus always marks and two others never do is not learnt."""
     songs = as_dialogues([annotate("the current song", ("which", "current"))] * 9)
     bills = as_dialogues([annotate("my current bill")])
@@ -140,23 +140,23 @@ def test_a_share_is_averaged_over_the_corpora() -> None:
     assert Gazetteer.learn([songs, bills, bills], 0.3, 10).names == {}
 
 
-def test_too_little_is_not_learnt() -> None:
+def test_unspecific_values_are_not_learnt() -> None:
     turns = [annotate("play the of up id 12 !!! ok", ("a", "the of"), ("b", "id"), ("c", "12"), ("d", "!!!"))] * 3
     assert Gazetteer.learn([as_dialogues(turns)], 0.0, 1).names == {}
 
 
-def test_nothing_of_a_test_split_is_learnt(tmp_path: Path) -> None:
+def test_held_out_splits_are_not_learnt(tmp_path: Path) -> None:
     seen = as_dialogues([annotate("to Oslo", ("city", "Oslo")), annotate("to oslo", ("city", "oslo"))])
     hidden = [
-        found
+        dialogue
         for split in ("valid", "test")
-        for found in as_dialogues(
+        for dialogue in as_dialogues(
             [annotate("to Bergen", ("city", "Bergen")), annotate("to bergen", ("city", "bergen"))] * 3, split
         )
     ]
     # the test split alone would make of Oslo no value, were it counted
     outvoted = as_dialogues([annotate("is Oslo nice")] * 9, "test")
-    folder = store(
+    folder = annotated_store(
         tmp_path / "cities",
         [*seen, *hidden, *[type(one)(one.id + "x", one.turns, one.source, one.split) for one in outvoted]],
     )
@@ -167,15 +167,15 @@ def test_nothing_of_a_test_split_is_learnt(tmp_path: Path) -> None:
 
 
 def test_stores_that_nothing_can_be_learnt_from(tmp_path: Path) -> None:
-    plain = store(tmp_path / "plain", as_dialogues([annotate("good night")]))
+    plain = annotated_store(tmp_path / "plain", as_dialogues([annotate("good night")]))
     with pytest.raises(DetectorError, match=r"no turn of plain .*split train has a slot.*annotated slots"):
         BuiltInDetector.learn([plain])
-    test_only = store(tmp_path / "test-only", as_dialogues([annotate("to Oslo", ("city", "Oslo"))], "test"))
+    test_only = annotated_store(tmp_path / "test-only", as_dialogues([annotate("to Oslo", ("city", "Oslo"))], "test"))
     with pytest.raises(CorpusError, match="no train"):
         BuiltInDetector.learn([test_only])
 
 
-def test_a_detector_that_cannot_be_made_again() -> None:
+def test_detector_that_cannot_be_restored() -> None:
     with pytest.raises(DetectorError, match="unknown kind of detector 'oracle', known are built-in, spacy"):
         detector_from_json({"kind": "oracle"})
     with pytest.raises(DetectorError, match="'built-in' needs 'values'"):

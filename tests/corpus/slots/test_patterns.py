@@ -67,7 +67,7 @@ the seventeenthly thing
 
 
 def marked(text: str) -> str:
-    """A text with the slots that are found in brackets."""
+    """A text with the detected slots in brackets."""
     for slot in reversed(BuiltInDetector().find(text)):
         text = f"{text[: slot.start]}[{slot.name} {slot.value}]{text[slot.end :]}"
     return text
@@ -75,12 +75,12 @@ def marked(text: str) -> str:
 
 @pytest.mark.parametrize("phrase", PHRASES)
 @pytest.mark.parametrize("change", [str, str.upper], ids=["as said", "in capitals"])
-def test_what_a_reader_would_mark_is_found(phrase: str, change: type[str]) -> None:
+def test_expected_slots_are_detected(phrase: str, change: type[str]) -> None:
     text = phrase.replace("]", "")
     for name in PATTERNS:
         text = text.replace(f"[{name} ", "")
-    found = marked(change(text))
-    assert found.lower() == phrase
+    result = marked(change(text))
+    assert result.lower() == phrase
 
 
 def test_every_pattern_is_in_the_table() -> None:
@@ -90,6 +90,6 @@ def test_every_pattern_is_in_the_table() -> None:
 @pytest.mark.parametrize(
     "row", ["twenty one ", "five hundred and ", "next next ", "1,", "10:", "march ", "the ", "one - "]
 )
-def test_a_long_row_of_half_matches_is_read_in_no_time_worth_mentioning(row: str) -> None:
+def test_long_sequence_of_partial_matches_is_fast(row: str) -> None:
     """Read in every way that is possible, it would never end."""
     assert all(slot.end <= 300 * len(row) for slot in pattern_slots(row * 300 + "-x"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.annotated_turns import annotate, as_dialogues, store
+from tests.helpers.annotated_turns import annotate, annotated_store, as_dialogues
 from turnwise.corpus.slots.detection import detect_store
 from turnwise.corpus.slots.detectors import DetectorError, SpacyDetector, detector_from_json
 
@@ -43,24 +43,24 @@ def test_entities_are_slots(model: str) -> None:
     assert list(detector.find_all(texts)) == [detector.find(one) for one in texts]
 
 
-def test_it_can_be_written_and_made_again_and_fills_a_store(model: str, tmp_path: Path) -> None:
+def test_detector_can_be_restored_and_detects_in_a_store(model: str, tmp_path: Path) -> None:
     detector = SpacyDetector(model)
     assert detector.to_json() == {"kind": "spacy", "model": model}
-    plain = store(tmp_path / "plain", as_dialogues([annotate("to Oslo"), annotate("thanks")]))
+    plain = annotated_store(tmp_path / "plain", as_dialogues([annotate("to Oslo"), annotate("thanks")]))
     written = detect_store(plain, tmp_path / "out", detector)
     assert (written.manifest["facts"]["with_slots"], written.manifest["facts"]["slots"]) == (1, 1)
     again = detector_from_json(written.manifest["detector"])
     assert again.find("to Oslo") == next(iter(written)).turns[0].slots
 
 
-def test_a_missing_model_says_what_to_do(model: str) -> None:
+def test_missing_model_error_says_what_to_do(model: str) -> None:
     with pytest.raises(
         DetectorError, match=r"cannot load the model 'en_no_such_model'.*python -m spacy download en_no_such_model"
     ):
         SpacyDetector("en_no_such_model")
 
 
-def test_without_spacy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_spacy_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(DetectorError, match=r"spaCy is not installed: pip install 'turnwise\[ner\]'"):
         SpacyDetector("en_core_web_lg")

@@ -231,7 +231,7 @@ def test_corrections_small_talk_out_of_scope_and_changes_of_domain_occur() -> No
         {turn.intent.partition(".")[0] for turn in dialogue.turns if turn.intent not in (None, OUT_OF_SCOPE)}
         for dialogue in many()
     ]
-    assert sum(len(found) > 1 for found in domains) > 500
+    assert sum(len(names) > 1 for names in domains) > 500
 
 
 def test_few_dialogues_contain_a_contradiction() -> None:
@@ -334,10 +334,10 @@ def test_contradictions_of_the_history_change_a_known_value() -> None:
     for example in inference_examples(200, seed=2):
         if example.kind != "history":
             continue
-        said = {(slot.name, slot.value) for turn in example.turns[:-1] for slot in turn.slots}
-        names = {name for name, _ in said}
+        mentioned = {(slot.name, slot.value) for turn in example.turns[:-1] for slot in turn.slots}
+        names = {name for name, _ in mentioned}
         statement = [(slot.name, slot.value) for slot in example.turns[-1].slots]
-        assert any(pair[0] in names and pair not in said for pair in statement)
+        assert any(pair[0] in names and pair not in mentioned for pair in statement)
 
 
 def test_text_pairs_are_graded_and_split() -> None:
@@ -348,7 +348,7 @@ def test_text_pairs_are_graded_and_split() -> None:
     assert {pair.relation for pair in pairs} == {"entailment", "neutral", "contradiction"}
     expected = {(0.0, "neutral"), (1.5, "neutral"), (3.0, "contradiction"), (4.0, "neutral"), (4.0, "entailment")}
     for split in SPLITS:
-        found = {(pair.score, pair.relation) for pair in pairs if pair.split == split}
-        assert found == expected | {(5.0, "entailment")}
+        grades = {(pair.score, pair.relation) for pair in pairs if pair.split == split}
+        assert grades == expected | {(5.0, "entailment")}
     texts = {split: {t for pair in pairs if pair.split == split for t in (pair.first, pair.second)} for split in SPLITS}
     assert not texts["train"] & (texts["valid"] | texts["test"])

@@ -19,8 +19,10 @@ def read(source: CorpusSource, *, question: str = "question", answer: str = "ans
         answer: the field of the answer.
     """
     for path in source.files(*_PATTERNS):
-        is_table = path.suffix in CSV_DELIMITERS
-        for line, record in source.csv_rows(path) if is_table else source.json_lines(path, _parse_record):
+        records: Iterator[tuple[int, Any]] = (
+            source.csv_rows(path) if path.suffix in CSV_DELIMITERS else source.json_lines(path, _parse_record)
+        )
+        for line, record in records:
             with source.dialogue(path, line) as builder:
                 builder.id = f"{source.relative_name(path)}/{line}"
                 builder.add_turn(USER, record[question])
