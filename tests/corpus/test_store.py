@@ -135,8 +135,8 @@ def test_kill_at_any_time_leaves_the_old_or_the_new_store(tmp_path: Path, seed: 
         time.sleep(random.Random(seed).random() * 0.6)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    sample = list(Store(tmp_path / "store"))
-    texts = [dialogue.turns for dialogue in sample]
+    dialogues = list(Store(tmp_path / "store"))
+    texts = [dialogue.turns for dialogue in dialogues]
     assert texts in ([dialogue.turns for dialogue in old], [dialogue.turns for dialogue in new])
     if seed == 7:
         assert len(dialogues) == 20_000

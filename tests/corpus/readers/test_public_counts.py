@@ -433,12 +433,12 @@ def test_published_counts_of_the_registry(read: Read, reader: str):
 def test_every_mark_of_an_annotation_is_a_slot(read: Read, reader: str, folder: str):
     """As many slots as there are opening brackets in the annotations."""
     summary = read(reader, folder).summary
-    folder = Path(os.environ["TURNWISE_DATA"]) / folder
+    root = Path(os.environ["TURNWISE_DATA"]) / folder
     if reader == "massive":
-        (path,) = folder.glob("**/en-US.jsonl")
+        (path,) = root.glob("**/en-US.jsonl")
         annotations = [json.loads(line)["annot_utt"] for line in path.read_text(encoding="utf-8").splitlines()]
     else:
-        files = [path.read_text(encoding="utf-8-sig") for path in folder.glob("**/KFold_1/**/*.csv")]
+        files = [path.read_text(encoding="utf-8-sig") for path in root.glob("**/KFold_1/**/*.csv")]
         annotations = [
             row["answer_annotation"] for text in files for row in csv.DictReader(io.StringIO(text), delimiter=";")
         ]
