@@ -2,14 +2,13 @@
 
 import codecs
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.dialogue import Dialogue
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.hygiene import CleaningStep, make_step
+from turnwise.corpus.hygiene import make_step
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source import CorpusError, CorpusSource, Rejection
 from turnwise.corpus.store import Store, StoreWriter, provenance
@@ -51,9 +50,8 @@ def import_corpus(
     try:
         codecs.lookup(encoding or spec.encoding)
     except LookupError:
-        raise CorpusError(
-            f"unknown encoding {encoding!r}: use a name that Python knows, such as utf-8 or latin-1"
-        ) from None
+        advice = "use a name that Python knows, such as utf-8 or latin-1"
+        raise CorpusError(f"unknown encoding {encoding!r}: {advice}") from None
     cleaning = [(description, make_step(description)) for description in steps]
     with StoreWriter(out) as writer:
         reasons: Counter[str] = Counter()
@@ -71,7 +69,10 @@ def import_corpus(
         files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
         total = sum(file.stat().st_size for file in files)
         source.on_bytes = lambda done: progress(f"importing {spec.name}", done, total)
-        for dialogue in _clean(spec.read(source, **options), [step for _, step in cleaning]):
+        dialogues = spec.read(source, **options)
+        for _, step in cleaning:
+            dialogues = filter(None, map(step, dialogues))
+        for dialogue in dialogues:
             writer.write(dialogue)
         if not writer.counts.dialogues:
             reason = next(iter(reasons), "the input contains none")
@@ -91,13 +92,3 @@ def import_corpus(
             )
         )
     return Store(out)
-
-
-def _clean(dialogues: Iterator[Dialogue], steps: Sequence[CleaningStep]) -> Iterator[Dialogue]:
-    for dialogue in dialogues:
-        cleaned: Dialogue | None = dialogue
-        for step in steps:
-            if cleaned is not None:
-                cleaned = step(cleaned)
-        if cleaned is not None:
-            yield cleaned
