@@ -57,13 +57,17 @@ class SimilarConversation:
 
 @dataclass(frozen=True, slots=True)
 class ConversationCluster:
-    """Conversations about the same topic; clusters are numbered from 0, the largest first."""
+    """Conversations about the same topic; clusters are numbered from 0, the largest first.
+
+    The name is made of its most characteristic words; `words` has more of them. `examples` are the ids of
+    representative dialogues, the most central first.
+    """
 
     number: int
-    name: str  # its most characteristic words
-    words: tuple[str, ...]  # more of them
+    name: str
+    words: tuple[str, ...]
     size: int
-    examples: tuple[str, ...]  # ids of representative dialogues, the most central first
+    examples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,15 @@ Segments = dict[tuple[int, int], str]
 
 @dataclass(frozen=True, slots=True)
 class RankedIntent:
-    """A candidate intent of a text."""
+    """A candidate intent of a text.
+
+    Its score is the similarity to its examples, on the scale of the threshold: at most 1, negative for dissimilar
+    texts. The probability is that of this intent, given that the text has one of the intents.
+    """
 
     intent: str
-    score: float  # similarity to its examples, on the scale of the threshold: at most 1, negative for dissimilar texts
-    probability: float  # that this is the intent, given that the text has one of the intents
+    score: float
+    probability: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +55,23 @@ class SimilarExample:
 class Decision:
     """The decision about a text, with its reason in one sentence.
 
-    The best five intents are ranked by probability, those that reach their threshold before the others; if the
-    classifier abstains, the most similar one comes first.
+    `intent` is None if the classifier abstains: if the score of the best intent is below the threshold (None: it never
+    abstains). `intents` are all intents in the order of the text, if several were searched for; empty where it
+    abstains. `ranked` are the best five intents by probability, those that reach their threshold before the others; if
+    the classifier abstains, the most similar one comes first. `runner_up` is the second of them. `nearest` are the most
+    similar examples, most similar first.
     """
 
     text: str
-    intent: str | None  # None if the classifier abstains
-    score: float  # of the best intent, also where the classifier abstains
-    threshold: float | None  # the minimum score; None if the classifier never abstains
+    intent: str | None
+    score: float
+    threshold: float | None
     abstained: bool
     reason: str
-    intents: tuple[str, ...]  # in the order of the text, if several were searched for; empty where it abstains
-    runner_up: RankedIntent | None  # None if there is only one intent
+    intents: tuple[str, ...]
+    runner_up: RankedIntent | None
     ranked: tuple[RankedIntent, ...]
-    nearest: tuple[SimilarExample, ...]  # the most similar examples, most similar first
+    nearest: tuple[SimilarExample, ...]
 
 
 def make_decision(

@@ -50,15 +50,19 @@ _UNLIMITED_LENGTH = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class LabelGroup:
-    """A group of utterances; its number does not change when other groups do."""
+    """A group of utterances; its number does not change when other groups do.
+
+    Its utterances have a label only if a person has given it a name; `suggested` is made of its characteristic words.
+    `size` counts distinct utterances, `utterances` their occurrences; representatives are rows.
+    """
 
     number: int
-    name: str | None  # the label of its utterances, if a person has given it one
-    suggested: str  # a name made of its characteristic words
-    size: int  # distinct utterances
-    utterances: int  # their occurrences
+    name: str | None
+    suggested: str
+    size: int
+    utterances: int
     words: tuple[str, ...]
-    representatives: tuple[int, ...]  # rows
+    representatives: tuple[int, ...]
 
 
 class Labelling:

@@ -63,16 +63,22 @@ class IndexingResult:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A suggested answer."""
+    """A suggested answer, which occurs `count` times in the table.
+
+    `similarity` is the cosine similarity of the situation that it answered with the current one, `rerank` the
+    re-ranker's probability (None without a re-ranker), and `score` the latter or else the former, damped by frequency.
+    `folded` are other retrieved texts that say the same, best first. `turn` is its position in its dialogue, from 0; a
+    canned answer has neither.
+    """
 
     text: str
-    score: float  # the re-ranker's probability, or the similarity without a re-ranker, damped by frequency
-    similarity: float  # cosine similarity of the situation that it answered with the current one
-    rerank: float | None  # the re-ranker's probability; None without a re-ranker
-    count: int  # how often it is in the table
-    folded: tuple[str, ...]  # other retrieved texts that say the same, best first
-    dialogue: str | None  # the id of its dialogue; None: a canned answer
-    turn: int | None  # its position there, from 0
+    score: float
+    similarity: float
+    rerank: float | None
+    count: int
+    folded: tuple[str, ...]
+    dialogue: str | None
+    turn: int | None
     speaker: str
     source: str | None
     split: str | None
