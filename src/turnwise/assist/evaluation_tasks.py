@@ -136,9 +136,7 @@ def evaluate_abstention(
     a threshold uses the labels of the test set: it compares scores and is no way to choose a threshold.
     """
     if not data.out_of_scope.test:
-        raise DatasetError(
-            f"{data.name} has no out-of-scope utterances: take a data set that has them, such as clinc150"
-        )
+        raise DatasetError(f"{data.name} has no out-of-scope utterances: take a data set with some, such as clinc150")
     labels = [utterance.intent for utterance in data.train]
     if len(set(labels)) == len(labels):
         raise DatasetError(f"{data.name} has no second example of any intent to calibrate on")

@@ -88,11 +88,7 @@ class CalibrationData:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Threshold and probabilities of a classifier.
-
-    It was calibrated either on held-out texts and remains valid when examples change, or on the examples themselves,
-    each left out in turn; then every change of them recalibrates.
-    """
+    """Threshold and probabilities of a classifier."""
 
     false_rejection: float | None  # the requested rate; None if the classifier never abstains
     threshold: float | None  # the minimum score, before offsets; None if the classifier never abstains
@@ -100,7 +96,7 @@ class Calibration:
     temperature: float  # logits are divided by it before the softmax
     caution: float  # the weight with which similarity to the out-of-scope examples is subtracted from scores
     texts: int  # the number of in-scope texts that it was calibrated on
-    held_out: bool
+    held_out: bool  # or else these are the examples, each left out in turn, and changing examples recalibrates
     out_of_scope_recall: float | None  # the fraction of out-of-scope texts that is rejected; None without such texts
     reliability: Reliability  # of the probabilities, on the same texts
 

@@ -434,11 +434,6 @@ def render_report(report: IntentReport) -> str:
         report=report,
         bins=bins,
         plot=plot,
-        percent=_format_percent,
+        percent=lambda fraction: f"{fraction:.1%}" if math.isfinite(fraction) else "–",
         is_finite=math.isfinite,
     )
-
-
-def _format_percent(fraction: float) -> str:
-    """Return a fraction as a percentage; a dash for NaN."""
-    return f"{fraction:.1%}" if math.isfinite(fraction) else "–"

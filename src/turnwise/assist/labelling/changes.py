@@ -159,10 +159,8 @@ def split_group(state: GroupAssignment, group: int, parts: int, vectors: npt.NDA
     rows = np.flatnonzero(state.groups == group)
     distinct = len(np.unique(vectors[rows], axis=0))
     if distinct < parts:
-        raise LabellingError(
-            f"group {group} cannot be split into {parts} parts: its {len(rows)} utterances have {distinct} distinct"
-            " vectors"
-        )
+        vectors_of_group = f"its {len(rows)} utterances have {distinct} distinct vectors"
+        raise LabellingError(f"group {group} cannot be split into {parts} parts: {vectors_of_group}")
     from sklearn.cluster import KMeans
 
     part_of = KMeans(parts, n_init=4, random_state=0).fit_predict(vectors[rows])

@@ -111,9 +111,7 @@ def column_types(schema: pa.Schema) -> dict[str, type]:
 def filter_sql(where: Filter, types: Mapping[str, type]) -> str:
     """Return a filter as an SQL expression; values are quoted, whatever they contain.
 
-    Args:
-        where: an SQL expression, returned unchanged, or values by column, all of which a row must have.
-        types: `str`, `int` or `bool` by column.
+    Of values by column, a row must have all; an SQL expression is returned unchanged.
     """
     if isinstance(where, str):
         if not where.strip():

@@ -84,14 +84,10 @@ class VectorTable:
     ) -> "VectorTable":
         """Open a table; create it if there is none; raise `TableError` if an existing one does not fit.
 
-        Args:
-            uri: a folder, or any address that LanceDB takes (`s3://bucket/path`, `gs://…`, `az://…`, `memory://`).
-            name: the table's.
-            size: dimensions of a vector.
-            columns: the other columns; not named `key` or `vector`, nor with a leading underscore.
-            settings: stored in a new table, and compared with those of an existing one.
-            encoder: the vectors' encoder; a table that was written with another one is rejected.
-            storage: LanceDB's options for object storage, such as keys and an endpoint; None: from the environment.
+        `uri` is a folder, or any address that LanceDB takes (`s3://bucket/path`, `gs://…`, `az://…`, `memory://`), and
+        `storage` its options for object storage, such as keys and an endpoint (None: from the environment). `columns`
+        are the columns besides `key` and `vector`; their names must not start with an underscore. `settings` are stored
+        in a new table and compared with those of an existing one. A table that another encoder wrote is rejected.
         """
         schema = make_schema(size, columns, settings or {}, encoder)
         table = _open_table(str(uri), name, storage, schema)
