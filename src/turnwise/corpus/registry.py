@@ -83,10 +83,7 @@ class Reader:
 
     def _load_function(self) -> Callable[..., Iterator[Dialogue]]:
         module, _, name = self.function.partition(".")
-        function: Callable[..., Iterator[Dialogue]] = getattr(
-            importlib.import_module(f"turnwise.corpus.readers.{module}"), name
-        )
-        return function
+        return getattr(importlib.import_module(f"turnwise.corpus.readers.{module}"), name)  # type: ignore[no-any-return]
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:

@@ -33,12 +33,11 @@ def iterate_turns(corpus: Iterable[Dialogue], speaker: str | None) -> Iterator[t
 
 _TEMPLATE_SCHEMA = """
     CREATE TABLE template
-        (number INTEGER PRIMARY KEY, pieces TEXT, names TEXT, text TEXT, intent TEXT, speaker TEXT, source TEXT);
-    CREATE TABLE count (number INTEGER PRIMARY KEY, times INTEGER);
+        (number INTEGER PRIMARY KEY, pieces TEXT, names TEXT, text TEXT, intent TEXT, speaker TEXT, source TEXT)
 """
 _MOST_COMMON_TEMPLATES = """
-    SELECT pieces, names, SUM(times) FROM template JOIN count USING (number)
-    GROUP BY pieces, names ORDER BY SUM(times) DESC, text, MIN(number) LIMIT ?
+    SELECT pieces, names, SUM(times(number)) AS total FROM template
+    GROUP BY pieces, names ORDER BY total DESC, text, MIN(number) LIMIT ?
 """
 
 #: Templates in memory before they are written to the database.
@@ -71,7 +70,8 @@ class TemplateTable:
         self._times = array("I")
         self._distinct = FingerprintSet()
         self._database = sqlite3.connect("")
-        self._database.executescript(_TEMPLATE_SCHEMA)
+        self._database.execute(_TEMPLATE_SCHEMA)
+        self._database.create_function("times", 1, self._times.__getitem__)
         self._buffer: list[tuple[int, str, str, str, str | None, str, str | None]] = []
 
     @classmethod
@@ -120,11 +120,6 @@ class TemplateTable:
     def most_common(self, k: int) -> list[tuple[Template, int]]:
         """Return the `k` most frequent templates with slots and their counts; ties in alphabetical order."""
         self._flush()
-        self._database.execute("DELETE FROM count")
-        numbers = self._database.execute("SELECT number FROM template")
-        self._database.executemany(
-            "INSERT INTO count VALUES (?, ?)", ((number, self._times[number]) for (number,) in numbers)
-        )
         rows = self._database.execute(_MOST_COMMON_TEMPLATES, (k,))
         return [(_load_template(pieces, names), times) for pieces, names, times in rows]
 
