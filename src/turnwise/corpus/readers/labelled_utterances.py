@@ -11,11 +11,7 @@ from turnwise.corpus.source import CorpusError, CorpusSource
 
 _HWU_SPLITS = {"trainset": "train", "testset": "test"}
 _ALL_LOCALES = "all"
-_CLINC_SPLITS = {
-    f"{scope}{key}": split
-    for scope in ("", "oos_")
-    for key, split in (("train", "train"), ("val", "valid"), ("test", "test"))
-}
+_CLINC_LISTS = ("train", "val", "test", "oos_train", "oos_val", "oos_test")
 
 
 def read_clinc150(
@@ -30,12 +26,12 @@ def read_clinc150(
         form: 'full', 'small', 'imbalanced' or 'oos_plus'; they share utterances.
     """
     for path, line, (key, rows) in source.records(source.json_object, f"data_{form}.json"):
-        if key not in _CLINC_SPLITS or not isinstance(rows, list):
-            reason = f"expected a list of utterances under one of {', '.join(_CLINC_SPLITS)}, got {key!r}"
+        if key not in _CLINC_LISTS or not isinstance(rows, list):
+            reason = f"expected a list of utterances under one of {', '.join(_CLINC_LISTS)}, got {key!r}"
             source.reject(path, line, "file", reason)
             continue
         for number, row in enumerate(rows, 1):
-            with source.dialogue(path, line, _CLINC_SPLITS[key]) as builder:
+            with source.dialogue(path, line, split_of(key)) as builder:
                 builder.id = f"{key}/{number}"
                 match row:
                     case [str(text), str(intent)] if text.strip() and intent.strip():

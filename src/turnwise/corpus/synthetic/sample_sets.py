@@ -11,9 +11,9 @@ STORE/triplets/{train,valid,test}.jsonl    a text, a paraphrase, and a contradic
 """
 
 import json
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -149,14 +149,6 @@ def _request_lines(rng: Random, phrasings: Sequence[Phrasing], count: int) -> It
         yield line
 
 
-@dataclass(slots=True)
-class _ResponsePool:
-    """System turns of one split, and the dialogues that wait until there are enough of them."""
-
-    texts: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=_POOL_SIZE))
-    waiting: deque[tuple[int, Dialogue]] = field(default_factory=deque)
-
-
 def response_examples(dialogues: Iterable[Dialogue], seed: int, candidates: int = 10) -> Iterator[ResponseExample]:
     """Yield response-selection examples: which candidate is the next turn of the system?
 
@@ -167,19 +159,21 @@ def response_examples(dialogues: Iterable[Dialogue], seed: int, candidates: int 
     if candidates < 2:
         raise ValueError(f"candidates must be at least 2, got {candidates}")
     rng = Random(f"turnwise:responses:{seed}")
-    pools: dict[str | None, _ResponsePool] = {}
+    # by split: the newest system turns, and the dialogues that wait until there are enough of these
+    texts: defaultdict[str | None, deque[tuple[int, str]]] = defaultdict(lambda: deque(maxlen=_POOL_SIZE))
+    waiting: defaultdict[str | None, deque[tuple[int, Dialogue]]] = defaultdict(deque)
     for number, dialogue in enumerate(dialogues):
-        pool = pools.setdefault(dialogue.split, _ResponsePool())
-        pool.waiting.append((number, dialogue))
-        pool.texts.extend((number, turn.text) for turn in dialogue.turns if _is_response(turn))
-        while pool.waiting and len(pool.texts) >= _MIN_POOL_SIZE:
-            yield from _responses(rng, *pool.waiting.popleft(), pool.texts, candidates)
-    for pool in pools.values():
+        pool, queue = texts[dialogue.split], waiting[dialogue.split]
+        pool.extend((number, turn.text) for turn in dialogue.turns if _is_response(turn))
+        queue.append((number, dialogue))
+        while queue and len(pool) >= _MIN_POOL_SIZE:
+            yield from _responses(rng, *queue.popleft(), pool, candidates)
+    for split, queue in waiting.items():
         # a split that ended before its pool was large enough uses the turns of all splits
-        enough = len(pool.texts) >= _MIN_POOL_SIZE
-        texts = pool.texts if enough else [text for other in pools.values() for text in other.texts]
-        while pool.waiting:
-            yield from _responses(rng, *pool.waiting.popleft(), texts, candidates)
+        enough = len(texts[split]) >= _MIN_POOL_SIZE
+        turns = texts[split] if enough else [turn for pool in texts.values() for turn in pool]
+        for number, dialogue in queue:
+            yield from _responses(rng, number, dialogue, turns, candidates)
 
 
 def _is_response(turn: Turn) -> bool:
@@ -187,7 +181,7 @@ def _is_response(turn: Turn) -> bool:
 
 
 def _responses(
-    rng: Random, number: int, dialogue: Dialogue, texts: deque[tuple[int, str]] | list[tuple[int, str]], candidates: int
+    rng: Random, number: int, dialogue: Dialogue, texts: Sequence[tuple[int, str]], candidates: int
 ) -> Iterator[ResponseExample]:
     positions = [position for position, turn in enumerate(dialogue.turns) if position and _is_response(turn)]
     if not positions:
