@@ -91,10 +91,18 @@ class _HashingFile(RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         count = self._file.readinto(buffer) or 0
-        self.digest.update(buffer[:count])
-        self.bytes += count
-        self._on_read(count)
+        self._record(buffer[:count])
         return count
+
+    def readall(self) -> bytes:
+        content = self._file.readall()
+        self._record(content)
+        return content
+
+    def _record(self, content: Any) -> None:
+        self.digest.update(content)
+        self.bytes += len(content)
+        self._on_read(len(content))
 
     def close(self) -> None:
         self._file.close()
