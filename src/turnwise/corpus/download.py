@@ -111,7 +111,7 @@ class FileDownload:
         """Return the version that the part belongs to; empty if it is unknown, or of another URL."""
         try:
             state = json.loads(self._state_file.read_text(encoding="utf-8"))
-            return state if state.keys() >= {"etag", "total"} and state["url"] == self.url else {}
+            return state if state.keys() >= {"etag", "last_modified", "total"} and state["url"] == self.url else {}
         except (FileNotFoundError, ValueError, AttributeError):
             return {}
 
@@ -175,7 +175,7 @@ class FileDownload:
         }
         if response.status_code == 200:  # to the first request, by a server that does not resume, or of another version
             self._restart()
-            size = 0
+            size, state = 0, version
             # while the part is empty, so that a kill leaves no wrong pair
             write_atomic(self._state_file, json.dumps(version))
         elif response.status_code in (206, 416) and state:
@@ -187,7 +187,7 @@ class FileDownload:
                 raise _InterruptedError("the file has changed on the server")
         else:
             raise self._status_error(response)
-        expected = version["total"] or state.get("total")
+        expected = version["total"] or state["total"]
         with self._part.open("ab") as file:
             for block in response.iter_raw():
                 file.write(block)
