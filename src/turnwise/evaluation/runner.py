@@ -167,6 +167,13 @@ def _unsupported(jobs: Sequence[EvaluationJob], model: ModelUnderTest, fine_tuni
     return reasons
 
 
+def _load_dataset(dataset: Dataset[Any], data: Path) -> Any:
+    try:
+        return dataset.load(data)
+    except DatasetError as error:  # an invalid file is an error, unlike a data set that is too small
+        raise EvaluationError(str(error)) from error
+
+
 class _Runner:
     """Runs protocols on data sets, and caches vectors, data sets and outcomes."""
 
@@ -189,7 +196,7 @@ class _Runner:
         self._progress = progress
         # catalogues, data sets and hashes are read once
         self._catalogue = functools.cache(lambda datasets: datasets(data))
-        self._load = functools.cache(self._read)
+        self._load = functools.cache(lambda dataset: _load_dataset(dataset, data))
         self._hash = functools.cache(lambda dataset: dataset.hash_files(data))
 
     # ---- what to run
@@ -255,12 +262,6 @@ class _Runner:
         if job.protocol.timed:  # times of another machine must not be reused
             key.append(evaluation_environment())
         return self._outcome_folder / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}.parquet"
-
-    def _read(self, dataset: Dataset[Any]) -> Any:
-        try:
-            return dataset.load(self._data)
-        except DatasetError as error:  # an invalid file is an error, unlike a data set that is too small
-            raise EvaluationError(str(error)) from error
 
     def load(self, protocol: str, name: str) -> Any:
         """Load a data set of a protocol by name; None if it is not present."""
