@@ -309,7 +309,7 @@ def test_encoding_is_deterministic_and_restores_training_mode(tiny: Encoder) -> 
 
 def test_training_mode_is_restored_after_an_error(tiny: Encoder) -> None:
     tiny.train()
-    with pytest.raises(ValueError, match="without turns"):
+    with pytest.raises(ValueError, match="needs at least one turn"):
         tiny.encode([[]])
     assert tiny.training
 

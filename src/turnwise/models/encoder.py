@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn.functional import normalize
 
-from turnwise.core.dialogue import USER, Turn
+from turnwise.core.dialogue import USER, Turn, turn_texts
 from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
@@ -363,21 +363,11 @@ def _turns_of(item: TextOrTurns, style: TurnStyle) -> list[tuple[str, str]]:
     """Return (speaker, text) of an input's turns; a text is a conversation of one turn."""
     if isinstance(item, str):
         return [(USER, item)]
-    if not item:
-        raise ValueError("a conversation without turns cannot be encoded")
-    turns = []
-    for turn in item:
-        if isinstance(turn, Turn):
-            turns.append((turn.speaker, turn.text))
-        elif isinstance(turn, str):
-            if style == "roles" and len(item) > 1:
-                raise ValueError(
-                    "this model distinguishes speakers: give a conversation as Turn objects, not as strings"
-                )
-            turns.append((USER, turn))
-        else:
-            raise TypeError(f"a turn is a string or a Turn, not {type(turn).__name__}")
-    return turns
+    texts = turn_texts(item)
+    if style == "roles" and len(item) > 1 and any(isinstance(turn, str) for turn in item):
+        raise ValueError("this model distinguishes speakers: give a conversation as Turn objects, not as strings")
+    speakers = [turn.speaker if isinstance(turn, Turn) else USER for turn in item]
+    return list(zip(speakers, texts, strict=True))
 
 
 def _check_exported(
