@@ -1,4 +1,4 @@
-"""Slots, turns and dialogues refuse what is wrong, with the reason."""
+"""Slots, turns and dialogues reject invalid values and say why."""
 
 import dataclasses
 

@@ -54,7 +54,7 @@ _COMPOSER = Composer(
 
 
 class FakeReranker:
-    """A re-ranker whose tokens are whole texts: what it is given is read back, and handed to a head that knows."""
+    """A re-ranker whose tokens are whole texts, so that its head is a function of texts."""
 
     def __init__(self, head: Head, window: int = 5):
         self.max_length = 64
@@ -204,15 +204,15 @@ def test_order_score_is_the_mean_log_probability_of_its_gaps(given_as: list[int]
     turns = [named(number) for number in given_as]
     (result,) = predict_orders(FakeReranker(gap_head, 5), [turns])
 
-    def by_hand(order: list[str]) -> float:
+    def expected_score(order: list[str]) -> float:
         logs = []
         for place, turn in enumerate(order):
             scores = [sigmoid(value) for value in gap_head(order[:place] + order[place + 1 :], turn)]
             logs.append(np.log(scores[place] / sum(scores)))
         return float(np.mean(logs))
 
-    assert result.given == pytest.approx(by_hand(turns))
-    assert result.score == pytest.approx(by_hand([turns[index] for index in result.indices]))
+    assert result.given == pytest.approx(expected_score(turns))
+    assert result.score == pytest.approx(expected_score([turns[index] for index in result.indices]))
 
 
 @settings(deadline=None, max_examples=40)
@@ -232,7 +232,7 @@ def test_predecessor_scores_are_the_heads_logits() -> None:
     assert predecessor_scores(FakeReranker(order_head), [(["x 3", "y 1"], "z 2")])[0].tolist() == [-4, 4]
 
 
-# ---- what cannot be asked
+# ---- errors
 
 
 @pytest.mark.parametrize("ask", [out_of_place_scores, predict_orders])

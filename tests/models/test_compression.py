@@ -145,7 +145,7 @@ def test_nearest_template_across_blocks(templates: int, utterances: int, block: 
 
 
 def test_detector_is_created_on_first_use(tmp_path: Path) -> None:
-    """A spaCy model that is not installed is in nobody's way who does not want it, and is not lost."""
+    """A spaCy model that is not installed does no harm unless it is used, and stays in the settings."""
     encoder, _ = make_encoder(False, detector={"kind": "spacy", "model": "no_such_model"})
     encoder.save(tmp_path / "model")
     again = Encoder.load(tmp_path / "model", device="cpu", compressed=True)

@@ -58,7 +58,7 @@ def tiny(tiny_folder: Folder) -> Encoder:
 
 @pytest.fixture
 def speakers(tiny_folder: Folder) -> Encoder:
-    """An encoder that tells speakers apart; the two tokens, equal at first, have gone different ways."""
+    """Return an encoder that distinguishes speakers, with different embeddings of the two role tokens."""
     backbone = Backbone.load(tiny_folder("bert"))
     backbone.add_tokens(tuple(ROLE_TOKENS.values()))
     torch.manual_seed(0)

@@ -84,7 +84,7 @@ def test_fingerprints_distinguish_models(tiny_folder: Callable[[str], Path]) -> 
 def test_model_without_pooler_has_a_stable_fingerprint(
     family: str, tiny_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Random numbers in place of what is missing, and not used, would make another model of it at every load."""
+    """An unused layer that is missing must not be random, or the model would differ at every load."""
     folder = tmp_path / "plain"
     shutil.copytree(tiny_folder(family), folder)
     AutoModel.from_pretrained(folder, add_pooling_layer=False).save_pretrained(folder)
@@ -102,7 +102,7 @@ def test_model_without_pooler_has_a_stable_fingerprint(
 
 
 def test_encoding_does_not_change_a_fingerprint(tiny_folder: Callable[[str], Path]) -> None:
-    """Tokenizers keep where they cut and how they pad, and are told anew when they are used."""
+    """Tokenizers keep the truncation and padding of their last use, which must not count."""
     encoder = Encoder.load(tiny_folder("bert"), device="cpu")
     encoder.backbone.tokenizer.backend_tokenizer.enable_truncation(7)
     encoder.backbone.tokenizer.backend_tokenizer.enable_padding()

@@ -48,7 +48,7 @@ def make_reranker(
     torch.manual_seed(0)
     backbone = Backbone.load(folder)
     backbone.add_tokens((END_OF_TURN, *MARKS.values()))
-    # marks that are drawn around one mean would be all alike
+    # marks initialised around one mean would be almost equal
     nn.init.normal_(backbone.model.get_input_embeddings().weight[-4:], std=0.3)
     return Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in tasks}, max_length).eval()
 
@@ -81,7 +81,7 @@ def same(actual: list[np.ndarray], expected: list[np.ndarray]) -> None:
         np.testing.assert_allclose(mine, own, atol=1e-5, rtol=0)
 
 
-# ---- what is computed
+# ---- scores
 
 
 def inputs(reranker: Reranker, task: RerankerTask) -> list[MarkedInput]:
@@ -196,7 +196,7 @@ def test_scoring_restores_training_mode(tiny_folder: Folder) -> None:
     assert reranker.training and reranker.backbone.training
 
 
-# ---- what is refused
+# ---- errors
 
 
 def test_nothing_to_score(bert: Reranker) -> None:

@@ -266,7 +266,7 @@ def test_gradients_equal_finite_differences(aggregation: Any) -> None:
 def test_loss_does_not_depend_on_the_order_of_negatives_and_turns(aggregation: Any) -> None:
     objective, batch = DialogueCSE(aggregation=aggregation), artificial_batch(5)
     heads = heads_of(objective)
-    order = [4, 2, 0, 5, 1, 3]  # where each sequence stands afterwards
+    order = [4, 2, 0, 5, 1, 3]  # the new position of each sequence
     other = ArtificialBatch(
         [batch.sequences[order.index(place)] for place in range(6)],
         [[order[turn] for turn in reversed(context)] for context in batch.contexts],

@@ -27,7 +27,7 @@ LENGTHS = (7, 40, 1, 12, 3)
 #: How many layers the tiny models have, where it is not two.
 DEPTH = {"modernbert": 3}
 
-#: The norm that stands above all layers, however many they are; in the other families each layer ends with its own.
+#: The norm after the last layer; in the other families each layer ends with its own.
 LAST_NORM = {"gpt2": "ln_f", "modernbert": "final_norm", "t5": "encoder.final_layer_norm"}
 
 CUTS = [(family, count) for family in FAMILIES for count in range(1, DEPTH.get(family, 2) + 1)]

@@ -112,7 +112,7 @@ def test_decoder_attends_to_earlier_tokens_only(tiny_folder: Folder, tmp_path: P
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: the varlen kernel runs on CUDA only")
 def test_varlen_kernel_gives_the_same() -> None:
-    """Sequences without a query among them, within what bf16 can tell."""
+    """Including sequences without a query; within the precision of bf16."""
     stream, device = TokenStream.of(sequences(LENGTHS)), torch.device("cuda")
     counts = np.array([0, 2, 1, 1, 0, 5, 1])
     torch.manual_seed(0)

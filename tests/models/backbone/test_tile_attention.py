@@ -132,8 +132,8 @@ def test_gradient_respects_dropout() -> None:
     assert along == pytest.approx(float((value(5e-3) - value(-5e-3)).detach()) / 1e-2, rel=2e-2)
 
 
-#: Compiles a kernel for a GPU that need not be there, its numbers of some precision, and tells how often the code names
-#: doubles.
+#: Compiles a kernel for a GPU, which need not be present, with scalars of a given precision, and prints how often the
+#: code uses double precision.
 COMPILE = """
 import re, sys, triton
 from triton.backends.compiler import GPUTarget
@@ -198,9 +198,7 @@ def test_compiled_model_is_one_graph_for_any_number_of_tokens(monkeypatch: pytes
     torch._dynamo.reset()
     counters.clear()
     times.clear()
-    if (
-        not torch.cuda.is_available()
-    ):  # an interpreted kernel cannot be compiled into a graph: something else of its kind stands in
+    if not torch.cuda.is_available():  # an interpreted kernel cannot be compiled into a graph: a formula replaces it
         monkeypatch.setattr(
             kernels, "tile_attention", lambda query, key, value, tiles, *_: query * key.mean() + value * len(tiles)
         )

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: t
 @pytest.mark.parametrize("window", [None, 8])
 @pytest.mark.parametrize("causal", [False, True])
 def test_varlen_equals_length_groups(window: int | None, causal: bool) -> None:
-    """Same stream, both ways, forward and gradients, within what bf16 can tell."""
+    """The outputs and gradients of one stream agree within the precision of bf16."""
     random = np.random.default_rng(0)
     stream = TokenStream.of([random.integers(5, 99, length).astype(np.int32) for length in (3, 17, 5, 5, 40, 1, 17)])
     device = torch.device("cuda")

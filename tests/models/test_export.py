@@ -46,7 +46,7 @@ def make_encoder(folder: Path, pooling: Pooling = "mean", normalise: bool = Fals
 
 
 class Pair:
-    """A model, and what was exported of it."""
+    """A model and its export."""
 
     def __init__(self, folder: Path, encoder: Encoder, kind: str = "onnx"):
         self.folder = folder
@@ -182,7 +182,7 @@ def test_int8_is_close_and_independent_of_the_batch(tiny_folder: Folder, tmp_pat
     rows = sequences([4, 9, 9, 2, 20])
     actual = pair.graph.encode_sequences(rows)
     alone = np.concatenate([pair.graph.encode_sequences([row]) for row in rows])
-    np.testing.assert_allclose(actual, alone, atol=1e-5)  # processors add up batches in orders of their own
+    np.testing.assert_allclose(actual, alone, atol=1e-5)  # the order of summation depends on the batch
     assert pair.result.cosine > 0.98
     assert pair.result.difference > 1e-6  # else nothing was quantised
     assert "Gemm" not in operators_of(pair.folder)

@@ -20,12 +20,12 @@ LENGTHS = st.integers(0, 30)
 
 
 def tokens(start: int, count: int) -> Tokens:
-    """Tokens that tell where they came from."""
+    """Return tokens that encode their text and position."""
     return np.arange(start, start + count, dtype=np.int32)
 
 
 def inside(composer: Composer, composed: Tokens) -> list[int]:
-    """What stands between the special tokens at both ends."""
+    """Return the tokens between the special tokens at both ends."""
     assert composed[: len(composer.prefix)].tolist() == composer.prefix.tolist()
     assert composed[len(composed) - len(composer.suffix) :].tolist() == composer.suffix.tolist()
     return composed[len(composer.prefix) : len(composed) - len(composer.suffix)].tolist()

@@ -266,7 +266,7 @@ def test_fit_moves_texts_towards_the_encoders_vectors(tiny_folder: Folder, monke
 
 
 def test_fit_recovers_a_table_and_keeps_unused_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Near where it starts: means of a table of made-up vectors, 12 tokens of it in no text."""
+    """Targets are means of a random table near the initial one; 12 of its tokens occur in no text."""
     chance = np.random.default_rng(0)
     hidden = chance.normal(size=(40, 6)).astype(np.float32)
     start = torch.from_numpy(hidden + 0.1 * chance.normal(size=hidden.shape).astype(np.float32))
@@ -310,7 +310,7 @@ def test_added_words_become_tokens(tiny_folder: Folder) -> None:
     assert vectors[0] @ vectors[1] == pytest.approx(cosine, abs=1e-3)
 
 
-# ---- damage, and what cannot be done
+# ---- damaged folders and unsupported requests
 
 
 def test_damaged_folder_is_reported(static: Path, tmp_path: Path) -> None:
