@@ -26,14 +26,14 @@ MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 def imports(path: Path, *, nested: bool) -> set[str]:
     """Return the modules of this package that a file imports; `nested` includes imports inside functions."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    found: set[str] = set()
+    imported: set[str] = set()
     for node in ast.walk(tree) if nested else _top_level(tree.body):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "turnwise":
             base = node.module.partition(".")[2]
-            found |= {f"{base}.{alias.name}".strip(".") for alias in node.names} & MODULES.keys() or {base}
+            imported |= {f"{base}.{alias.name}".strip(".") for alias in node.names} & MODULES.keys() or {base}
         elif isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[2] for alias in node.names if alias.name.startswith("turnwise.")}
-    return found
+            imported |= {alias.name.partition(".")[2] for alias in node.names if alias.name.startswith("turnwise.")}
+    return imported
 
 
 def _top_level(body: list[ast.stmt]) -> list[ast.stmt]:

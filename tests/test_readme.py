@@ -22,12 +22,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def commands() -> list[tuple[str, str]]:
     """(command, output shown) in the order of the page."""
-    found = []
+    examples = []
     for block in CONSOLE:
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, output = part.partition("\n")
-            found.append((command, output))
-    return found
+            examples.append((command, output))
+    return examples
 
 
 def test_the_page_shows_commands() -> None:

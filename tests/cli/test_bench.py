@@ -103,9 +103,9 @@ def test_the_peer_scores_the_same_pairs(
     theirs: list[list[tuple[str, str]]] = []
     score_all, predict = Reranker.score_all, CrossEncoder.predict
 
-    def our_scores(self: Reranker, asked: Sequence[Any], **options: Any) -> list[np.ndarray]:
-        ours.append([pair_text(context, candidate) for context, candidates in asked for candidate in candidates])
-        return score_all(self, asked, **options)
+    def our_scores(self: Reranker, requests: Sequence[Any], **options: Any) -> list[np.ndarray]:
+        ours.append([pair_text(context, candidate) for context, candidates in requests for candidate in candidates])
+        return score_all(self, requests, **options)
 
     def their_scores(self: CrossEncoder, pairs: list[tuple[str, str]], **options: Any) -> Any:
         assert not options

@@ -48,12 +48,12 @@ def run(*arguments: object, code: int = 0) -> Answer:
         redirect_stdout(out),
         redirect_stderr(err),
     ):
-        found: object = 0
+        exit_code: object = 0
         try:
             main()
         except SystemExit as stop:
-            found = stop.code or 0
-    assert found == code, err.getvalue() + out.getvalue()
+            exit_code = stop.code or 0
+    assert exit_code == code, err.getvalue() + out.getvalue()
     return Answer(out.getvalue(), err.getvalue())
 
 
@@ -122,11 +122,11 @@ def test_a_suite_prints_metrics_writes_files_and_reports_missing_data(world: Pat
     assert all(row["runs"] == 1 for row in rows(out).values())
     assert "cut short: seeds 1, steps 1" in (out / "tables.md").read_text(encoding="utf-8")
 
-    said = answer.stderr.splitlines()
-    assert "missing: clinc150 (prototypes); get it from https://github.com/clinc/oos-eval" in said
-    assert "missing: appen_a (prototypes); its authors have not published it" in said
-    assert any(line.startswith("left out: fine-tuned responses, sample; sample has 21 pairs") for line in said)
-    assert said[-1] == f"tables: {out / 'report.html'}"
+    messages = answer.stderr.splitlines()
+    assert "missing: clinc150 (prototypes); get it from https://github.com/clinc/oos-eval" in messages
+    assert "missing: appen_a (prototypes); its authors have not published it" in messages
+    assert any(line.startswith("left out: fine-tuned responses, sample; sample has 21 pairs") for line in messages)
+    assert messages[-1] == f"tables: {out / 'report.html'}"
 
 
 def test_a_suite_without_fine_tuning(world: Path, tiny: Path, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_function_in_the_working_directory_is_evaluated(world: Path, tmp_path:
         "evaluate", "letters:counts", "--task", "nli", "--data", world, "--out", "mine", folder=tmp_path
     )
     assert answer.stdout.splitlines()[0].strip() == "letters:counts"
-    assert [found[:3] for found in METRIC_LINE.findall(answer.stdout)] == [
+    assert [groups[:3] for groups in METRIC_LINE.findall(answer.stdout)] == [
         ("nli", "sample, entailment nearer than contradiction", "accuracy")
     ]
     assert not (tmp_path / "mine" / "cache").exists()  # nobody knows whether it gives the same vectors tomorrow
@@ -248,14 +248,14 @@ def test_compare_prints_a_verdict_and_a_table(measured: tuple[Path, Answer], whi
     assert "| nli | sample | entailment nearer than contradiction | accuracy |" in text
     assert f"- sts, sample, cosine, Spearman: only {plain} has it" in text
 
-    found = {entry["task"]: entry for entry in json.loads(run("compare", plain, whitened, "--json").stdout)}
+    entries = {entry["task"]: entry for entry in json.loads(run("compare", plain, whitened, "--json").stdout)}
     key = ("nli", "sample", "entailment nearer than contradiction", "accuracy")
     first, second = (float(str(rows(folder)[key]["value"])) for folder in (plain, whitened))
-    assert (found["nli"]["first"], found["nli"]["second"]) == pytest.approx((first, second))
-    assert found["nli"]["difference"] == pytest.approx(second - first)
-    assert found["nli"]["low"] <= found["nli"]["difference"] <= found["nli"]["high"]
-    assert 0 < found["nli"]["p"] <= found["nli"]["corrected"] <= 1
-    assert found["sts"]["verdict"] == "not comparable" and found["sts"]["p"] is None
+    assert (entries["nli"]["first"], entries["nli"]["second"]) == pytest.approx((first, second))
+    assert entries["nli"]["difference"] == pytest.approx(second - first)
+    assert entries["nli"]["low"] <= entries["nli"]["difference"] <= entries["nli"]["high"]
+    assert 0 < entries["nli"]["p"] <= entries["nli"]["corrected"] <= 1
+    assert entries["sts"]["verdict"] == "not comparable" and entries["sts"]["p"] is None
 
 
 def test_a_model_does_not_differ_from_itself(measured: tuple[Path, Answer]) -> None:
@@ -282,8 +282,8 @@ def test_annotators_scores_become_a_similarity_set(world: Path, tiny: Path, tmp_
         pairs = list(csv.DictReader(file))
     assert len(pairs) == 30 and {pair["score"] for pair in pairs} == {""}
 
-    said = {"ann": [1 + number % 5 for number in range(30)], "eve": [1 + number % 4 for number in range(30)]}
-    for name, scores in said.items():
+    annotations = {"ann": [1 + number % 5 for number in range(30)], "eve": [1 + number % 4 for number in range(30)]}
+    for name, scores in annotations.items():
         with (tmp_path / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(pairs[0]))
             writer.writeheader()
@@ -293,9 +293,9 @@ def test_annotators_scores_become_a_similarity_set(world: Path, tiny: Path, tmp_
     (data / "pairs").symlink_to(world / "pairs")
     for split in ("dev", "test"):
         gold = data / "dialoguecse" / "datasets" / "edc" / split / "sts.txt"
-        collected = run("annotate", "collect", *(tmp_path / f"{name}.csv" for name in said), "--out", gold)
+        collected = run("annotate", "collect", *(tmp_path / f"{name}.csv" for name in annotations), "--out", gold)
         assert collected.stdout == "" and collected.stderr == f"wrote 30 pairs to {gold}\n"
-    median = [(one + two) / 2 for one, two in zip(*said.values(), strict=True)]
+    median = [(one + two) / 2 for one, two in zip(*annotations.values(), strict=True)]
     lines = [line.split("\t") for line in gold.read_text(encoding="utf-8").splitlines()]
     assert lines == [[f"{score:g}", pair["first"], pair["second"]] for score, pair in zip(median, pairs, strict=True)]
 

@@ -65,9 +65,9 @@ def test_fit_predict_calibrate_and_examples(table, tmp_path, run):
     assert run("examples", "add", out, "hours", "when do you open", "are you open on sunday", "opening times")[0] == (
         "3 new examples of hours; 4 intents\n"
     )
-    asked = tmp_path / "asked.txt"
-    asked.write_text("are you open\n\nwhere is my parcel\n", encoding="utf-8")
-    printed = json.loads(run("predict", out, "--file", asked, "--json")[0])
+    questions = tmp_path / "asked.txt"
+    questions.write_text("are you open\n\nwhere is my parcel\n", encoding="utf-8")
+    printed = json.loads(run("predict", out, "--file", questions, "--json")[0])
     assert [(each["text"], each["intent"]) for each in printed] == [
         ("are you open", "hours"),
         ("where is my parcel", "track_order"),
@@ -88,8 +88,8 @@ def test_fit_predict_calibrate_and_examples(table, tmp_path, run):
         True,
         3,
     )
-    kept = IntentClassifier.load(out)
-    assert (kept.false_rejection, kept.calibration_.texts) == (0.2, 12)
+    saved = IntentClassifier.load(out)
+    assert (saved.false_rejection, saved.calibration_.texts) == (0.2, 12)
 
 
 def test_fitting_again_replaces_the_classifier(table, tmp_path, run):

@@ -29,14 +29,14 @@ def test_maps_a_store_and_marks_new_texts_in_a_later_map(
     stdout, stderr = run(*options, "--split", "train", "--out", tmp_path / "first", "--top", 2)
     assert stderr == ""
     first = UtteranceMap.load(tmp_path / "first")
-    said = [
+    texts = [
         turn.text
         for dialogue in read_corpus(store, splits=["train"])
         for turn in dialogue.turns
         if turn.speaker == "user"
     ]
-    assert len(first) == len({normalise_text(text) for text in said}) and first.counts.sum() == len(said)
-    assert f"{len(first):,} texts, {len(said):,} occurrences · {len(first.clusters)} clusters" in stdout
+    assert len(first) == len({normalise_text(text) for text in texts}) and first.counts.sum() == len(texts)
+    assert f"{len(first):,} texts, {len(texts):,} occurrences · {len(first.clusters)} clusters" in stdout
     assert first.clusters and first.clusters[0].name in stdout
     files = {path.name for path in (tmp_path / "first").iterdir()}
     assert files == {"map.json", "map.html", "map.svg", "utterances.parquet", "vectors.safetensors"}
@@ -47,8 +47,8 @@ def test_maps_a_store_and_marks_new_texts_in_a_later_map(
     second = UtteranceMap.load(tmp_path / "second")
     assert printed["texts"] == len(second) == 90
     assert second.new is not None and printed["new"] == int(second.new.sum())
-    known = {normalise_text(text) for text in first.texts}
-    assert not any(new for text, new in zip(second.texts, second.new, strict=True) if normalise_text(text) in known)
+    earlier = {normalise_text(text) for text in first.texts}
+    assert not any(new for text, new in zip(second.texts, second.new, strict=True) if normalise_text(text) in earlier)
     assert [cluster["name"] for cluster in printed["clusters"]] == [cluster.name for cluster in second.clusters]
 
 

@@ -91,10 +91,10 @@ def test_added_answers(client: TestClient, place: Path, tiny_folder) -> None:
         "yes thanks",
         "no thanks",
     }
-    found = client.post("/respond", json={"conversation": ["is it good"], "where": {"source": "canned"}}).json()[
+    suggestions = client.post("/respond", json={"conversation": ["is it good"], "where": {"source": "canned"}}).json()[
         "suggestions"
     ]
-    assert {each["text"] for each in found} == {"yes thanks", "no thanks"}
+    assert {each["text"] for each in suggestions} == {"yes thanks", "no thanks"}
 
 
 def test_similar_conversations(client: TestClient, place: Path, tiny_folder) -> None:
@@ -109,12 +109,12 @@ def test_similar_conversations(client: TestClient, place: Path, tiny_folder) -> 
 
 def test_get_dialogue(client: TestClient, place: Path, tiny_folder) -> None:
     conversations = Conversations.open(str(place / "conversations"), Encoder.load(tiny_folder("bert")))
-    found = conversations.similar(TURNS, top=1)[0]
-    body = client.get("/conversations/dialogue", params={"id": found.dialogue}).json()
-    assert (body["dialogue"], body["source"], body["split"]) == (found.dialogue, found.source, found.split)
-    assert body["turns"] == [{"speaker": turn.speaker, "text": turn.text} for turn in found.turns]
+    nearest = conversations.similar(TURNS, top=1)[0]
+    body = client.get("/conversations/dialogue", params={"id": nearest.dialogue}).json()
+    assert (body["dialogue"], body["source"], body["split"]) == (nearest.dialogue, nearest.source, nearest.split)
+    assert body["turns"] == [{"speaker": turn.speaker, "text": turn.text} for turn in nearest.turns]
     assert is_error(client.get("/conversations/dialogue", params={"id": "nothing"}), 404, "unknown_dialogue")
-    assert is_error(client.get("/conversations/dialogue", params={"id": found.dialogue, "source": "nowhere"}), 404)
+    assert is_error(client.get("/conversations/dialogue", params={"id": nearest.dialogue, "source": "nowhere"}), 404)
     for parameters in ({}, {"id": ""}, {"id": "a\0"}, {"id": "x" * 201}):
         assert is_error(client.get("/conversations/dialogue", params=parameters), 422)
 

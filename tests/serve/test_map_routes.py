@@ -119,9 +119,9 @@ def test_invalid_requests(client: TestClient) -> None:
 
 def test_questions(client: TestClient) -> None:
     client.post("/map/name", json={"group": 0, "name": "track"})
-    asked = client.get("/map/next?count=3").json()["questions"]
-    assert len({each["row"] for each in asked}) == 3
-    assert all(each["text"] == TEXTS[each["row"]] and each["reason"] for each in asked)
+    questions = client.get("/map/next?count=3").json()["questions"]
+    assert len({each["row"] for each in questions}) == 3
+    assert all(each["text"] == TEXTS[each["row"]] and each["reason"] for each in questions)
 
 
 def test_fitted_intents_are_used_and_kept(client: TestClient, folder: Path, tiny_folder) -> None:

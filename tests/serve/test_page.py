@@ -97,8 +97,8 @@ def test_commands_on_the_page_exist() -> None:
         words = line.split()
         while hasattr(command, "commands"):
             command = command.commands[words.pop(0)]
-        known = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in words if word.startswith("--")} <= known, line
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= options, line
 
 
 # ---- in a browser
@@ -269,10 +269,10 @@ def test_conversation_clusters(browser: Any, site: str) -> None:
         listed.first.locator("summary").click()
         listed.first.locator("button").first.click()
         visit.page.locator("#conversation-turns .turn").first.wait_for()
-        known = httpx.get(f"{site}/conversations/dialogue", params={"id": response_body[0]["examples"][0]}).json()[
+        turns = httpx.get(f"{site}/conversations/dialogue", params={"id": response_body[0]["examples"][0]}).json()[
             "turns"
         ]
-        assert visit.locator("#conversation-turns .turn > .text").all_inner_texts() == [turn["text"] for turn in known]
+        assert visit.locator("#conversation-turns .turn > .text").all_inner_texts() == [turn["text"] for turn in turns]
     visit.close()
 
 
@@ -372,11 +372,11 @@ def test_label_map_and_fit_classifier(browser: Any, world: ServeSettings, tmp_pa
 
         visit.press("Start")
         visit.locator("#question-label").wait_for()
-        asked = visit.locator(".quote").last.inner_text()
+        question = visit.locator(".quote").last.inner_text()
         visit.fill("#question-label", "asked")
         visit.keyboard.press("Enter")
         visit.toast("Labelled “asked”.")
-        assert state()["labels"][row(asked)] == "asked"
+        assert state()["labels"][row(question)] == "asked"
 
         with visit.page.expect_download() as saved:
             visit.press("Download labels (CSV)")

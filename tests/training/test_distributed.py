@@ -374,10 +374,10 @@ def agreements(rank: int, place: Path) -> None:
         with pytest.raises(TrainingError, match="process 2 has a thing other than process 0"):
             processes.expect_equal({"a thing": b"same" if rank < 2 else b"other"})
         for block in (processes.together, processes.main_first):
-            with pytest.raises(KeyError if rank == 1 else TrainingError) as met, block():
+            with pytest.raises(KeyError if rank == 1 else TrainingError) as caught, block():
                 if rank == 1:
                     raise KeyError("ä" * 3000)
-            assert rank == 1 or re.fullmatch("process 1 stopped: KeyError: 'ä{3000}'", str(met.value))
+            assert rank == 1 or re.fullmatch("process 1 stopped: KeyError: 'ä{3000}'", str(caught.value))
         with pytest.raises(OSError if rank == 0 else TrainingError, match="full"), processes.main_first():
             assert rank == 0, "nobody follows one that failed"
             raise OSError("full")

@@ -132,18 +132,18 @@ def test_few_responses_give_few_hard_negatives(tmp_path: Path) -> None:
 
 def test_candidates_are_a_deterministic_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hard_negatives_module, "CANDIDATES", 20)
-    drawn = [
+    samples = [
         rows(
             mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path / name), texts(), backbone(), count=20),
             len(texts()),
         )
         for name in ("one", "two")
     ]
-    chosen = {negative for row in drawn[0] for negative in row}
+    chosen = {negative for row in samples[0] for negative in row}
     assert len(chosen) == 20
-    assert {negative for row in drawn[1] for negative in row} == chosen
+    assert {negative for row in samples[1] for negative in row} == chosen
     check(
-        drawn[0],
+        samples[0],
         [{number: cosine for number, cosine in row.items() if number in chosen} for row in expected()],
         20,
     )

@@ -165,9 +165,9 @@ def test_overrides_without_effect_are_rejected(tmp_path: Path) -> None:
 
 
 def test_a_recipe_made_in_python_survives_a_round_trip(tmp_path: Path) -> None:
-    made = Recipe({"wmdc": {"windows": (1, 2), "weight": 1}})
-    (tmp_path / "recipe.yaml").write_text(made.to_yaml())
-    assert load_recipe(tmp_path / "recipe.yaml") == made
+    recipe = Recipe({"wmdc": {"windows": (1, 2), "weight": 1}})
+    (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
+    assert load_recipe(tmp_path / "recipe.yaml") == recipe
     with pytest.raises(RecipeError, match="weight"):
         Recipe({"wmdc": {"weight": "heavy"}})
 
@@ -251,9 +251,9 @@ def test_a_recipe_of_stages_survives_a_round_trip(tmp_path: Path) -> None:
     (tmp_path / "again.yaml").write_text(recipe.to_yaml())
     assert load_recipe(tmp_path / "again.yaml") == recipe
     assert from_tree(dataclasses.asdict(recipe)) == recipe
-    made = Recipe({"dse": {}}, first=Recipe({"masked-language": {}}, seed=4))
-    (tmp_path / "made.yaml").write_text(made.to_yaml())
-    assert load_recipe(tmp_path / "made.yaml") == made
+    recipe = Recipe({"dse": {}}, first=Recipe({"masked-language": {}}, seed=4))
+    (tmp_path / "made.yaml").write_text(recipe.to_yaml())
+    assert load_recipe(tmp_path / "made.yaml") == recipe
 
 
 @pytest.mark.parametrize("written_out", [False, True])

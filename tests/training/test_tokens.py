@@ -158,10 +158,10 @@ def test_a_recipe_uses_its_fraction_of_the_corpus(share: float, tmp_path: Path) 
     (loader,) = set_up_run(run_recipe, cache=tmp_path / "cache").loaders
     read = list(corpus().sample(share))
     assert len(loader.examples) == sum(len(dialogue.turns) - 1 for dialogue in read)
-    said = [turn.text.strip().lower() for dialogue in read for turn in dialogue.turns]
+    texts = [turn.text.strip().lower() for dialogue in read for turn in dialogue.turns]
     answers = Counter(turn.text.strip().lower() for dialogue in read for turn in dialogue.turns[1:])
     # responses are as frequent as they are in the share, not as in the whole corpus
-    assert [loader.texts.frequency(turn) for turn in range(len(said))] == [answers[text] for text in said]
+    assert [loader.texts.frequency(turn) for turn in range(len(texts))] == [answers[text] for text in texts]
 
 
 def test_invalid_fractions_are_rejected(tmp_path: Path) -> None:
@@ -174,13 +174,13 @@ def test_invalid_fractions_are_rejected(tmp_path: Path) -> None:
 
 
 def test_texts_are_distinguished_as_in_corpus_statistics(tmp_path: Path) -> None:
-    said = ("Yes.", "yes. ", "yes", "\u00a0YES.", "Where is it?", "where  is it?", "WHERE IS IT?")
+    variants = ("Yes.", "yes. ", "yes", "\u00a0YES.", "Where is it?", "where  is it?", "WHERE IS IT?")
     with StoreWriter(tmp_path / "store") as writer:
-        writer.write(Dialogue("d", tuple(Turn("user", text) for text in said)))
+        writer.write(Dialogue("d", tuple(Turn("user", text) for text in variants)))
         writer.commit({})
     source = read_corpus(tmp_path / "store")
     texts = tokenise_corpus(TrainingCorpus.of(source, tmp_path / "cache"), tokenizer())
-    numbers = [texts.identity(turn) for turn in range(len(said))]
+    numbers = [texts.identity(turn) for turn in range(len(variants))]
     assert [numbers.index(number) for number in numbers] == [0, 0, 2, 0, 4, 5, 4]
     counted = compute_corpus_stats(source)
     assert counted.distinct_utterances == len(set(numbers)) == 4

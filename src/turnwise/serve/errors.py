@@ -15,32 +15,22 @@ from turnwise.core.journal import JournalError
 
 T = TypeVar("T")
 
-#: Error types by status, as clients of the OpenAI API know them.
-_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    408: "timeout_error",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
+#: Types and descriptions of errors by status; the types are as clients of the OpenAI API know them.
+_ERRORS = {
+    400: ("invalid_request_error", "The request is not valid JSON or HTTP."),
+    401: ("authentication_error", "A valid API key is required."),
+    404: ("not_found_error", "Not found, or not configured in this service."),
+    408: ("timeout_error", "The client sent the request too slowly."),
+    409: ("invalid_request_error", "The request conflicts with the current state."),
+    413: ("invalid_request_error", "The body is too large."),
+    415: ("invalid_request_error", "The body is not `application/json`."),
+    422: ("invalid_request_error", "The request does not match the schema."),
+    503: ("overloaded_error", "The service is loading, stopping or overloaded; see `Retry-After`."),
+    504: ("timeout_error", "The request took too long."),
 }
 
 #: Default error codes by status.
 _CODES = {404: "not_found", 405: "method_not_allowed"}
-
-_DESCRIPTIONS = {
-    400: "The request is not valid JSON or HTTP.",
-    401: "A valid API key is required.",
-    404: "Not found, or not configured in this service.",
-    408: "The client sent the request too slowly.",
-    409: "The request conflicts with the current state.",
-    413: "The body is too large.",
-    415: "The body is not `application/json`.",
-    422: "The request does not match the schema.",
-    503: "The service is loading, stopping or overloaded; see `Retry-After`.",
-    504: "The request took too long.",
-}
 
 #: Errors of every route, and of every route with a body.
 COMMON_ERRORS = (400, 401, 503, 504)
@@ -80,9 +70,8 @@ class ServiceError(HTTPException):
 
     def response(self) -> Response:
         """Return the response that reports it."""
-        error_type = _TYPES.get(
-            self.status_code, "server_error" if self.status_code >= 500 else "invalid_request_error"
-        )
+        other = "server_error" if self.status_code >= 500 else "invalid_request_error"
+        error_type, _ = _ERRORS.get(self.status_code, (other, ""))
         body = {"error": {"message": self.detail, "type": error_type, "param": self.param, "code": self.code}}
         return Response(to_json(body), self.status_code, self.headers, media_type="application/json")
 
@@ -102,7 +91,7 @@ def unavailable(message: str, code: str, seconds: int = 1) -> ServiceError:
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return errors of a route for its OpenAPI description."""
-    return {status: {"model": ErrorResponse, "description": _DESCRIPTIONS[status]} for status in statuses}
+    return {status: {"model": ErrorResponse, "description": _ERRORS[status][1]} for status in statuses}
 
 
 def text_response(media_type: str) -> dict[int | str, dict[str, Any]]:

@@ -130,16 +130,12 @@ class Processes:
     @contextlib.contextmanager
     def main_first(self) -> Iterator[None]:
         """Like `together`, but the other processes start when the main process is done, and find its files."""
-        failure = None
         if not self.main:
             self._raise_in_all(None)
-        try:
+        with self.together():
             yield
-        except Exception as error:
-            failure = error
         if self.main:
-            self._raise_in_all(failure)
-        self._raise_in_all(failure)
+            self._raise_in_all(None)
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag is set in any process; all processes must call it."""

@@ -80,15 +80,12 @@ def set_up(
     encoder.to(processes.device)
     with processes.main_first():
         loaders = make_loaders(recipe, corpus, objectives, encoder, marks, progress)
-    parts = [
-        TrainedObjective(
-            name, objective, objective.make_heads(encoder.hidden).to(processes.device), recipe.weight(name)
-        )
-        for name, objective in objectives.items()
-    ]
-    for part in parts:
-        if part.objective.task in pretrained_heads:
-            _linear(part.heads).load_state_dict(pretrained_heads[part.objective.task].state_dict())
+    parts = []
+    for name, objective in objectives.items():
+        heads = objective.make_heads(encoder.hidden).to(processes.device)
+        if objective.task in pretrained_heads:
+            _linear(heads).load_state_dict(pretrained_heads[objective.task].state_dict())
+        parts.append(TrainedObjective(name, objective, heads, recipe.weight(name)))
     steps = recipe.steps_of(loaders[0].steps_per_epoch)
     return TrainingSetup(recipe, corpus, processes, encoder, parts, loaders, _build_model(encoder, parts), steps)
 

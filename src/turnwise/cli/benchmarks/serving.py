@@ -66,7 +66,12 @@ def serve_benchmark(
     load on the machine affects all; the round with the highest throughput counts. The ratio is to the better handler.
     `also` names further models for `turnwise serve`, such as exports of the same model.
     """
-    _check_installed()
+    check_installed()
+    require_peer()
+    if shutil.which("wrk") is None:
+        raise TurnwiseError(
+            "wrk, which generates the load, is not installed: install it, for example `apt install wrk`"
+        )
     texts = sample_texts()
     peer = [sys.executable, "-m", "turnwise.cli.benchmarks.serving_peer", str(locate_model(model))]
     commands = {SYNC: [*peer, "sync"], ASYNC: [*peer, "async"], TURNWISE: _serve_command(model)}
@@ -110,20 +115,9 @@ def compute_ratio(best: dict[tuple[str, int], LoadResult], clients: int) -> floa
     return best[TURNWISE, clients].requests_per_second / peer if peer else float("inf")
 
 
-def _check_installed() -> None:
-    check_installed()
-    if shutil.which("wrk") is None:
-        raise TurnwiseError(
-            "wrk, which generates the load, is not installed: install it, for example `apt install wrk`"
-        )
-    require_peer()
-
-
 def sample_texts() -> list[str]:
     """Return distinct texts of the sample corpus."""
-    texts: dict[str, None] = {}
-    for dialogue in sample_dialogues(_TEXTS, 1):
-        texts |= dict.fromkeys(turn.text for turn in dialogue.turns)
+    texts = dict.fromkeys(turn.text for dialogue in sample_dialogues(_TEXTS, 1) for turn in dialogue.turns)
     return list(texts)[:_TEXTS]
 
 
