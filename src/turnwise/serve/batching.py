@@ -20,14 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import Turn
+from turnwise.core.types import Vectors
 
 if TYPE_CHECKING:
     from turnwise.models.encoder import Encoder
 
 #: Token ids, or what `Encoder.tokenise` takes.
 Item = str | tuple[Turn, ...] | npt.NDArray[np.int32]
-
-Vectors = npt.NDArray[np.float32]
 
 #: Tokens per forward pass on a CPU: enough to outweigh the overhead of a pass, few enough to be done soon.
 BATCH_TOKENS = 4_096

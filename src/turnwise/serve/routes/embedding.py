@@ -7,7 +7,8 @@ import numpy as np
 from fastapi import Response
 from pydantic import Field
 
-from turnwise.serve.batching import Item, Vectors
+from turnwise.core.types import Vectors
+from turnwise.serve.batching import Item
 from turnwise.serve.errors import ServiceError
 from turnwise.serve.schemas import (
     AS_INTEGER,
