@@ -64,7 +64,7 @@ class Answer:
 
 @dataclass
 class Remote:
-    """A file on a server, the answers still to be given, and what was asked and sent."""
+    """A file on a server, the answers still to be given, and the requests and the bytes sent."""
 
     address: str
     content: bytes = CONTENT
@@ -217,10 +217,10 @@ def test_finished_file_sends_no_request(remote: Remote, tmp_path: Path, known: b
 
 
 def test_manually_copied_file_is_accepted_and_recorded(remote: Remote, tmp_path: Path) -> None:
-    (tmp_path / "corpus.bin").write_bytes(b"by hand")
+    (tmp_path / "corpus.bin").write_bytes(b"copied manually")
     fetch([Download(remote.url())], tmp_path)
     assert remote.requests == []
-    assert sha256(b"by hand") in (tmp_path / "SHA256SUMS").read_text()
+    assert sha256(b"copied manually") in (tmp_path / "SHA256SUMS").read_text()
 
 
 def test_damaged_finished_file_is_fetched_again(remote: Remote, tmp_path: Path) -> None:
@@ -461,7 +461,7 @@ def test_file_that_has_become_shorter_than_the_part(remote: Remote, tmp_path: Pa
 
 
 def test_416_for_a_complete_part_finishes_it(remote: Remote, tmp_path: Path) -> None:
-    # As a kill leaves it after a chunked answer, where the size was never told.
+    # As a kill leaves it after a chunked answer, which does not state the size.
     (tmp_path / "corpus.bin.part").write_bytes(CONTENT)
     state = {"url": remote.url(), "etag": remote.etag, "last_modified": None, "total": None}
     (tmp_path / "corpus.bin.part.json").write_text(json.dumps(state))
@@ -882,7 +882,7 @@ def test_damaged_archive_without_a_checksum_is_moved(remote: Remote, tmp_path: P
     with pytest.raises(FetchError, match="cannot be unpacked"):
         fetch([Download(remote.url(name))], tmp_path, **TIMES)
     assert names(tmp_path) == sorted(["SHA256SUMS", f"{name}.corrupt"])
-    # So that the right one is taken once it is there.
+    # The next fetch takes the correct file.
     remote.content, remote.etag = good, '"two"'
     fetch([Download(remote.url(name))], tmp_path, **TIMES)
     assert (tmp_path / "noise.bin").read_bytes() == CONTENT

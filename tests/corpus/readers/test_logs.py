@@ -78,7 +78,7 @@ def test_several_messages_in_a_row_stay_several_turns(tmp_path: Path, try_import
 
 
 def test_conversation_may_be_spread_over_files(tmp_path: Path, try_import: Callable):
-    """A log cut by the day cuts conversations too; a fault is told by the file it is in."""
+    """Daily logs split conversations; a rejection names its file."""
     folder = table(tmp_path / "in", ("a", "user", "Late already", "1"), name="monday.csv")
     table(folder, ("a", "agent", "Good morning", "2"), ("a", "user", "", "3"), name="tuesday.tsv", delimiter="\t")
     (folder / "wednesday.csv.gz").write_bytes(gzip.compress(csv_bytes(COLUMNS, ("a", "user", "Bye", "0"))))
@@ -108,7 +108,7 @@ def test_conversation_may_be_spread_over_files(tmp_path: Path, try_import: Calla
     ],
 )
 def test_time_formats(first: str, second: str, options: dict, tmp_path: Path, try_import: Callable):
-    """ISO 8601 with and without zones (none: UTC), seconds or milliseconds since 1970, or as told."""
+    """ISO 8601 with and without zones (none: UTC), seconds or milliseconds since 1970, or in a given format."""
     folder = table(tmp_path / "in", ("a", "agent", "later", second), ("a", "user", "earlier", first))
     (dialogue,) = try_import("table", folder, time="time", **options).dialogues
     assert utterances(dialogue) == [("user", "earlier"), ("system", "later")]

@@ -377,7 +377,7 @@ def test_casino_strategies_are_acts(read: Read):
 @pytest.mark.parametrize("reader", ["chitchat", "topical_chat", "casino"])
 def test_speakers_without_roles_are_numbered_by_first_appearance(read: Read, reader: str):
     outcome = read(reader)
-    lost = {rejection["dialogue"] for rejection in outcome.rejected}  # the first to appear may have said nothing
+    lost = {rejection["dialogue"] for rejection in outcome.rejected}  # the first to appear may have no text
     for dialogue in (it for it in outcome.store if it.id not in lost):
         order = list(dict.fromkeys(turn.speaker for turn in dialogue.turns))
         assert order == [f"speaker_{number}" for number in range(1, len(order) + 1)]

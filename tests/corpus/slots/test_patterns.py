@@ -74,7 +74,7 @@ def marked(text: str) -> str:
 
 
 @pytest.mark.parametrize("phrase", PHRASES)
-@pytest.mark.parametrize("change", [str, str.upper], ids=["as said", "in capitals"])
+@pytest.mark.parametrize("change", [str, str.upper], ids=["as written", "in capitals"])
 def test_expected_slots_are_detected(phrase: str, change: type[str]) -> None:
     text = phrase.replace("]", "")
     for name in PATTERNS:

@@ -164,9 +164,9 @@ class SampleConversation:
         acts = ["switch"] if opening else []
         if not opening and self._chance(0.25 if vague else 0.05):
             self._clarify(goal, vague)
-        asked = bool(goal.missing())
+        had_missing = bool(goal.missing())
         self._fill_slots(goal, opening, acts)
-        if self._confirm(goal, always=not asked) and self._negotiate(goal):
+        if self._confirm(goal, always=not had_missing) and self._negotiate(goal):
             self._conclude(goal, last)
 
     def _values(self, intent: Intent, before: _Goal | None) -> dict[str, str]:
