@@ -6,7 +6,6 @@ the synthetic sample.
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,11 +67,10 @@ def _parse_pair(line: int, record: Mapping[str, Any]) -> _Pair | None:
 
 def _triplets(source: CorpusSource, path: Path, pairs: list[_Pair]) -> Iterator[Dialogue]:
     """Yield as many triplets as the premise has entailments and contradictions for."""
-    by_relation = {
-        relation: list(group)
-        for relation, group in groupby(sorted(pairs, key=lambda pair: (pair[3], pair[0])), key=lambda pair: pair[3])
-    }
-    matched = list(zip(by_relation.get("entailment", ()), by_relation.get("contradiction", ()), strict=False))
+    entailments, contradictions = (
+        [pair for pair in pairs if pair[3] == relation] for relation in ("entailment", "contradiction")
+    )
+    matched = list(zip(entailments, contradictions, strict=False))
     source.skipped["pairs without a counterpart"] += len(pairs) - 2 * len(matched)
     for (line, premise, entailment, _), (_, _, contradiction, _) in matched:
         yield from _dialogue(source, path, line, [premise, entailment, contradiction], None)
