@@ -84,5 +84,5 @@ def test_unknown_suites_and_tasks_are_rejected(arguments: dict[str, Any], messag
 def test_missing_data_folder_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name in ("nowhere", "file"):
-        with pytest.raises(EvaluationError, match=f"{name} is not a folder: give one with data sets"):
+        with pytest.raises(EvaluationError, match=f"{name} is not a folder: give one that holds data sets"):
             EvaluationPlan(tmp_path / name, tasks=("nli",)).check()

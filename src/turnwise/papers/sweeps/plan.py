@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 import yaml
 
@@ -26,6 +26,17 @@ BACKBONE_KEYS = frozenset({"backbone", "layers", "pooling"})
 _PRESETS = f"{__package__}.presets"
 
 _SWEEP_KEYS = ("describes", "recipe", "variants", "grid", "set", "suites")
+
+#: The keys of a variant in a sweep file, besides its name, and their types.
+_VARIANT_KEYS: dict[str, Any] = {
+    "recipe": str,
+    "set": object,
+    "trained": bool,
+    "stage": Literal["first"],
+    "pooling": Literal["cls", "mean", "max", "first-last"],
+    "postprocess": Literal["flow", "whitening"],
+    "word_vectors": bool,
+}
 
 #: Characters that folder names keep; lower case only, because some file systems ignore case.
 _SAFE_CHARACTERS = re.compile(r"[a-z0-9._-]+")
@@ -188,20 +199,15 @@ def _parse_variants(tree: Any) -> tuple[Variant, ...]:
 
 
 def _parse_variant(name: str, options: Any) -> Variant:
-    # in a file, `settings` is called `set`
-    types = {
-        "set" if key == "settings" else key: kind for key, kind in get_type_hints(Variant).items() if key != "name"
-    }
     if not isinstance(options, dict):
-        raise SweepError(f"{name}: expected keys and values; a variant has {', '.join(types)}")
-    if unknown := [key for key in options if key not in types]:
-        raise SweepError(f"{name}: a variant has no key {unknown[0]!r}; it has {', '.join(types)}")
-    settings = tuple(_parse_settings(options.get("set"), name))
+        raise SweepError(f"{name}: expected keys and values; a variant has {', '.join(_VARIANT_KEYS)}")
+    if unknown := [key for key in options if key not in _VARIANT_KEYS]:
+        raise SweepError(f"{name}: a variant has no key {unknown[0]!r}; it has {', '.join(_VARIANT_KEYS)}")
     try:
-        values = {key: convert_option(key, types[key], value) for key, value in options.items() if key != "set"}
+        values = {key: convert_option(key, _VARIANT_KEYS[key], value) for key, value in options.items()}
     except OptionError as error:
         raise SweepError(f"{name}: {error}") from None
-    return Variant(name, settings=settings, **values)
+    return Variant(name, settings=tuple(_parse_settings(values.pop("set", None), name)), **values)
 
 
 def _select_variants(variants: Sequence[Variant], names: Sequence[str]) -> tuple[Variant, ...]:
