@@ -109,10 +109,10 @@ def test_labels_take_turns_and_each_iterates_over_its_examples(labels: list[int]
         label = list(groups)[step % len(groups)]
         assert {labels[row] for row in rows} == {label}
         by_label[label].append(rows)
-    for label, batches in by_label.items():
+    for label, label_batches in by_label.items():
         count = passes[label]
-        for start in range(0, len(batches) - count + 1, count):
-            seen = [row for rows in batches[start : start + count] for row in rows]
+        for start in range(0, len(label_batches) - count + 1, count):
+            seen = [row for rows in label_batches[start : start + count] for row in rows]
             assert len(seen) == len(set(seen))
             left_out = set(groups[label]) - set(seen)
             assert len(left_out) == (len(groups[label]) % size == 1 and len(groups[label]) > 1)
