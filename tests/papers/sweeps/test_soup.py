@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from tests.helpers.families import perturbed
+from turnwise import evaluate
 from turnwise.cli.experiments import soup_command
 from turnwise.corpus.synthetic.sample_sets import write_sample
-from turnwise.evaluation import runner as evaluating
+from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.runner import EvaluationError
 from turnwise.models.encoder import Encoder
@@ -177,7 +178,7 @@ def test_ratios_0_and_1_have_the_results_of_the_two_models(
     curve: tuple[list[SweepPoint], Path], folders: tuple[Path, Path], world: Path
 ) -> None:
     for point, folder in zip((curve[0][0], curve[0][2]), folders, strict=True):
-        alone = evaluating.evaluate(str(folder), world, tasks=["nli", "sts"], effort=EFFORT)
+        alone = evaluate(str(folder), world, tasks=["nli", "sts"], effort=EFFORT)
         assert [row.value for row in point.results[1].rows] == pytest.approx(
             [row.value for row in alone.rows], abs=1e-4
         )
@@ -192,7 +193,7 @@ def test_repeated_evaluation_reuses_results_and_writes_the_same_files(
     def fail(*arguments: object) -> None:
         raise AssertionError("evaluated again")
 
-    monkeypatch.setattr(evaluating._Runner, "_load", fail)
+    monkeypatch.setattr(Dataset, "load", fail)
     monkeypatch.setattr(Encoder, "save", fail)
     again = evaluate_soups(*folders, [0, 0.5, 1], EvaluationPlan(world, **EVALUATION), out)
     assert written(out) == before
