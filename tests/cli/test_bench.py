@@ -65,6 +65,7 @@ def test_the_peer_encodes_the_inputs_of_the_suite(
     assert result["model"] == str(tiny_folder("bert")) and result["device"] and result["environment"]["turnwise"]
 
 
+@pytest.mark.full
 def test_evaluate_prints_both_times_and_their_ratio(world: Path, tiny_folder: Callable[[str], Path]) -> None:
     command = ["bench", "evaluate", "--data", str(world), "--model", str(tiny_folder("bert")), "--dataset", "sample"]
     text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
@@ -158,6 +159,7 @@ def test_rerank_uses_ubuntu_if_available(tiny_folder: Callable[[str], Path], tmp
 # ---- encoding
 
 
+@pytest.mark.full
 def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each tier encodes once as a warm-up and once per round; the reported values are recomputed independently."""
     ours: dict[str, list[list[str]]] = {}
@@ -250,6 +252,7 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return calls
 
 
+@pytest.mark.full
 def test_the_peer_trains_on_the_same_pairs_and_a_profile_is_written(
     world: Path, tiny_folder: Callable[[str], Path], tmp_path: Path, peer: list[tuple[Any, ...]]
 ) -> None:

@@ -4,25 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import command_line
 from turnwise import __version__
 
-TURNWISE = [sys.executable, "-c", "from turnwise.cli import main; main()"]
-
-
-def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Runs turnwise in a process of its own; standard output is the answer, standard error everything else."""
-    result = subprocess.run(
-        [*TURNWISE, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1"},
-    )
-    assert result.returncode == code, result.stderr + result.stdout
-    return result
+run = partial(command_line.run, columns=120)
 
 
 @pytest.fixture(scope="module")

@@ -1,26 +1,17 @@
 """`turnwise evaluate`, `compare` and `annotate`: printed and written output, and errors."""
 
 import csv
-import io
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from turnwise.cli import main
+from tests.helpers.command_line import Answer, run
 from turnwise.models.encoder import Encoder
-
-WIDE = {"COLUMNS": "240", "NO_COLOR": "1"}
 
 #: Keys of every row of results.json.
 KEYS = [
@@ -31,43 +22,6 @@ KEYS = [
 FILES = {"results.json", "outcomes.parquet", "tables.md", "report.html"}
 
 METRIC_LINE = re.compile(r"^(\S+): (.+?) {2,}(.+?) (−?[\d.]+)  \(95%: (−?[\d.]+) to (−?[\d.]+)\) *$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Answer:
-    stdout: str
-    stderr: str
-
-
-def run(*arguments: object, code: int = 0) -> Answer:
-    """Run the command line in this process, which has everything imported already."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        patch.object(sys, "argv", ["turnwise", *map(str, arguments)]),
-        patch.dict(os.environ, WIDE),
-        redirect_stdout(out),
-        redirect_stderr(err),
-    ):
-        exit_code: object = 0
-        try:
-            main()
-        except SystemExit as stop:
-            exit_code = stop.code or 0
-    assert exit_code == code, err.getvalue() + out.getvalue()
-    return Answer(out.getvalue(), err.getvalue())
-
-
-def run_process(*arguments: object, folder: Path) -> Answer:
-    """Run the command line in a subprocess."""
-    result = subprocess.run(
-        [sys.executable, "-c", "from turnwise.cli import main; main()", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, **WIDE},
-    )
-    assert result.returncode == 0, result.stderr
-    return Answer(result.stdout, result.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +59,7 @@ def rows(folder: Path) -> dict[tuple[str, ...], dict[str, object]]:
 
 def test_a_suite_prints_metrics_writes_files_and_reports_missing_data(world: Path, tiny: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "results"
-    answer = run_process(
-        *("evaluate", tiny, "--suite", "dse", "--data", world, "--out", out, "--seeds", 1, "--steps", 1),
-        folder=tmp_path,
-    )
+    answer = run("evaluate", tiny, "--suite", "dse", "--data", world, "--out", out, "--seeds", 1, "--steps", 1)
     assert {path.name for path in out.iterdir()} == FILES | {"plots", "cache"}
     assert [path.name for path in (out / "plots").iterdir()] == ["intents_sample.svg"]
     shown = [
@@ -161,16 +112,17 @@ def test_whitening_is_fitted_on_the_texts_of_a_store(measured: tuple[Path, Answe
     assert row["value"] != rows(measured[0])[key]["value"]
 
 
-def test_a_function_in_the_working_directory_is_evaluated(world: Path, tmp_path: Path) -> None:
+def test_a_function_in_the_working_directory_is_evaluated(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The function represents a text by its letter counts."""
     (tmp_path / "letters.py").write_text(
         "import numpy\n"
         "def counts(texts):\n"
         "    return numpy.array([[text.count(letter) + 0.1 for letter in 'aeiourstln'] for text in texts])\n"
     )
-    answer = run_process(
-        "evaluate", "letters:counts", "--task", "nli", "--data", world, "--out", "mine", folder=tmp_path
-    )
+    monkeypatch.chdir(tmp_path)
+    answer = run("evaluate", "letters:counts", "--task", "nli", "--data", world, "--out", "mine")
     assert answer.stdout.splitlines()[0].strip() == "letters:counts"
     assert [groups[:3] for groups in METRIC_LINE.findall(answer.stdout)] == [
         ("nli", "sample, entailment nearer than contradiction", "accuracy")

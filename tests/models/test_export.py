@@ -4,7 +4,6 @@ import copy
 import json
 import pickle
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.command_line import run
 from tests.helpers.families import FAMILIES, LONGEST, WORDS, sequences
 from turnwise import evaluate
 from turnwise.core.dialogue import Turn
@@ -313,13 +313,6 @@ def test_column_major_weights_give_equal_vectors(tiny_folder: Folder, tmp_path: 
 
 
 # ---- as a user runs it
-
-
-def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from turnwise.cli import main; main()", *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == code, result.stderr + result.stdout
-    return result
 
 
 def test_the_command(tiny_folder: Folder, tmp_path: Path) -> None:

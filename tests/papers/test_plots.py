@@ -63,6 +63,7 @@ def evaluated_plots(templates: bool, rows: Sequence[MetricRow] = (), *datasets: 
     return results
 
 
+@pytest.mark.full
 def test_models_with_templates_have_compressed_maps() -> None:
     """TaDSE's Figure 4 at λ = 0.5, and Figure 10, which is Figure 9 at λ = 0.2."""
     plots = evaluated_plots(True, (), SNIPS, ATIS).plots

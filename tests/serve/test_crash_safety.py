@@ -148,6 +148,7 @@ def settings(tmp_path: Path, tiny_folder) -> ServeSettings:
     return replace(build(tmp_path, tiny_folder("bert")), conversations=None, reranker=None, report=None)
 
 
+@pytest.mark.full
 def test_acknowledged_changes_survive_a_kill(settings: ServeSettings, tmp_path: Path) -> None:
     kill_and_check(settings, tmp_path, kills=1, changes=3)
 

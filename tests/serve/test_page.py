@@ -124,8 +124,15 @@ def examples(site: str, intent: str) -> list[str]:
     return answer.json()["examples"] if answer.status_code == 200 else []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (360, "light"),
+        (1280, "dark"),
+        pytest.param(360, "dark", marks=pytest.mark.full),
+        pytest.param(1280, "light", marks=pytest.mark.full),
+    ],
+)
 def test_views_fit_and_are_readable(browser: Any, site: str, width: int, scheme: str) -> None:
     visit = Visit(browser, site, width=width, color_scheme=scheme, reduced_motion="reduce")
     visit.ask(LONG)

@@ -17,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
+from tests.helpers.command_line import run
 from tests.helpers.served import served
 from tests.helpers.trial import listening, wait_for
 from turnwise import Encoder
@@ -218,13 +219,9 @@ def accepted(address: str) -> float:
 
 
 def test_missing_model(tmp_path: Path) -> None:
-    run = [sys.executable, "-c", "from turnwise.cli import main; main()", "serve", "--port", "0"]
-    done = subprocess.run(
-        [*run, "--model", str(tmp_path / "nothing")], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 1
-    assert "error: " in done.stderr and "nothing" in done.stderr
-    assert "Traceback" not in done.stderr
+    answer = run("serve", "--port", 0, "--model", tmp_path / "nothing", code=1)
+    assert "error: " in answer.stderr and "nothing" in answer.stderr
+    assert "Traceback" not in answer.stderr
 
 
 def test_missing_folders(tmp_path: Path, tiny_folder) -> None:

@@ -268,6 +268,7 @@ def test_terminating_one_process_ends_all_at_one_step(rank: int, tmp_path: Path)
     expect_identical_runs(uninterrupted(3), place)
 
 
+@pytest.mark.full
 def test_a_stuck_process_is_awaited_for_the_longest_wait(tmp_path: Path) -> None:
     file, place = saved(recipe("dse", *LONG), tmp_path), tmp_path / "run"
     running = Job(2, tmp_path, job.train_one, file, store(), place, Signal(1, 3, signal.SIGSTOP), 4)
@@ -317,6 +318,7 @@ def test_an_error_of_one_process_in_a_step_ends_all(tmp_path: Path) -> None:
     assert outputs[0].startswith("error: a process was lost at step 2 of 5; there is no checkpoint yet."), outputs
 
 
+@pytest.mark.full
 def test_the_main_process_may_work_longer_than_the_longest_wait(tmp_path: Path) -> None:
     Job(
         2, tmp_path, job.train_with_slow_probe, saved(recipe("dse", "steps=2"), tmp_path), store(), tmp_path / "run"
@@ -437,7 +439,8 @@ LAUNCHERS = {
 }
 
 
-@pytest.mark.parametrize("name", ["torchrun", pytest.param("accelerate", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("name", LAUNCHERS)
 def test_launchers_start_the_command(name: str, tmp_path: Path) -> None:
     port = {"torchrun": "--master-port", "accelerate": "--main_process_port"}[name]
     arguments = command(tmp_path / "run", "--set=steps=3", "--json")

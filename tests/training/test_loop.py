@@ -273,6 +273,7 @@ def test_the_number_of_workers_does_not_change_the_result(tmp_path: Path) -> Non
     expect_identical(tmp_path / "1", tmp_path / "3")
 
 
+@pytest.mark.full
 def test_an_interruption_saves_and_says_how_to_resume(tmp_path: Path) -> None:
     run_recipe = recipe("dse", "steps=400", "checkpoint_every=1000")
     (tmp_path / "recipe.yaml").write_text(run_recipe.to_yaml())

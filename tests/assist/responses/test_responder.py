@@ -322,7 +322,8 @@ print("ended", flush=True)
 """
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("kills", [3, 25])
 def test_sigkill_loses_and_duplicates_nothing(tmp_path: Path, kills: int) -> None:
     place = tmp_path / "responses"
     chance, dialogues = random.Random(4), 100 * (kills + 1)  # more than are done before the last kill

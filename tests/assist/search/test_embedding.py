@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import turnwise.assist.search.embedding
+from tests.helpers.command_line import run
 from turnwise.assist.search.embedding import EmbeddingError, embed
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.source import CorpusError
@@ -258,13 +257,6 @@ def test_invalid_paths_and_texts(tmp_path: Path) -> None:
 
 
 # ---- the command
-
-
-def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from turnwise.cli import main; main()", *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == code, result.stderr + result.stdout
-    return result
 
 
 def test_command(tiny_folder: Callable[[str], Path], sample_world: Callable[[int], Path], tmp_path: Path) -> None:

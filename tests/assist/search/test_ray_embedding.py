@@ -371,6 +371,7 @@ def check_table(out: Path, texts: Sequence[str]) -> None:
     assert set(files_of(out)) == named
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("running")
 def test_killed_worker_loses_and_duplicates_nothing(place: Path, request: pytest.FixtureRequest) -> None:
     texts = numbered(place / "corpus", 100, fatal=37)

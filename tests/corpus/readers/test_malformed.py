@@ -302,7 +302,10 @@ def test_line_of_megabytes_is_handled_in_seconds(reader: str, tmp_path: Path, tr
         assert all(len(rejection["reason"]) < 1000 for rejection in outcome.rejected)
 
 
-@each_reader
+@pytest.mark.parametrize(
+    "reader",
+    [reader if reader in FORMATS.values() else pytest.param(reader, marks=pytest.mark.full) for reader in READERS],
+)
 def test_text_of_ten_megabytes_is_kept(reader: str, tmp_path: Path, try_import: Callable):
     if reader in LABELS_IN_OTHER_FILES:
         pytest.skip("each word would need a tag")
@@ -483,7 +486,13 @@ def _with_wrong_values(layout: Layout) -> Iterator[tuple[str, Any, bytes]]:
                 yield f"{place} = {wrong!r:.30}", wrong, content
 
 
-@pytest.mark.parametrize("reader", [*JSON_FILES, *JSON_LINES])
+@pytest.mark.parametrize(
+    "reader",
+    [
+        reader if reader in FORMATS.values() else pytest.param(reader, marks=pytest.mark.full)
+        for reader in [*JSON_FILES, *JSON_LINES]
+    ],
+)
 def test_wrong_type_anywhere_is_listed(reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # thousands of stores that need not survive a power failure
     layout = BASES[reader]

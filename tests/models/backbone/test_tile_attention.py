@@ -151,7 +151,8 @@ print(len(re.findall(r"[.]f64", found.asm["ptx"])))
 """
 
 
-@pytest.mark.parametrize("kernel", ["_forward_kernel", pytest.param("_backward_kernel", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("kernel", ["_forward_kernel", "_backward_kernel"])
 def test_double_precision_scalars_do_not_spread(kernel: str) -> None:
     """Compiled code passes numbers as doubles; a GPU would be four times slower if the tile were computed in them."""
     plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
@@ -193,6 +194,7 @@ def test_tiled_model_gives_the_same_states_and_gradients() -> None:
         assert torch.allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.full
 def test_compiled_model_is_one_graph_for_any_number_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     counters, times = torch._dynamo.utils.counters, torch._dynamo.utils.compilation_time_metrics
     torch._dynamo.reset()
