@@ -12,12 +12,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.helpers import ROOT
 
-# timing depends on the machine and on other load; `make test-full` tries more examples than `make test`
-for profile, examples in (("full", 100), ("fast", 30)):
-    settings.register_profile(
-        profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
-settings.load_profile("full")
+# timing depends on the machine and on other load
+settings.register_profile("turnwise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("turnwise")
 
 # read by huggingface_hub and transformers when they are imported
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
@@ -26,21 +23,12 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TRAN
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# processes that tests start would otherwise compile the package again and again
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-
 # read by Triton when it is imported: without a GPU its kernels are interpreted
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
 
 # subprocesses import the package and these helpers as this process does
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Try fewer examples of properties if slow tests are left out."""
-    if config.option.markexpr == "not full":
-        settings.load_profile("fast")
 
 
 @pytest.fixture(scope="session")

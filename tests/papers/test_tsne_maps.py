@@ -64,7 +64,6 @@ def test_two_intents() -> None:
         two_intents_map(RandomEncoder(), data, ("other", "nothing"))
 
 
-@pytest.mark.full
 def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
     """Texts that are said several times, with other slots each time."""
     plain = [IntentUtterance(f"text {number % 40}", ("PlayMusic", "AddToPlaylist")[number % 2]) for number in range(60)]

@@ -86,7 +86,6 @@ def peaks(folder: Path, utterances: int, *stages: str) -> dict[str, int]:
     return {str(row["stage"]): int(str(row["anonymous"])) for row in rows if row["stage"] in stages}
 
 
-@pytest.mark.full
 @PROC
 def test_stages_use_little_memory(tmp_path: Path) -> None:
     actual = peaks(tmp_path, 40_000, "import", "stats", "augment")

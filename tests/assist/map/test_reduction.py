@@ -37,7 +37,6 @@ def test_topics_stay_together_and_results_are_reproducible(method: str) -> None:
     assert "laying out the map" in descriptions
 
 
-@pytest.mark.full
 def test_a_map_resembles_the_one_it_starts_from() -> None:
     first = DimensionReduction(VECTORS, "tsne", seed=0).lay_out()
     turned = first @ np.array([[0, 1], [-1, 0]], np.float32)

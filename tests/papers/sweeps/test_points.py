@@ -47,7 +47,6 @@ def test_results_equal_those_of_evaluate(model: ModelUnderTest, world: Path, tmp
         assert not (tmp_path / results.suite / "cache").exists()
 
 
-@pytest.mark.full
 def test_protocols_shared_by_suites_run_once(model: ModelUnderTest, world: Path, tmp_path: Path) -> None:
     def outcomes(*suites: str) -> set[str]:
         folder = tmp_path / "+".join(suites)

@@ -184,7 +184,6 @@ def test_ratios_0_and_1_have_the_results_of_the_two_models(
         )
 
 
-@pytest.mark.full
 def test_repeated_evaluation_reuses_results_and_writes_the_same_files(
     curve: tuple[list[SweepPoint], Path], folders: tuple[Path, Path], world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
