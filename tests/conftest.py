@@ -1,5 +1,6 @@
 """What several folders of tests share: tiny models, small sample worlds, and no network."""
 
+import gc
 import os
 import shutil
 import sys
@@ -29,6 +30,12 @@ if not Path("/dev/nvidiactl").exists():
 
 # subprocesses import the package and these helpers as this process does
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+
+def pytest_collection_finish() -> None:
+    """Exclude everything imported so far from garbage collections."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -75,9 +82,9 @@ def run_turnwise(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
         with pytest.raises(SystemExit) as stop:
             main()
             sys.exit(0)
-        said = capsys.readouterr()
-        assert (stop.value.code or 0) == code, said
-        return said.out, said.err
+        output = capsys.readouterr()
+        assert (stop.value.code or 0) == code, output
+        return output.out, output.err
 
     return run
 
@@ -85,11 +92,11 @@ def run_turnwise(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A Chromium without a window; where there is none, the test skips."""
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
         pytest.skip("there is no Chromium on this machine")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as running:
-        opened = running.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        opened = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield opened
         opened.close()

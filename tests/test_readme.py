@@ -1,13 +1,12 @@
 """README tells the truth: its commands are run and print what it shows; its Python runs."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.command_line import run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -34,25 +33,19 @@ def test_the_page_shows_commands() -> None:
     assert len(commands()) >= 3
 
 
-def test_commands_print_what_the_page_shows(folder: Path) -> None:
+def test_commands_print_what_the_page_shows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
     for command, shown in commands():
         program, *arguments = shlex.split(command)
         assert program == "turnwise"
-        result = subprocess.run(
-            [sys.executable, "-c", "from turnwise.cli import main; main()", *arguments],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "COLUMNS": "110", "NO_COLOR": "1"},
-        )
-        assert result.returncode == 0, result.stderr
-        lines = [line.rstrip() for line in result.stdout.rstrip().splitlines()]
+        lines = [line.rstrip() for line in run(*arguments, columns=110).stdout.rstrip().splitlines()]
         assert lines == shown.rstrip().splitlines(), command
 
 
 @pytest.mark.parametrize("code", PYTHON)
-def test_python_runs(folder: Path, code: str) -> None:
-    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+def test_python_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    monkeypatch.chdir(folder)
+    exec(code, {"__name__": "__main__"})
 
 
 def test_make_targets_that_the_page_names_exist() -> None:

@@ -3,9 +3,6 @@
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -14,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers import HANG_SECONDS
+from tests.helpers.processes import start
 from tests.helpers.stores import write_store
 from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Turn, import_corpus, read_corpus
@@ -117,24 +116,21 @@ def test_interruption_between_commit_and_rejections_is_repaired(
     assert json.loads((tmp_path / "store" / "rejected.jsonl").read_text())["line"] == 3
 
 
-IMPORT = "import sys; from turnwise import import_corpus; import_corpus('jsonl', sys.argv[1], sys.argv[2])"
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_kill_at_any_time_leaves_the_old_or_the_new_store(tmp_path: Path, seed: int) -> None:
     old, new = some(10, "old"), some(20_000, "new")
     write(tmp_path / "store", old)
     log = tmp_path / "log.jsonl"
     log.write_text("\n".join(map(to_json, new)))
-    process = subprocess.Popen([sys.executable, "-c", IMPORT, log, tmp_path / "store"])
+    process = start(import_corpus, "jsonl", log, tmp_path / "store")
     if seed == 7:  # also one that is let through, so that the test is known to reach the commit
-        process.wait(timeout=60)
+        process.join(HANG_SECONDS)
     else:
-        while not list((tmp_path / "store").glob(".writing-*")) and process.poll() is None:
+        while not list((tmp_path / "store").glob(".writing-*")) and process.is_alive():
             time.sleep(0.001)
         time.sleep(random.Random(seed).random() * 0.6)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.join()
     dialogues = list(Store(tmp_path / "store"))
     texts = [dialogue.turns for dialogue in dialogues]
     assert texts in ([dialogue.turns for dialogue in old], [dialogue.turns for dialogue in new])

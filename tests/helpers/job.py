@@ -1,7 +1,6 @@
 """Jobs of several training processes, forked from one that has imported everything."""
 
 import itertools
-import multiprocessing
 import os
 import signal
 import socket
@@ -9,12 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from tests.helpers import HANG_SECONDS
+from tests.helpers.processes import redirect_stderr, start
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.store import read_corpus
 from turnwise.training import checkpoint, distributed
@@ -23,11 +23,8 @@ from turnwise.training.loop import train
 from turnwise.training.recipe import load_recipe
 from turnwise.training.step import BatchPass
 
-#: Seconds after which a job counts as hanging.
-HANG_SECONDS = 150
-
 #: Seconds that processes wait for each other on a busy machine.
-LONGEST_WAIT = 60
+LONGEST_WAIT = 300
 
 
 def free_port() -> int:
@@ -42,15 +39,10 @@ class Job:
     def __init__(self, world: int, place: Path, task: Callable[..., None], *arguments: Any):
         place.mkdir(parents=True, exist_ok=True)
         self._outputs = [place / f"outputs-{rank}.txt" for rank in range(world)]
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["turnwise.training.loop", "transformers.models.bert.modeling_bert"])
         port = free_port()
-        self.processes: list[BaseProcess] = [
-            context.Process(target=_member, args=(rank, world, port, self._outputs[rank], task, *arguments))
-            for rank in range(world)
+        self.processes = [
+            start(_member, rank, world, port, self._outputs[rank], task, *arguments) for rank in range(world)
         ]
-        for process in self.processes:
-            process.start()
 
     def wait(self, *without: int) -> list[str]:
         """Return the standard error of each process, once all but those of `without` have ended."""
@@ -75,8 +67,7 @@ def _member(rank: int, world: int, port: int, output: Path, task: Callable[..., 
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "MASTER_PORT": port}
     os.environ.update({name: str(number) for name, number in numbers.items()})
     os.environ.update({"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"})
-    with output.open("w") as file:
-        os.dup2(file.fileno(), 2)
+    redirect_stderr(output)
     try:
         task(rank, *arguments)
     except TurnwiseError as error:

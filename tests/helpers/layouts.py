@@ -78,8 +78,8 @@ def turn(
     slots: Sequence[tuple[str, str]] = (),
 ) -> Turn:
     """Return a turn whose slots (name, value) are at the first occurrence of the value."""
-    found = [Slot(name, value, text.index(value), text.index(value) + len(value)) for name, value in slots]
-    return Turn(speaker, text, intent, tuple(acts), tuple(found))
+    located = [Slot(name, value, text.index(value), text.index(value) + len(value)) for name, value in slots]
+    return Turn(speaker, text, intent, tuple(acts), tuple(located))
 
 
 def json_bytes(value: Any, indent: int | None = None) -> bytes:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from starlette.testclient import TestClient
 
+from tests.helpers import HANG_SECONDS
 from turnwise.serve.app import create_app
 from turnwise.serve.settings import ServeSettings
 
@@ -15,7 +16,7 @@ def served(settings: ServeSettings, **client: object) -> Iterator[TestClient]:
     """Yield a client of a service that is ready."""
     app = create_app(settings)
     with TestClient(app, raise_server_exceptions=False, **client) as test_client:  # type: ignore[arg-type]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + HANG_SECONDS
         while test_client.get("/ready").status_code != 200:
             assert app.state.service.failure is None, app.state.service.failure
             assert time.monotonic() < deadline

@@ -2,13 +2,11 @@
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import httpx
@@ -16,6 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from tests.helpers import HANG_SECONDS
+from tests.helpers.processes import start_command
 from turnwise import Encoder
 from turnwise.assist.conversations.conversations import Conversations
 from turnwise.assist.intents.classifier import IntentClassifier
@@ -102,7 +102,7 @@ def listening(settings: ServeSettings) -> Iterator[str]:
 class Running:
     """A service in its own process."""
 
-    process: subprocess.Popen[bytes]
+    process: BaseProcess
     port: int
 
     @property
@@ -114,27 +114,17 @@ class Running:
 @contextlib.contextmanager
 def running(settings: ServeSettings, log: Path) -> Iterator[Running]:
     """Run `turnwise serve` in a process until the end of the block, once it is ready."""
-    command = [
-        sys.executable,
-        "-c",
-        "from turnwise.cli import main; main()",
-        "serve",
-        "--port",
-        "0",
-        *options(settings),
-    ]
-    with log.open("wb") as errors:
-        process = subprocess.Popen(command, stderr=errors, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    process = start_command(log, "serve", "--port", 0, *options(settings))
     try:
-        wait_for(lambda: process.poll() is not None or log.read_bytes().endswith(b"\n"))
-        assert process.poll() is None, log.read_text()
+        wait_for(lambda: not process.is_alive() or log.read_bytes().endswith(b"\n"))
+        assert process.is_alive(), log.read_text()
         address = json.loads(log.read_text().splitlines()[0])["address"]
-        wait_for(lambda: process.poll() is not None or httpx.get(f"{address}ready").status_code == 200)
-        assert process.poll() is None, log.read_text()
+        wait_for(lambda: not process.is_alive() or httpx.get(f"{address}ready").status_code == 200)
+        assert process.is_alive(), log.read_text()
         yield Running(process, int(address.rstrip("/").rpartition(":")[2]))
     finally:
         process.kill()
-        process.wait()
+        process.join()
 
 
 def options(settings: ServeSettings) -> list[str]:
@@ -151,7 +141,7 @@ def options(settings: ServeSettings) -> list[str]:
     return [str(part) for option, value in values.items() if value is not None for part in (option, value)]
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 180) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = HANG_SECONDS) -> None:
     """Wait until a condition holds; connection errors count as not yet."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.helpers import HANG_SECONDS
 from tests.helpers.trial import MAPPED, Running, build, running, wait_for
 from turnwise import Encoder
 from turnwise.assist.responses.responder import Responder
@@ -97,7 +98,7 @@ class Label(Client):
 
 def make_changes(client: Client, address: str, is_over: threading.Event) -> None:
     """Make changes until the service is gone."""
-    with httpx.Client(base_url=address, timeout=60) as http, contextlib.suppress(httpx.TransportError):
+    with httpx.Client(base_url=address, timeout=HANG_SECONDS) as http, contextlib.suppress(httpx.TransportError):
         while not is_over.is_set():
             client.once(http)
 
@@ -135,7 +136,7 @@ def kill_and_check(settings: ServeSettings, place: Path, kills: int, changes: in
                 wait_for(changed(clients, before, changes))
                 threading.Event().wait(moments.uniform(0, 0.2))
                 service.process.kill()
-                service.process.wait()
+                service.process.join()
             assert sum(client.is_in_progress for client in clients) >= 1  # it was killed while running_clients
 
 
@@ -148,7 +149,6 @@ def settings(tmp_path: Path, tiny_folder) -> ServeSettings:
     return replace(build(tmp_path, tiny_folder("bert")), conversations=None, reranker=None, report=None)
 
 
-@pytest.mark.full
 def test_acknowledged_changes_survive_a_kill(settings: ServeSettings, tmp_path: Path) -> None:
     kill_and_check(settings, tmp_path, kills=1, changes=3)
 

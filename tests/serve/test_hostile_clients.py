@@ -10,6 +10,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.helpers import HANG_SECONDS
 from tests.helpers.trial import Running, build, running
 
 #: The service's limit; bodies of 10 MB are far beyond it.
@@ -77,9 +78,9 @@ def service(tmp_path_factory: pytest.TempPathFactory, tiny_folder) -> Iterator[R
 
 @pytest.fixture
 def client(service: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=service.address, timeout=120) as client:
+    with httpx.Client(base_url=service.address, timeout=HANG_SECONDS) as client:
         yield client
-        assert service.process.poll() is None
+        assert service.process.is_alive()
         assert client.get("/ready").status_code == 200
         assert len(client.post("/embed", json={"inputs": ["find a taxi"]}).json()["vectors"]) == 1
 
@@ -106,7 +107,7 @@ def test_hostile_bodies_are_rejected(client: httpx.Client, kind: str) -> None:
 
 def test_endless_bodies_are_cut_off(client: httpx.Client, service: Running) -> None:
     chunk = b"10000\r\n" + b"[" * 0x10000 + b"\r\n"
-    with socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=HANG_SECONDS) as connection:
         sent = 0
         with contextlib.suppress(OSError):
             connection.sendall(_HEAD.format("/embed").encode() + b"transfer-encoding: chunked\r\n\r\n")
@@ -145,7 +146,7 @@ def test_slow_clients_are_cut_off_while_others_are_served(client: httpx.Client, 
                     is_over = False
                 except ConnectionError:
                     is_over = True
-                connections[name].settimeout(60)
+                connections[name].settimeout(HANG_SECONDS)
                 if is_over:
                     waiting.remove(name)
                     continue

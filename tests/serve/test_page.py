@@ -16,6 +16,7 @@ pytest.importorskip("fastapi", reason="the service is not installed")
 import httpx
 
 import turnwise.serve
+from tests.helpers import HANG_SECONDS
 from tests.helpers.page_visit import LOW_CONTRAST, UNNAMED, Visit
 from tests.helpers.page_world import ANSWERS, ARABIC, CONVERSATION, INTENTS, LONG, MARKUP_TEXT, REPORT, build
 from tests.helpers.trial import listening
@@ -266,11 +267,9 @@ def test_conversation(browser: Any, site: str) -> None:
 def test_conversation_clusters(browser: Any, site: str) -> None:
     visit = Visit(browser, site, "conversation")
     visit.locator("#conversation-clusters summary").first.click()
-    response_body = httpx.get(f"{site}/conversations/clusters", timeout=120).json()["clusters"]
+    response_body = httpx.get(f"{site}/conversations/clusters", timeout=HANG_SECONDS).json()["clusters"]
     listed = visit.page.locator("#conversation-clusters .similar")
-    (listed.first if response_body else visit.page.locator("#conversation-clusters", has_text="No clusters")).wait_for(
-        timeout=120_000
-    )
+    (listed.first if response_body else visit.page.locator("#conversation-clusters", has_text="No clusters")).wait_for()
     assert listed.locator("> summary > bdi").all_inner_texts() == [each["name"] for each in response_body]
     if response_body:
         listed.first.locator("summary").click()

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,9 +15,10 @@ import httpx
 import numpy as np
 import pytest
 
+from tests.helpers import HANG_SECONDS
 from tests.helpers.command_line import run
 from tests.helpers.served import served
-from tests.helpers.trial import listening, wait_for
+from tests.helpers.trial import listening, running, wait_for
 from turnwise import Encoder
 from turnwise.serve.app import create_app
 from turnwise.serve.server import listen
@@ -37,7 +36,7 @@ def port(tiny_folder) -> Iterator[int]:
 
 def send(port: int, *parts: bytes, pause: float = 0.0) -> bytes:
     """Send parts one after the other, and return everything received until the connection ends."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=HANG_SECONDS) as connection:
         with contextlib.suppress(OSError):
             for part in parts:
                 connection.sendall(part)
@@ -156,58 +155,43 @@ def test_port_in_use(port: int) -> None:
         listen("127.0.0.1", port)
 
 
-@pytest.fixture(scope="module")
-def command(tmp_path_factory: pytest.TempPathFactory, tiny_folder) -> Iterator[tuple[subprocess.Popen, str, Path]]:
-    log = tmp_path_factory.mktemp("log") / "log.jsonl"
-    run = "from turnwise.cli import main; main()"
-    with log.open("w") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-c", run, "serve", "--model", str(tiny_folder("bert")), "--port", "0"],
-            stderr=errors,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-        try:
-            wait_for(lambda: log.read_text().endswith("\n"), 120)
-            address = json.loads(log.read_text().splitlines()[0])["address"]
-            wait_for(lambda: httpx.get(address + "ready").status_code == 200, 120)
-            yield process, address, log
-        finally:
-            process.kill()
-            process.wait()
+def test_command_serves_reloads_and_shuts_down_gracefully(tmp_path: Path, tiny_folder) -> None:
+    log = tmp_path / "log.jsonl"
+    with running(ServeSettings(model=str(tiny_folder("bert"))), log) as service:
+        pid, address = service.process.pid, f"{service.address}/"
+        assert pid is not None
+        assert httpx.post(address + "embed", json={"inputs": TEXTS}).status_code == 200
+        assert httpx.get(address + "health", headers={"host": "example.org"}).status_code == 421
+        os.kill(pid, signal.SIGHUP)
+        wait_for(lambda: '"reloaded"' in log.read_text())
 
+        answers: list[int] = []
+        is_sent = threading.Semaphore(0)
 
-def test_command_serves_reloads_and_shuts_down_gracefully(command: tuple[subprocess.Popen, str, Path]) -> None:
-    process, address, log = command
-    assert address.startswith("http://127.0.0.1:")
-    assert httpx.post(address + "embed", json={"inputs": TEXTS}).status_code == 200
-    assert httpx.get(address + "health", headers={"host": "example.org"}).status_code == 421
-    process.send_signal(signal.SIGHUP)
-    wait_for(lambda: '"reloaded"' in log.read_text())
+        def ask() -> None:
+            with httpx.Client(timeout=HANG_SECONDS) as client:
+                client.get(address + "health")  # the connection is open
+                is_sent.release()
+                answers.append(
+                    client.post(address + "embed", json={"inputs": [" ".join(TEXTS * 40)] * 200}).status_code
+                )
 
-    answers: list[int] = []
-    is_sent = threading.Semaphore(0)
-
-    def ask() -> None:
-        with httpx.Client(timeout=60) as client:
-            client.get(address + "health")  # the connection is open
-            is_sent.release()
-            answers.append(client.post(address + "embed", json={"inputs": [" ".join(TEXTS * 40)] * 200}).status_code)
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for _ in threads:
-        is_sent.acquire()
-    # until all four are accepted
-    wait_for(lambda: accepted(address) >= 4 * 200)
-    process.send_signal(signal.SIGTERM)
-    for thread in threads:
-        thread.join()
-    assert answers == [200] * 4
-    assert process.wait(60) == 0
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    assert lines[-1]["event"] == "stopped"
-    assert not [line for line in lines if line["level"] == "error"]
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            is_sent.acquire()
+        # until all four are accepted
+        wait_for(lambda: accepted(address) >= 4 * 200)
+        os.kill(pid, signal.SIGTERM)
+        for thread in threads:
+            thread.join()
+        assert answers == [200] * 4
+        service.process.join(HANG_SECONDS)
+        assert service.process.exitcode == 0
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        assert lines[-1]["event"] == "stopped"
+        assert not [line for line in lines if line["level"] == "error"]
 
 
 def accepted(address: str) -> float:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.helpers import job
+from tests.helpers import HANG_SECONDS, job
 from tests.helpers.job import Job, Signal
 from tests.helpers.tiny import backbone, corpus, expect_close, expect_identical, folder, recipe, set_up_run
 from turnwise.models.backbone.stream import RaggedTokens
@@ -439,12 +439,11 @@ LAUNCHERS = {
 }
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", LAUNCHERS)
+@pytest.mark.parametrize("name", ["torchrun", pytest.param("accelerate", marks=pytest.mark.full)])
 def test_launchers_start_the_command(name: str, tmp_path: Path) -> None:
     port = {"torchrun": "--master-port", "accelerate": "--main_process_port"}[name]
     arguments = command(tmp_path / "run", "--set=steps=3", "--json")
-    out, error = launched([*LAUNCHERS[name], f"{port}={job.free_port()}"], arguments).communicate(timeout=120)
+    out, error = launched([*LAUNCHERS[name], f"{port}={job.free_port()}"], arguments).communicate(timeout=HANG_SECONDS)
     assert json.loads(out)["last"]["step"] == 3, error  # one process reports: two answers would be no JSON
     assert (tmp_path / "run" / "trained").is_file()
 
@@ -464,7 +463,7 @@ def test_a_worker_of_torchrun_is_killed(tmp_path: Path) -> None:
         int(re.findall(r"\bRANK=(\d)", Path(f"/proc/{child}/environ").read_text())[0]): int(child) for child in children
     }
     os.kill(ranked[1], signal.SIGKILL)
-    _, error = running.communicate(timeout=60)
+    _, error = running.communicate(timeout=HANG_SECONDS)
     assert re.search(r"error: a process was lost at step \d+ of 4000; the last good checkpoint is .*--resume", error), (
         error
     )

@@ -1,7 +1,7 @@
 """The training loop is exact: gradient caching and resuming do not change the result."""
 
 import json
-import multiprocessing
+import os
 import random
 import signal
 import subprocess
@@ -15,6 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.helpers import HANG_SECONDS
+from tests.helpers.processes import start, start_command
 from tests.helpers.tiny import (
     are_identical,
     backbone,
@@ -167,17 +169,12 @@ def test_losses_of_several_objectives_are_logged_separately(tmp_path: Path) -> N
     assert not np.allclose(trained.encode(texts), Encoder.load(backbone(), device="cpu").encode(texts), atol=1e-4)
 
 
-def start(run_recipe: Path, place: Path) -> BaseProcess:
-    """Start a training process, forked from one that has imported everything."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["turnwise.training.loop", "transformers.models.bert.modeling_bert"])
-    process = context.Process(target=resume, args=(run_recipe, corpus().stores[0].folder, place))
-    process.start()
-    return process
+def start_training(run_recipe: Path, place: Path) -> BaseProcess:
+    return start(resume, run_recipe, corpus().stores[0].folder, place)
 
 
 def finish(run_recipe: Path, place: Path) -> None:
-    process = start(run_recipe, place)
+    process = start_training(run_recipe, place)
     process.join()
     assert process.exitcode == 0
 
@@ -207,7 +204,7 @@ def test_killed_and_resumed_runs_have_bit_identical_weights(name: str, seed: int
     place = tmp_path / "run"
     kills = 0
     while kills < 3:
-        process = start(recipe_file, place)
+        process = start_training(recipe_file, place)
         goal = chance.randrange(1, 12) + (metrics_step(place) if kills else 0)
         while process.is_alive() and metrics_step(place) < goal:
             # every other time, in the middle of the writing of a checkpoint
@@ -273,23 +270,17 @@ def test_the_number_of_workers_does_not_change_the_result(tmp_path: Path) -> Non
     expect_identical(tmp_path / "1", tmp_path / "3")
 
 
-@pytest.mark.full
 def test_an_interruption_saves_and_says_how_to_resume(tmp_path: Path) -> None:
     run_recipe = recipe("dse", "steps=400", "checkpoint_every=1000")
     (tmp_path / "recipe.yaml").write_text(run_recipe.to_yaml())
-    code = (
-        "import sys; from pathlib import Path; from tests.helpers.tiny import resume; resume(*map(Path, sys.argv[1:]))"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, tmp_path / "recipe.yaml", corpus().stores[0].folder, tmp_path / "run"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    store, log = corpus().stores[0].folder, tmp_path / "log.txt"
+    process = start_command(log, "train", tmp_path / "recipe.yaml", "--corpus", store, "--out", tmp_path / "run")
     while metrics_step(tmp_path / "run") < 2:
-        assert process.poll() is None
+        assert process.is_alive(), log.read_text()
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    os.kill(process.pid, signal.SIGINT)
+    process.join(HANG_SECONDS)
+    error = log.read_text()
     assert "the state is saved" in error
     assert "--resume" in error
     assert latest_checkpoint(tmp_path / "run" / "checkpoints") is not None

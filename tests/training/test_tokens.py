@@ -11,6 +11,7 @@ import pytest
 from filelock import AcquireReturnProxy, FileLock
 from transformers import PreTrainedTokenizerBase
 
+from tests.helpers import HANG_SECONDS
 from tests.helpers.tiny import backbone, corpus, divided, recipe, set_up_run
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import TurnwiseError
@@ -73,7 +74,7 @@ def test_two_runs_share_a_cache_at_the_same_time(tmp_path: Path, monkeypatch: py
             if done == 10:
                 written[what] += 1
                 for _ in range(2):  # both have requested the lock
-                    assert waiting.acquire(timeout=30)
+                    assert waiting.acquire(timeout=HANG_SECONDS)
 
         texts = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path / "cache"), mine, write)
         return texts, extract_examples(TrainingCorpus.of(corpus(), tmp_path / "cache"), texts, OBJECTIVES, write)

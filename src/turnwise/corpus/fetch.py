@@ -61,8 +61,8 @@ def fetch(
     if attempts < 1:
         raise ValueError(f"attempts must be at least 1, got {attempts}")
     names = [download.file_name for download in downloads]
-    if len(set(names)) < len(names):
-        raise FetchError(f"several downloads have the same name ({', '.join(sorted(names))}): give each its own `name`")
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise FetchError(f"several downloads are called {', '.join(repeated)}: give each its own `name`")
     reserved = {SUMS, _LOCK, *(name + suffix for name in names for suffix in ("", *OWN_SUFFIXES))}
     lock = destination / _LOCK
     headers = {"User-Agent": "turnwise", "Accept-Encoding": "identity"}

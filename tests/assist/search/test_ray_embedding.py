@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 
+from tests.helpers import HANG_SECONDS
 from turnwise.assist.search import ray_embedding
 from turnwise.assist.search.embedding import EmbeddingError, embed
 from turnwise.assist.search.lance_writer import LanceWriter
@@ -398,7 +399,7 @@ def command(*arguments: object) -> list[str]:
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    last = time.monotonic() + 120
+    last = time.monotonic() + HANG_SECONDS
     while not condition():
         if process.poll() is not None or time.monotonic() > last:
             process.kill()

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import time as clock
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
 from importlib.resources import files
@@ -456,21 +455,19 @@ def test_blank_lines_with_spaces_separate_dialogues(tmp_path: Path, try_import: 
     ]
 
 
-def test_long_monologue_is_fast(tmp_path: Path):
-    """A hundred thousand lines of one turn: joined once, not anew with every line."""
+def test_long_monologue(tmp_path: Path):
+    """Joining the turn anew with each of a hundred thousand lines would copy 200 GB."""
     folder = text_file(tmp_path / "in", "User: It began\n" + "and then some more of the same old story\n" * 100_000)
-    start = clock.perf_counter()
     (dialogue,) = import_corpus("text", folder, tmp_path / "out")
-    assert clock.perf_counter() - start < 10
     assert dialogue.turns[0].text.count("\n") == 100_000
 
 
-def test_line_of_spaces_is_fast(tmp_path: Path):
+def test_line_of_spaces(tmp_path: Path):
     """A pattern that backtracks would need hours."""
-    folder = text_file(tmp_path / "in", "User: Hi\n" + " " * 2_000_000 + "x\n" + "y" + " " * 2_000_000 + "z\n")
-    start = clock.perf_counter()
-    import_corpus("text", folder, tmp_path / "out")
-    assert clock.perf_counter() - start < 10
+    spaces = " " * 500_000
+    folder = text_file(tmp_path / "in", f"User: Hi\n{spaces}x\ny{spaces}z\n")
+    (dialogue,) = import_corpus("text", folder, tmp_path / "out")
+    assert dialogue.turns[0].text.split() == ["Hi", "x", "y", "z"]
 
 
 # ---- turnwise's own format

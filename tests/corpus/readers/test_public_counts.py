@@ -105,10 +105,10 @@ COUNTS = [
     ("kvret", "", (3_031, 15_928), (3_030, 15_918), 11),
     ("woz2", "", (1_200, 8_824), (1_200, 8_824), 0),
     ("camrest676", "", (676, 5_488), (676, 5_488), 0),
-    pytest.param("star", "", (6_652, 108_137), (6_205, 108_137), 447, marks=pytest.mark.full),
+    ("star", "", (6_652, 108_137), (6_205, 108_137), 447),
     ("taskmaster3_partial", "", (1_462 + 3_667, 16_782 + 29_505), (5_129, 45_006), 320),
     ("taskmaster", "taskmaster4", (3_710, 13_915), (3_710, 13_915), 0),
-    pytest.param("self_dialogue", "", (24_249, 375_384), (24_249, 375_384), 0, marks=pytest.mark.full),
+    ("self_dialogue", "", (24_249, 375_384), (24_249, 375_384), 0),
     ("chitchat", "", (7_168, 258_145), (7_168, 258_112), 33),
     ("casino", "", (1_030, 14_297), (1_030, 14_297), 0),
     ("dailydialog", "", (13_118, 102_979), (13_118, 102_979), 0),
@@ -316,7 +316,6 @@ def test_gsim_system_turns_have_acts(read: Read):
     )
 
 
-@pytest.mark.full
 def test_self_dialogue_drops_blocked_workers(read: Read):
     everyone, allowed = read("self_dialogue"), read("self_dialogue", drop_blocked_workers=True)
     assert allowed.manifest["read"] == everyone.manifest["read"]

@@ -146,8 +146,9 @@ kernel = getattr(tile_attention, sys.argv[1])
 kinds = {"tiles": "*i32", "seed": "*i64", "scale": sys.argv[2], "dropout": sys.argv[2]}
 signature = {name: "constexpr" if name in constants else kinds.get(name, "*bf16") for name in kernel.arg_names}
 values = {(place,): constants[name] for place, name in enumerate(kernel.arg_names) if name in constants}
-found = triton.compile(ASTSource(kernel, signature, values), target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
-print(len(re.findall(r"[.]f64", found.asm["ptx"])))
+target = GPUTarget("cuda", 90, 32)
+compiled = triton.compile(ASTSource(kernel, signature, values), target=target, options={"num_warps": 4})
+print(len(re.findall(r"[.]f64", compiled.asm["ptx"])))
 """
 
 
