@@ -36,7 +36,7 @@ demo: setup
 	@echo '      --conversations demo/conversations --map demo/map --report demo/after --port 8000'
 
 test: setup
-	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not full'
+	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not full' --hypothesis-profile fast
 
 test-full: setup
 	$(BIN)/python -m pytest

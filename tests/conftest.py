@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, settings
 
 from tests.helpers import ROOT
 
-# timing depends on the machine and on other load
-settings.register_profile("turnwise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("turnwise")
+# timing depends on the machine and on other load; `make test` tries fewer examples than `make test-full`
+settings.register_profile("full", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fast", settings.get_profile("full"), max_examples=40)
+settings.load_profile("full")
 
 # read by huggingface_hub and transformers when they are imported
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}

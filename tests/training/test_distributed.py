@@ -439,7 +439,8 @@ LAUNCHERS = {
 }
 
 
-@pytest.mark.parametrize("name", ["torchrun", pytest.param("accelerate", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("name", LAUNCHERS)
 def test_launchers_start_the_command(name: str, tmp_path: Path) -> None:
     port = {"torchrun": "--master-port", "accelerate": "--main_process_port"}[name]
     arguments = command(tmp_path / "run", "--set=steps=3", "--json")

@@ -316,6 +316,7 @@ def test_gsim_system_turns_have_acts(read: Read):
     )
 
 
+@pytest.mark.full
 def test_self_dialogue_drops_blocked_workers(read: Read):
     everyone, allowed = read("self_dialogue"), read("self_dialogue", drop_blocked_workers=True)
     assert allowed.manifest["read"] == everyone.manifest["read"]
