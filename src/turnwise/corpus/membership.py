@@ -1,0 +1,165 @@
+"""Which texts and consecutive pairs a model was trained on, as Bloom filters small enough to travel with the model.
+
+A filter answers "was this text in the training data?" without holding the texts: never wrong for a text that was, and
+wrong with probability 7·10⁻⁵ for one that was not. Texts that differ in case, punctuation or white space only count as
+equal. Whoever has a filter can test whether a text that they know was in the training data, so it can be left out.
+"""
+
+import re
+import unicodedata
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import TurnwiseError
+from turnwise.corpus.fingerprints import text_fingerprint
+
+#: The file in a model folder.
+TRAINING_DATA = "training_data.safetensors"
+
+#: Bits per item, and hash functions.
+BITS_PER_ITEM, HASHES = 20, 14
+
+#: The probability that a filter takes a new text for one of its own: at most (1 - e^(-hashes / bits))^hashes.
+FALSE_POSITIVE_RATE = float((1 - np.exp(-HASHES / BITS_PER_ITEM)) ** HASHES)
+
+#: Dialogues that are hashed at a time.
+_BLOCK = 10_000
+
+_VERSION = "1"
+_NOT_IN_WORDS = re.compile(r"[\W_]+")
+
+Hashes = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
+
+
+class MembershipError(TurnwiseError):
+    """A file of training data filters cannot be read."""
+
+
+def comparison_key(text: str) -> str:
+    """Return the letters and digits of a text in lower case, so that "What's new?" equals "what 's new ?"."""
+    text = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    return _NOT_IN_WORDS.sub("", text.casefold())
+
+
+def hash_texts(texts: Iterable[str]) -> Hashes:
+    """Return the hash of each text; 0 for a text without words, which is no evidence of anything."""
+    keys = (comparison_key(text) for text in texts)
+    return np.frombuffer(array("Q", (text_fingerprint(key) if key else 0 for key in keys)), np.uint64)
+
+
+def hash_pairs(first: Hashes, second: Hashes) -> Hashes:
+    """Return the hash of each pair of texts, given the texts' hashes; 0 if one of them has no words."""
+    # the order matters: "yes" → "ok" is another pair than "ok" → "yes"
+    mixed = (first * np.uint64(0x9E3779B97F4A7C15)) ^ (second + np.uint64(0xD1B54A32D192ED03))
+    mixed ^= mixed >> np.uint64(32)
+    mixed *= np.uint64(0xD6E8FEB86659FD93)
+    mixed ^= mixed >> np.uint64(32)
+    return np.where((first == 0) | (second == 0), np.uint64(0), mixed)
+
+
+class BloomFilter:
+    """A set of 64-bit hashes in 20 bits per item, which may contain others with probability `FALSE_POSITIVE_RATE`.
+
+    Args:
+        bits: the packed bits.
+    """
+
+    def __init__(self, bits: npt.NDArray[np.uint8]):
+        self.bits = bits
+
+    @classmethod
+    def with_capacity(cls, items: int) -> "BloomFilter":
+        """Return an empty filter for so many items."""
+        return cls(np.zeros(max(1, -(-items * BITS_PER_ITEM // 8)), np.uint8))
+
+    def add(self, hashes: Hashes) -> None:
+        """Add items; 0 is ignored."""
+        for place in self._places(hashes[hashes != 0]):
+            for bit in range(8):
+                self.bits[place[place & 7 == bit] >> 3] |= 1 << bit
+
+    def contains(self, hashes: Hashes) -> Mask:
+        """Return for each item whether it was added; False for 0."""
+        contained = hashes != 0
+        for place in self._places(hashes):
+            contained &= (self.bits[place >> 3] >> (place & 7)) & 1 == 1
+        return contained
+
+    def _places(self, hashes: Hashes) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield the bit of each item under one hash function after the other (double hashing)."""
+        first, second = hashes >> np.uint64(32), (hashes & np.uint64(0xFFFFFFFF)) | np.uint64(1)
+        for number in range(HASHES):
+            yield ((first + np.uint64(number) * second) % np.uint64(8 * len(self.bits))).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """The texts and the consecutive pairs of the corpora that a model was trained on, one filter each per stage."""
+
+    texts: tuple[BloomFilter, ...]
+    pairs: tuple[BloomFilter, ...]
+
+    @classmethod
+    def of(cls, dialogues: Iterable[Dialogue], utterances: int) -> "TrainingData":
+        """Return the filters of a corpus with at most so many utterances."""
+        texts, pairs = BloomFilter.with_capacity(utterances), BloomFilter.with_capacity(utterances)
+        iterator = iter(dialogues)
+        while block := list(islice(iterator, _BLOCK)):
+            hashes = hash_texts(turn.text for dialogue in block for turn in dialogue.turns)
+            texts.add(hashes)
+            last = np.cumsum([len(dialogue.turns) for dialogue in block]) - 1
+            followed = np.delete(np.arange(len(hashes)), last)
+            pairs.add(hash_pairs(hashes[followed], hashes[followed + 1]))
+        return cls((texts,), (pairs,))
+
+    def __or__(self, other: "TrainingData | None") -> "TrainingData":
+        return self if other is None else TrainingData(self.texts + other.texts, self.pairs + other.pairs)
+
+    def has_texts(self, hashes: Hashes) -> Mask:
+        """Return which texts, by their hashes, were in the training data."""
+        return _any_contains(self.texts, hashes)
+
+    def has_pairs(self, hashes: Hashes) -> Mask:
+        """Return which pairs of texts, by their hashes, followed one another in the training data."""
+        return _any_contains(self.pairs, hashes)
+
+    def save(self, folder: Path) -> None:
+        """Write the filters into a model folder."""
+        from safetensors.numpy import save_file
+
+        parts = {"texts": self.texts, "pairs": self.pairs}
+        arrays = {f"{name}.{stage}": part.bits for name, filters in parts.items() for stage, part in enumerate(filters)}
+        metadata = {"version": _VERSION, "hashes": str(HASHES), "false_positive_rate": f"{FALSE_POSITIVE_RATE:.1e}"}
+        save_file(arrays, folder / TRAINING_DATA, metadata)
+
+    @classmethod
+    def load(cls, folder: Path) -> "TrainingData | None":
+        """Read the filters of a model folder; None if it has none."""
+        from safetensors import SafetensorError, safe_open
+
+        path = folder / TRAINING_DATA
+        if not path.is_file():
+            return None
+        try:
+            with safe_open(path, "np") as file:
+                if (version := (file.metadata() or {}).get("version")) != _VERSION:
+                    raise MembershipError(f"{path} has version {version}, not {_VERSION}: update turnwise")
+                filters = {name: BloomFilter(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise MembershipError(f"{path} is damaged: {error}. Delete it; leakage can then not be checked") from error
+        texts, pairs = (
+            tuple(filters[name] for name in sorted(filters) if name.startswith(kind)) for kind in ("texts.", "pairs.")
+        )
+        return cls(texts, pairs)
+
+
+def _any_contains(filters: Sequence[BloomFilter], hashes: Hashes) -> Mask:
+    return np.logical_or.reduce([part.contains(hashes) for part in filters])
