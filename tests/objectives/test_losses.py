@@ -49,6 +49,25 @@ def test_hard_negative_equals_a_direct_implementation(seed: int, rows: int, temp
 
 
 @settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**6), st.lists(st.booleans(), min_size=2, max_size=8).filter(any))
+def test_texts_that_do_not_belong_together_are_negatives_only(seed: int, is_pair: list[bool]) -> None:
+    queries, responses = vectors(seed, len(is_pair)), vectors(seed + 1, len(is_pair))
+    texts = np.concatenate([queries, responses])
+    texts /= np.linalg.norm(texts, axis=1, keepdims=True)
+    exponentials = np.exp(texts @ texts.T / 0.5)
+    losses = []
+    for anchor in np.flatnonzero(np.tile(is_pair, 2)):
+        partner = (anchor + len(is_pair)) % len(texts)
+        negatives = np.delete(exponentials[anchor], [anchor, partner])
+        positive = exponentials[anchor, partner]
+        losses.append(-np.log(positive / (positive + (negatives**2).sum() / negatives.mean())))
+    actual = hard_negative_nt_xent(
+        torch.tensor(queries), torch.tensor(responses), 0.5, is_pair=torch.tensor(is_pair)
+    )
+    assert actual.item() == pytest.approx(np.mean(losses), rel=1e-9)
+
+
+@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6), st.integers(2, 9), st.sampled_from([0.3, 1.0]))
 def test_printed_form_equals_a_direct_implementation(seed: int, rows: int, temperature: float) -> None:
     queries, responses = vectors(seed, rows), vectors(seed + 1, rows)

@@ -22,6 +22,7 @@ def hard_negative_nt_xent(
     *,
     weighting: Weighting = "outside",
     same: Tensor | None = None,
+    is_pair: Tensor | None = None,
 ) -> Tensor:
     """Return DSE's contrastive loss with hard-negative weights (Eqs. 1–3; Zhou et al., 2022), a mean over 2M anchors.
 
@@ -44,6 +45,8 @@ def hard_negative_nt_xent(
         weighting: which of the two forms.
         same: (2M, 2M), true where two of the texts (queries, then responses) are equal and therefore no negatives.
             None: the published loss, where they are.
+        is_pair: (M,), true where query and response belong together. The others are no anchors, only negatives of the
+            anchors (PairSupCon). None: all belong together.
     """
     vectors = normalize(_to_float32(torch.cat([queries, responses])), dim=1)
     count = len(vectors)
@@ -60,11 +63,15 @@ def hard_negative_nt_xent(
     if weighting == "inside":
         weights = (similarity - log_mean[:, None]).exp()
         counted = negative.scatter(1, partners[:, None], True)
-        return ((weights * similarity).masked_fill(~counted, _MASKED).logsumexp(1) - positive).mean()
-    log_negatives = (2 * masked).logsumexp(1) - log_mean
-    losses = torch.logaddexp(positive, log_negatives) - positive
-    # an anchor whose negatives are all masked has no loss
-    return torch.where(number > 0, losses, torch.zeros_like(losses)).mean()
+        losses = (weights * similarity).masked_fill(~counted, _MASKED).logsumexp(1) - positive
+    else:
+        log_negatives = (2 * masked).logsumexp(1) - log_mean
+        # an anchor whose negatives are all masked has no loss
+        losses = torch.where(number > 0, torch.logaddexp(positive, log_negatives) - positive, 0.0)
+    if is_pair is None:
+        return losses.mean()
+    anchors = is_pair.repeat(2)
+    return losses.masked_fill(~anchors, 0.0).sum() / anchors.sum().clamp(min=1)
 
 
 def nt_xent(

@@ -44,10 +44,7 @@ class PairSupCon(PooledObjective):
         first, second = vectors[0], vectors[1]
         logits = heads["classify"](torch.cat([first, second, (first - second).abs()], dim=1))
         classification = cross_entropy(logits.float(), entails)
-        pairs = entails.nonzero()[:, 0]
-        projected = heads["contrast"](vectors[:, pairs])
-        contrast = (
-            hard_negative_nt_xent(projected[0], projected[1], self.temperature) if len(pairs) > 1 else 0 * logits.sum()
-        )
+        queries, responses = heads["contrast"](vectors)
+        contrast = hard_negative_nt_xent(queries, responses, self.temperature, is_pair=entails == 1)
         metrics: Metrics = {"contrast": contrast.detach(), "classification": classification.detach()}
         return contrast + self.classification_weight * classification, metrics

@@ -18,6 +18,7 @@ class SimCSE(PooledObjective):
     temperature: float = 0.05  # τ
     minimum_words: int = 0  # sentences have more words than this
     mask_equal: bool = False  # equal texts in a batch are not used as negatives of each other; the paper uses them
+    head: bool = True  # a tanh layer in training only; without it the pooling 'cls-mlp' keeps its own layer
 
     @property
     def columns(self) -> int:
@@ -40,7 +41,7 @@ class SimCSE(PooledObjective):
 
     def make_heads(self, hidden: int) -> nn.Module:
         """Create the tanh layer on the pooled vector, which the authors drop at test time in the unsupervised form."""
-        return nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh())
+        return nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh()) if self.head else nn.Identity()
 
     def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
         """Compute Eq. 1 (unsupervised) or Eq. 5 (supervised) of the paper."""
