@@ -31,7 +31,9 @@ def pair_hashes(*pairs: tuple[str, str]) -> np.ndarray:
     return hash_pairs(hash_texts(first), hash_texts(second))
 
 
-@pytest.mark.parametrize("variant", ["what's the weather?", "What 's the weather ?", "WHAT'S  THE\tWEATHER", "what’s the_weather!"])
+@pytest.mark.parametrize(
+    "variant", ["what's the weather?", "What 's the weather ?", "WHAT'S  THE\tWEATHER", "what’s the_weather!"]
+)
 def test_case_punctuation_and_space_do_not_matter(variant: str) -> None:
     assert comparison_key(variant) == "whatstheweather"
 
@@ -60,7 +62,9 @@ def test_false_positive_rate_is_as_stated() -> None:
 
 def test_texts_and_pairs_of_dialogues() -> None:
     data = TrainingData.of([dialogue(1, "Hello!", "Hi.", "Bye"), dialogue(2, "Thanks", "...", "Ok")], 6)
-    assert data.has_texts(hash_texts(["hello", "HI", "bye?", "thanks", "ok", "goodbye"])).tolist() == [True] * 5 + [False]
+    assert data.has_texts(hash_texts(["hello", "HI", "bye?", "thanks", "ok", "goodbye"])).tolist() == [True] * 5 + [
+        False
+    ]
     pairs = pair_hashes(("hello", "hi"), ("hi", "bye"), ("bye", "thanks"), ("hi", "hello"), ("thanks", "ok"))
     assert data.has_pairs(pairs).tolist() == [True, True, False, False, False]
 

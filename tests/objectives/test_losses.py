@@ -61,9 +61,7 @@ def test_texts_that_do_not_belong_together_are_negatives_only(seed: int, is_pair
         negatives = np.delete(exponentials[anchor], [anchor, partner])
         positive = exponentials[anchor, partner]
         losses.append(-np.log(positive / (positive + (negatives**2).sum() / negatives.mean())))
-    actual = hard_negative_nt_xent(
-        torch.tensor(queries), torch.tensor(responses), 0.5, is_pair=torch.tensor(is_pair)
-    )
+    actual = hard_negative_nt_xent(torch.tensor(queries), torch.tensor(responses), 0.5, is_pair=torch.tensor(is_pair))
     assert actual.item() == pytest.approx(np.mean(losses), rel=1e-9)
 
 

@@ -24,6 +24,7 @@ from turnwise import Dialogue, Encoder, Turn, train
 from turnwise.core.dialogue import RIGHT_RESPONSE, WRONG_RESPONSE
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import Composer
+from turnwise.models.backbone.language_head import LanguageHead
 from turnwise.models.backbone.stream import Tokens, TokenStream
 from turnwise.objectives.masked_language import MaskedLanguage
 from turnwise.objectives.objective import Batch, PreparedBatch, TokenStates
@@ -249,7 +250,12 @@ class Step:
             batch_of(objective, Small([[4, 7], [3, 9, 2], [5, 1, 6]]), 2, vocabulary=VOCABULARY)
         )
         torch.manual_seed(0)
-        heads = objective.make_heads(SIZE).to(kind)
+        heads = objective.make_heads(SIZE)
+        for head in heads.modules():
+            if isinstance(head, LanguageHead):
+                head.start(VOCABULARY, {}, 1e-5)
+                head.bias.data.normal_(0, 0.1, generator=torch.Generator().manual_seed(1))
+        heads = heads.to(kind)
         assert isinstance(heads, nn.ModuleDict)
         return cls(objective, prepared, heads, nn.Embedding(VOCABULARY, SIZE, dtype=kind))
 
@@ -280,21 +286,20 @@ def gelu(values: Array) -> Array:
     return values * (1 + erf(values / np.sqrt(2))) / 2
 
 
-def transformed(head: nn.Module, state: Array) -> Array:
-    """Apply BERT's transform to one state."""
-    assert isinstance(head, nn.Sequential)
-    wide = gelu(linear(head[0], state))
+def predicted(head: nn.Module, weight: Array, state: Array) -> Array:
+    """Compute the logits of BERT's prediction head from one state and the embeddings."""
+    assert isinstance(head, LanguageHead) and head.bias is not None
+    wide = gelu(linear(head.dense, state))
     scaled = (wide - wide.mean()) / np.sqrt(wide.var() + 1e-5)
-    norm = head[2]
-    assert isinstance(norm, nn.LayerNorm)
-    return scaled * norm.weight.detach().numpy() + norm.bias.detach().numpy()
+    normalised = scaled * head.norm.weight.detach().numpy() + head.norm.bias.detach().numpy()
+    return weight @ normalised + head.bias.detach().numpy()
 
 
 def language_loss(step: Step, head: nn.Module, states: list[Array]) -> float:
     inputs, weight = step.prepared.inputs, step.embeddings.weight.detach().numpy()
     rows = zip(*(inputs[name].tolist() for name in ("members", "positions", "targets")), strict=True)
     return float(
-        np.mean([-log_softmax(weight @ transformed(head, states[row][place]))[target] for row, place, target in rows])
+        np.mean([-log_softmax(predicted(head, weight, states[row][place]))[target] for row, place, target in rows])
     )
 
 
@@ -397,7 +402,7 @@ def test_the_generator_samples_with_the_batchs_random_numbers() -> None:
     weight = step.embeddings.weight.detach().numpy()
     read = [sequence.tolist() for sequence in step.prepared.sequences]
     for row, place, uniform in zip(inputs["members"], inputs["positions"], inputs["uniforms"], strict=True):
-        added = np.cumsum(softmax(weight @ transformed(generator.language, states[row][place])))
+        added = np.cumsum(softmax(predicted(generator.language, weight, states[row][place])))
         read[row][place] = int(np.argmax(added > uniform))
     pieces = np.split(replaced.ids.numpy(), np.cumsum(replaced.lengths)[:-1])
     assert [pieces[place].tolist() for place in np.argsort(replaced.order)] == read

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import TurnStyle
+from turnwise.models.backbone.language_head import LanguageHead
 from turnwise.models.backbone.stream import RaggedTokens, Tokens
 from turnwise.objectives.losses import masked_language_model
 from turnwise.objectives.objective import Arrays, Batch, Example, PreparedBatch, TokenObjective, TokenStates
@@ -42,8 +43,8 @@ class MaskedLanguage(TokenObjective):
             yield from (Example(((turn, turn + 1),)) for turn in range(len(dialogue.turns)))
 
     def make_heads(self, hidden: int) -> nn.Module:
-        """Create BERT's transform; the input embeddings are the output layer."""
-        return language_head(hidden, hidden)
+        """Create BERT's prediction head; the input embeddings are its output layer."""
+        return LanguageHead(hidden, hidden)
 
     def prepare(self, batch: Batch) -> PreparedBatch:
         """Return sequences with masked tokens, and the original tokens."""
@@ -60,11 +61,6 @@ class MaskedLanguage(TokenObjective):
 
 
 # ---- shared with post-training
-
-
-def language_head(width: int, hidden: int) -> nn.Sequential:
-    """Create BERT's transform from states of some width to the width of the embeddings."""
-    return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.LayerNorm(hidden))
 
 
 def mask_tokens(
@@ -108,21 +104,8 @@ def _corrupt(batch: Batch, tokens: Tokens) -> Tokens:
 
 
 def masked_token_logits(
-    states: TokenStates, inputs: Arrays, transform: nn.Module, embeddings: nn.Module
+    states: TokenStates, inputs: Arrays, head: nn.Module, embeddings: nn.Module
 ) -> tuple[Tensor, Tensor]:
     """Return the logits of the masked tokens of some sequences (masked, vocabulary), and the tokens (masked,)."""
     selected, own = states.select(inputs)
-    transformed = transform(selected)
-    return transformed @ word_embeddings(embeddings, transformed.shape[1]).T, states.to_tensor(inputs["targets"][own])
-
-
-def word_embeddings(embeddings: nn.Module, hidden: int) -> Tensor:
-    """Return the backbone's input embeddings (vocabulary, hidden), which are also the output layer."""
-    weight = embeddings.weight
-    assert isinstance(weight, Tensor)
-    if weight.shape[1] != hidden:
-        raise TurnwiseError(
-            f"this backbone's embeddings have {weight.shape[1]} dimensions and its states {hidden}: masked language"
-            " modelling needs a backbone where both have the same number"
-        )
-    return weight
+    return head(selected, embeddings), states.to_tensor(inputs["targets"][own])

@@ -22,9 +22,10 @@ from torch.nn.functional import embedding
 from turnwise.core.dialogue import WRONG_RESPONSE, Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import END_OF_TURN
+from turnwise.models.backbone.language_head import LanguageHead, word_embeddings
 from turnwise.models.backbone.stream import RaggedTokens, Tokens, TokenStream
 from turnwise.objectives.losses import binary_classification, masked_language_model
-from turnwise.objectives.masked_language import language_head, mask_tokens, masked_token_logits, word_embeddings
+from turnwise.objectives.masked_language import mask_tokens, masked_token_logits
 from turnwise.objectives.objective import (
     Arrays,
     Batch,
@@ -95,13 +96,13 @@ class PostTraining(TokenObjective):
             yield Example(((0, turns), (1, turns)))
 
     def make_heads(self, hidden: int) -> nn.Module:
-        """Create a generator and the detection head, or BERT's transform; and the next-sentence head."""
+        """Create a generator and the detection head, or BERT's prediction head; and the next-sentence head."""
         heads = nn.ModuleDict()
         if self.detection:
             heads["generator"] = Generator(hidden, self.length)
             heads["detection"] = nn.Sequential(nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1))
         else:
-            heads["language"] = language_head(hidden, hidden)
+            heads["language"] = LanguageHead(hidden, hidden)
         if self.next_sentence_weight:
             heads["next_sentence"] = nn.Linear(hidden, 1)
         return heads
@@ -211,7 +212,7 @@ class Generator(nn.Module):
             nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True)
             for _ in range(_LAYERS)
         )
-        self.language = language_head(width, hidden)
+        self.language = LanguageHead(width, hidden)
 
     def forward(self, stream: TokenStream, embeddings: nn.Module) -> Tensor:
         """Return the states (tokens, width) of a stream on its device, in stream order."""

@@ -14,6 +14,7 @@ from turnwise.corpus.slots.template_table import require_named_splits
 from turnwise.corpus.store import Corpus
 from turnwise.models.backbone.backbone import PoolerLayer
 from turnwise.models.backbone.inputs import WINDOW, RerankerTask
+from turnwise.models.backbone.language_head import LanguageHead, read_language_head
 from turnwise.models.backbone.source import locate_model
 from turnwise.models.compression import Compression, project_templates
 from turnwise.models.encoder import Encoder
@@ -82,7 +83,7 @@ def set_up(
         loaders = make_loaders(recipe, corpus, objectives, encoder, marks, progress)
     parts = []
     for name, objective in objectives.items():
-        heads = objective.make_heads(encoder.hidden).to(processes.device)
+        heads = _make_heads(objective, encoder, start)
         if objective.task in pretrained_heads:
             _linear(heads).load_state_dict(pretrained_heads[objective.task].state_dict())
         parts.append(TrainedObjective(name, objective, heads, recipe.weight(name)))
@@ -112,6 +113,18 @@ def _load(recipe: Recipe, start: str | Path) -> tuple[Encoder, Mapping[RerankerT
     for parameter in encoder.parameters():  # laid out for inference on a CPU; restored checkpoints are contiguous
         parameter.data = parameter.data.contiguous()
     return encoder, heads
+
+
+def _make_heads(objective: Objective, encoder: Encoder, start: str | Path) -> nn.Module:
+    """Create the heads of an objective; one that predicts tokens starts from the checkpoint's own, if it has one."""
+    heads = objective.make_heads(encoder.hidden)
+    for head in heads.modules():
+        if isinstance(head, LanguageHead):
+            config = encoder.backbone.config
+            epsilon = getattr(config, "layer_norm_eps", None) or getattr(config, "norm_eps", 1e-12)
+            vocabulary = encoder.backbone.model.get_input_embeddings().num_embeddings
+            head.start(vocabulary, read_language_head(locate_model(start)), epsilon)
+    return heads.to(encoder.backbone.device)
 
 
 def _adapt(encoder: Encoder, recipe: Recipe, objectives: Mapping[str, Objective], marks: SlotMarks | None) -> None:
