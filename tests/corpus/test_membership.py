@@ -79,7 +79,9 @@ def test_stages_are_combined_and_saved(tmp_path: Path) -> None:
     first = TrainingData.of([dialogue(1, "hello", "hi")], 2)
     second = TrainingData.of([dialogue(1, "good morning", "how are you")], 2)
     assert TrainingData.load(tmp_path) is None
-    (first | second | None).save(tmp_path)
+    both = TrainingData.union([first, None, second])
+    assert both is not None and TrainingData.union([None]) is None
+    both.save(tmp_path)
     loaded = TrainingData.load(tmp_path)
     assert loaded is not None
     assert loaded.has_texts(hash_texts(["hello", "how are you", "other"])).tolist() == [True, True, False]

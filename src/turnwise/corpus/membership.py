@@ -120,9 +120,6 @@ class TrainingData:
             pairs.add(hash_pairs(hashes[followed], hashes[followed + 1]))
         return cls((texts,), (pairs,))
 
-    def __or__(self, other: "TrainingData | None") -> "TrainingData":
-        return self if other is None else TrainingData(self.texts + other.texts, self.pairs + other.pairs)
-
     def has_texts(self, hashes: Hashes) -> Mask:
         """Return which texts, by their hashes, were in the training data."""
         return _any_contains(self.texts, hashes)
@@ -130,6 +127,16 @@ class TrainingData:
     def has_pairs(self, hashes: Hashes) -> Mask:
         """Return which pairs of texts, by their hashes, followed one another in the training data."""
         return _any_contains(self.pairs, hashes)
+
+    @classmethod
+    def union(cls, parts: "Iterable[TrainingData | None]") -> "TrainingData | None":
+        """Return the data of several models or stages; None if none of them has any."""
+        known = [part for part in parts if part is not None]
+        if not known:
+            return None
+        return cls(
+            tuple(each for part in known for each in part.texts), tuple(each for part in known for each in part.pairs)
+        )
 
     def save(self, folder: Path) -> None:
         """Write the filters into a model folder."""
@@ -159,6 +166,13 @@ class TrainingData:
             tuple(filters[name] for name in sorted(filters) if name.startswith(kind)) for kind in ("texts.", "pairs.")
         )
         return cls(texts, pairs)
+
+
+def save_training_data(data: TrainingData | None, folder: Path) -> None:
+    """Write the filters of a model into its folder, or remove those of another model."""
+    (folder / TRAINING_DATA).unlink(missing_ok=True)
+    if data is not None:
+        data.save(folder)
 
 
 def _any_contains(filters: Sequence[BloomFilter], hashes: Hashes) -> Mask:

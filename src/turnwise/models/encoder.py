@@ -16,6 +16,7 @@ from turnwise.core.dialogue import USER, Turn, turn_texts
 from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
+from turnwise.corpus.membership import TrainingData, save_training_data
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.models.backbone.backbone import Backbone, PoolerLayer, Pooling, choose_device, evaluation_mode, pool
 from turnwise.models.backbone.exported import ExportedBackbone, OnnxBackbone, StaticBackbone
@@ -120,6 +121,7 @@ class Encoder(nn.Module):
         marks: the slot marks of the templates that the model was trained on; `{SLOT}` without any.
         pooler: SimCSE's layer for the pooling 'cls-mlp'.
         compression: moves vectors towards those of templates; None: off.
+        training_data: filters of the texts that turnwise trained it on; None: unknown.
     """
 
     def __init__(
@@ -139,6 +141,7 @@ class Encoder(nn.Module):
         self.style: TurnStyle = style
         self.marks = marks
         self.compression: Compression | None = None
+        self.training_data: TrainingData | None = None
         exported = isinstance(backbone, ExportedBackbone)  # which contains that layer
         self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" and not exported else None
 
@@ -312,6 +315,7 @@ class Encoder(nn.Module):
             weights = load_file(folder / config.dense / "model.safetensors")
             state = {key.removeprefix("linear."): value for key, value in weights.items()}
             encoder.pooler.linear.load_state_dict(state)
+        encoder.training_data = TrainingData.load(folder)
         if compressed:
             encoder.compression = Compression.load(folder / COMPRESSION)
         if config.exported:  # a static table is faster than the transfer of tokens to a GPU: there only on request
@@ -339,6 +343,7 @@ class Encoder(nn.Module):
         else:
             self._save_modules(folder)
         write_json(folder / DESCRIPTION_FILE, settings)
+        save_training_data(self.training_data, folder)
         # another model's compression would not fit
         shutil.rmtree(folder / COMPRESSION, ignore_errors=True)
         if self.compression is not None:

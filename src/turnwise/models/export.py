@@ -113,6 +113,7 @@ def export(
     if encoder.compression is not None:
         raise ExportError("semantic compression needs the model's own vectors, and a table has others: leave it out")
     table = distil(encoder, dimensions=dimensions, words=words, texts=texts, progress=progress)
+    table.training_data = encoder.training_data
     table.save(folder)
     return ExportResult(folder, (folder / STATIC_FILE).stat().st_size, None, None, len(table.backbone.tokenizer))
 
@@ -137,6 +138,7 @@ def _export_graph(encoder: Encoder, folder: Path, kind: ExportFormat, progress: 
         backbone = OnnxBackbone(encoder.backbone.config, encoder.backbone.tokenizer, OnnxGraph(path))
         settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style, encoder.marks)
         graph = Encoder(backbone, *settings).eval()
+        graph.training_data = encoder.training_data
         difference, cosine = _compare(encoder, graph)
         if kind == "onnx" and not difference <= _TOLERANCE:  # also if it is NaN
             raise ExportError(

@@ -22,6 +22,7 @@ from turnwise.core.dialogue import Conversation, turn_texts
 from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
+from turnwise.corpus.membership import TrainingData, save_training_data
 from turnwise.models.backbone.backbone import Backbone, choose_device, evaluation_mode
 from turnwise.models.backbone.inputs import (
     END_OF_TURN,
@@ -58,6 +59,7 @@ class Reranker(nn.Module):
         heads: linear layers from a token state to one number, by task.
         max_length: tokens of a conversation and a candidate together, including special ones.
         window: utterances that the heads for insertion, deletion and search were trained to see together.
+        training_data: filters of the texts that turnwise trained it on; None: unknown.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Reranker(nn.Module):
         self.heads = nn.ModuleDict({str(task): head for task, head in heads.items()})
         self.max_length = min(max_length or backbone.max_length, backbone.max_length)
         self.window = window
+        self.training_data: TrainingData | None = None
 
     @property
     def composer(self) -> Composer:
@@ -210,6 +213,7 @@ class Reranker(nn.Module):
             heads[task] = nn.Linear(backbone.hidden, 1)
             heads[task].load_state_dict({key: weights[f"{task}.{key}"] for key in ("weight", "bias")})
         reranker = cls(backbone, heads, settings["max_length"], settings["window"])
+        reranker.training_data = TrainingData.load(folder)
         return reranker.to(choose_device(backbone, device)).eval()
 
     def save(self, folder: Path | str, card: str | None = None) -> None:
@@ -230,6 +234,7 @@ class Reranker(nn.Module):
             tokenizer["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
         write_json(folder / "tokenizer_config.json", tokenizer)
         self._save_modules(folder)
+        save_training_data(self.training_data, folder)
         # an encoder's compression would not fit
         shutil.rmtree(folder / COMPRESSION, ignore_errors=True)
         save_file({key: value.contiguous() for key, value in self.heads.state_dict().items()}, folder / _HEADS_FILE)

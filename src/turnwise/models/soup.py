@@ -9,6 +9,7 @@ import copy
 import torch
 
 from turnwise.core.errors import TurnwiseError
+from turnwise.corpus.membership import TrainingData
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import tokenizer_definition
 
@@ -41,6 +42,7 @@ def average_weights(first: Encoder, second: Encoder, ratio: float) -> Encoder:
                     # from the two sources, not in place: a weight with two names is written twice
                     other = second_weights[name].float().to(value.device)
                     value.copy_((1 - ratio) * first_weights[name].float() + ratio * other)
+    average.training_data = TrainingData.union([first.training_data, second.training_data])
     average.max_length = min(first.max_length, second.max_length)
     return average.eval()
 

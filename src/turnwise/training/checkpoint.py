@@ -7,6 +7,7 @@ manifest with the hash of every file. It is written under another name and renam
 import contextlib
 import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json, sha256, sync_to_disk, write_atomic, write_json
 from turnwise.core.plots import write_chart
+from turnwise.corpus.membership import TrainingData
 from turnwise.corpus.store import Corpus
 from turnwise.models.encoder import COMPRESSION
 from turnwise.training import TrainingError
@@ -122,11 +124,21 @@ class RunFolder:
         return f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
 
     def save_model(self, folder: Path, card: str | None = None) -> None:
-        """Save the model as it is, with the semantic compression of its objectives."""
+        """Save the model as it is, with its training data and the semantic compression of its objectives."""
+        self._setup.model.training_data = self._training_data
         self._setup.model.save(folder, card)
         for part in self._setup.parts:
             if part.objective.slot_names is not None:
                 make_compression(self._setup, part).save(folder / COMPRESSION)
+
+    @cached_property
+    def _training_data(self) -> TrainingData | None:
+        """The data of this run and of the model that it started from; None if the recipe does not record it."""
+        setup = self._setup
+        if not setup.recipe.record_training_data:
+            return None
+        utterances = len(setup.loaders[0].texts.identities)
+        return TrainingData.union([TrainingData.of(setup.corpus.dialogues, utterances), setup.encoder.training_data])
 
     def save_finished(self) -> None:
         """Save the finished model, unless that was done before: its folder may have been changed since."""

@@ -52,7 +52,7 @@ _MINIMUM = {
 INHERITED = (
     *("backbone", "pooling", "corpus_share", "combine_turns", "least_turns", "max_length"),
     *("dropout", "attention_dropout", "layers", "precision", "compile", "tokens_per_forward", "seed"),
-    *("shuffle_buffer", "checkpoint_every", "keep", "log_every", "workers"),
+    *("shuffle_buffer", "checkpoint_every", "keep", "log_every", "workers", "record_training_data"),
 )
 
 
@@ -100,6 +100,8 @@ class Recipe:
     checkpoint_every: int = 1000  # steps between checkpoints
     checkpoint_epochs: bool = False  # also save the model at the end of every epoch, in `epochs/`
     keep: int = 2  # number of checkpoints to keep
+    #: Save filters of the texts with the model, by which leakage is found; whoever has them can test for known texts.
+    record_training_data: bool = True
     log_every: int = 10  # steps between lines of `metrics.jsonl`
     #: Steps between evaluations of the probe, if one is given; 0: only before and after training.
     probe_every: int | Literal["epoch"] = 0

@@ -107,6 +107,7 @@ def _load(recipe: Recipe, start: str | Path) -> tuple[Encoder, Mapping[RerankerT
     if is_reranker(folder):
         reranker = Reranker.load(folder, device="cpu")
         encoder = Encoder(reranker.backbone, recipe.pooling or "mean")
+        encoder.training_data = reranker.training_data
         heads = {cast(RerankerTask, task): head for task, head in reranker.heads.items()}
     else:
         encoder = Encoder.load(folder, device="cpu", pooling=recipe.pooling)

@@ -336,7 +336,11 @@ def point_name(parameters: Mapping[str, Any]) -> str:
 def run_name(recipe: Recipe) -> str:
     """Return a folder name that only equal recipes share: the objectives and a hash of everything else."""
     stages = [
-        {key: value for key, value in asdict(stage).items() if key not in ("describes", "first")}
+        {
+            key: value
+            for key, value in asdict(stage).items()
+            if key not in ("describes", "first", "record_training_data")
+        }
         for stage in recipe.stages
     ]
     content = json.dumps(stages, sort_keys=True, ensure_ascii=False)
