@@ -26,6 +26,7 @@ from turnwise.evaluation.tasks.intents import (
     Indices,
     compute_prototypes,
     is_highest,
+    mean_vectors,
     number_intents,
     sample_few_shot,
 )
@@ -58,7 +59,7 @@ def detect_out_of_scope(
     (`false_rejection`).
 
     With `authors`, as in the authors' code, out-of-scope has its own prototype, from its training utterances; the
-    similarities of a test utterance to all prototypes are scaled to length 1; what equals the threshold is rejected
+    products of a test utterance with all mean vectors, which are not scaled themselves, are scaled to length 1; what equals the threshold is rejected
     too; and there are only the paper's two thresholds.
     """
     if not data.out_of_scope.test or (authors and not data.out_of_scope.train):
@@ -76,7 +77,8 @@ def detect_out_of_scope(
         runs = []
         for seed in range(seeds):
             support, validation = sample_few_shot(labels, count, seed)
-            prototypes = compute_prototypes(train[support], classes[support], classes.max() + 1)
+            compute = mean_vectors if authors else compute_prototypes
+            prototypes = compute(train[support], classes[support], classes.max() + 1)
             if authors:
                 runs.append(_run_as_authors(test, prototypes, truth, sorted(set(labels)).index(OUT_OF_SCOPE)))
             elif not len(validation):
