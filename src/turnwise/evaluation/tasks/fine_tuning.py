@@ -145,13 +145,14 @@ def fine_tuned_actions(
     that neither occur nor are predicted count as 0.
 
     With `roles`, each turn follows [SYS] or [USR], as in the paper; without, turns are joined as the encoder joins
-    them, which for one with separators is what the authors' code does to all models but TOD-BERT. With `last_only`,
-    only the last example of each dialogue is used: the paper's test sets are as large as that.
+    them, which for one with separators is what the authors' code does to all models but TOD-BERT. Training examples
+    are sampled from all turns; with `last_only` only the last example of each dialogue is tested. The sizes of the
+    paper's training and test sets fit only that.
     """
     tuner = _FineTuner(encoder, settings)
     if roles and tuner.encoder.style != "roles":
         tuner.add_role_tokens()
-    train, test = ([example for example in split if example.last or not last_only] for split in (data.train, data.test))
+    train, test = data.train, [example for example in data.test if example.last or not last_only]
     if not test:
         raise DatasetError(f"{data.name} has no test example that is the last of its dialogue: mark some, or use all")
     train_actions = [example.actions for example in train]
