@@ -1,7 +1,8 @@
-"""A small probe for monitoring training: few-shot intents and response ranking on held-out data."""
+"""A small probe for monitoring training: few-shot intents and response ranking on validation data, never on test sets."""
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import cast
@@ -11,7 +12,7 @@ from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, candidat
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, intent_datasets
 from turnwise.evaluation.metrics import Outcome
-from turnwise.evaluation.tasks.intents import prototype_intents
+from turnwise.evaluation.tasks.intents import DOT_PRODUCT, hold_out_tenth, prototype_intents
 from turnwise.evaluation.tasks.responses import rerank, rerank_adversarial
 
 #: Intent data sets, contexts of an encoder and contexts per data set of a re-ranker: enough to see a trend, few enough
@@ -31,8 +32,9 @@ ProbeFunction = Callable[[ProbedModel], dict[str, float]]
 def make_probe(data: Path, reranks: bool = False) -> ProbeFunction:
     """Return a probe on the data sets in a folder.
 
-    For an encoder it computes few-shot intents, and sample responses by the last turn's cosine. For a re-ranker it uses
-    the validation contexts of every response-selection data set that is present, or of the folder itself if that is a
+    For an encoder it computes few-shot intents, and sample responses by the last turn's cosine, on validation examples;
+    an intent data set without any is probed on a tenth of its training examples. For a re-ranker it uses the validation
+    contexts of every response-selection data set that is present, or of the folder itself if that is a
     store, as they are and with UMS's adversaries, and averages over the data sets.
     """
     return _reranker_probe(data) if reranks else _encoder_probe(data)
@@ -41,10 +43,10 @@ def make_probe(data: Path, reranks: bool = False) -> ProbeFunction:
 def _encoder_probe(data: Path) -> ProbeFunction:
     known = intent_datasets()
     intent_sets: list[IntentData] = [
-        known[name].load(data) for name in INTENT_DATASETS if (data / known[name].folder).is_dir()
+        _validation_data(known[name].load(data)) for name in INTENT_DATASETS if (data / known[name].folder).is_dir()
     ]
     sample = CANDIDATE_DATASETS["sample"]
-    responses = sample.load(data).test[:ENCODER_CONTEXTS] if sample.is_present(data) else ()
+    responses = sample.load(data).valid[:ENCODER_CONTEXTS] if sample.is_present(data) else ()
     if not intent_sets and not responses:
         raise DatasetError(f"{data} holds no data for a probe: no intent data set, no responses/")
 
@@ -54,10 +56,19 @@ def _encoder_probe(data: Path) -> ProbeFunction:
             f"{outcome.dataset} {outcome.setting}": outcome.row().value
             for each in intent_sets
             for outcome in prototype_intents(encoder, each)
+            if DOT_PRODUCT not in outcome.setting
         }
         return values | (_values(rerank(encoder, responses, "sample", context="last")) if responses else {})
 
     return probe
+
+
+def _validation_data(data: IntentData) -> IntentData:
+    """Return a data set whose test examples are its validation examples, or a tenth of its training examples."""
+    if data.valid:
+        return replace(data, valid=(), test=data.valid)
+    rest, held_out = hold_out_tenth([example.intent for example in data.train], 0, data.name)
+    return replace(data, train=tuple(data.train[row] for row in rest), test=tuple(data.train[row] for row in held_out))
 
 
 def _reranker_probe(data: Path) -> ProbeFunction:

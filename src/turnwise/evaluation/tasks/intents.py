@@ -197,7 +197,7 @@ def nearest_validation(
     labelled = data.with_out_of_scope()
     train, valid = labelled.train, labelled.valid
     if not data.valid:
-        rest, held_out = _hold_out_tenth([example.intent for example in train], seed, data.name)
+        rest, held_out = hold_out_tenth([example.intent for example in train], seed, data.name)
         train, valid = tuple(train[index] for index in rest), tuple(train[index] for index in held_out)
     return float(_classify_by_neighbours(encoder, [*train, *_make_templates(train, marks)], valid, (1,)).mean())
 
@@ -265,7 +265,7 @@ def logistic_intents(
         models = [_fit_logistic(vectors[train], classes, strength) for strength in strengths]
         model = models[_best_model(models, vectors[valid], validation_truth)]
     else:
-        rest, held_out = _hold_out_tenth([example.intent for example in data.train], seed, data.name)
+        rest, held_out = hold_out_tenth([example.intent for example in data.train], seed, data.name)
         models = [_fit_logistic(vectors[train[rest]], classes[rest], strength) for strength in strengths]
         best = _best_model(models, vectors[train[held_out]], classes[held_out])
         model = _fit_logistic(vectors[train], classes, strengths[best])
@@ -281,7 +281,7 @@ def _best_model(models: Sequence[Any], vectors: Vectors, truth: Indices) -> int:
     return int(np.argmax([(model.predict(vectors) == truth).mean() for model in models]))
 
 
-def _hold_out_tenth(labels: Sequence[str], seed: int, dataset: str) -> tuple[Indices, Indices]:
+def hold_out_tenth(labels: Sequence[str], seed: int, dataset: str) -> tuple[Indices, Indices]:
     """Return nine tenths and one tenth of each label's examples; at least one of a label that has two is held out."""
     random = np.random.default_rng(seed)
     held_out: list[int] = []
