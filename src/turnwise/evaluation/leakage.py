@@ -1,8 +1,8 @@
 """Leakage: which examples of a test set a model has seen in training.
 
 Trained models carry filters of their training texts and consecutive pairs (`turnwise.corpus.membership`). An example of
-a dialogue task counts as seen if its response followed the last turn of its context in training; an example of a task on
-single texts if all its texts were there.
+a dialogue task counts as seen if its response followed the last turn of its context in training; an example of a task
+on single texts counts as seen if all its texts were there.
 """
 
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""A small probe for monitoring training: few-shot intents and response ranking on validation data, never on test sets."""
+"""A small probe for monitoring training: few-shot intents and response ranking, on validation data only."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -306,7 +306,7 @@ def test_validation_is_the_nearest_neighbour_of_what_may_be_looked_at(valid: int
     if valid:
         held, kept = whole.valid, whole.train
     else:
-        places = module._hold_out_tenth([each.intent for each in whole.train], 0, "toy")
+        places = module.hold_out_tenth([each.intent for each in whole.train], 0, "toy")
         kept, held = (tuple(whole.train[place] for place in part) for part in places)
         assert Counter(kept) + Counter(held) == Counter(whole.train)
     for marks in (SlotMarks(), SlotMarks(("x",))):
@@ -400,9 +400,9 @@ def test_a_tenth_of_each_intent_is_held_out(labels: list[str], seed: int) -> Non
     counts = Counter(labels)
     if max(counts.values()) == 1:
         with pytest.raises(DatasetError, match="toy has neither a validation set nor a second example"):
-            module._hold_out_tenth(labels, seed, "toy")
+            module.hold_out_tenth(labels, seed, "toy")
         return
-    kept, held = module._hold_out_tenth(labels, seed, "toy")
+    kept, held = module.hold_out_tenth(labels, seed, "toy")
     assert sorted([*kept, *held]) == list(range(len(labels)))
     predicted = Counter(labels[index] for index in held)
     assert predicted == Counter({label: max(1, count // 10) for label, count in counts.items() if count > 1})

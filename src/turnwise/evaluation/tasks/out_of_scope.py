@@ -58,9 +58,9 @@ def detect_out_of_scope(
     utterances that are rejected. The 'threshold from validation' rejects a proportion of in-scope validation utterances
     (`false_rejection`).
 
-    With `authors`, as in the authors' code, out-of-scope has its own prototype, from its training utterances; the
-    products of a test utterance with all mean vectors, which are not scaled themselves, are scaled to length 1; what equals the threshold is rejected
-    too; and there are only the paper's two thresholds.
+    With `authors`, as in the authors' code, out-of-scope has its own prototype, from its training utterances;
+    prototypes are not scaled to length 1, but the products of a test utterance with all of them are; what equals the
+    threshold is rejected too; and there are only the paper's two thresholds.
     """
     if not data.out_of_scope.test or (authors and not data.out_of_scope.train):
         raise DatasetError(
