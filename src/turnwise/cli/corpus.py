@@ -1,4 +1,4 @@
-"""`turnwise corpus`: list, import, count, fetch, sample, show and export conversations."""
+"""`turnwise corpus`: list, import, count, compare, fetch, sample, show and export conversations."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,17 +8,18 @@ from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.corpus_slots import augment_command, detect_command, templates_command
-from turnwise.cli.options import AsJson, parse_key_values
+from turnwise.cli.options import AsJson, OptionalData, parse_key_values
 from turnwise.cli.output import Block, facts, lines, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 
 if TYPE_CHECKING:
+    from turnwise.corpus.overlap import Overlap
     from turnwise.corpus.registry import Reader
     from turnwise.corpus.stats import CorpusStats
     from turnwise.corpus.store import Store
 
 corpus_app = typer.Typer(
-    help="Import conversations: list, import, stats, fetch, sample, show, export, templates, augment, detect.",
+    help="Import conversations: list, import, stats, overlap, fetch, sample, show, export, templates, augment, detect.",
     no_args_is_help=True,
 )
 corpus_app.command("templates")(templates_command)
@@ -186,6 +187,52 @@ def _statistics_blocks(title: str, statistics: "CorpusStats") -> list[Block]:
     histogram = [(name, f"{'█' * round(30 * n / longest):30} {n:,}") for name, n in statistics.turn_lengths.items()]
     common = [(f"{count:,}", text) for text, count in statistics.common]
     return [facts(title, rows), facts("Words per turn", histogram), facts("Most common utterances", common)]
+
+
+@corpus_app.command("overlap")
+def overlap_command(
+    names: Annotated[
+        list[str],
+        Argument(
+            help="Stores, or names of data sets in --data; with :train, :valid or :test only that split.",
+            metavar="A B…",
+        ),
+    ],
+    data: OptionalData = None,
+    examples: Annotated[int, Option(min=0, help="Shared texts and pairs to show for each overlap.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Count the texts and consecutive pairs that stores and evaluation data sets share.
+
+    Texts that differ in case, punctuation or white space only count as equal.
+
+    Example: `turnwise corpus overlap stores/kvret ci_tod:test --data data`
+    """
+    if len(names) < 2:
+        raise typer.BadParameter("name two or more stores or data sets", param_hint="A B…")
+    from dataclasses import asdict
+
+    from turnwise.corpus.overlap import find_overlaps
+    from turnwise.evaluation.text_collections import open_text_collection
+
+    turnwise.register_extensions()
+    overlaps = find_overlaps([open_text_collection(name, data) for name in names], examples)
+    show([asdict(overlap) for overlap in overlaps], *map(_overlap_block, overlaps), as_json=as_json)
+
+
+def _overlap_block(overlap: "Overlap") -> Block:
+    def part(count: int, total: int) -> str:
+        return f"{count:,} of {total:,} ({count / max(1, total):.1%})"
+
+    rows = [
+        ("texts", part(overlap.shared_texts, overlap.texts)),
+        ("pairs", part(overlap.shared_pairs, overlap.pairs)),
+        ("dialogues", f"{part(overlap.sharing_dialogues, overlap.dialogues)} have a shared text"),
+        ("", f"{part(overlap.shared_endings, overlap.dialogues)} end with a shared pair"),
+        *(("text", text) for text in overlap.text_examples),
+        *(("pair", " → ".join(pair)) for pair in overlap.pair_examples),
+    ]
+    return facts(f"{overlap.first} in {overlap.second}", rows)
 
 
 @corpus_app.command("fetch")

@@ -46,6 +46,9 @@ def evaluate_command(
         bool | None,
         Option(help="Run the tasks that fine-tune the encoder; on for a suite, off for tasks.", show_default=False),
     ] = None,
+    exclude_seen: Annotated[
+        bool, Option("--exclude-seen", help="Score only test examples that the model has not seen in training.")
+    ] = False,
     seeds: EvaluationSeeds = None,
     steps: EvaluationSteps = None,
     as_json: AsJson = False,
@@ -62,7 +65,7 @@ def evaluate_command(
         raise typer.BadParameter("--postprocess and --fit must be used together", param_hint="--postprocess")
     from turnwise.evaluation.evaluation_protocols import Effort
     from turnwise.evaluation.reporting.report import write_report
-    from turnwise.evaluation.results import describe_source
+    from turnwise.evaluation.results import describe_seen, describe_source
     from turnwise.models.loading import load_model, postprocess_model
 
     loaded = load_model(model, pooling, compressed)
@@ -79,6 +82,7 @@ def evaluate_command(
             out=out,
             reranker=reranker,
             fine_tuning=fine_tuning,
+            exclude_seen=exclude_seen,
             effort=Effort(seeds, steps),
             progress=progress,
         )
@@ -87,6 +91,10 @@ def evaluate_command(
     written = json.loads((out / "results.json").read_text(encoding="utf-8"))
     show(written, facts(results.model, rows), as_json=as_json)
     if not as_json:
+        message(f"training data: {results.facts['training data']}")
+        for entry in results.data:
+            if entry["leakage"] is not None and entry["leakage"]["affected"]:
+                message(f"seen in training: {entry['name']} ({', '.join(entry['tasks'])}): {describe_seen(entry)}")
         for name, reason in results.facts["left out"].items():
             message(f"left out: {name}; {reason}")
         for entry in results.missing:
@@ -95,10 +103,11 @@ def evaluate_command(
 
 
 def _interval(row: "MetricRow") -> str:
-    from turnwise.evaluation.tables import decimals_for, format_interval, format_number
+    from turnwise.evaluation.tables import SEEN_MARK, decimals_for, format_interval, format_number
 
     digits = decimals_for(row.value, row.high)
-    return f"{format_number(row.value, digits)}  (95%: {format_interval(row.low, row.high, digits)})"
+    mark = SEEN_MARK if row.seen else ""
+    return f"{format_number(row.value, digits)}{mark}  (95%: {format_interval(row.low, row.high, digits)})"
 
 
 def compare_command(

@@ -3,8 +3,13 @@
 A filter answers "was this text in the training data?" without holding the texts: never wrong for a text that was, and
 wrong with probability 7·10⁻⁵ for one that was not. Texts that differ in case, punctuation or white space only count as
 equal. Whoever has a filter can test whether a text that they know was in the training data, so it can be left out.
+
+Published models have no filters but may state in words what they were trained on; models that start from them keep
+these statements.
 """
 
+import hashlib
+import json
 import re
 import unicodedata
 from array import array
@@ -65,6 +70,44 @@ def hash_pairs(first: Hashes, second: Hashes) -> Hashes:
     return np.where((first == 0) | (second == 0), np.uint64(0), mixed)
 
 
+@dataclass(frozen=True, slots=True)
+class HashedDialogues:
+    """The texts of dialogues one after the other, with the hashes of the texts and of their consecutive pairs."""
+
+    texts: list[str]
+    starts: npt.NDArray[np.int64]  # the place of each dialogue's first text
+    text_hashes: Hashes
+    pair_hashes: Hashes  # of each text and the next one; 0 for the last text of a dialogue
+
+    @property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """Return the place of each dialogue's last text."""
+        return np.append(self.starts[1:], len(self.texts)) - 1
+
+    @property
+    def last_pairs(self) -> Hashes:
+        """Return the hash of each dialogue's last two texts; 0 for a dialogue of one text."""
+        # the text before a dialogue of one text ends another dialogue, so that its hash is 0
+        return self.pair_hashes[self.ends - 1]
+
+
+def hash_dialogues(dialogues: Sequence[Sequence[str]]) -> HashedDialogues:
+    """Hash dialogues of at least one text each."""
+    texts = [text for dialogue in dialogues for text in dialogue]
+    starts = np.cumsum([0, *map(len, dialogues)], dtype=np.int64)[:-1]
+    hashes = hash_texts(texts)
+    hashed = HashedDialogues(texts, starts, hashes, hash_pairs(hashes, np.roll(hashes, -1)))
+    hashed.pair_hashes[hashed.ends] = 0
+    return hashed
+
+
+def hash_blocks(dialogues: Iterable[Sequence[str]]) -> Iterator[HashedDialogues]:
+    """Yield the hashes of any number of dialogues, a block at a time."""
+    iterator = filter(None, dialogues)
+    while block := list(islice(iterator, _BLOCK)):
+        yield hash_dialogues(block)
+
+
 class BloomFilter:
     """A set of 64-bit hashes in 20 bits per item, which may contain others with probability `FALSE_POSITIVE_RATE`.
 
@@ -104,21 +147,30 @@ class BloomFilter:
 class TrainingData:
     """The texts and the consecutive pairs of the corpora that a model was trained on, one filter each per stage."""
 
-    texts: tuple[BloomFilter, ...]
-    pairs: tuple[BloomFilter, ...]
+    texts: tuple[BloomFilter, ...] = ()
+    pairs: tuple[BloomFilter, ...] = ()
+    statements: tuple[str, ...] = ()  # what is known of training data without filters, in words
 
     @classmethod
     def of(cls, dialogues: Iterable[Dialogue], utterances: int) -> "TrainingData":
         """Return the filters of a corpus with at most so many utterances."""
         texts, pairs = BloomFilter.with_capacity(utterances), BloomFilter.with_capacity(utterances)
-        iterator = iter(dialogues)
-        while block := list(islice(iterator, _BLOCK)):
-            hashes = hash_texts(turn.text for dialogue in block for turn in dialogue.turns)
-            texts.add(hashes)
-            last = np.cumsum([len(dialogue.turns) for dialogue in block]) - 1
-            followed = np.delete(np.arange(len(hashes)), last)
-            pairs.add(hash_pairs(hashes[followed], hashes[followed + 1]))
+        for block in hash_blocks([turn.text for turn in dialogue.turns] for dialogue in dialogues):
+            texts.add(block.text_hashes)
+            pairs.add(block.pair_hashes)
         return cls((texts,), (pairs,))
+
+    @property
+    def false_positive_rate(self) -> float:
+        """Return the probability that a text or pair that was not in the training data is taken for one that was."""
+        return 1 - (1 - FALSE_POSITIVE_RATE) ** len(self.texts)
+
+    def digest(self) -> str:
+        """Return a hash of the filters."""
+        digest = hashlib.sha256()
+        for part in (*self.texts, *self.pairs):
+            digest.update(part.bits)
+        return digest.hexdigest()
 
     def has_texts(self, hashes: Hashes) -> Mask:
         """Return which texts, by their hashes, were in the training data."""
@@ -135,7 +187,9 @@ class TrainingData:
         if not known:
             return None
         return cls(
-            tuple(each for part in known for each in part.texts), tuple(each for part in known for each in part.pairs)
+            tuple(each for part in known for each in part.texts),
+            tuple(each for part in known for each in part.pairs),
+            tuple(dict.fromkeys(each for part in known for each in part.statements)),
         )
 
     def save(self, folder: Path) -> None:
@@ -145,7 +199,7 @@ class TrainingData:
         parts = {"texts": self.texts, "pairs": self.pairs}
         arrays = {f"{name}.{stage}": part.bits for name, filters in parts.items() for stage, part in enumerate(filters)}
         metadata = {"version": _VERSION, "hashes": str(HASHES), "false_positive_rate": f"{FALSE_POSITIVE_RATE:.1e}"}
-        save_file(arrays, folder / TRAINING_DATA, metadata)
+        save_file(arrays, folder / TRAINING_DATA, metadata | {"statements": json.dumps(self.statements)})
 
     @classmethod
     def load(cls, folder: Path) -> "TrainingData | None":
@@ -157,7 +211,8 @@ class TrainingData:
             return None
         try:
             with safe_open(path, "np") as file:
-                if (version := (file.metadata() or {}).get("version")) != _VERSION:
+                metadata = file.metadata() or {}
+                if (version := metadata.get("version")) != _VERSION:
                     raise MembershipError(f"{path} has version {version}, not {_VERSION}: update turnwise")
                 filters = {name: BloomFilter(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
@@ -165,7 +220,7 @@ class TrainingData:
         texts, pairs = (
             tuple(filters[name] for name in sorted(filters) if name.startswith(kind)) for kind in ("texts.", "pairs.")
         )
-        return cls(texts, pairs)
+        return cls(texts, pairs, tuple(json.loads(metadata.get("statements", "[]"))))
 
 
 def save_training_data(data: TrainingData | None, folder: Path) -> None:
@@ -176,4 +231,4 @@ def save_training_data(data: TrainingData | None, folder: Path) -> None:
 
 
 def _any_contains(filters: Sequence[BloomFilter], hashes: Hashes) -> Mask:
-    return np.logical_or.reduce([part.contains(hashes) for part in filters])
+    return np.logical_or.reduce([np.zeros(len(hashes), np.bool_), *(part.contains(hashes) for part in filters)])

@@ -1,100 +1,172 @@
 """Leakage: which examples of a test set a model has seen in training.
 
-Trained models carry filters of their training texts and consecutive pairs (`turnwise.corpus.membership`). An example of
-a dialogue task counts as seen if its response followed the last turn of its context in training; an example of a task
-on single texts counts as seen if all its texts were there.
+Trained models carry filters of their training texts and consecutive pairs (`turnwise.corpus.membership`). An example
+counts as seen
+
+- if its response followed the last turn of its context in training: candidates, questions and answers, inference, whose
+  statement in question is the last turn;
+- if all consecutive pairs of its turns were in training: actions, whose examples are dialogues so far;
+- if all its texts were in training: all other tasks, and dialogues of one turn.
 """
 
-from dataclasses import dataclass, replace
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from turnwise.corpus.membership import TrainingData, hash_pairs, hash_texts
+from turnwise.corpus.membership import Hashes, Mask, TrainingData, hash_dialogues
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import QuestionData
-from turnwise.evaluation.datasets.dataset import SplitData
+from turnwise.evaluation.datasets.dataset import DatasetError, SplitData
 from turnwise.evaluation.datasets.dialogue_labels import ActionExample, InferenceExample
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.datasets.retrieval import RetrievalQuery
 from turnwise.evaluation.datasets.sentence_pairs import SimilarityPair, Triplet
 
-Mask = npt.NDArray[np.bool_]
-
 
 @dataclass(frozen=True, slots=True)
 class Leakage:
-    """How many texts and (context, response) pairs of a test set a model has seen in training."""
+    """How many examples, distinct texts and distinct (context, response) pairs of a test set a model has seen."""
 
+    examples: int
+    seen_examples: int
     texts: int
     seen_texts: int
     pairs: int  # 0: a task on single texts
     seen_pairs: int
+    false_positive_rate: float  # the probability that one that was not seen is counted as seen
+    digest: str = ""  # equal if the same examples were seen; empty if none was
+    seen_by_label: dict[str, tuple[int, int]] = field(default_factory=dict)  # seen and all examples (inference only)
 
     @property
-    def found(self) -> bool:
-        """Return whether anything was seen."""
-        return bool(self.seen_texts or self.seen_pairs)
+    def affected(self) -> bool:
+        """Return whether more examples were seen than false positives explain: their mean plus three deviations."""
+        expected = self.examples * self.false_positive_rate
+        return self.seen_examples > expected + 3 * math.sqrt(expected)
+
+    def summary(self) -> str:
+        """Return the counts in words."""
+        parts = [("examples", self.seen_examples, self.examples), ("texts", self.seen_texts, self.texts)]
+        parts += [("pairs", self.seen_pairs, self.pairs)] if self.pairs else []
+        text = ", ".join(f"{seen:,} of {total:,} {name}" for name, seen, total in parts)
+        labels = ", ".join(f"{label} {seen:,} of {total:,}" for label, (seen, total) in self.seen_by_label.items())
+        return f"{text} ({labels})" if labels else text
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the entry of a data set in `results.json`."""
+        return {**asdict(self), "affected": self.affected, "summary": self.summary()}
 
 
-@dataclass(frozen=True, slots=True)
-class _ExampleTexts:
-    """The texts of an example; those of a dialogue in order, with the response last."""
+def describe_training_data(training: TrainingData | None) -> str:
+    """Return what is known of a model's training data, in a sentence."""
+    statements = "; ".join(training.statements) if training is not None else ""
+    if training is None or not training.texts:
+        return f"no fingerprint: leakage cannot be found. {statements or 'Nothing is known of the training data'}"
+    stages = f"{len(training.texts)} training stage{'s' if len(training.texts) > 1 else ''}"
+    known = f"fingerprints of {stages} (false-positive rate {training.false_positive_rate:.0e})"
+    return f"{known}. Without fingerprint: {statements}" if statements else known
 
-    texts: tuple[str, ...]
-    is_dialogue: bool
 
+def example_dialogues(example: Any) -> list[tuple[str, ...]]:
+    """Return the texts of an example as dialogues, of which a text on its own is one.
 
-def _example_texts(example: Any) -> list[_ExampleTexts]:
-    """Return the texts of an example; several for a context with several correct responses."""
+    A dialogue with several correct responses gives one for each.
+    """
     match example:
         case IntentUtterance(text=text) | RetrievalQuery(text=text):
-            return [_ExampleTexts((text,), False)]
-        case ActionExample(turns=turns):
-            return [_ExampleTexts(tuple(turn.text for turn in turns), False)]
-        case InferenceExample(turns=turns):
-            return [_ExampleTexts(tuple(turn.text for turn in turns), True)]
+            return [(text,)]
+        case ActionExample(turns=turns) | InferenceExample(turns=turns):
+            return [tuple(turn.text for turn in turns)]
         case SimilarityPair(first=first, second=second):
-            return [_ExampleTexts((first, second), False)]
+            return [(first,), (second,)]
         case Triplet(anchor=anchor, entailment=entailment, contradiction=contradiction):
-            return [_ExampleTexts((anchor, entailment, contradiction), False)]
+            return [(anchor,), (entailment,), (contradiction,)]
         case Candidates(context=context):
-            return [_ExampleTexts((*context, response), True) for response in example.positives]
+            return [(*context, response) for response in example.positives]
         case (str() as question, str() as answer):
-            return [_ExampleTexts((question, answer), True)]
+            return [(question, answer)]
         case str():
-            return [_ExampleTexts((example,), False)]
+            return [(example,)]
     raise TypeError(f"no texts are known of {type(example).__name__}")
 
 
-def find_leakage(data: Any, training: TrainingData) -> Leakage:
-    """Count the distinct texts, and the examples by their pairs, of a data set's test split that a model has seen."""
-    items = [item for example in _test_examples(data) for item in _example_texts(example)]
-    texts = list(dict.fromkeys(text for item in items for text in item.texts))
-    dialogues = [item.texts[-2:] for item in items if item.is_dialogue and len(item.texts) > 1]
+def find_leakage(data: Any, training: TrainingData) -> Leakage | None:
+    """Count the test examples, texts and pairs that a model has seen; None for data without test examples."""
+    examples = _test_examples(data)
+    if not examples:
+        return None
+    seen = find_seen(examples, training)
+    hashed = hash_dialogues([dialogue for example in examples for dialogue in example_dialogues(example)])
+    texts = _distinct(hashed.text_hashes)
+    pairs = _distinct(hashed.pair_hashes if isinstance(examples[0], ActionExample) else hashed.last_pairs)
+    by_label: dict[str, tuple[int, int]] = {}
+    if isinstance(examples[0], InferenceExample):
+        totals = Counter(example.label for example in examples)
+        counts = Counter(example.label for example, is_seen in zip(examples, seen, strict=True) if is_seen)
+        by_label = {label: (counts[label], total) for label, total in sorted(totals.items())}
     return Leakage(
+        examples=len(examples),
+        seen_examples=int(seen.sum()),
         texts=len(texts),
-        seen_texts=int(training.has_texts(hash_texts(texts)).sum()),
-        pairs=len(dialogues),
-        seen_pairs=int(_seen_pairs(dialogues, training).sum()),
+        seen_texts=int(training.has_texts(texts).sum()),
+        pairs=len(pairs),
+        seen_pairs=int(training.has_pairs(pairs).sum()),
+        false_positive_rate=training.false_positive_rate,
+        digest=hashlib.sha256(np.packbits(seen)).hexdigest()[:16] if seen.any() else "",
+        seen_by_label=by_label,
     )
 
 
-def exclude_seen(data: Any, training: TrainingData) -> Any:
-    """Return a data set whose test split has only examples that the model has not seen."""
+def find_seen(examples: Sequence[Any], training: TrainingData) -> Mask:
+    """Return which examples a model has seen in training."""
+    dialogues = [example_dialogues(example) for example in examples]
+    hashed = hash_dialogues([dialogue for part in dialogues for dialogue in part])
+    if not len(hashed.starts):
+        return np.zeros(len(examples), np.bool_)
+    texts = np.logical_and.reduceat(training.has_texts(hashed.text_hashes), hashed.starts)
+    if isinstance(examples[0], ActionExample):
+        pairs = training.has_pairs(hashed.pair_hashes)
+        pairs[hashed.ends] = True  # there is no pair to be seen
+        responses = np.logical_and.reduceat(pairs, hashed.starts)
+    else:
+        responses = training.has_pairs(hashed.last_pairs)
+    flags = iter(np.where(hashed.starts == hashed.ends, texts, responses).tolist())
+    seen = []
+    for part in dialogues:
+        found = [next(flags) for _ in part]
+        # one of several correct responses is enough; of several texts all count
+        seen.append(any(found) if any(len(dialogue) > 1 for dialogue in part) else bool(found) and all(found))
+    return np.array(seen, np.bool_)
 
-    def unseen(examples: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(example for example in examples if not _is_seen(example, training))
+
+def without_seen(data: Any, training: TrainingData) -> Any:
+    """Return a data set whose test split has only examples that the model has not seen.
+
+    Raises:
+        DatasetError: if none is left, or only one class of several.
+    """
+
+    def unseen(examples: tuple[Any, ...], kind: str) -> tuple[Any, ...]:
+        mask = find_seen(examples, training)
+        left = tuple(example for example, is_seen in zip(examples, mask, strict=True) if not is_seen)
+        if examples and not left:
+            raise DatasetError(f"the model has seen all {len(examples):,} {kind} of {data.name} in training")
+        if len(_classes(left)) == 1 < len(_classes(examples)):
+            raise DatasetError(f"all {kind} of {data.name} that the model has not seen are {_classes(left).pop()!r}")
+        return left
 
     match data:
         case IntentData():
-            outside = replace(data.out_of_scope, test=unseen(data.out_of_scope.test))
-            return replace(data, test=unseen(data.test), out_of_scope=outside)
+            outside = replace(data.out_of_scope, test=unseen(data.out_of_scope.test, "out-of-scope test examples"))
+            return replace(data, test=unseen(data.test, "test examples"), out_of_scope=outside)
         case SplitData():
-            return replace(data, test=unseen(data.test))
+            return replace(data, test=unseen(data.test, "test examples"))
         case QuestionData():
-            return replace(data, pairs=unseen(data.pairs))
+            return replace(data, pairs=unseen(data.pairs, "test examples"))
     return data
 
 
@@ -109,14 +181,10 @@ def _test_examples(data: Any) -> tuple[Any, ...]:
     return ()  # the geometry of whole corpora has no test examples
 
 
-def _is_seen(example: Any, training: TrainingData) -> bool:
-    """Return whether all texts of an example, or one of its pairs of context and response, were in training."""
-    items = _example_texts(example)
-    if any(item.is_dialogue and len(item.texts) > 1 for item in items):
-        return bool(_seen_pairs([item.texts[-2:] for item in items], training).any())
-    return all(training.has_texts(hash_texts(item.texts)).all() for item in items)
+def _classes(examples: Sequence[Any]) -> set[str]:
+    """Return the intents or labels of examples that have one."""
+    return {getattr(example, "intent", "") or getattr(example, "label", "") for example in examples}
 
 
-def _seen_pairs(pairs: list[tuple[str, ...]], training: TrainingData) -> Mask:
-    first, second = (hash_texts(pair[place] for pair in pairs) for place in (0, 1))
-    return training.has_pairs(hash_pairs(first, second))
+def _distinct(hashes: Hashes) -> Hashes:
+    return np.unique(hashes[hashes != 0])

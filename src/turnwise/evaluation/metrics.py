@@ -91,6 +91,7 @@ class MetricRow(Metric):
     table: str | None = None
     published: float | None = None
     comparable: str | None = None  # why the published value is not comparable; None if it is, or if there is none
+    seen: str | None = None  # how many of the test examples the model has seen in training; None if none, or unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import math
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,8 @@ class Results:
     rows: list[MetricRow] = field(default_factory=list)
     #: Published tables with the measured rows, if a suite was run.
     tables: list[ResultTable] = field(default_factory=list)
-    #: For each data set used: name, tasks, hash, licence, whether the hash is the known one, how it differs.
+    #: For each data set used: name, tasks, hash, licence, whether the hash is the known one, how it differs, how much of
+    #: its test split the model has seen in training.
     data: list[dict[str, Any]] = field(default_factory=list)
     #: Data sets of the suite that the data folder does not hold, and where to get them.
     missing: list[dict[str, str]] = field(default_factory=list)
@@ -65,15 +66,18 @@ class Results:
     facts: dict[str, Any] = field(default_factory=dict)
     plots: dict[str, str] = field(default_factory=dict)  # SVG plots by file name
 
-    def add(self, outcomes: Sequence[Outcome]) -> None:
-        """Add metrics; raises ResultsError if one of that key is there already, as files could not hold both."""
+    def add(self, outcomes: Sequence[Outcome], seen: str | None = None) -> None:
+        """Add metrics; raises ResultsError if one of that key is there already, as files could not hold both.
+
+        `seen` says how many of their test examples the model has seen in training.
+        """
         keys = {outcome.key for outcome in self.outcomes}
         for outcome in outcomes:
             if outcome.key in keys:
                 raise ResultsError(f"two metrics are named {', '.join(outcome.key)}: give them different settings")
             keys.add(outcome.key)
         self.outcomes += outcomes
-        self.rows += [outcome.row() for outcome in outcomes]
+        self.rows += [replace(outcome.row(), seen=seen) for outcome in outcomes]
 
     def add_plot(self, name: str, draw: Callable[[], str]) -> None:
         """Add a plot under its file name, or the reason why it cannot be drawn to the facts."""
@@ -107,6 +111,14 @@ def replace_undefined(content: Any) -> Any:
 def describe_source(home: str) -> str:
     """Return where to get a missing data set; a home that is not a URL already says why there is none."""
     return f"get it from {home}" if home.startswith(("https://", "http://")) else home
+
+
+def describe_seen(entry: dict[str, Any]) -> str:
+    """Return how much of the test split of a data set in `Results.data` the model has seen in training."""
+    leakage = entry.get("leakage")
+    if leakage is None:
+        return ""
+    return leakage["summary"] + (", excluded" if entry["excluded"] else "")
 
 
 def write_outcomes(path: Path, outcomes: Sequence[Outcome]) -> None:

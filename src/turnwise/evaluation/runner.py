@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.files import read_json, write_atomic
 from turnwise.core.progress import Progress, silent
+from turnwise.corpus.membership import TrainingData
 from turnwise.corpus.slots.detectors import DetectorError
 from turnwise.corpus.source import CorpusError
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.datasets.retrieval import ConstructionError
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS, Effort, Protocol, ProtocolInput, task_names
+from turnwise.evaluation.leakage import Leakage, describe_training_data, find_leakage, without_seen
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.results import Results, evaluation_environment, read_outcomes, write_outcomes
 from turnwise.evaluation.suites import SUITES, Suite
@@ -52,6 +55,7 @@ def evaluate(
     effort: Effort | None = None,
     name: str = "",
     reranker: Any = None,
+    exclude_seen: bool = False,
     plots: bool = True,
     progress: Progress = silent,
 ) -> Results:
@@ -73,11 +77,13 @@ def evaluate(
         name: of the model, for the results.
         reranker: used together with an encoder, for protocols that need both and wherever candidates are scored; a
             model or its name.
+        exclude_seen: score only the test examples that the model has not seen in training; results say so.
         plots: whether to draw the plots of the suite and the tasks.
         progress: called with what is being done.
 
     Raises:
-        EvaluationError: if there is no such suite or task, or no data set for it.
+        EvaluationError: if there is no such suite or task, or no data set for it; if seen examples are to be excluded
+            and the model does not say what it was trained on.
     """
     data, effort = Path(data), effort or Effort()
     if (suite is None) == (not tasks):
@@ -88,7 +94,14 @@ def evaluate(
     if reranker is not None:
         subject = with_reranker(subject, load_model(reranker) if isinstance(reranker, str) else wrap_model(reranker))
     subject = replace(subject, name=name or subject.name)
-    runner = _Runner(subject, data, Path(out) / "cache" if out is not None else None, effort, progress)
+    known = describe_training_data(subject.training_data)
+    if exclude_seen and not _has_filters(subject):
+        raise EvaluationError(
+            f"seen examples of {subject.name} cannot be excluded, {known}: score all examples, or train the model with "
+            "record_training_data"
+        )
+    cache = Path(out) / "cache" if out is not None else None
+    runner = _Runner(subject, data, cache, effort, exclude_seen, progress)
     results = Results(subject.name, suite or "+".join(tasks))
     jobs = list(runner.suite_jobs(registered, results) if registered else runner.task_jobs(tasks))
     jobs = _select_jobs(jobs, datasets, data, results)
@@ -98,7 +111,10 @@ def evaluate(
     for number, job in enumerate(jobs):
         progress(f"{results.suite}: {job.name}, {job.dataset.name}", number, len(jobs))
         try:
-            results.add(runner.run(job))
+            leakage = runner.leakage(job)
+            affected = leakage is not None and leakage.affected and not exclude_seen
+            seen = f"{job.dataset.name}: {leakage.summary()}" if leakage is not None and affected else None
+            results.add(runner.run(job), seen)
         # there are too few examples for this protocol, or a detector's model is not installed: continue with the others
         except (DatasetError, CorpusError, ConstructionError, TrainingError, DetectorError) as error:
             left_out[f"{job.name}, {job.dataset.name}"] = str(error)
@@ -108,6 +124,8 @@ def evaluate(
         "fingerprint": subject.fingerprint,
         "remark": "",  # for suites: how the model differs from those of the published tables
         "effort": asdict(effort),
+        "training data": known,
+        "exclude seen": exclude_seen,
         "left out": left_out,
         "seeds": "0 to runs - 1 in every protocol that samples; 0 elsewhere",
     }
@@ -167,6 +185,10 @@ def _unsupported(jobs: Sequence[EvaluationJob], model: ModelUnderTest, fine_tuni
     return reasons
 
 
+def _has_filters(model: ModelUnderTest) -> bool:
+    return model.training_data is not None and bool(model.training_data.texts)
+
+
 def _load_dataset(dataset: Dataset[Any], data: Path) -> Any:
     try:
         return dataset.load(data)
@@ -174,10 +196,22 @@ def _load_dataset(dataset: Dataset[Any], data: Path) -> Any:
         raise EvaluationError(str(error)) from error
 
 
+def _digest(key: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]
+
+
 class _Runner:
     """Runs protocols on data sets, and caches vectors, data sets and outcomes."""
 
-    def __init__(self, model: ModelUnderTest, data: Path, cache: Path | None, effort: Effort, progress: Progress):
+    def __init__(
+        self,
+        model: ModelUnderTest,
+        data: Path,
+        cache: Path | None,
+        effort: Effort,
+        exclude_seen: bool,
+        progress: Progress,
+    ):
         # without a fingerprint nobody knows whether the model is the same next time
         key = model.fingerprint[:16] if cache and model.fingerprint else None
         self._outcome_folder = cache / "outcomes" / key if cache and key else None
@@ -192,12 +226,22 @@ class _Runner:
         self.model = replace(model, encoder=encoder, templates=templates)
         self._uncached_model = model  # for protocols that measure time
         self._data = data
+        self._training = model.training_data if _has_filters(model) else None
+        self._training_digest = self._training.digest() if self._training is not None else ""
+        self._exclude_seen = exclude_seen
+        self._leakage: dict[Dataset[Any], Leakage | None] = {}
+        self._leakage_folder = cache / "leakage" if cache else None
         self._effort = effort
         self._progress = progress
         # catalogues, data sets and hashes are read once
         self._catalogue = functools.cache(lambda datasets: datasets(data))
-        self._load = functools.cache(lambda dataset: _load_dataset(dataset, data))
+        self._load_all = functools.cache(lambda dataset: _load_dataset(dataset, data))
         self._hash = functools.cache(lambda dataset: dataset.hash_files(data))
+
+    def _load(self, dataset: Dataset[Any]) -> Any:
+        """Return the contents of a data set, without test examples that are excluded."""
+        data = self._load_all(dataset)
+        return without_seen(data, self._training) if self._exclude_seen and self._training is not None else data
 
     # ---- what to run
 
@@ -259,9 +303,30 @@ class _Runner:
         key = [__version__, _REVISION, job.name, job.dataset.name, self._hash(job.dataset), asdict(self._effort)]
         if templates:
             key.append(self.model.templates_fingerprint)
+        if self._exclude_seen:
+            key.append(self._training_digest)
         if job.protocol.timed:  # times of another machine must not be reused
             key.append(evaluation_environment())
-        return self._outcome_folder / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}.parquet"
+        return self._outcome_folder / f"{_digest(key)}.parquet"
+
+    def leakage(self, job: EvaluationJob) -> Leakage | None:
+        """Return how much of a job's test split the model has seen, cached if possible; None if that is unknown."""
+        if self._training is not None and job.dataset not in self._leakage:
+            self._leakage[job.dataset] = self._find_leakage(job, self._training)
+        return self._leakage.get(job.dataset)
+
+    def _find_leakage(self, job: EvaluationJob, training: TrainingData) -> Leakage | None:
+        if self._leakage_folder is None:
+            return find_leakage(self._load_all(job.dataset), training)
+        # the task: data sets of several tasks may be made of the same files
+        key = [__version__, _REVISION, job.protocol.task, job.dataset.name, self._hash(job.dataset)]
+        path = self._leakage_folder / f"{_digest([*key, self._training_digest])}.json"
+        if not path.is_file():
+            leakage = find_leakage(self._load_all(job.dataset), training)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, json.dumps(asdict(leakage) if leakage is not None else None))
+        content = read_json(path)
+        return Leakage(**content) if content else None
 
     def load(self, protocol: str, name: str) -> Any:
         """Load a data set of a protocol by name; None if it is not present."""
@@ -269,7 +334,7 @@ class _Runner:
         return self._load(dataset) if dataset is not None and dataset.is_present(self._data) else None
 
     def describe_datasets(self, jobs: Sequence[EvaluationJob]) -> list[dict[str, Any]]:
-        """Return name, tasks, hash, licence and differences of the data sets used."""
+        """Return name, tasks, hash, licence, differences and leakage of the data sets used."""
         tasks: dict[Dataset[Any], set[str]] = {}
         for job in jobs:
             tasks.setdefault(job.dataset, set()).add(job.protocol.task)
@@ -281,6 +346,8 @@ class _Runner:
                 "licence": dataset.licence,
                 "known": self._hash(dataset) == dataset.digest if dataset.digest else None,
                 "differs": dataset.differs,
+                "leakage": leakage.as_dict() if (leakage := self._leakage.get(dataset)) else None,
+                "excluded": leakage.digest if leakage is not None and self._exclude_seen else "",
             }
             for dataset, names in tasks.items()
         ]

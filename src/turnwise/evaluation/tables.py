@@ -4,6 +4,7 @@ The rows that a paper published, the measured row below them, and how their cell
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from string import ascii_lowercase
 from typing import Literal
@@ -12,6 +13,9 @@ from turnwise.evaluation.metrics import MetricRow, lower_is_better
 
 #: Shown where there is no value.
 ABSENT = "–"
+
+#: Marks metrics on test examples that the model has seen in training.
+SEEN_MARK = "†"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,8 @@ class MeasuredCell:
     row: MetricRow
     value: str
     interval: str
-    #: Of the footnote that says why the metric is not comparable with the published value; empty if it is.
+    #: Of the footnotes that say why the metric is not comparable with the published value, and that the model has seen
+    #: test examples; empty if there is neither.
     mark: str
     published: float | None  # the value of the proposed method, if any
     difference: str = ""  # measured minus published; empty without a published value
@@ -96,7 +101,15 @@ def footnotes(table: ResultTable) -> list[tuple[str, str]]:
     """Return marks and texts of the footnotes; notes have no mark, and are left out if a marked one includes them."""
     reasons = _reasons(table)
     notes = [("", note) for note in dict.fromkeys(table.notes) if not any(note in reason for reason in reasons)]
-    return [*((_mark(index), f"Not like for like: {reason}") for index, reason in enumerate(reasons)), *notes]
+    unlike = [(_mark(index), f"Not like for like: {reason}") for index, reason in enumerate(reasons)]
+    seen = seen_note(row for group in table.groups for row in group.measured if row is not None)
+    return [*unlike, *([(SEEN_MARK, seen)] if seen else []), *notes]
+
+
+def seen_note(rows: Iterable[MetricRow]) -> str:
+    """Return the note to metrics with `SEEN_MARK`; empty if there are none."""
+    seen = dict.fromkeys(row.seen for row in rows if row.seen)
+    return f"Seen in training: {'; '.join(seen)}" if seen else ""
 
 
 def measured_cells(table: ResultTable, group: ResultGroup) -> list[MeasuredCell | None]:
@@ -107,11 +120,13 @@ def measured_cells(table: ResultTable, group: ResultGroup) -> list[MeasuredCell 
     proposed = next((row.values for row in group.published if row.model == table.proposed), absent)
     reasons = _reasons(table)
     return [
-        _measured_cell(row, published, table.digits, _mark(reasons.index(row.comparable)) if row.comparable else "")
-        if row
-        else None
+        _measured_cell(row, published, table.digits, _marks(row, reasons)) if row else None
         for row, published in zip(group.measured, proposed, strict=True)
     ]
+
+
+def _marks(row: MetricRow, reasons: list[str]) -> str:
+    return (_mark(reasons.index(row.comparable)) if row.comparable else "") + (SEEN_MARK if row.seen else "")
 
 
 def _measured_cell(row: MetricRow, published: float | None, digits: int, mark: str) -> MeasuredCell:

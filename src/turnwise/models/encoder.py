@@ -21,7 +21,13 @@ from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.models.backbone.backbone import Backbone, PoolerLayer, Pooling, choose_device, evaluation_mode, pool
 from turnwise.models.backbone.exported import ExportedBackbone, OnnxBackbone, StaticBackbone
 from turnwise.models.backbone.inputs import Composer, TurnStyle, tokenise
-from turnwise.models.backbone.source import BackboneError, locate_model, write_dense, write_modules
+from turnwise.models.backbone.source import (
+    BackboneError,
+    load_training_data,
+    locate_model,
+    write_dense,
+    write_modules,
+)
 from turnwise.models.backbone.stream import RaggedTokens, Tokens, TokenStream, token_batches
 from turnwise.models.compression import Compression, TemplateSource, mix_vectors, project_templates
 from turnwise.version import __version__
@@ -121,7 +127,7 @@ class Encoder(nn.Module):
         marks: the slot marks of the templates that the model was trained on; `{SLOT}` without any.
         pooler: SimCSE's layer for the pooling 'cls-mlp'.
         compression: moves vectors towards those of templates; None: off.
-        training_data: filters of the texts that turnwise trained it on; None: unknown.
+        training_data: what is known of the texts that it was trained on; None: nothing.
     """
 
     def __init__(
@@ -315,7 +321,7 @@ class Encoder(nn.Module):
             weights = load_file(folder / config.dense / "model.safetensors")
             state = {key.removeprefix("linear."): value for key, value in weights.items()}
             encoder.pooler.linear.load_state_dict(state)
-        encoder.training_data = TrainingData.load(folder)
+        encoder.training_data = load_training_data(folder)
         if compressed:
             encoder.compression = Compression.load(folder / COMPRESSION)
         if config.exported:  # a static table is faster than the transfer of tokens to a GPU: there only on request

@@ -17,6 +17,7 @@ import numpy as np
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
+from turnwise.corpus.membership import TrainingData
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.models.backbone.backbone import Backbone, Pooling
 from turnwise.models.backbone.exported import ExportedBackbone
@@ -59,6 +60,7 @@ class ModelUnderTest:
     #: Equal for equal template vectors of models with one fingerprint; None if unknown.
     templates_fingerprint: str | None = None
     marks: SlotMarks = ONE_MARK  # the slot marks in the templates that the model was trained on
+    training_data: TrainingData | None = None  # what is known of the data it was trained on; None: nothing
 
 
 # ---- registries
@@ -134,9 +136,13 @@ def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
     if isinstance(model, Encoder):
         trainable = None if isinstance(model.backbone, ExportedBackbone) else model
         fingerprint = encoder_fingerprint(model)
-        return ModelUnderTest(name, model, None, trainable, fingerprint, _backbones(model.backbone), marks=model.marks)
+        backbones, training = _backbones(model.backbone), model.training_data
+        return ModelUnderTest(
+            name, model, None, trainable, fingerprint, backbones, marks=model.marks, training_data=training
+        )
     if isinstance(model, Reranker):
-        return ModelUnderTest(name, None, model, None, reranker_fingerprint(model), _backbones(model.backbone))
+        fingerprint, backbones = reranker_fingerprint(model), _backbones(model.backbone)
+        return ModelUnderTest(name, None, model, None, fingerprint, backbones, training_data=model.training_data)
     if type(model).__module__.startswith("sentence_transformers") and hasattr(model, "encode"):
         fingerprint = digest_model(model, str(model))
         return ModelUnderTest(name, SentenceTransformerEncoder(model), None, None, fingerprint)
@@ -163,7 +169,9 @@ def postprocess_model(model: ModelUnderTest, kind: str, texts: Iterable[str]) ->
         raise ModelError(f"there is no post-processing {kind!r}: choose from {', '.join(sorted(_POSTPROCESSORS))}")
     encoder = _POSTPROCESSORS[kind](model.encoder, list(dict.fromkeys(texts)))
     known = None if model.fingerprint is None else digest_model(None, model.fingerprint, encoder.description)
-    return ModelUnderTest(f"{model.name}, {kind}", encoder, None, None, known, model.backbones)
+    return ModelUnderTest(
+        f"{model.name}, {kind}", encoder, None, None, known, model.backbones, training_data=model.training_data
+    )
 
 
 def with_reranker(model: ModelUnderTest, reranker: ModelUnderTest) -> ModelUnderTest:
@@ -183,6 +191,7 @@ def with_reranker(model: ModelUnderTest, reranker: ModelUnderTest) -> ModelUnder
         scorer=reranker.scorer,
         fingerprint=known,
         backbones=model.backbones + reranker.backbones,
+        training_data=TrainingData.union(map(_known_training_data, (model, reranker))),
     )
 
 
@@ -293,6 +302,11 @@ def _import_function(module_name: str, name: str) -> Any:
     if not hasattr(module, name):
         raise ModelError(f"the module {module_name!r} has no {name!r}")
     return getattr(module, name)
+
+
+def _known_training_data(model: ModelUnderTest) -> TrainingData:
+    unknown = TrainingData(statements=(f"nothing is known of the training data of {short_name(model.name)}",))
+    return model.training_data or unknown
 
 
 def _backbones(backbone: Backbone) -> tuple[Architecture, ...]:

@@ -33,7 +33,13 @@ from turnwise.models.backbone.inputs import (
     selection_input,
     tokenise,
 )
-from turnwise.models.backbone.source import BackboneError, locate_model, write_dense, write_modules
+from turnwise.models.backbone.source import (
+    BackboneError,
+    load_training_data,
+    locate_model,
+    write_dense,
+    write_modules,
+)
 from turnwise.models.backbone.stream import Tokens, TokenStream, token_batches
 from turnwise.models.coherence import PositionScores, TurnOrder, out_of_place_scores, placement_scores, predict_orders
 from turnwise.models.encoder import BATCH_TOKENS, COMPRESSION, DESCRIPTION_FILE
@@ -59,7 +65,7 @@ class Reranker(nn.Module):
         heads: linear layers from a token state to one number, by task.
         max_length: tokens of a conversation and a candidate together, including special ones.
         window: utterances that the heads for insertion, deletion and search were trained to see together.
-        training_data: filters of the texts that turnwise trained it on; None: unknown.
+        training_data: what is known of the texts that it was trained on; None: nothing.
     """
 
     def __init__(
@@ -213,7 +219,7 @@ class Reranker(nn.Module):
             heads[task] = nn.Linear(backbone.hidden, 1)
             heads[task].load_state_dict({key: weights[f"{task}.{key}"] for key in ("weight", "bias")})
         reranker = cls(backbone, heads, settings["max_length"], settings["window"])
-        reranker.training_data = TrainingData.load(folder)
+        reranker.training_data = load_training_data(folder)
         return reranker.to(choose_device(backbone, device)).eval()
 
     def save(self, folder: Path | str, card: str | None = None) -> None:

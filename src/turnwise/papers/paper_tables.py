@@ -78,7 +78,9 @@ class _TableFiller:
         self._differences = differences
         self._missing = {entry["name"]: entry["home"] for entry in results.missing}
         shortened = ", ".join(f"{name} {value}" for name, value in asdict(effort).items() if value)
-        self._remarks = [text for text in (remark, f"cut short: {shortened}" if shortened else "") if text]
+        excluded = "without test examples seen in training" if results.facts.get("exclude seen") else ""
+        remarks = (remark, f"cut short: {shortened}" if shortened else "", excluded)
+        self._remarks = [text for text in remarks if text]
 
     def fill(self, table: PublishedTable) -> ResultTable:
         """Return a table with our row in each of its groups."""
@@ -126,7 +128,8 @@ class _TableFiller:
             bounds = confidence_interval(bootstrap_mean(outcomes))
             examples = sum({row.dataset: row.n for row in rows}.values())
             runs = min(row.runs for row in rows)
-            self.averages[key] = MetricRow(*key, value, _std_of_mean(outcomes), *bounds, runs, examples)
+            seen = "; ".join(dict.fromkeys(row.seen for row in rows if row.seen)) or None
+            self.averages[key] = MetricRow(*key, value, _std_of_mean(outcomes), *bounds, runs, examples, seen=seen)
         return self.averages[key]
 
     def _cell_remarks(self, cell: TableCell) -> list[str]:

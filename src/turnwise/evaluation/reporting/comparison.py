@@ -110,7 +110,7 @@ def comparison_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _ResultFolder:
-    """Results on disk: outcomes by key, and hashes of the data by task and data set."""
+    """Results on disk: outcomes by key, and hashes of the data and of excluded examples by task and data set."""
 
     name: str
     outcomes: dict[MetricKey, Outcome]
@@ -124,7 +124,7 @@ class _ResultFolder:
         hashes: dict[tuple[str, str], set[str]] = {}
         for entry in content["data"]:
             for task in entry["tasks"]:
-                hashes.setdefault((task, entry["name"]), set()).add(entry["sha256"])
+                hashes.setdefault((task, entry["name"]), set()).add(entry["sha256"] + entry.get("excluded", ""))
         comparable = {outcome.key: outcome for outcome in outcomes if outcome.metric not in DESCRIPTIVE_METRICS}
         return cls(str(folder), comparable, hashes)
 
@@ -136,7 +136,7 @@ def _why_not_comparable(base: _ResultFolder, other: _ResultFolder, key: MetricKe
             return f"only {folder.name} has it"
     ours, theirs = (folder.hashes.get(key[:2], set()) for folder in (base, other))
     if (ours or theirs) and not ours & theirs:
-        return f"the files of {key[1]} differ"
+        return f"the files of {key[1]}, or the examples that were excluded, differ"
     first, second = base.outcomes[key], other.outcomes[key]
     if (first.statistic, first.scale) != (second.statistic, second.scale):
         return "it is not the same statistic"

