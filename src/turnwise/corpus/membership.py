@@ -131,7 +131,7 @@ class BloomFilter:
 
     def contains(self, hashes: Hashes) -> Mask:
         """Return for each item whether it was added; False for 0."""
-        contained = hashes != 0
+        contained: Mask = hashes != 0
         for place in self._places(hashes):
             contained &= (self.bits[place >> 3] >> (place & 7)) & 1 == 1
         return contained
@@ -169,7 +169,7 @@ class TrainingData:
         """Return a hash of the filters."""
         digest = hashlib.sha256()
         for part in (*self.texts, *self.pairs):
-            digest.update(part.bits)
+            digest.update(part.bits.tobytes())
         return digest.hexdigest()
 
     def has_texts(self, hashes: Hashes) -> Mask:
@@ -231,4 +231,7 @@ def save_training_data(data: TrainingData | None, folder: Path) -> None:
 
 
 def _any_contains(filters: Sequence[BloomFilter], hashes: Hashes) -> Mask:
-    return np.logical_or.reduce([np.zeros(len(hashes), np.bool_), *(part.contains(hashes) for part in filters)])
+    contained = np.zeros(len(hashes), np.bool_)
+    for part in filters:
+        contained |= part.contains(hashes)
+    return contained

@@ -62,37 +62,33 @@ def find_overlaps(collections: Sequence[TextCollection], examples: int = 3) -> l
 
 
 def _find_overlap(first: TextCollection, second: TextCollection, examples: int) -> Overlap:
+    (our_texts, our_pairs), (their_texts, their_pairs) = first.hashes, second.hashes
     dialogues = sharing = endings = 0
     texts: dict[str, str] = {}
     pairs: dict[str, tuple[str, str]] = {}
     for block in hash_blocks(first.dialogues()):
-        shared_texts, shared_pairs = (
-            np.isin(ours, theirs)
-            for ours, theirs in zip((block.text_hashes, block.pair_hashes), second.hashes, strict=True)
-        )
+        shared_texts, shared_pairs = np.isin(block.text_hashes, their_texts), np.isin(block.pair_hashes, their_pairs)
         dialogues += len(block.starts)
         sharing += int(np.logical_or.reduceat(shared_texts, block.starts).sum())
-        endings += int(np.isin(block.last_pairs, second.hashes[1]).sum())
+        endings += int(np.isin(block.last_pairs, their_pairs).sum())
         for place in np.flatnonzero(shared_texts):
             texts.setdefault(comparison_key(block.texts[place]), block.texts[place])
         for place in np.flatnonzero(shared_pairs):
             pair = block.texts[place], block.texts[place + 1]
             pairs.setdefault(" ".join(map(comparison_key, pair)), pair)
         texts, pairs = _longest(texts, examples), _longest(pairs, examples)
-    counts = [
-        count
-        for ours, theirs in zip(first.hashes, second.hashes, strict=True)
-        for count in (len(ours), int(np.isin(ours, theirs, assume_unique=True).sum()))
-    ]
     return Overlap(
-        first.name,
-        second.name,
-        *counts,
-        dialogues,
-        sharing,
-        endings,
-        tuple(texts.values()),
-        tuple(pairs.values()),
+        first=first.name,
+        second=second.name,
+        texts=len(our_texts),
+        shared_texts=len(np.intersect1d(our_texts, their_texts, assume_unique=True)),
+        pairs=len(our_pairs),
+        shared_pairs=len(np.intersect1d(our_pairs, their_pairs, assume_unique=True)),
+        dialogues=dialogues,
+        sharing_dialogues=sharing,
+        shared_endings=endings,
+        text_examples=tuple(texts.values()),
+        pair_examples=tuple(pairs.values()),
     )
 
 

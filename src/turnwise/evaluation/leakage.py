@@ -116,7 +116,7 @@ def find_leakage(data: Any, training: TrainingData) -> Leakage | None:
         pairs=len(pairs),
         seen_pairs=int(training.has_pairs(pairs).sum()),
         false_positive_rate=training.false_positive_rate,
-        digest=hashlib.sha256(np.packbits(seen)).hexdigest()[:16] if seen.any() else "",
+        digest=hashlib.sha256(np.packbits(seen).tobytes()).hexdigest()[:16] if seen.any() else "",
         seen_by_label=by_label,
     )
 

