@@ -16,7 +16,7 @@ from turnwise.models.encoder import Encoder
 #: Keys of every row of results.json.
 KEYS = [
     *("task", "dataset", "setting", "metric", "value", "std", "low", "high", "runs", "n"),
-    *("table", "published", "comparable"),
+    *("table", "published", "comparable", "seen"),
 ]
 
 FILES = {"results.json", "outcomes.parquet", "tables.md", "report.html"}

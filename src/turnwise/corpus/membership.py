@@ -82,7 +82,7 @@ class HashedDialogues:
     @property
     def ends(self) -> npt.NDArray[np.int64]:
         """Return the place of each dialogue's last text."""
-        return np.append(self.starts[1:], len(self.texts)) - 1
+        return np.append(self.starts, len(self.texts))[1:] - 1
 
     @property
     def last_pairs(self) -> Hashes:

@@ -6,7 +6,10 @@ counts as seen
 - if its response followed the last turn of its context in training: candidates, questions and answers, inference, whose
   statement in question is the last turn;
 - if all consecutive pairs of its turns were in training: actions, whose examples are dialogues so far;
-- if all its texts were in training: all other tasks, and dialogues of one turn.
+- if all its texts were in training: tasks on single texts.
+
+Texts of dialogues do not count on their own, since every corpus has "yes" and "thank you": a dialogue of one turn is
+never seen.
 """
 
 import hashlib
@@ -127,20 +130,19 @@ def find_seen(examples: Sequence[Any], training: TrainingData) -> Mask:
     hashed = hash_dialogues([dialogue for part in dialogues for dialogue in part])
     if not len(hashed.starts):
         return np.zeros(len(examples), np.bool_)
-    texts = np.logical_and.reduceat(training.has_texts(hashed.text_hashes), hashed.starts)
-    if isinstance(examples[0], ActionExample):
-        pairs = training.has_pairs(hashed.pair_hashes)
-        pairs[hashed.ends] = True  # there is no pair to be seen
-        responses = np.logical_and.reduceat(pairs, hashed.starts)
-    else:
-        responses = training.has_pairs(hashed.last_pairs)
-    flags = iter(np.where(hashed.starts == hashed.ends, texts, responses).tolist())
-    seen = []
-    for part in dialogues:
-        found = [next(flags) for _ in part]
-        # one of several correct responses is enough; of several texts all count
-        seen.append(any(found) if any(len(dialogue) > 1 for dialogue in part) else bool(found) and all(found))
-    return np.array(seen, np.bool_)
+    match examples[0]:
+        case ActionExample():
+            pairs = training.has_pairs(hashed.pair_hashes)
+            pairs[hashed.ends] = hashed.starts < hashed.ends  # the last turn makes no pair
+            flags = np.logical_and.reduceat(pairs, hashed.starts)
+        case InferenceExample() | Candidates() | tuple():
+            flags = training.has_pairs(hashed.last_pairs)
+        case _:
+            flags = np.logical_and.reduceat(training.has_texts(hashed.text_hashes), hashed.starts)
+    # one of several correct responses is enough; of several texts all count
+    combine = any if isinstance(examples[0], Candidates) else all
+    found = iter(flags.tolist())
+    return np.array([bool(part) and combine([next(found) for _ in part]) for part in dialogues], np.bool_)
 
 
 def without_seen(data: Any, training: TrainingData) -> Any:

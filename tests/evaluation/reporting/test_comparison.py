@@ -189,8 +189,8 @@ def test_what_cannot_be_compared_is_listed_with_the_reason(write: Write) -> None
     reasons = {dataset: one.reason for dataset, one in compared.items()}
     assert reasons == {
         "fine": "",
-        "hash": "the files of hash differ",
-        "unhashed": "the files of unhashed differ",
+        "hash": "the files of hash, or the examples that were excluded, differ",
+        "unhashed": "the files of unhashed, or the examples that were excluded, differ",
         "runs": "1 and 2 runs",
         "examples": "400 and 1,399 test examples",
         "statistic": "it is not the same statistic",
@@ -215,7 +215,7 @@ def test_what_cannot_be_compared_is_listed_with_the_reason(write: Write) -> None
     assert "better than" in text.splitlines()[0]
     assert "0 of 1 metrics" in text.splitlines()[0]
     assert text.count("\n- intents, ") == 10
-    assert "- intents, hash, 1-shot, accuracy: the files of hash differ\n" in text
+    assert "- intents, hash, 1-shot, accuracy: the files of hash, or the examples that were excluded, differ\n" in text
 
 
 def test_several_models_are_compared_with_the_first(write: Write) -> None:

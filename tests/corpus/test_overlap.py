@@ -1,0 +1,60 @@
+"""Overlaps of collections equal those of plain sets of texts and pairs."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwise.corpus.overlap import Overlap, TextCollection, find_overlaps
+
+WORDS = st.sampled_from(["yes", "Yes!", "no", "thank you", "thank-you", "goodbye", "...", "where is it?"])
+COLLECTIONS = st.lists(st.lists(WORDS, max_size=5), max_size=8)
+
+
+def letters(text: str) -> str:
+    return re.sub("[^a-z]", "", text.lower())
+
+
+def overlaps(*collections: Sequence[Sequence[str]], examples: int = 3) -> list[Overlap]:
+    named = [TextCollection(str(number), lambda each=each: each) for number, each in enumerate(collections)]  # type: ignore[misc]
+    return find_overlaps(named, examples)
+
+
+def distinct_texts(dialogues: Sequence[Sequence[str]]) -> set[str]:
+    return {letters(text) for dialogue in dialogues for text in dialogue} - {""}
+
+
+def pairs_of(dialogue: Sequence[str]) -> list[tuple[str, str]]:
+    return [pair for pair in pairwise(map(letters, dialogue)) if "" not in pair]
+
+
+@given(COLLECTIONS, COLLECTIONS)
+def test_counts_equal_those_of_plain_sets(first: list[list[str]], second: list[list[str]]) -> None:
+    forward, backward = overlaps(first, second)
+    for overlap, ours, theirs in ((forward, first, second), (backward, second, first)):
+        our_texts, their_texts = distinct_texts(ours), distinct_texts(theirs)
+        our_pairs, their_pairs = ({pair for each in part for pair in pairs_of(each)} for part in (ours, theirs))
+        assert (overlap.texts, overlap.shared_texts) == (len(our_texts), len(our_texts & their_texts))
+        assert (overlap.pairs, overlap.shared_pairs) == (len(our_pairs), len(our_pairs & their_pairs))
+        ours = [dialogue for dialogue in ours if dialogue]
+        assert overlap.dialogues == len(ours)
+        assert overlap.sharing_dialogues == sum(bool(distinct_texts([each]) & their_texts) for each in ours)
+        assert overlap.shared_endings == sum(tuple(map(letters, each[-2:])) in their_pairs for each in ours)
+
+
+def test_examples_are_the_longest_shared_texts_and_pairs_as_written_in_the_first() -> None:
+    first = [["Hi!", "How are you?", "fine, thanks"], ["HI", "What do you want to know?"]]
+    second = [["hi", "how are you", "Fine. Thanks"], ["what do you want to know"]]
+    overlap, _ = overlaps(first, second, examples=2)
+    assert overlap.text_examples == ("What do you want to know?", "fine, thanks")
+    assert overlap.pair_examples == (("How are you?", "fine, thanks"), ("Hi!", "How are you?"))
+
+
+def test_every_collection_is_compared_with_every_other() -> None:
+    found = overlaps([["a"]], [["a"], ["b"]], [["c"]], examples=0)
+    assert [(each.first, each.second, each.shared_texts) for each in found] == [
+        *(("0", "1", 1), ("0", "2", 0), ("1", "0", 1), ("1", "2", 0), ("2", "0", 0), ("2", "1", 0))
+    ]
+    assert all(each.text_examples == each.pair_examples == () for each in found)

@@ -1,0 +1,92 @@
+"""Stores and data sets by name, and `turnwise corpus overlap`."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.command_line import run
+from tests.helpers.stores import write_store
+from turnwise import import_corpus
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
+from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.evaluation.datasets.intents import load_intents
+from turnwise.evaluation.text_collections import open_text_collection
+
+DATA = os.environ.get("TURNWISE_DATA")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A private data set of intents, and a store next to it."""
+    folder = tmp_path_factory.mktemp("data")
+    for split, texts in (("train", ["send it", "stop it"]), ("test", ["Send it!", "where is it"])):
+        path = folder / "intents_csv" / "orders" / f"{split}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("text,intent\n" + "".join(f"{text},{number}\n" for number, text in enumerate(texts)))
+    dialogues = [
+        Dialogue("1", (Turn(USER, "where is it?"), Turn(SYSTEM, "here")), split="train"),
+        Dialogue("2", (Turn(USER, "bye"),), split="test"),
+    ]
+    write_store(folder / "store", dialogues, reader="jsonl")
+    return folder
+
+
+def texts(name: str, data: Path | None) -> list[list[str]]:
+    return [list(dialogue) for dialogue in open_text_collection(name, data).dialogues()]
+
+
+def test_stores_and_data_sets_are_read_as_a_whole_or_by_split(data: Path) -> None:
+    assert texts("orders", data) == [["send it"], ["stop it"], ["Send it!"], ["where is it"]]
+    assert texts("orders:test", data) == [["Send it!"], ["where is it"]]
+    store = str(data / "store")
+    assert texts(store, None) == [["where is it?", "here"], ["bye"]]
+    assert texts(f"{store}:train", None) == [["where is it?", "here"]]
+
+
+def test_unknown_names_are_reported(data: Path) -> None:
+    with pytest.raises(DatasetError, match=r"ordres is not a store, and no data set in .*: import a corpus"):
+        open_text_collection("ordres", data)
+    with pytest.raises(DatasetError, match="orders is not a store, and no --data is given"):
+        open_text_collection("orders")
+
+
+def test_sample_data_have_the_texts_of_all_tasks(sample_world) -> None:  # type: ignore[no-untyped-def]
+    world = sample_world(50)
+    collected = {text for dialogue in texts("sample", world) for text in dialogue}
+    assert {example.text for example in load_intents("sample", world).examples} <= collected
+    with pytest.raises(DatasetError, match="sample has no splits: name it without :test"):
+        texts("sample:test", world)
+
+
+def test_the_command_prints_both_directions_with_examples(data: Path) -> None:
+    command = ("corpus", "overlap", "orders:test", data / "store", "--data", data)
+    text = " ".join(run(*command).stdout.split())
+    assert f"orders:test in {data / 'store'}" in text and f"{data / 'store'} in orders:test" in text
+    assert "texts 1 of 2 (50.0%)" in text and "texts 1 of 3 (33.3%)" in text
+    assert "text where is it?" in text and "text where is it " in text
+    entries = json.loads(run(*command, "--json", "--examples", 0).stdout)
+    assert [(entry["shared_texts"], entry["texts"], entry["text_examples"]) for entry in entries] == [
+        *((1, 2, []), (1, 3, []))
+    ]
+    assert "name two or more" in run("corpus", "overlap", "orders", "--data", data, code=2).stderr
+    assert "nothing is not a store" in run("corpus", "overlap", "orders", "nothing", "--data", data, code=1).stderr
+
+
+@pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
+def test_known_overlaps_of_real_data(tmp_path: Path) -> None:
+    assert DATA is not None
+    import_corpus("kvret", Path(DATA) / "kvret", tmp_path / "kvret")
+    answer = run("corpus", "overlap", "ci_tod:test", tmp_path / "kvret", "--data", DATA, "--json")
+    overlap = json.loads(answer.stdout)[0]
+    assert (overlap["sharing_dialogues"], overlap["shared_endings"], overlap["dialogues"]) == (315, 109, 318)
+
+    hwu64, massive = (load_intents(name, Path(DATA)) for name in ("hwu64_kfold", "massive"))
+    for tested, trained in ((hwu64, massive), (massive, hwu64)):
+        keys = [{re.sub(r"[\W_]", "", each.text.lower()) for each in part} for part in (tested.test, trained.train)]
+        names = f"{tested.name}:test", f"{trained.name}:train"
+        overlap = json.loads(run("corpus", "overlap", *names, "--data", DATA, "--json").stdout)[0]
+        assert (overlap["texts"], overlap["shared_texts"]) == (len(keys[0]), len(keys[0] & keys[1]))
+        assert overlap["shared_texts"] / overlap["texts"] > 0.38
