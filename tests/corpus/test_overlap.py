@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.corpus.overlap import Overlap, TextCollection, find_overlaps
+from turnwise.corpus.overlap import TextCollection, TextOverlap, find_overlaps
 
 WORDS = st.sampled_from(["yes", "Yes!", "no", "thank you", "thank-you", "goodbye", "...", "where is it?"])
 COLLECTIONS = st.lists(st.lists(WORDS, max_size=5), max_size=8)
@@ -17,7 +17,7 @@ def letters(text: str) -> str:
     return re.sub("[^a-z]", "", text.lower())
 
 
-def overlaps(*collections: Sequence[Sequence[str]], examples: int = 3) -> list[Overlap]:
+def overlaps(*collections: Sequence[Sequence[str]], examples: int = 3) -> list[TextOverlap]:
     named = [TextCollection(str(number), lambda each=each: each) for number, each in enumerate(collections)]  # type: ignore[misc]
     return find_overlaps(named, examples)
 

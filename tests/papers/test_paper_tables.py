@@ -7,6 +7,7 @@ from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.metrics import MetricRow, Outcome
 from turnwise.evaluation.results import Results
+from turnwise.evaluation.tables import footnotes, measured_cells
 from turnwise.models.loading import Architecture, ModelUnderTest
 from turnwise.papers.paper_tables import add_tables
 from turnwise.papers.suites import PAPER_SUITES
@@ -110,3 +111,27 @@ def test_results_on_stand_ins_have_a_remark_and_their_own_table() -> None:
     assert [table.title for table in results.tables if any(any(group.measured) for group in table.groups)] == [
         "DSE, on other data: actions"
     ]
+
+
+def test_leakage_is_marked_in_cells_and_averages() -> None:
+    first, *others = prototypes(*PUBLIC_DATASETS)
+    results = Results("some model", "dse")
+    results.add([first], "clinc150: 3 of 20 examples")
+    results.add(others)
+    add_tables(PAPER_SUITES["dse"], results, {}, BERT_BASE, Effort())
+    table = next(each for each in results.tables if each.title.startswith("DSE, Table 10:"))
+    cells = measured_cells(table, next(group for group in table.groups if group.name == "1-shot"))
+    marked = {column: cell.mark for column, cell in zip(table.columns, cells, strict=True) if cell is not None}
+    assert {column for column, mark in marked.items() if mark.endswith("†")} == {"Clinc150", "Ave."}
+    assert ("†", "Seen in training: clinc150: 3 of 20 examples") in footnotes(table)
+    assert {row.seen for row in results.rows if row.dataset in ("clinc150", "average")} == {
+        "clinc150: 3 of 20 examples"
+    }
+
+
+def test_excluded_examples_are_a_reason_not_to_compare() -> None:
+    results = Results("some model", "dse", facts={"exclude seen": True})
+    results.add(prototypes("clinc150"))
+    add_tables(PAPER_SUITES["dse"], results, {}, BERT_BASE, Effort())
+    (row,) = (row for row in results.rows if row.dataset == "clinc150")
+    assert row.comparable == "without test examples seen in training"

@@ -13,7 +13,7 @@ from turnwise.cli.output import Block, facts, lines, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 
 if TYPE_CHECKING:
-    from turnwise.corpus.overlap import Overlap
+    from turnwise.corpus.overlap import TextOverlap
     from turnwise.corpus.registry import Reader
     from turnwise.corpus.stats import CorpusStats
     from turnwise.corpus.store import Store
@@ -220,7 +220,7 @@ def overlap_command(
     show([asdict(overlap) for overlap in overlaps], *map(_overlap_block, overlaps), as_json=as_json)
 
 
-def _overlap_block(overlap: "Overlap") -> Block:
+def _overlap_block(overlap: "TextOverlap") -> Block:
     def part(count: int, total: int) -> str:
         return f"{count:,} of {total:,} ({count / max(1, total):.1%})"
 

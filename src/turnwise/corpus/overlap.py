@@ -36,7 +36,7 @@ class TextCollection:
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
+class TextOverlap:
     """How much of one collection is in another."""
 
     first: str
@@ -56,12 +56,12 @@ class Overlap:
     pair_examples: tuple[tuple[str, str], ...]
 
 
-def find_overlaps(collections: Sequence[TextCollection], examples: int = 3) -> list[Overlap]:
+def find_overlaps(collections: Sequence[TextCollection], examples: int = 3) -> list[TextOverlap]:
     """Compare every collection with every other, in both directions, with so many examples each."""
     return [_find_overlap(first, second, examples) for first, second in permutations(collections, 2)]
 
 
-def _find_overlap(first: TextCollection, second: TextCollection, examples: int) -> Overlap:
+def _find_overlap(first: TextCollection, second: TextCollection, examples: int) -> TextOverlap:
     (our_texts, our_pairs), (their_texts, their_pairs) = first.hashes, second.hashes
     dialogues = sharing = endings = 0
     texts: dict[str, str] = {}
@@ -77,7 +77,7 @@ def _find_overlap(first: TextCollection, second: TextCollection, examples: int) 
             pair = block.texts[place], block.texts[place + 1]
             pairs.setdefault(" ".join(map(comparison_key, pair)), pair)
         texts, pairs = _longest(texts, examples), _longest(pairs, examples)
-    return Overlap(
+    return TextOverlap(
         first=first.name,
         second=second.name,
         texts=len(our_texts),
