@@ -210,7 +210,7 @@ def test_models_without_filters_cannot_exclude_and_say_what_is_known(tmp_path: P
         results = evaluate(model_with(training), data, tasks=["intents"])
         assert results.facts["training data"] == f"no fingerprint: leakage cannot be found. {known}"
         assert {row.seen for row in results.rows} == {None} and results.data[0]["leakage"] is None
-        with pytest.raises(EvaluationError, match=rf"of letters cannot be excluded, no fingerprint.*{known}.*train"):
+        with pytest.raises(EvaluationError, match=r"letters has no fingerprint of its training .* train it"):
             evaluate(model_with(training), data, tasks=["intents"], exclude_seen=True)
 
 

@@ -51,6 +51,7 @@ def test_results_are_written(tmp_path: Path) -> None:
             "table",
             "published",
             "comparable",
+            "seen",
         )
     }
     table = pq.read_table(tmp_path / "out" / "outcomes.parquet").to_pylist()

@@ -94,11 +94,10 @@ def evaluate(
     if reranker is not None:
         subject = with_reranker(subject, load_model(reranker) if isinstance(reranker, str) else wrap_model(reranker))
     subject = replace(subject, name=name or subject.name)
-    known = describe_training_data(subject.training_data)
     if exclude_seen and not _has_filters(subject):
         raise EvaluationError(
-            f"seen examples of {subject.name} cannot be excluded, {known}: score all examples, or train the model with "
-            "record_training_data"
+            f"{subject.name} has no fingerprint of its training data, so that seen examples cannot be excluded: "
+            "evaluate it on all examples, or train it with record_training_data"
         )
     cache = Path(out) / "cache" if out is not None else None
     runner = _Runner(subject, data, cache, effort, exclude_seen, progress)
@@ -124,7 +123,7 @@ def evaluate(
         "fingerprint": subject.fingerprint,
         "remark": "",  # for suites: how the model differs from those of the published tables
         "effort": asdict(effort),
-        "training data": known,
+        "training data": describe_training_data(subject.training_data),
         "exclude seen": exclude_seen,
         "left out": left_out,
         "seeds": "0 to runs - 1 in every protocol that samples; 0 elsewhere",
