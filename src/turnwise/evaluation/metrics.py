@@ -87,7 +87,8 @@ class MetricRow(Metric):
     high: float
     runs: int
     n: int  # the number of test examples per run
-    #: The paper's table that has this metric, and the value there, if any.
+    #: The paper's table that has this metric, and the value there, if any. Where a mean covers a part of the paper's
+    #: data sets, `table` says which, and `published` is the mean over the same ones.
     table: str | None = None
     published: float | None = None
     comparable: str | None = None  # why the published value is not comparable; None if it is, or if there is none

@@ -4,8 +4,8 @@ The rows that a paper published, the measured row below them, and how their cell
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from string import ascii_lowercase
 from typing import Literal
 
@@ -33,6 +33,9 @@ class ResultGroup:
     name: str
     published: tuple[PublishedRow, ...]
     measured: tuple[MetricRow | None, ...]
+    #: For means over fewer data sets than the paper's, by column: the mean of the proposed method over the same data
+    #: sets, or None if the paper does not print all of its values. Other columns are compared with the proposed row.
+    common_means: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class MeasuredCell:
     #: Of the footnotes that say why the metric is not comparable with the published value, and that the model has seen
     #: test examples; empty if there is neither.
     mark: str
-    published: float | None  # the value of the proposed method, if any
+    published: float | None  # the value of the proposed method on the same data sets, if any
     difference: str = ""  # measured minus published; empty without a published value
     verdict: Literal["better", "worse", "within", ""] = ""  # 'within' if our interval contains the published value
 
@@ -118,10 +121,11 @@ def measured_cells(table: ResultTable, group: ResultGroup) -> list[MeasuredCell 
         return []
     absent = (None,) * len(table.columns)
     proposed = next((row.values for row in group.published if row.model == table.proposed), absent)
+    compared = (group.common_means.get(column, value) for column, value in zip(table.columns, proposed, strict=True))
     reasons = _reasons(table)
     return [
         _measured_cell(row, published, table.digits, _marks(row, reasons)) if row else None
-        for row, published in zip(group.measured, proposed, strict=True)
+        for row, published in zip(group.measured, compared, strict=True)
     ]
 
 
@@ -139,6 +143,14 @@ def _measured_cell(row: MetricRow, published: float | None, digits: int, mark: s
     if published < row.low or published > row.high:
         verdict = "better" if (difference > 0) != lower_is_better(row.metric) else "worse"
     return replace(cell, difference=format_difference(difference, digits), verdict=verdict)
+
+
+def common_values(table: ResultTable, group: ResultGroup) -> list[str]:
+    """Return the row of the proposed method's means over our data sets; empty if the group needs none."""
+    if all(value is None for value in group.common_means.values()):
+        return []
+    values = (group.common_means.get(column) for column in table.columns)
+    return ["" if value is None else format_number(value, table.digits) for value in values]
 
 
 def sample_sizes(table: ResultTable) -> str:

@@ -35,7 +35,7 @@ def add_tables(
     differences = {
         (task, name): dataset.differs or suite.split_remarks.get(name, "") for (task, name), dataset in datasets.items()
     }
-    filler = _TableFiller(results, suite.title, other_datasets, differences, remark, effort)
+    filler = _TableFiller(results, suite, other_datasets, differences, remark, effort)
     results.tables = [filler.fill(table) for table in suite.tables.values() if table.cells]
     results.rows = [
         # the paper has no value for other data, but readers may look for one
@@ -64,7 +64,7 @@ class _TableFiller:
     def __init__(
         self,
         results: Results,
-        title: str,
+        suite: PaperSuite,
         other_datasets: set[str],
         differences: Mapping[tuple[str, str], str],
         remark: str,
@@ -74,7 +74,7 @@ class _TableFiller:
         self.rows: dict[MetricKey, MetricRow] = {row.key: row for row in results.rows}
         self.averages: dict[MetricKey, MetricRow] = {}
         self._outcomes = {outcome.key: outcome for outcome in results.outcomes if outcome.key[1] not in other_datasets}
-        self._title = title
+        self._suite = suite
         self._differences = differences
         self._missing = {entry["name"]: entry["home"] for entry in results.missing}
         shortened = ", ".join(f"{name} {value}" for name, value in asdict(effort).items() if value)
@@ -87,13 +87,17 @@ class _TableFiller:
         groups, notes = [], list(self._remarks)
         for group, rows in table.groups.items():
             ours: list[MetricRow | None] = []
+            common_means: dict[str, float | None] = {}
             if not table.groups_are_models or group == list(table.groups)[-1]:
                 for column in table.columns:
                     cell = table.cells[group, column]
                     ours.append(self._find_row(cell, table, group, column))
                     notes += self._cell_remarks(cell) + self._missing_datasets(cell)
-            groups.append(ResultGroup(group, rows, tuple(ours)))
-        title = f"{self._title}, {table.number}: {table.caption}"
+                    if coverage := self._coverage(cell):
+                        common_means[column] = self._published(cell, table, group, column)
+                        notes.append(_describe_mean(column, coverage, common_means[column], table))
+            groups.append(ResultGroup(group, rows, tuple(ours), common_means))
+        title = f"{self._suite.title}, {table.number}: {table.caption}"
         proposed = "" if table.several_backbones else table.proposed
         return ResultTable(title, table.columns, tuple(groups), tuple(dict.fromkeys(notes)), table.digits, proposed)
 
@@ -107,15 +111,48 @@ class _TableFiller:
             return row
         row = replace(
             row,
-            table=table.number,
-            published=None if table.several_backbones else table.value(group, table.proposed, column),
+            table=", ".join(filter(None, (table.number, self._coverage(cell)))),
+            published=self._published(cell, table, group, column),
             comparable="; ".join([*self._remarks, *self._cell_remarks(cell)]) or None,
         )
         rows[row.key] = row
         return row
 
+    def _published(self, cell: TableCell, table: PublishedTable, group: str, column: str) -> float | None:
+        """Return the proposed method's value for a cell; for a mean, over the results that ours is the mean of."""
+        if table.several_backbones:
+            return None
+        if not self._coverage(cell):
+            return table.value(group, table.proposed, column)
+        values = [self._published_value(key, table) for key in self._available(cell)]
+        defined = [value for value in values if value is not None]
+        return float(np.mean(defined)) if len(defined) == len(values) else None
+
+    def _published_value(self, key: MetricKey, table: PublishedTable) -> float | None:
+        """Return the value of a table's proposed method for a result, from that table or another one of the paper."""
+        values = (
+            each.value(group, table.proposed, column)
+            for each in (table, *self._suite.tables.values())
+            for (group, column), cell in each.cells.items()
+            if key in cell.keys and not cell.average
+        )
+        return next((value for value in values if value is not None), None)
+
+    def _available(self, cell: TableCell) -> list[MetricKey]:
+        return [key for key in cell.keys if key in self._outcomes]
+
+    def _coverage(self, cell: TableCell) -> str:
+        """Return which part of a mean was evaluated; empty if all or nothing was, or if the cell is not a mean."""
+        available = self._available(cell)
+        if not cell.average or len(available) in (0, len(cell.keys)):
+            return ""
+        names, covered = (list(dict.fromkeys(key[1] for key in keys)) for keys in (cell.keys, available))
+        if len(covered) < len(names):
+            return f"mean of {len(covered)} of {len(names)} data sets ({', '.join(covered)})"
+        return f"mean of {len(available)} of {len(cell.keys)} results"
+
     def _average(self, cell: TableCell) -> MetricRow | None:
-        outcomes = [self._outcomes[key] for key in cell.keys if key in self._outcomes]
+        outcomes = [self._outcomes[key] for key in self._available(cell)]
         if not outcomes:
             return None
         # named by all keys, available or not: an average of one data set must not pass for that data set's own result
@@ -134,12 +171,9 @@ class _TableFiller:
 
     def _cell_remarks(self, cell: TableCell) -> list[str]:
         """Return why the result of a cell is not comparable with the paper's."""
-        datasets = dict.fromkeys(key[:2] for key in cell.keys)
+        available = self._available(cell)
+        datasets = dict.fromkeys(key[:2] for key in available or cell.keys)
         remarks = [f"{name}: {text}" for task, name in datasets if (text := self._differences.get((task, name)))]
-        names = {key[1] for key in cell.keys}
-        available = dict.fromkeys(key[1] for key in cell.keys if key in self._outcomes)
-        if cell.average and len(available) < len(names):
-            remarks.append(f"the mean of {len(available)} of {len(names)} data sets ({', '.join(available)})")
         if not cell.average and available and cell.keys[0] not in self._outcomes:
             remarks.append("by the cosine of vectors; the paper's models read context and response together")
         return remarks
@@ -147,6 +181,15 @@ class _TableFiller:
     def _missing_datasets(self, cell: TableCell) -> list[str]:
         names = dict.fromkeys(key[1] for key in cell.keys if key[1] in self._missing)
         return [f"{name} is not there; {describe_source(self._missing[name])}" for name in names]
+
+
+def _describe_mean(column: str, coverage: str, published: float | None, table: PublishedTable) -> str:
+    """Return the note on a mean over a part of the paper's data sets."""
+    if table.several_backbones:
+        return f"{column}: {coverage}"
+    if published is None:
+        return f"{column}: {coverage}; no difference, as the paper does not print {table.proposed}'s results on these"
+    return f"{column}: {coverage}; the difference is to {table.proposed}'s mean over the same ones"
 
 
 def _std_of_mean(outcomes: Sequence[Outcome]) -> float:

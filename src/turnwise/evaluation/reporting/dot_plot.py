@@ -39,9 +39,11 @@ def dot_rows(table: ResultTable) -> list[DotRow]:
         for place, ours in enumerate(measured_cells(table, group)):
             if ours is None or not math.isfinite(ours.row.value):
                 continue
-            values = ((line.model, line.values[place]) for line in group.published)
-            published = tuple((name, value) for name, value in values if value is not None)
             column = table.columns[place]
+            values = [(line.model, line.values[place]) for line in group.published]
+            if column in group.common_means:  # the printed means are over more data sets than ours
+                values = [(table.proposed, group.common_means[column])]
+            published = tuple((name, value) for name, value in values if value is not None)
             rows.append(DotRow(f"{group.name} · {column}" if group.name else column, column, ours, published))
     return rows
 

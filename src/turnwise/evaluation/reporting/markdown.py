@@ -11,6 +11,7 @@ from turnwise.evaluation.tables import (
     SEEN_MARK,
     MeasuredCell,
     ResultTable,
+    common_values,
     decimals_for,
     footnotes,
     format_interval,
@@ -55,6 +56,8 @@ def _table_rows(table: ResultTable, model: str) -> Iterator[list[str]]:
         for row in group.published:
             suffix = " (proposed)" if row.model == table.proposed else ""
             yield [escape_markdown(row.model) + suffix, *(format_number(value, table.digits) for value in row.values)]
+        if values := common_values(table, group):
+            yield [escape_markdown(f"{table.proposed} on our data sets"), *values]
         cells = measured_cells(table, group)
         if cells:
             yield [f"**{escape_markdown(model)}**", *map(_measured_value, cells)]
