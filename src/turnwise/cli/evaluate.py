@@ -112,9 +112,10 @@ def _interval(row: "MetricRow") -> str:
 
 def compare_command(
     results: Annotated[list[Path], Argument(help="Folders written by `evaluate`; each is compared with the first.")],
+    all_pairs: Annotated[bool, Option("--all-pairs", help="Compare every two folders instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare models metric by metric: paired bootstrap, corrected for multiple comparisons.
+    """Compare models, metric by metric and in their means: paired bootstrap, corrected for multiple comparisons.
 
     Example: `turnwise compare results/before results/after`
     """
@@ -122,7 +123,8 @@ def compare_command(
         raise typer.BadParameter("name two or more result folders", param_hint="RESULTS…")
     from turnwise.evaluation.reporting.comparison import compare, comparison_json, comparison_text
 
-    comparison = compare(*results)
+    turnwise.register_extensions()  # the means of a suite
+    comparison = compare(*results, all_pairs=all_pairs)
     if as_json:
         show(comparison_json(comparison), as_json=True)
     else:

@@ -133,9 +133,9 @@ class Outcome(Metric):
         return MetricRow(*self.key, self.value, std, low, high, *self.evidence.shape[:2])
 
 
-def bootstrap_mean(outcomes: Sequence[Outcome]) -> Array:
+def bootstrap_mean(outcomes: Sequence[Outcome], count: int = BOOTSTRAP_SAMPLES) -> Array:
     """Return the mean of several metrics in each bootstrap sample; metrics of one data set share its resamples."""
-    samples = [outcome.bootstrap(crc32(outcome.dataset.encode())) for outcome in outcomes]
+    samples = [outcome.bootstrap(crc32(outcome.dataset.encode()), count) for outcome in outcomes]
     return np.asarray(np.mean(samples, axis=0))
 
 

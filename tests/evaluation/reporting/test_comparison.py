@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import turnwise
 from turnwise.evaluation.metrics import BOOTSTRAP_SAMPLES, Outcome, Statistic
 from turnwise.evaluation.reporting.comparison import (
     compare,
@@ -29,10 +31,10 @@ Write = Callable[..., Path]
 def write(tmp_path: Path) -> Write:
     """Writes a folder of results: `write(name, outcomes, data set=hash, …)`."""
 
-    def written(name: str, outcomes: Sequence[Outcome], **hashes: str) -> Path:
+    def written(name: str, outcomes: Sequence[Outcome], suite: str = "toy", **hashes: str) -> Path:
         results = Results(
             name,
-            "toy",
+            suite,
             data=[
                 {"name": dataset, "tasks": ["toy", "intents"], "sha256": digest} for dataset, digest in hashes.items()
             ],
@@ -63,9 +65,9 @@ def test_planted_differences_are_found(write: Write) -> None:
         "other",
         [make_outcome(flips(0.8, 4), "up"), make_outcome(flips(0.4, 5), "down"), make_outcome(flips(0.6, 6), "same")],
     )
-    up, down, same = compare(base, other)
+    up, down, same, mean = compare(base, other)
     assert [compared.verdict for compared in (up, down, same)] == ["better", "worse", "no clear difference"]
-    for compared in (up, down, same):
+    for compared in (up, down, same, mean):
         assert compared.first is not None
         assert compared.second is not None
         assert compared.difference == pytest.approx(compared.second - compared.first)
@@ -109,7 +111,8 @@ def test_a_model_is_not_better_than_itself(write: Write) -> None:
 def test_p_values_are_those_of_the_bootstrap(write: Write) -> None:
     first, second = make_outcome(flips(0.6, 1, runs=2)), make_outcome(flips(0.63, 2, runs=2))
     (compared,) = compare(write("base", [first]), write("other", [second]))
-    differences = second.bootstrap() - first.bootstrap()
+    seed = crc32(b"toy")
+    differences = second.bootstrap(seed) - first.bootstrap(seed)
     above, below = sum(d >= 0 for d in differences), sum(d <= 0 for d in differences)
     assert compared.p == pytest.approx(min(1, 2 * (1 + min(above, below)) / (1 + BOOTSTRAP_SAMPLES)))
     assert (compared.low, compared.high) == pytest.approx(tuple(np.percentile(differences, [2.5, 97.5])), abs=1e-4)
@@ -224,23 +227,74 @@ def test_several_models_are_compared_with_the_first(write: Write) -> None:
     mixed = write("mixed", [make_outcome(flips(0.1, 5), "a"), make_outcome(flips(0.5, 6), "b")])
     compared = compare(first, better, mixed)
     assert [(one.other, one.dataset) for one in compared] == [
-        (str(other), name) for other in (better, mixed) for name in "ab"
+        (str(other), name) for other in (better, mixed) for name in ("a", "b", "mean of a, b")
     ]
-    assert [one.verdict for one in compared] == ["better", "better", "worse", "no clear difference"]
-    assert compared[0].corrected == pytest.approx(compared[0].p * 4)
+    assert [one.verdict for one in compared] == ["better"] * 3 + ["worse", "no clear difference", "worse"]
+    assert compared[0].corrected == pytest.approx(compared[0].p * 6)
     lines = comparison_text(compared).splitlines()
     base, above, both = (escape_markdown(folder) for folder in (first, better, mixed))
-    correction = "corrected for 4 comparisons by Holm."
+    correction = "corrected for 6 comparisons by Holm."
     assert (
         lines[0]
-        == f"{above} is better than {base} in 2 of 2 metrics, worse in 0, no clear difference in 0; {correction}"
+        == f"{above} is better than {base} in 3 of 3 metrics, worse in 0, no clear difference in 0; {correction}"
     )
     assert (
         lines[2]
-        == f"{both} is better than {base} in 0 of 2 metrics, worse in 1, no clear difference in 1; {correction}"
+        == f"{both} is better than {base} in 0 of 3 metrics, worse in 2, no clear difference in 1; {correction}"
     )
-    assert sum(line.startswith("| intents | ") for line in lines) == 4
-    assert sum("**better** |" in line for line in lines) == 2
+    assert sum(line.startswith("| intents | ") for line in lines) == 6
+    assert sum("**better** |" in line for line in lines) == 3
+
+
+def test_all_pairs_are_compared_on_request(write: Write) -> None:
+    folders = [write(name, [make_outcome(flips(chance, 1))]) for name, chance in (("a", 0.3), ("b", 0.5), ("c", 0.9))]
+    compared = compare(*folders, all_pairs=True)
+    names = [(Path(one.base).name, Path(one.other).name) for one in compared]
+    assert names == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert {one.verdict for one in compared} == {"better"}
+    assert [one.corrected for one in compared] == holm([one.p for one in compared if one.p is not None])
+    text = comparison_text(compared)
+    assert text.count("corrected for 3 comparisons by Holm.") == 3
+    for base, other in (("a", "b"), ("a", "c"), ("b", "c")):
+        first, second = (escape_markdown(folders["abc".index(name)]) for name in (base, other))
+        assert f"## {second} compared with {first}\n" in text
+
+
+def test_means_are_over_the_metrics_that_both_have(write: Write) -> None:
+    first, second = ([flips(chance, seed) for seed in range(3)] for chance in (0.5, 0.55))
+    base = write("base", [make_outcome(first[0], "x"), make_outcome(first[1], "y"), make_outcome(first[2], "z")])
+    other = write("other", [make_outcome(second[0], "x"), make_outcome(second[1], "y")])
+    mean = compare(base, other)[-1]
+    assert (mean.task, mean.dataset, mean.setting, mean.metric) == ("intents", "mean of x, y", "1-shot", "accuracy")
+    assert mean.first == pytest.approx(50 * (first[0].mean() + first[1].mean()))
+    assert mean.second == pytest.approx(50 * (second[0].mean() + second[1].mean()))
+    seeds = [crc32(name.encode()) for name in "xy"]
+    samples = [
+        np.mean([make_outcome(evidence).bootstrap(seed) for evidence, seed in zip(model, seeds, strict=False)], axis=0)
+        for model in (first, second)
+    ]
+    differences = samples[1] - samples[0]
+    assert (mean.low, mean.high) == pytest.approx(tuple(np.percentile(differences, [2.5, 97.5])))
+    below = sum(difference <= 0 for difference in differences)
+    assert mean.p == pytest.approx(min(1, 2 * (below + 1) / (BOOTSTRAP_SAMPLES + 1)))
+
+
+def test_suites_have_their_own_means(write: Write) -> None:
+    turnwise.register_extensions()
+
+    def outcomes(chance: float) -> list[Outcome]:
+        settings = [f"{shots}-shot prototypes" for shots in (1, 5)]
+        return [
+            Outcome("intents", name, setting, "accuracy", flips(chance, 7 * len(name) + len(setting)))
+            for name in ("snips", "hwu64")
+            for setting in settings
+        ]
+
+    *single, mean = compare(write("base", outcomes(0.4), suite="dse"), write("other", outcomes(0.7), suite="dse"))
+    assert len(single) == 4
+    assert (mean.dataset, mean.setting) == ("mean of snips, hwu64", "1-shot prototypes and 5-shot prototypes")
+    assert mean.difference == pytest.approx(np.mean([one.difference for one in single]))
+    assert mean.verdict == "better"
 
 
 def test_nothing_in_common(write: Write) -> None:

@@ -2,12 +2,14 @@
 
 For every metric that two models have, runs and examples are resampled (the bootstrap), the same ones for both models,
 and the difference is computed in each sample, so that what is hard for both cancels out. The p-value is twice the
-smaller proportion of samples in which the difference is at most, or at least, zero. Holm's correction accounts for the
-number of comparisons.
+smaller proportion of samples in which the difference is at most, or at least, zero. Means over data sets are compared
+likewise, over the metrics that can be compared between the two. Holm's correction accounts for the number of
+comparisons.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
 from math import ceil
 from pathlib import Path
 from typing import Any, Literal
@@ -20,11 +22,13 @@ from turnwise.evaluation.metrics import (
     DESCRIPTIVE_METRICS,
     MetricKey,
     Outcome,
+    bootstrap_mean,
     confidence_interval,
     lower_is_better,
 )
 from turnwise.evaluation.reporting.markdown import escape_markdown, markdown_table
-from turnwise.evaluation.results import ResultsError, read_content, read_outcomes, replace_undefined
+from turnwise.evaluation.results import Results, ResultsError, read_content, read_outcomes, replace_undefined
+from turnwise.evaluation.suites import summarise
 from turnwise.evaluation.tables import decimals_for, format_difference, format_number
 
 #: Corrected p-values below this are a clear difference.
@@ -58,20 +62,21 @@ class Comparison:
     reason: str = ""  # why the two are not comparable; empty if they are
 
 
-def compare(*folders: Path) -> list[Comparison]:
-    """Compare the results in several folders with those in the first one, metric by metric.
+def compare(*folders: Path, all_pairs: bool = False) -> list[Comparison]:
+    """Compare the results in several folders with those in the first one, or all pairs of them, metric by metric.
 
     Returns:
-        Every metric that one of two folders has, in the order of the base, then those that only the other has.
+        For each two folders: every metric that one of them has, in the order of the base, then those that only the
+        other has, then the means of metrics that both have.
     """
     if len(folders) < 2:
         raise ResultsError("a comparison needs at least two folders of results")
-    base, *others = (_ResultFolder.read(folder) for folder in folders)
-    pairs = [(base, other, key) for other in others for key in base.outcomes | other.outcomes]
-    reasons = [_why_not_comparable(*pair) for pair in pairs]
+    base, *others = read = [_ResultFolder.read(folder) for folder in folders]
+    pairs = combinations(read, 2) if all_pairs else ((base, other) for other in others)
+    tests = [test for pair in pairs for test in _paired_tests(*pair)]
     # enough samples for the smallest possible p-value to stay significant after the correction
-    count = max(BOOTSTRAP_SAMPLES, 2 * ceil(2 * reasons.count("") / SIGNIFICANCE_LEVEL))
-    comparisons = [_compare_metric(*pair, reason, count) for pair, reason in zip(pairs, reasons, strict=True)]
+    count = max(BOOTSTRAP_SAMPLES, 2 * ceil(2 * sum(bool(test.keys) for test in tests) / SIGNIFICANCE_LEVEL))
+    comparisons = [test.run(count) for test in tests]
     corrected = iter(holm([comparison.p for comparison in comparisons if comparison.p is not None]))
     return [each if each.p is None else _with_verdict(each, next(corrected)) for each in comparisons]
 
@@ -94,12 +99,13 @@ def p_value(differences: npt.NDArray[np.float64]) -> float:
 def comparison_text(comparisons: Sequence[Comparison]) -> str:
     """Return comparisons as Markdown: a sentence and a table for each model, and what could not be compared."""
     corrected = sum(comparison.corrected is not None for comparison in comparisons)
-    by_folder: dict[str, list[Comparison]] = {}
+    pairs: dict[tuple[str, str], list[Comparison]] = {}
     for comparison in comparisons:
-        by_folder.setdefault(comparison.other, []).append(comparison)
-    parts = [_sentence(each, corrected) for each in by_folder.values()]
-    for other, each in by_folder.items():
-        parts += [f"## {escape_markdown(other)}\n" if len(by_folder) > 1 else "", _table(each), _not_comparable(each)]
+        pairs.setdefault((comparison.base, comparison.other), []).append(comparison)
+    parts = [_sentence(each, corrected) for each in pairs.values()]
+    for (base, other), each in pairs.items():
+        heading = f"## {escape_markdown(other)} compared with {escape_markdown(base)}\n"
+        parts += [heading if len(pairs) > 1 else "", _table(each), _not_comparable(each)]
     return "\n".join(filter(None, parts))
 
 
@@ -113,8 +119,10 @@ class _ResultFolder:
     """Results on disk: outcomes by key, and hashes of the data and of excluded examples by task and data set."""
 
     name: str
+    suite: str
     outcomes: dict[MetricKey, Outcome]
     hashes: dict[tuple[str, str], set[str]]
+    samples: dict[tuple[MetricKey, int], npt.NDArray[np.float64]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> "_ResultFolder":
@@ -126,7 +134,66 @@ class _ResultFolder:
             for task in entry["tasks"]:
                 hashes.setdefault((task, entry["name"]), set()).add(entry["sha256"] + entry.get("excluded", ""))
         comparable = {outcome.key: outcome for outcome in outcomes if outcome.metric not in DESCRIPTIVE_METRICS}
-        return cls(str(folder), comparable, hashes)
+        return cls(str(folder), content.get("suite", ""), comparable, hashes)
+
+    def bootstrap(self, key: MetricKey, count: int) -> npt.NDArray[np.float64]:
+        """Return a metric in each bootstrap sample; computed once, as a metric takes part in several comparisons."""
+        if (key, count) not in self.samples:
+            self.samples[key, count] = bootstrap_mean([self.outcomes[key]], count)
+        return self.samples[key, count]
+
+    def mean(self, keys: Sequence[MetricKey]) -> float:
+        """Return the mean of some metrics."""
+        return float(np.mean([self.outcomes[key].value for key in keys]))
+
+    def summaries(self, keys: Sequence[MetricKey]) -> list[list[MetricKey]]:
+        """Return the metrics that each mean of the suite or the tasks is over, as far as they are among the keys."""
+        summaries = summarise(Results(self.name, self.suite, [self.outcomes[key] for key in keys]))
+        return [[outcome.key for outcome in summary.outcomes] for summary in summaries if len(summary.outcomes) > 1]
+
+
+@dataclass(frozen=True, slots=True)
+class _PairedTest:
+    """A comparison of two folders by a metric, or by the mean of several; without keys they are not comparable."""
+
+    comparison: Comparison
+    base: _ResultFolder
+    other: _ResultFolder
+    keys: Sequence[MetricKey] = ()
+
+    def run(self, count: int) -> Comparison:
+        """Return the comparison without corrected p-value and verdict."""
+        if not self.keys:
+            return self.comparison
+        differences = np.mean(
+            [self.other.bootstrap(key, count) - self.base.bootstrap(key, count) for key in self.keys], 0
+        )
+        differences = differences[np.isfinite(differences)]
+        low, high = confidence_interval(differences)
+        difference = self.other.mean(self.keys) - self.base.mean(self.keys)
+        return replace(self.comparison, difference=difference, low=low, high=high, p=p_value(differences))
+
+
+def _paired_tests(base: _ResultFolder, other: _ResultFolder) -> Iterator[_PairedTest]:
+    """Yield the comparisons of single metrics, then those of their means."""
+    comparable = []
+    for key in base.outcomes | other.outcomes:
+        first, second = (folder.mean([key]) if key in folder.outcomes else None for folder in (base, other))
+        reason = _why_not_comparable(base, other, key)
+        comparison = Comparison(base.name, other.name, *key, first, second, reason=reason)
+        if not comparison.reason:
+            comparable.append(key)
+        yield _PairedTest(comparison, base, other, () if comparison.reason else (key,))
+    for keys in base.summaries(comparable):
+        values = base.mean(keys), other.mean(keys)
+        yield _PairedTest(Comparison(base.name, other.name, *_name_mean(keys), *values), base, other, keys)
+
+
+def _name_mean(keys: Sequence[MetricKey]) -> MetricKey:
+    """Return the task, data set, setting and metric of a mean; where it is over several of them, their names."""
+    tasks, datasets, settings, metrics = (list(dict.fromkeys(names)) for names in zip(*keys, strict=True))
+    dataset, metric = (names[0] if len(names) == 1 else f"mean of {', '.join(names)}" for names in (datasets, metrics))
+    return ", ".join(tasks), dataset, " and ".join(settings), metric
 
 
 def _why_not_comparable(base: _ResultFolder, other: _ResultFolder, key: MetricKey) -> str:
@@ -149,19 +216,6 @@ def _why_not_comparable(base: _ResultFolder, other: _ResultFolder, key: MetricKe
     if not np.isfinite([first.value, second.value]).all():
         return "a value is undefined"
     return ""
-
-
-def _compare_metric(base: _ResultFolder, other: _ResultFolder, key: MetricKey, reason: str, count: int) -> Comparison:
-    """Return a comparison without corrected p-value and verdict."""
-    first, second = base.outcomes.get(key), other.outcomes.get(key)
-    ours, theirs = (outcome.value if outcome else None for outcome in (first, second))
-    comparison = Comparison(base.name, other.name, *key, ours, theirs, reason=reason)
-    if reason or first is None or second is None:
-        return comparison
-    differences = second.bootstrap(count=count) - first.bootstrap(count=count)
-    differences = differences[np.isfinite(differences)]
-    low, high = confidence_interval(differences)
-    return replace(comparison, difference=second.value - first.value, low=low, high=high, p=p_value(differences))
 
 
 def _with_verdict(comparison: Comparison, corrected: float) -> Comparison:
