@@ -8,6 +8,7 @@ import typer
 from typer import Argument, Option
 
 import turnwise
+from turnwise.cli.experiments import show_points
 from turnwise.cli.options import AsJson, Compressed, Data, Datasets, EvaluationSeeds, EvaluationSteps, PoolingName, Seed
 from turnwise.cli.output import facts, message, progress_bar, show
 
@@ -51,6 +52,10 @@ def evaluate_command(
     ] = False,
     seeds: EvaluationSeeds = None,
     steps: EvaluationSteps = None,
+    every_epoch: Annotated[
+        bool,
+        Option("--every-epoch", help="Evaluate every saved epoch of a run, whose folder MODEL is, and draw curves."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a model with the protocols of the papers, with confidence intervals, next to the published results.
@@ -58,12 +63,31 @@ def evaluate_command(
     Finished work is kept in OUT/cache: the same command continues after an interruption.
 
     Example: `turnwise evaluate minilm --suite dse --data data --out results`
+
+    Example: `turnwise evaluate run --every-epoch --suite dse --data data --out epochs`
     """
     if (suite is None) == (not task):
         raise typer.BadParameter("name either a suite or one or more tasks", param_hint="--suite / --task")
     if (postprocess is None) != (fit is None):
         raise typer.BadParameter("--postprocess and --fit must be used together", param_hint="--postprocess")
     from turnwise.evaluation.evaluation_protocols import Effort
+
+    if every_epoch:
+        from turnwise.papers.sweeps.epochs import evaluate_epochs
+        from turnwise.papers.sweeps.points import EvaluationPlan
+
+        if postprocess is not None or reranker is not None or compressed:
+            raise typer.BadParameter(
+                "cannot be used with --postprocess, --reranker or --compressed", param_hint="--every-epoch"
+            )
+        turnwise.register_extensions()
+        fine_tuning = suite is not None if fine_tuning is None else fine_tuning
+        suites = () if suite is None else (suite,)
+        plan = EvaluationPlan(data, suites, task or (), dataset or (), fine_tuning, Effort(seeds, steps))
+        with progress_bar() as progress:
+            points = evaluate_epochs(Path(model), plan, out, pooling, progress)
+        show_points(points, out, as_json, title=model)
+        return
     from turnwise.evaluation.reporting.report import write_report
     from turnwise.evaluation.results import describe_seen, describe_source
     from turnwise.models.loading import load_model, postprocess_model

@@ -96,7 +96,7 @@ def sweep_command(
     except (TrainingInterruptedError, KeyboardInterrupt):
         message("interrupted; everything is saved. Run the same command to continue")
         raise typer.Exit(130) from None
-    _show_points(points, out, as_json, title=sweep.recipe)
+    show_points(points, out, as_json, title=sweep.recipe)
     failures = [f"{point.name}: {point.failure}" for point in points if point.failure]
     if failures:
         raise SweepError(
@@ -148,7 +148,7 @@ def soup_command(
         else:
             points, folders = [], write_soups(first, second, ratios, out, progress)
     if points:
-        _show_points(points, out, as_json)
+        show_points(points, out, as_json)
     else:
         models = [{"ratio": ratio, "model": str(folder)} for ratio, folder in folders.items()]
         show(models, lines(*((str(folder), "") for folder in folders.values())), as_json=as_json)
@@ -161,7 +161,8 @@ def _parse_ratios(text: str) -> list[float]:
         raise typer.BadParameter(f"expected numbers from 0 to 1 separated by commas, got {text!r}") from None
 
 
-def _show_points(points: "Sequence[SweepPoint]", out: Path, as_json: bool, title: str = "") -> None:
+def show_points(points: "Sequence[SweepPoint]", out: Path, as_json: bool, title: str = "") -> None:
+    """Print the results of an experiment and the path of its report."""
     show(json.loads((out / "results.json").read_text(encoding="utf-8")), metric_lines(points, title), as_json=as_json)
     message(f"tables and curves: {out / 'report.html'}")
 

@@ -28,9 +28,11 @@ from turnwise.training.recipe import Recipe, load_recipe
 from turnwise.training.setup import TrainingSetup, make_compression, select_corpus
 from turnwise.training.step import TrainingStep
 
-#: Folders inside a run's folder: the model of the recipe's first stage, the best model by the probe, the checkpoints.
+#: Folders inside a run's folder: the model of the recipe's first stage, the best model by the probe, the models of the
+#: epochs, the checkpoints.
 FIRST = "first"
 BEST = "best"
+EPOCHS = "epochs"
 CHECKPOINTS = "checkpoints"
 
 #: A file with the corpus's identity, written when training is finished and the model's files are complete.
@@ -70,6 +72,21 @@ def expect_finished(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
         )
     if (folder / TRAINED).read_text(encoding="utf-8") != "\n".join(corpus_identity(select_corpus(recipe, corpus))):
         raise TrainingError(f"{folder} was trained on another corpus: use the stores and splits of its first stage")
+
+
+def saved_epochs(run: Path) -> dict[int, Path]:
+    """Return the model folders that a run saved after its epochs; raises TrainingError if there are none."""
+    path = run / "recipe.yaml"
+    if not path.is_file():
+        raise TrainingError(f"{run} is not the folder of a run: give one that `turnwise train` wrote")
+    folders = {int(folder.name): folder for folder in (run / EPOCHS).glob("*") if folder.name.isdigit()}
+    if not folders and load_recipe(path).checkpoint_epochs:
+        raise TrainingError(f"{run} has no saved epochs: its first epoch is not finished")
+    if not folders:
+        raise TrainingError(
+            f"{run} has no saved epochs: train with --set checkpoint_epochs=true, which saves the model after each"
+        )
+    return dict(sorted(folders.items()))
 
 
 class RunFolder:

@@ -23,7 +23,16 @@ from turnwise.core.progress import Progress, silent
 from turnwise.corpus.store import Corpus
 from turnwise.training import TrainingError, TrainingInterruptedError
 from turnwise.training.batches import prepare_ahead
-from turnwise.training.checkpoint import BEST, FIRST, TRAINED, CheckpointError, RunFolder, claim_folder, expect_finished
+from turnwise.training.checkpoint import (
+    BEST,
+    EPOCHS,
+    FIRST,
+    TRAINED,
+    CheckpointError,
+    RunFolder,
+    claim_folder,
+    expect_finished,
+)
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.distributed import LONGEST_WAIT, Processes
 from turnwise.training.metrics import MetricsLog, StepMetrics, ThroughputMeter
@@ -244,7 +253,7 @@ class Trainer:
         with self._processes.together():
             if self._processes.main:
                 with self.step.averaged_parameters():
-                    self.folder.save_model(self.folder.path / "epochs" / f"{number:03d}")
+                    self.folder.save_model(self.folder.path / EPOCHS / f"{number:03d}")
 
     def _save_checkpoint(self, *, wait: bool) -> None:
         with self._processes.together():

@@ -129,7 +129,7 @@ class _SweepRunner:
 
     def evaluate_untrained(self, recipe: Recipe) -> None:
         """Evaluate the untrained encoder; a failure here would recur at every point, so it stops the sweep."""
-        model = wrap_model(_load_untrained(recipe), _UNTRAINED)
+        model = wrap_model(load_untrained(recipe), _UNTRAINED)
         try:
             results = self.evaluation.evaluate(model, self.out / "start" / "evaluation", self.progress)
         except _OUT_OF_MEMORY as error:
@@ -166,7 +166,7 @@ class _SweepRunner:
             folder = self._train(recipe, run_folder)
             model = load_folder(folder / BEST if recipe.keep_best else folder, run.name, variant.pooling)
         else:
-            model = wrap_model(_load_untrained(recipe, variant.pooling))
+            model = wrap_model(load_untrained(recipe, variant.pooling))
         if variant.postprocess is not None:
             corpus = self.corpus.sample(recipe.corpus_share)
             texts = (turn.text for dialogue in corpus for turn in dialogue.turns)
@@ -214,7 +214,8 @@ class _SweepRunner:
         self.report(self.points)
 
 
-def _load_untrained(recipe: Recipe, pooling: Pooling | None = None) -> Encoder:
+def load_untrained(recipe: Recipe, pooling: Pooling | None = None) -> Encoder:
+    """Return the encoder that a recipe without a first stage starts from."""
     encoder = Encoder.load(recipe.backbone, pooling=pooling or recipe.pooling)
     if recipe.layers is not None:
         encoder.backbone.keep_layers(recipe.layers)
@@ -229,8 +230,8 @@ def _includes_untrained(runs: Sequence[PlannedRun], base: Recipe) -> bool:
         if not (run.variant.trained or run.variant.postprocess)
         and (run.recipe.backbone, run.recipe.layers) == (base.backbone, base.layers)
     ]
-    poolings = [_load_untrained(run.recipe, run.variant.pooling).pooling for run in untrained]
-    return bool(poolings) and _load_untrained(base).pooling in poolings
+    poolings = [load_untrained(run.recipe, run.variant.pooling).pooling for run in untrained]
+    return bool(poolings) and load_untrained(base).pooling in poolings
 
 
 def _memory_message(step: str, error: BaseException) -> str:
