@@ -108,9 +108,8 @@ def test_a_missing_start_is_reported(run: Path, plan: EvaluationPlan, tmp_path: 
 
 
 def test_a_run_starts_from_its_first_stage(plan: EvaluationPlan, tmp_path: Path) -> None:
-    small = ["steps=2", "batch_size=8", "max_length=24", "log_every=1"]
-    stages = [f"first={{recipe: masked-language, {', '.join(key.replace('=', ': ') for key in small)}}}"]
-    train(recipe("dse", *EPOCHS, "epochs=1", *stages), corpus(), tmp_path / "run")
+    first = "first={objectives: {masked-language: {}}, steps: 2, batch_size: 8}"
+    train(recipe("dse", *EPOCHS, "epochs=1", first), corpus(), tmp_path / "run")
     start, _ = evaluate_epochs(tmp_path / "run", plan, tmp_path / "out")
     expected = evaluate(str(tmp_path / "run" / "first"), plan.data, tasks=plan.tasks, effort=plan.effort)
     assert [row.value for row in start.results[0].rows] == pytest.approx([row.value for row in expected.rows])
