@@ -14,7 +14,7 @@ from turnwise.corpus.slots.template_table import require_named_splits
 from turnwise.corpus.store import Corpus
 from turnwise.models.backbone.backbone import PoolerLayer
 from turnwise.models.backbone.inputs import WINDOW, RerankerTask
-from turnwise.models.backbone.language_head import LanguageHead, read_language_head
+from turnwise.models.backbone.language_head import LanguageHead, read_language_head, word_embeddings
 from turnwise.models.backbone.source import locate_model
 from turnwise.models.compression import Compression, project_templates
 from turnwise.models.encoder import Encoder
@@ -122,8 +122,8 @@ def _make_heads(objective: Objective, encoder: Encoder, start: str | Path) -> nn
     for head in heads.modules():
         if isinstance(head, LanguageHead):
             config = encoder.backbone.config
-            epsilon = getattr(config, "layer_norm_eps", None) or getattr(config, "norm_eps", 1e-12)
-            vocabulary = encoder.backbone.model.get_input_embeddings().num_embeddings
+            epsilon = float(getattr(config, "layer_norm_eps", None) or getattr(config, "norm_eps", None) or 1e-12)
+            vocabulary = len(word_embeddings(encoder.backbone.model.get_input_embeddings(), encoder.hidden))
             head.start(vocabulary, read_language_head(locate_model(start)), epsilon)
     return heads.to(encoder.backbone.device)
 

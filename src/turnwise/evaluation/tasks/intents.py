@@ -118,7 +118,8 @@ def mean_vectors(vectors: Vectors, labels: Indices, classes: int) -> Vectors:
 def compute_prototypes(vectors: Vectors, labels: Indices, classes: int) -> Vectors:
     """Return the mean vector of each class, scaled to length 1 (classes, size): a product with one is a cosine."""
     means = mean_vectors(vectors, labels, classes)
-    return means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+    prototypes: Vectors = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+    return prototypes
 
 
 def is_highest(scores: npt.NDArray[np.float32], truth: Indices) -> Flags:

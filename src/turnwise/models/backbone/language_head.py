@@ -54,7 +54,7 @@ class LanguageHead(nn.Module):
     def forward(self, states: Tensor, embeddings: nn.Module) -> Tensor:
         """(states, width) → logits (states, vocabulary)."""
         transformed = self.norm(nn.functional.gelu(self.dense(states)))
-        logits = transformed @ word_embeddings(embeddings, transformed.shape[-1]).T
+        logits: Tensor = transformed @ word_embeddings(embeddings, transformed.shape[-1]).T
         return logits if self.bias is None else logits + self.bias
 
 
