@@ -33,8 +33,9 @@ if not Path("/dev/nvidiactl").exists():
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
-def pytest_collection_finish() -> None:
-    """Exclude everything imported so far from garbage collections."""
+@pytest.fixture(scope="module", autouse=True)
+def _skip_older_objects_in_garbage_collections() -> None:
+    """Speed up collections, several of which each training run makes: imported modules are most of all objects."""
     gc.collect()
     gc.freeze()
 

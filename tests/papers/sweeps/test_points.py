@@ -14,6 +14,8 @@ from turnwise.models.encoder import Encoder
 from turnwise.models.loading import ModelUnderTest, wrap_model
 from turnwise.papers.sweeps.points import EvaluationPlan
 
+pytestmark = pytest.mark.usefixtures("no_curves")
+
 EFFORT = Effort(seeds=1, steps=1)
 
 

@@ -33,6 +33,8 @@ from turnwise.training import TrainingInterruptedError
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, RecipeError, load_recipe, packaged_recipes
 
+pytestmark = pytest.mark.usefixtures("no_curves")
+
 TASKS = ("nli",)
 
 

@@ -31,6 +31,8 @@ from turnwise.training.checkpoint import TRAINED
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, load_recipe
 
+pytestmark = pytest.mark.usefixtures("no_curves")
+
 #: Two steps of masked language modelling before two steps of DSE.
 FIRST_STAGE: dict[str, Any] = {
     "objectives": {"masked-language": {}},
