@@ -76,9 +76,10 @@ def evaluate_command(
         from turnwise.papers.sweeps.epochs import evaluate_epochs
         from turnwise.papers.sweeps.points import EvaluationPlan
 
-        if postprocess is not None or reranker is not None or compressed:
+        if postprocess is not None or reranker is not None or compressed or exclude_seen:
             raise typer.BadParameter(
-                "cannot be used with --postprocess, --reranker or --compressed", param_hint="--every-epoch"
+                "cannot be used with --postprocess, --reranker, --compressed or --exclude-seen",
+                param_hint="--every-epoch",
             )
         turnwise.register_extensions()
         fine_tuning = suite is not None if fine_tuning is None else fine_tuning

@@ -143,7 +143,8 @@ def test_the_command_prints_every_epoch(run: Path, world: Path, tmp_path: Path) 
 
 def test_the_command_reports_invalid_input(run: Path, world: Path, tmp_path: Path) -> None:
     options = ["--every-epoch", "--task", "nli", "--data", world, "--out", tmp_path / "out"]
-    answer = run_command("evaluate", run, *options, "--compressed", code=2)
-    assert "cannot be used with --postprocess, --reranker or --compressed" in answer.stderr
+    for option in ("--compressed", "--exclude-seen"):
+        answer = run_command("evaluate", run, *options, option, code=2)
+        assert "cannot be used with --postprocess, --reranker, --compressed or --exclude-seen" in answer.stderr
     answer = run_command("evaluate", run / "epochs" / "001", *options, code=1)
     assert answer.stderr.startswith("error: ") and "is not the folder of a run" in answer.stderr
