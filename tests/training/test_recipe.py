@@ -220,6 +220,7 @@ OTHERS = {
     "compile": False,
     "tokens_per_forward": 5,
     "seed": 9,
+    "record_training_data": False,
     "shuffle_buffer": 640,
     "checkpoint_every": 8,
     "keep": 4,
