@@ -89,7 +89,7 @@ def test_idle_connections_do_not_block_others(port: int) -> None:
     with contextlib.ExitStack() as opened:
         for _ in range(20):
             opened.enter_context(contextlib.closing(socket.create_connection(("127.0.0.1", port))))
-        wait_for(lambda: httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200, 20)
+        wait_for(lambda: httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200)
 
 
 def batchers() -> set[threading.Thread]:
