@@ -108,8 +108,9 @@ def test_prototypes_equal_a_plain_statement() -> None:
     outcomes = prototype_intents(encoder, data, shots=(1, 5), seeds=3)
     assert len(encoder.encoded) == len(set(encoder.encoded))
     labels = [utterance.intent for utterance in data.train]
-    for outcome, shots in zip(outcomes, (1, 5), strict=True):
-        assert outcome.key == ("intents", "toy", f"{shots}-shot prototypes", "accuracy")
+    variants = [(shots, name) for shots in (1, 5) for name in ("prototypes", "mean vectors, dot product")]
+    for outcome, (shots, name) in zip(outcomes, variants, strict=True):
+        assert outcome.key == ("intents", "toy", f"{shots}-shot {name}", "accuracy")
         for seed in range(3):
             support, _ = sample_few_shot(labels, shots, seed)
             for number, test in enumerate(data.test):
@@ -117,7 +118,8 @@ def test_prototypes_equal_a_plain_statement() -> None:
                 scores = {}
                 for intent in LETTERS:
                     members = [vectors([data.train[index].text])[0] for index in support if labels[index] == intent]
-                    scores[intent] = float(np.mean(members, axis=0) @ query)
+                    mean = np.mean(members, axis=0)
+                    scores[intent] = float(mean @ query) / (np.linalg.norm(mean) if name == "prototypes" else 1)
                 ahead = scores[test.intent] - max(score for intent, score in scores.items() if intent != test.intent)
                 # rounding decides between those that are all but level
                 assert outcome.evidence[seed, number] == (ahead > 0) or abs(ahead) < 1e-6
@@ -127,8 +129,8 @@ def test_a_tie_of_prototypes_goes_against_the_model() -> None:
     """Both intents have the same training utterance: whichever comes first in the alphabet, neither is found."""
     train = (IntentUtterance("ab", "one"), IntentUtterance("ab", "two"), IntentUtterance("cc", "three"))
     test = (IntentUtterance("ab", "one"), IntentUtterance("ab", "two"), IntentUtterance("c", "three"))
-    (outcome,) = prototype_intents(Letters(), IntentData("toy", train, (), test), shots=(1,), seeds=1)
-    assert outcome.evidence.tolist() == [[0, 0, 1]]
+    outcomes = prototype_intents(Letters(), IntentData("toy", train, (), test), shots=(1,), seeds=1)
+    assert [outcome.evidence.tolist() for outcome in outcomes] == [[[0, 0, 1]]] * 2
 
 
 def test_an_intent_without_training_utterances_is_never_found() -> None:
@@ -414,10 +416,7 @@ def test_a_tenth_of_each_intent_is_held_out(labels: list[str], seed: int) -> Non
 @pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
 def test_real_data_sets_keep_their_sizes_through_the_tasks() -> None:
     clinc = load_intents("clinc150", Path(str(DATA)))
-    assert [outcome.evidence.shape for outcome in prototype_intents(Letters(), clinc, seeds=2)] == [
-        (2, 4500),
-        (2, 4500),
-    ]
+    assert [outcome.evidence.shape for outcome in prototype_intents(Letters(), clinc, seeds=2)] == [(2, 4500)] * 4
     encoder, snips = Letters(), load_intents("snips", Path(str(DATA)))
     (outcome,) = nearest_intents(encoder, snips)
     assert outcome.evidence.shape == (1, 700)
