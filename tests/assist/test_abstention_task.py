@@ -123,6 +123,7 @@ def test_recall_at_equal_rates_is_that_of_the_score(outcomes: list[Outcome]) -> 
                 for intent in sorted(set(intents))
             ]
         )
+        centres /= np.linalg.norm(centres, axis=1, keepdims=True)
         inside, outside = (
             (np.stack([Around().vector(text) for text in texts]) @ centres.T).max(1)
             for texts in ([row.text for row in DATASET.test], OUTSIDE.test)

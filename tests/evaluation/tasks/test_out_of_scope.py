@@ -104,12 +104,13 @@ def expected(decisions: list[list[str]]) -> dict[str, list[float]]:
 def similarities(
     texts: Sequence[str], train: Sequence[IntentUtterance], support: Sequence[int]
 ) -> tuple[list[str], npt.NDArray[np.float64]]:
-    """To each intent's prototype, by plain loops."""
+    """Cosines to each intent's prototype, by plain loops."""
     intents = sorted({row.intent for row in train})
     centres = [
         np.mean([vector(train[index].text) for index in support if train[index].intent == intent], axis=0)
         for intent in intents
     ]
+    centres = [centre / np.linalg.norm(centre) for centre in centres]
     return intents, np.array([[float(vector(text) @ centre) for centre in centres] for text in texts])
 
 
