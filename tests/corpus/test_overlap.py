@@ -3,11 +3,16 @@
 import re
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.corpus.overlap import TextCollection, TextOverlap, find_overlaps
+from tests.helpers.stores import write_store
+from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.corpus.overlap import TextCollection, TextOverlap, decontaminate_store, find_overlaps
+from turnwise.corpus.source import CorpusError
 
 WORDS = st.sampled_from(["yes", "Yes!", "no", "thank you", "thank-you", "goodbye", "...", "where is it?"])
 COLLECTIONS = st.lists(st.lists(WORDS, max_size=5), max_size=8)
@@ -58,3 +63,49 @@ def test_every_collection_is_compared_with_every_other() -> None:
         *(("0", "1", 1), ("0", "2", 0), ("1", "0", 1), ("1", "2", 0), ("2", "0", 0), ("2", "1", 0))
     ]
     assert all(each.text_examples == each.pair_examples == () for each in found)
+
+
+def dialogue(name: str, *texts: str) -> Dialogue:
+    return Dialogue(name, tuple(Turn("user", text) for text in texts), "made", "train")
+
+
+@given(COLLECTIONS.filter(any), COLLECTIONS)
+def test_decontamination_drops_shared_pairs_and_shared_single_texts_only(
+    tmp_path_factory: pytest.TempPathFactory, ours: list[list[str]], theirs: list[list[str]]
+) -> None:
+    folder = tmp_path_factory.mktemp("stores")
+    ours = [each for each in ours if each]
+    write_store(folder / "ours", [dialogue(str(number), *each) for number, each in enumerate(ours)])
+    their_texts, their_pairs = distinct_texts(theirs), {pair for each in theirs for pair in pairs_of(each)}
+    kept = [
+        str(number)
+        for number, each in enumerate(ours)
+        if not (distinct_texts([each]) & their_texts if len(each) == 1 else set(pairs_of(each)) & their_pairs)
+    ]
+    collection = TextCollection("theirs", lambda: theirs)
+    if not kept:
+        with pytest.raises(CorpusError, match=r"every dialogue of .*ours is in theirs"):
+            decontaminate_store(folder / "ours", [collection], folder / "clean")
+        assert not (folder / "clean").exists()
+        return
+    clean = decontaminate_store(folder / "ours", [collection], folder / "clean")
+    assert [each.id for each in clean] == kept
+    assert clean.manifest["facts"]["dropped"] == {"theirs": len(ours) - len(kept)}
+
+
+def test_decontamination_counts_a_dialogue_for_the_first_collection_that_has_it(tmp_path: Path) -> None:
+    write_store(tmp_path / "ours", [dialogue("a", "wake me up"), dialogue("b", "Hi", "yes?"), dialogue("c", "stop")])
+    collections = [
+        TextCollection("first", lambda: [["Wake me up!"], ["hi", "no"]]),
+        TextCollection("second", lambda: [["wake me up"], ["hi", "Yes"]]),
+    ]
+    clean = decontaminate_store(tmp_path / "ours", collections, tmp_path / "clean")
+    assert [each.id for each in clean] == ["c"]
+    assert clean.manifest["facts"]["dropped"] == {"first": 1, "second": 1}
+    assert clean.manifest["read"] == {"dialogues": 3, "utterances": 4}
+
+
+def test_decontamination_does_not_overwrite_what_it_reads(tmp_path: Path) -> None:
+    write_store(tmp_path / "ours", [dialogue("a", "wake me up")])
+    with pytest.raises(CorpusError, match="choose another --out"):
+        decontaminate_store(tmp_path / "ours", [], tmp_path / "ours")

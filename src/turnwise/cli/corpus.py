@@ -235,6 +235,39 @@ def _overlap_block(overlap: "TextOverlap") -> Block:
     return facts(f"{overlap.first} in {overlap.second}", rows)
 
 
+@corpus_app.command("decontaminate")
+def decontaminate_command(
+    store: Annotated[Path, Argument(help="Store to read.")],
+    against: Annotated[
+        list[str],
+        Option(help="Store or data set in --data; with :train, :valid or :test only that split; repeatable."),
+    ],
+    out: Annotated[Path, Option(help="Store to write.")],
+    data: OptionalData = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a store without the dialogues that evaluation data contain.
+
+    A dialogue is dropped if --against has one of its consecutive pairs; a dialogue of one turn, if it has its text.
+
+    Example: `turnwise corpus decontaminate stores/massive --against hwu64:test --data data --out stores/massive-clean`
+    """
+    from turnwise.corpus.overlap import decontaminate_store
+    from turnwise.evaluation.text_collections import open_text_collection
+
+    turnwise.register_extensions()
+    collections = [open_text_collection(name, data) for name in against]
+    with progress_bar() as progress:
+        written = decontaminate_store(store, collections, out, progress)
+    dropped = written.manifest["facts"]["dropped"]
+    rows = [
+        ("read", f"{written.manifest['read']['dialogues']:,} dialogues"),
+        *((f"dropped, in {name}", f"{count:,}") for name, count in dropped.items()),
+        ("kept", f"{len(written):,} dialogues"),
+    ]
+    show(_manifest_summary(written), facts(str(out), rows), as_json=as_json)
+
+
 @corpus_app.command("fetch")
 def fetch_command(
     name: Annotated[str, Argument(help="Public corpus, from `turnwise corpus list`.")],

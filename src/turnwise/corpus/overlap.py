@@ -1,4 +1,4 @@
-"""Overlaps of collections of texts: how many distinct texts and consecutive pairs of one are in another.
+"""Overlaps of collections of texts: how many distinct texts and consecutive pairs of one are in another, and removal.
 
 As in `turnwise.corpus.membership`, texts that differ in case, punctuation or white space only count as equal, and those
 without words are ignored. Collections are compared by sets of 64-bit hashes.
@@ -7,14 +7,28 @@ without words are ignored. Collections are compared by sets of 64-bit hashes.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import permutations
+from itertools import islice, permutations
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from turnwise.corpus.membership import Hashes, comparison_key, hash_blocks
+from turnwise.core.progress import Progress, silent
+from turnwise.corpus.membership import (
+    HashedDialogues,
+    Hashes,
+    Mask,
+    comparison_key,
+    hash_blocks,
+    hash_dialogues,
+)
+from turnwise.corpus.source import CorpusError
+from turnwise.corpus.store import Store, StoreWriter, derived_provenance
 
 Item = TypeVar("Item")
+
+#: Dialogues that are decontaminated at a time.
+_BLOCK = 10_000
 
 
 @dataclass(frozen=True)  # no slots: the hashes are cached in the instance
@@ -59,6 +73,48 @@ class TextOverlap:
 def find_overlaps(collections: Sequence[TextCollection], examples: int = 3) -> list[TextOverlap]:
     """Compare every collection with every other, in both directions, with so many examples each."""
     return [_find_overlap(first, second, examples) for first, second in permutations(collections, 2)]
+
+
+def decontaminate_store(
+    store: Path | str, collections: Sequence[TextCollection], out: Path | str, progress: Progress = silent
+) -> Store:
+    """Copy a store without the dialogues that collections contain in part, such as test sets.
+
+    A dialogue is dropped if a collection has one of its consecutive pairs; a dialogue of one turn, if it has its text.
+    A previous store at `out` is replaced once all is done; the manifest's `facts` count what each collection dropped.
+    """
+    opened, out = Store(store), Path(out)
+    if out.exists() and out.samefile(opened.folder):
+        raise CorpusError(f"{out} is the store to read: choose another --out")
+    dropped = dict.fromkeys([collection.name for collection in collections], 0)
+    read = {"dialogues": 0, "utterances": 0}
+    with StoreWriter(out) as writer:
+        dialogues = iter(opened)
+        while block := list(islice(dialogues, _BLOCK)):
+            hashed = hash_dialogues([[turn.text for turn in dialogue.turns] for dialogue in block])
+            kept = np.ones(len(block), np.bool_)
+            for collection in collections:
+                shared = _shared_dialogues(hashed, collection)
+                dropped[collection.name] += int((kept & shared).sum())
+                kept &= ~shared
+            for place in np.flatnonzero(kept):
+                writer.write(block[place])
+            read["dialogues"] += len(block)
+            read["utterances"] += len(hashed.texts)
+            progress("reading dialogues", read["dialogues"], len(opened))
+        if not writer.counts.dialogues:
+            raise CorpusError(f"every dialogue of {opened.folder} is in {', '.join(dropped)}; {out} is not written")
+        options = {"against": list(dropped)}
+        writer.commit(derived_provenance(opened, "decontaminate", options, read, {"dropped": dropped}))
+    return Store(out)
+
+
+def _shared_dialogues(hashed: HashedDialogues, collection: TextCollection) -> Mask:
+    """Return which dialogues have a consecutive pair, or as dialogues of one turn a text, of a collection."""
+    texts, pairs = collection.hashes
+    single = hashed.starts == hashed.ends
+    shared_pairs = np.logical_or.reduceat(np.isin(hashed.pair_hashes, pairs), hashed.starts)
+    return np.where(single, np.isin(hashed.text_hashes[hashed.starts], texts), shared_pairs)
 
 
 def _find_overlap(first: TextCollection, second: TextCollection, examples: int) -> TextOverlap:
