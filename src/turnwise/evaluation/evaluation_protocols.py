@@ -40,6 +40,9 @@ Catalogue = Callable[[Path | None], Mapping[str, Dataset[Any]]]
 #: k of TaDSE's Figure 6.
 NEIGHBOURS = (1, 3, 5, 10, 20, 50)
 
+#: Probes per data set. The paper does not say how many it trained; with one, a point of chance would be invisible.
+_PROBE_SEEDS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Effort:
@@ -207,12 +210,16 @@ PROTOCOLS: dict[str, Protocol] = {
     "probed actions": Protocol(
         "actions",
         lambda data: ACTION_DATASETS,
-        lambda inputs: probe_actions(inputs.encoder, inputs.data, steps=inputs.effort.steps),
+        lambda inputs: probe_actions(
+            inputs.encoder, inputs.data, seeds=inputs.effort.seeds or _PROBE_SEEDS, steps=inputs.effort.steps
+        ),
     ),
     "probed inference": Protocol(
         "inference",
         lambda data: INFERENCE_DATASETS,
-        lambda inputs: probe_inference(inputs.encoder, inputs.data, steps=inputs.effort.steps),
+        lambda inputs: probe_inference(
+            inputs.encoder, inputs.data, seeds=inputs.effort.seeds or _PROBE_SEEDS, steps=inputs.effort.steps
+        ),
     ),
     "retrieval": Protocol(
         "retrieval", retrieval_datasets, lambda inputs: evaluate_retrieval(inputs.encoder, inputs.data)

@@ -27,7 +27,7 @@ from turnwise.training import TrainingError
 from turnwise.version import __version__
 
 #: Increased whenever a protocol changes what it measures, so that cached outcomes of an older one are not reused.
-_REVISION = 2
+_REVISION = 3
 
 
 class EvaluationError(TurnwiseError):
