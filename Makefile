@@ -35,8 +35,9 @@ demo: setup
 	@echo '  $(BIN)/turnwise serve --model demo/model --intents demo/intents --responses demo/responses \\'
 	@echo '      --conversations demo/conversations --map demo/map --report demo/after --port 8000'
 
+# One process more than there are cores: some tests wait for processes that they start.
 test: setup
-	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not full' --hypothesis-profile fast
+	$(BIN)/python -m pytest -n $$(expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile -m 'not full' --hypothesis-profile fast
 
 test-full: setup
 	$(BIN)/python -m pytest

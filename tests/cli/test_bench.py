@@ -18,16 +18,13 @@ from turnwise.cli.benchmarks.encoding import encode_benchmark
 from turnwise.cli.benchmarks.evaluating import evaluate_benchmark
 from turnwise.cli.benchmarks.reranking import rerank_benchmark
 from turnwise.core.errors import TurnwiseError
-from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.models.encoder import Encoder
 from turnwise.models.reranker import Reranker, pair_text
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bench") / "sample"
-    write_sample(folder, 50, 1)
-    return folder
+def world(sample_world: Callable[[int], Path]) -> Path:
+    return sample_world(60)
 
 
 def words(item: Any) -> tuple[str, ...]:
@@ -82,7 +79,7 @@ def test_evaluate_prints_both_times_and_their_ratio(world: Path, tiny_folder: Ca
 @pytest.mark.parametrize(
     ("folder", "datasets", "message"),
     [
-        ("sample", ["banking77"], "holds no data set for dse among banking77"),
+        (".", ["banking77"], "holds no data set for dse among banking77"),
         ("nowhere", [], "nowhere is not a folder"),
     ],
 )
@@ -90,7 +87,7 @@ def test_evaluate_reports_missing_data(
     folder: str, datasets: list[str], message: str, world: Path, tiny_folder: Callable[[str], Path]
 ) -> None:
     with pytest.raises(TurnwiseError, match=message):
-        evaluate_benchmark(world.parent / folder, str(tiny_folder("bert")), datasets)
+        evaluate_benchmark(world / folder, str(tiny_folder("bert")), datasets)
 
 
 # ---- re-ranking

@@ -3,7 +3,7 @@
 The metrics that the papers' own averages consist of, plain means of them, and paired differences.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from zlib import crc32
 
@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise import evaluate
-from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.metrics import Outcome, lower_is_better
 from turnwise.evaluation.results import Results, ResultsError
@@ -58,10 +57,8 @@ class Longest:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("summaries") / "sample"
-    write_sample(folder, 300, 1)
-    return folder
+def world(sample_world: Callable[[int], Path]) -> Path:
+    return sample_world(300)
 
 
 @pytest.mark.parametrize("suite", PAPER_SUITES)

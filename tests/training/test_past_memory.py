@@ -87,6 +87,7 @@ def peaks(folder: Path, utterances: int, *stages: str) -> dict[str, int]:
 
 
 @PROC
+@pytest.mark.full
 def test_stages_use_little_memory(tmp_path: Path) -> None:
     actual = peaks(tmp_path, 40_000, "import", "stats", "augment")
     assert list(actual) == ["import", "stats", "augment"]

@@ -21,7 +21,7 @@ def same_topic_fraction(points: np.ndarray) -> float:
     return float((TOPIC_OF[distances.argmin(1)] == TOPIC_OF).mean())
 
 
-@pytest.mark.parametrize("method", ["umap", "tsne"])
+@pytest.mark.parametrize("method", ["umap", pytest.param("tsne", marks=pytest.mark.full)])
 def test_topics_stay_together_and_results_are_reproducible(method: str) -> None:
     descriptions: list[str] = []
     reduction = DimensionReduction(
@@ -37,6 +37,7 @@ def test_topics_stay_together_and_results_are_reproducible(method: str) -> None:
     assert "laying out the map" in descriptions
 
 
+@pytest.mark.full
 def test_a_map_resembles_the_one_it_starts_from() -> None:
     first = DimensionReduction(VECTORS, "tsne", seed=0).lay_out()
     turned = first @ np.array([[0, 1], [-1, 0]], np.float32)

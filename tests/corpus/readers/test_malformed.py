@@ -488,7 +488,7 @@ def _with_wrong_values(layout: Layout, count: int) -> Iterator[tuple[str, Any, b
                 yield f"{place} = {wrong!r:.30}", wrong, content
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(len(WRONG_VALUES), marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [2, pytest.param(len(WRONG_VALUES), marks=pytest.mark.full)])
 @pytest.mark.parametrize("reader", [*JSON_FILES, *JSON_LINES])
 def test_wrong_type_anywhere_is_listed(reader: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # thousands of stores that need not survive a power failure

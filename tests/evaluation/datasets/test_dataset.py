@@ -4,12 +4,12 @@ What is known of it, its real sizes and hash, the sample world's, and files that
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, QUESTION_DATASETS
 from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
 from turnwise.evaluation.datasets.dialogue_labels import ACTION_DATASETS, INFERENCE_DATASETS
@@ -63,10 +63,8 @@ def sizes(contents: Any) -> tuple[int, ...]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("world") / "sample"
-    write_sample(folder, 60, 1)
-    return folder
+def world(sample_world: Callable[[int], Path]) -> Path:
+    return sample_world(60)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, datasets in KINDS.items() for name in datasets])

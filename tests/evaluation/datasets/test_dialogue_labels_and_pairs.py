@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from turnwise.core.dialogue import SYSTEM, USER, Turn
 from turnwise.corpus.store import read_corpus
-from turnwise.corpus.synthetic.sample_sets import text_triplets, write_sample
+from turnwise.corpus.synthetic.sample_sets import text_triplets
 from turnwise.evaluation.datasets.candidates import QUESTION_DATASETS
 from turnwise.evaluation.datasets.dialogue_labels import (
     ACTION_DATASETS,
@@ -32,10 +33,8 @@ def lines(*records: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("world") / "sample"
-    write_sample(folder, 60, 1)
-    return folder
+def world(sample_world: Callable[[int], Path]) -> Path:
+    return sample_world(60)
 
 
 # ---- questions

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from turnwise.core.dialogue import USER, Slot, Turn
 from turnwise.corpus.slots.template import Template
-from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import (
     OUT_OF_SCOPE,
@@ -223,16 +222,16 @@ def test_intents_are_those_of_all_splits() -> None:
     assert data.intents == ["a", "b", "c"]
 
 
-def test_the_sample_worlds_templates_and_out_of_scope(tmp_path: Path) -> None:
-    write_sample(tmp_path, 20, 1)
-    data = load_intents("sample", tmp_path)
+def test_the_sample_worlds_templates_and_out_of_scope(sample_world: Callable[[int], Path]) -> None:
+    data = load_intents("sample", sample_world(60))
     assert [len(split) for split in (data.out_of_scope.train, data.out_of_scope.valid, data.out_of_scope.test)] == [
         50,
         50,
         250,
     ]
     records = [
-        json.loads(line) for line in (tmp_path / "intents" / "train.jsonl").read_text(encoding="utf-8").splitlines()
+        json.loads(line)
+        for line in (sample_world(60) / "intents" / "train.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     inside = [record for record in records if record["intent"] != OUT_OF_SCOPE]
     assert any(record["slots"] for record in inside)

@@ -6,7 +6,7 @@ Which answers are frequent, and who is paired with whom.
 import math
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from tests.helpers.encoders import ConstantEncoder, RandomEncoder
 from turnwise import Turn, evaluate
 from turnwise.core.text import normalise_text
-from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation.datasets.conversations import ConversationData, conversation_datasets
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import Outcome, lower_is_better
@@ -356,10 +355,9 @@ def test_no_answer_makes_up_all_pairs() -> None:
 # ---- end to end
 
 
-def test_a_sample_world_is_measured_by_the_command(tmp_path: Path) -> None:
-    write_sample(tmp_path / "world", 200, 1)
+def test_a_sample_world_is_measured_by_the_command(sample_world: Callable[[int], Path]) -> None:
     encoder = RandomEncoder()
-    results = evaluate(lambda texts: encoder.encode(texts), tmp_path / "world", tasks=["geometry"], name="drawn")
+    results = evaluate(lambda texts: encoder.encode(texts), sample_world(300), tasks=["geometry"], name="drawn")
     assert results.facts["left out"] == {}
     assert {(row.dataset, row.setting) for row in results.rows} == {
         ("sample", setting)

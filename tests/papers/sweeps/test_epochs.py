@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from tests.helpers.command_line import run as run_command
 from tests.helpers.tiny import backbone, corpus, recipe
 from turnwise import evaluate
-from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.papers.sweeps.epochs import evaluate_epochs
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
@@ -20,10 +20,8 @@ EPOCHS = ["steps=null", "epochs=2", "batch_size=100", "checkpoint_epochs=true"]
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("epochs") / "world"
-    write_sample(folder, 40, 1)
-    return folder
+def world(sample_world: Callable[[int], Path]) -> Path:
+    return sample_world(60)
 
 
 @pytest.fixture(scope="module")

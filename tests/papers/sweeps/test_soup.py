@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from tests.helpers.families import perturbed
 from turnwise import evaluate
 from turnwise.cli.experiments import soup_command
-from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.runner import EvaluationError
@@ -52,10 +51,8 @@ def folders(first: Encoder, second: Encoder, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("soup") / "world"
-    write_sample(folder, 60, 1)
-    return folder
+def world(sample_world: Callable[[int], Path]) -> Path:
+    return sample_world(60)
 
 
 def written(folder: Path) -> dict[str, bytes]:
