@@ -15,7 +15,7 @@ from tests.helpers import ROOT
 
 # timing depends on the machine and on other load; `make test` tries fewer examples than `make test-full`
 settings.register_profile("full", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("fast", settings.get_profile("full"), max_examples=40)
+settings.register_profile("fast", settings.get_profile("full"), max_examples=25)
 settings.load_profile("full")
 
 # read by huggingface_hub and transformers when they are imported

@@ -264,6 +264,7 @@ def test_conversation(browser: Any, site: str) -> None:
     visit.close()
 
 
+@pytest.mark.full
 def test_conversation_clusters(browser: Any, site: str) -> None:
     visit = Visit(browser, site, "conversation")
     visit.locator("#conversation-clusters summary").first.click()

@@ -466,6 +466,7 @@ def test_packaged_sweeps_of_dse_and_wmdc() -> None:
     parts = ("baselines", "corpus", "negatives", "temperature", "turns")
     assert packaged_sweeps() == [
         *(f"dialoguecse-{part}" for part in parts),
+        "dse-baselines",
         "dse-queries",
         *(f"tadse-{part}" for part in ("baselines", "losses", "negatives", "rate")),
         *(f"ums-{part}" for part in ("backbones", "tasks")),
