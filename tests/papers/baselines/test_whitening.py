@@ -20,8 +20,9 @@ from turnwise.papers.baselines.whitening import (
 def anisotropic(count: int, size: int, seed: int = 0) -> npt.NDArray[np.float64]:
     """Return vectors far from zero with very different variances."""
     random = np.random.default_rng(seed)
-    mixed = random.normal(size=(count, size)) @ random.normal(size=(size, size)) * np.geomspace(1, 0.05, size)
-    return mixed + random.normal(scale=5, size=size)
+    rotation = np.linalg.qr(random.normal(size=(size, size)))[0]  # a random mixture could be nearly singular
+    scaled = random.normal(size=(count, size)) * np.geomspace(1, 0.05, size)
+    return scaled @ rotation + random.normal(scale=5, size=size)
 
 
 def texts(start: int, stop: int) -> list[str]:
