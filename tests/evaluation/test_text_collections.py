@@ -1,4 +1,4 @@
-"""Stores and data sets by name, and `turnwise corpus overlap`."""
+"""Stores and data sets by name, `turnwise corpus overlap` and `turnwise corpus decontaminate`."""
 
 import json
 import os
@@ -74,6 +74,21 @@ def test_the_command_prints_both_directions_with_examples(data: Path, monkeypatc
     ]
     assert "name two or more" in run("corpus", "overlap", "orders", "--data", data, code=2).stderr
     assert "nothing is not a store" in run("corpus", "overlap", "orders", "nothing", "--data", data, code=1).stderr
+
+
+def test_the_command_drops_what_is_in_test_data(data: Path, tmp_path: Path) -> None:
+    dialogues = [
+        *(Dialogue(text, (Turn(USER, text),)) for text in ("SEND IT", "Where is it?", "stop it")),
+        Dialogue("pair", (Turn(USER, "send it"), Turn(SYSTEM, "done"))),
+    ]
+    write_store(tmp_path / "store", dialogues, reader="jsonl")
+    command = ("corpus", "decontaminate", tmp_path / "store", "--against", "orders:test", "--data", data)
+    text = " ".join(run(*command, "--out", tmp_path / "clean").stdout.split())
+    assert "read 4 dialogues" in text and "dropped, in orders:test 2" in text and "kept 2 dialogues" in text
+    assert texts(str(tmp_path / "clean"), None) == [["stop it"], ["send it", "done"]]
+    assert "choose another --out" in run(*command, "--out", tmp_path / "store", code=1).stderr
+    run(*command, "--against", "orders:train", "--out", tmp_path / "cleaner", "--json")
+    assert texts(str(tmp_path / "cleaner"), None) == [["send it", "done"]]
 
 
 @pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")

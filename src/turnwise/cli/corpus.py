@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from turnwise.corpus.stats import CorpusStats
     from turnwise.corpus.store import Store
 
-corpus_app = typer.Typer(
-    help="Import conversations: list, import, stats, overlap, fetch, sample, show, export, templates, augment, detect.",
-    no_args_is_help=True,
-)
+corpus_app = typer.Typer(help="Import, inspect, compare, clean and export conversations.", no_args_is_help=True)
 corpus_app.command("templates")(templates_command)
 corpus_app.command("augment")(augment_command)
 corpus_app.command("detect")(detect_command)
@@ -246,7 +243,7 @@ def decontaminate_command(
     data: OptionalData = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a store without the dialogues that evaluation data contain.
+    """Copy a store without the dialogues that overlap with test data.
 
     A dialogue is dropped if --against has one of its consecutive pairs; a dialogue of one turn, if it has its text.
 

@@ -35,7 +35,7 @@ BITS_PER_ITEM, HASHES = 20, 14
 FALSE_POSITIVE_RATE = float((1 - np.exp(-HASHES / BITS_PER_ITEM)) ** HASHES)
 
 #: Dialogues that are hashed at a time.
-_BLOCK = 10_000
+DIALOGUES_PER_BLOCK = 10_000
 
 _VERSION = "1"
 _NOT_IN_WORDS = re.compile(r"[\W_]+")
@@ -104,7 +104,7 @@ def hash_dialogues(dialogues: Sequence[Sequence[str]]) -> HashedDialogues:
 def hash_blocks(dialogues: Iterable[Sequence[str]]) -> Iterator[HashedDialogues]:
     """Yield the hashes of any number of dialogues, a block at a time."""
     iterator = filter(None, dialogues)
-    while block := list(islice(iterator, _BLOCK)):
+    while block := list(islice(iterator, DIALOGUES_PER_BLOCK)):
         yield hash_dialogues(block)
 
 

@@ -1,4 +1,4 @@
-"""Overlaps of collections of texts: how many distinct texts and consecutive pairs of one are in another, and removal.
+"""Overlaps of collections of texts: count shared texts and consecutive pairs, and remove shared dialogues from a store.
 
 As in `turnwise.corpus.membership`, texts that differ in case, punctuation or white space only count as equal, and those
 without words are ignored. Collections are compared by sets of 64-bit hashes.
@@ -15,6 +15,7 @@ import numpy as np
 
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.membership import (
+    DIALOGUES_PER_BLOCK,
     HashedDialogues,
     Hashes,
     Mask,
@@ -26,9 +27,6 @@ from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Store, StoreWriter, derived_provenance
 
 Item = TypeVar("Item")
-
-#: Dialogues that are decontaminated at a time.
-_BLOCK = 10_000
 
 
 @dataclass(frozen=True)  # no slots: the hashes are cached in the instance
@@ -78,7 +76,7 @@ def find_overlaps(collections: Sequence[TextCollection], examples: int = 3) -> l
 def decontaminate_store(
     store: Path | str, collections: Sequence[TextCollection], out: Path | str, progress: Progress = silent
 ) -> Store:
-    """Copy a store without the dialogues that collections contain in part, such as test sets.
+    """Copy a store without the dialogues that overlap with collections, such as test sets.
 
     A dialogue is dropped if a collection has one of its consecutive pairs; a dialogue of one turn, if it has its text.
     A previous store at `out` is replaced once all is done; the manifest's `facts` count what each collection dropped.
@@ -90,7 +88,7 @@ def decontaminate_store(
     read = {"dialogues": 0, "utterances": 0}
     with StoreWriter(out) as writer:
         dialogues = iter(opened)
-        while block := list(islice(dialogues, _BLOCK)):
+        while block := list(islice(dialogues, DIALOGUES_PER_BLOCK)):
             hashed = hash_dialogues([[turn.text for turn in dialogue.turns] for dialogue in block])
             kept = np.ones(len(block), np.bool_)
             for collection in collections:
