@@ -174,12 +174,12 @@ def test_protocols_with_too_little_data_are_left_out(tmp_path: Path, encoder: En
     (tmp_path / "amazonqa_few").mkdir()
     lines = [repr({"question": f"question {number}?", "answer": f"answer {number}."}) for number in range(5)]
     (tmp_path / "amazonqa_few" / "qa_Few.json").write_text("\n".join(lines))
-    results = evaluate(encoder, tmp_path, suite="dse", effort=EFFORT)
+    results = evaluate(encoder, tmp_path, suite="dse", fine_tuning=False, effort=EFFORT)
     assert {row.task for row in results.rows} == {"intents", "out-of-scope"}
     assert "too few answers" in results.facts["left out"]["answers, amazonqa"]
     (tmp_path / "amazonqa_few" / "qa_Few.json").write_text("{'question'")
     with pytest.raises(EvaluationError, match=r"qa_Few\.json"):
-        evaluate(encoder, tmp_path, suite="dse", effort=EFFORT)
+        evaluate(encoder, tmp_path, suite="dse", fine_tuning=False, effort=EFFORT)
 
 
 def test_folder_without_data_is_rejected(encoder: Encoder, tmp_path: Path) -> None:

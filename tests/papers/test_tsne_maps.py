@@ -64,8 +64,9 @@ def test_two_intents() -> None:
         two_intents_map(RandomEncoder(), data, ("other", "nothing"))
 
 
-def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
+def test_slots_change_nothing_for_an_encoder_that_reads_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts that are said several times, with other slots each time."""
+    monkeypatch.setattr("turnwise.papers.tsne_maps._tsne", lambda vectors, seed: vectors[:, :2].tolist())
     plain = [IntentUtterance(f"text {number % 40}", ("PlayMusic", "AddToPlaylist")[number % 2]) for number in range(60)]
     slotted = [
         replace(each, slots=(Slot("x", "text"[: number % 4 + 1], 0, number % 4 + 1),))
