@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import HANG_SECONDS
@@ -34,7 +34,6 @@ def some(count: int, word: str = "hello") -> list[Dialogue]:
     ]
 
 
-@settings(deadline=None, max_examples=50)
 @given(corpora())
 def test_round_trip(dialogues: list[Dialogue]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -249,7 +248,6 @@ def sampled(corpus: Corpus, share: float) -> list[str]:
 SHARES = st.floats(0, 1, exclude_min=True)
 
 
-@settings(deadline=None, max_examples=50)
 @given(corpora(40), SHARES, SHARES, st.sampled_from([None, ["train"], ["train", "test"]]))
 def test_smaller_sample_is_a_subset_of_a_larger_one(
     dialogues: list[Dialogue], one: float, other: float, splits: list[str] | None

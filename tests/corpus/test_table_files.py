@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.corpus.table_files import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, TableFileError, check_suffix, read_rows
@@ -36,7 +36,6 @@ def texts(path: Path, column: str = "text", suffixes: Sequence[str] = TEXT_FILE_
     return [row.text(column) for row in read_rows(path, [column], suffixes=suffixes)]
 
 
-@settings(max_examples=40, deadline=None)
 @given(rows=st.lists(st.tuples(some_text, some_text), max_size=8))
 def test_every_format_round_trips(rows: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
     place = tmp_path_factory.mktemp("kinds")

@@ -132,7 +132,6 @@ def test_invalid_settings_are_rejected(tmp_path: Path) -> None:
         load_model(str(tmp_path / "plain"), "cls", compressed=True)
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(1, 12), st.integers(0, 9), st.integers(1, 5), st.integers(0, 2**31))
 def test_nearest_template_across_blocks(templates: int, utterances: int, block: int, seed: int) -> None:
     random = np.random.default_rng(seed)

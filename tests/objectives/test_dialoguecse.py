@@ -64,7 +64,6 @@ def random_states(random: np.random.Generator, lengths: list[int], size: int = 5
 LENGTHS = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.integers(0, 10**6),
     st.lists(st.integers(0, 4), min_size=1, max_size=4),
@@ -115,7 +114,6 @@ def test_one_turn_gives_its_refined_embedding() -> None:
     assert similarity.item() == pytest.approx(expected, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10**6), LENGTHS, LENGTHS, st.integers(0, 3))
 def test_pooled_forms_equal_pooled_refined_embeddings(
     seed: int, contexts: list[int], responses: list[int], padding: int

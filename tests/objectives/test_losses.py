@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.objectives.losses import hard_negative_nt_xent, inverse_response_frequency, nt_xent, symmetric_nt_xent
@@ -40,7 +40,6 @@ def vectors(seed: int, rows: int, size: int = 8) -> Array:
     return np.random.default_rng(seed).normal(size=(rows, size))
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6), st.integers(2, 9), st.sampled_from([0.05, 0.1, 0.5, 1.0]))
 def test_hard_negative_equals_a_direct_implementation(seed: int, rows: int, temperature: float) -> None:
     queries, responses = vectors(seed, rows), vectors(seed + 1, rows)
@@ -48,7 +47,6 @@ def test_hard_negative_equals_a_direct_implementation(seed: int, rows: int, temp
     assert actual.item() == pytest.approx(direct_hard_negative(queries, responses, temperature, "outside"), rel=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6), st.lists(st.booleans(), min_size=2, max_size=8).filter(any))
 def test_texts_that_do_not_belong_together_are_negatives_only(seed: int, is_pair: list[bool]) -> None:
     queries, responses = vectors(seed, len(is_pair)), vectors(seed + 1, len(is_pair))
@@ -65,7 +63,6 @@ def test_texts_that_do_not_belong_together_are_negatives_only(seed: int, is_pair
     assert actual.item() == pytest.approx(np.mean(losses), rel=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6), st.integers(2, 9), st.sampled_from([0.3, 1.0]))
 def test_printed_form_equals_a_direct_implementation(seed: int, rows: int, temperature: float) -> None:
     queries, responses = vectors(seed, rows), vectors(seed + 1, rows)
@@ -141,7 +138,6 @@ def direct_nt_xent(
     return losses
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 8), st.integers(0, 4), st.booleans())
 def test_nt_xent_equals_a_direct_implementation(seed: int, rows: int, extra: int, cosine: bool) -> None:
     anchors, positives, negatives = vectors(seed, rows), vectors(seed + 1, rows), vectors(seed + 2, extra)
@@ -187,7 +183,6 @@ def direct_weighted(
     )
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 8), st.sampled_from([0.05, 0.3, 1.0]), st.booleans(), st.booleans())
 def test_weighted_loss_equals_a_direct_implementation(
     seed: int, rows: int, temperature: float, weighted: bool, mask: bool

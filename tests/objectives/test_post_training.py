@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from scipy.special import erf, log_softmax, softmax
@@ -97,7 +97,6 @@ def restored(prepared: PreparedBatch) -> list[list[int]]:
 # ---- examples and pairs
 
 
-@settings(deadline=None, max_examples=40)
 @given(dialogues())
 def test_a_dialogue_can_be_split_before_every_turn_but_the_first(dialogue: Dialogue) -> None:
     turns = len(dialogue.turns)
@@ -116,7 +115,6 @@ def test_dialogues_with_wrong_responses_are_not_used(intent: str | None, count: 
 TALKS = st.lists(st.lists(st.integers(1, 20), min_size=2, max_size=6), min_size=2, max_size=4).map(TokenDialogues)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     TALKS,
     st.integers(0, 10**6),
@@ -427,7 +425,6 @@ def test_sampled_tokens_do_not_depend_on_the_chunk() -> None:
     assert together == {**read(np.array([4, 0])), **read(np.array([2])), **read(np.array([1, 3]))}
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 12))
 def test_tokens_are_sampled_by_their_probability(seed: int, size: int) -> None:
     logits = np.random.default_rng(seed).normal(0, 2, size)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -113,7 +113,6 @@ def test_loss_and_gradients_equal_a_direct_implementation(
         assert float(given_views.grad[place]) == pytest.approx(slope, abs=1e-7)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.tuples(*[st.sampled_from([0.0, 0.5, 1.0])] * 3).filter(any),
     st.sampled_from(["utterances", "templates", "balanced"]),

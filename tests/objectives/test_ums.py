@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -144,7 +144,6 @@ def read(prepared: PreparedBatch, row: int, mark: str) -> tuple[list[int | None]
 lengths = st.lists(st.lists(st.integers(1, 30), min_size=3, max_size=9), min_size=2, max_size=5)
 
 
-@settings(max_examples=60, deadline=None)
 @given(lengths, st.integers(0, 1000), st.sampled_from([40, 60, 128]))
 def test_inputs_can_be_decoded(given_lengths: list[list[int]], seed: int, longest: int) -> None:
     """Also in truncated inputs, the target mark is where the paper says."""

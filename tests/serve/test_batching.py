@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.dialogue import Turn
@@ -82,7 +82,6 @@ requests = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(requests, st.integers(1, 60))
 def test_requests_get_their_vectors(requested, budget: int) -> None:
     encoder, seen = FakeEncoder(), []

@@ -1,7 +1,7 @@
 """API keys: authentication, and the key file."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -24,7 +24,6 @@ def test_key_file_contains_only_hashes(tmp_path) -> None:
         assert keys.name_of(wrong) is None
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.text())
 def test_random_texts_are_not_keys(tmp_path_factory: pytest.TempPathFactory, given_key: str) -> None:
     path = tmp_path_factory.mktemp("keys") / "keys.txt"

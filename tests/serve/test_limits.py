@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
@@ -43,7 +43,6 @@ def test_invalid_json(client: TestClient, body: bytes) -> None:
     assert is_error(client.post("/embed", content=body, headers=JSON), 400, "not_json")
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=200))
 def test_random_bytes_never_fail(client: TestClient, body: bytes) -> None:
     answer = client.post("/embed", content=body, headers=JSON)
@@ -51,7 +50,6 @@ def test_random_bytes_never_fail(client: TestClient, body: bytes) -> None:
     assert is_error(answer, answer.status_code)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

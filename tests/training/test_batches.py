@@ -142,7 +142,6 @@ def test_every_example_is_used_about_once_per_epoch(labels: list[int], size: int
             assert (whole, begun) == (1, 0)
 
 
-@settings(deadline=None, max_examples=50)
 @given(LABELS, SIZES, st.lists(st.integers(0, 200), max_size=12), st.integers(0, 200), st.sampled_from(["wmdc", "dse"]))
 def test_a_step_does_not_depend_on_steps_requested_before(
     labels: list[int], size: int, before: list[int], step: int, name: str

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -282,7 +282,6 @@ def test_outputs_are_in_input_order(encoder: Encoder) -> None:
     torch.testing.assert_close(together, torch.cat([compute_outputs(encoder, head, [each]) for each in sequences]))
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(1, 6), st.integers(0, 99), st.sampled_from([0.05, 0.5, 1.0]))
 def test_simclr_equals_a_direct_implementation(pairs: int, seed: int, temperature: float) -> None:
     random = np.random.default_rng(seed)

@@ -31,7 +31,6 @@ def plain(examples: int, buffer: int) -> BufferedSampler:
     return buffered(np.zeros(examples, np.int8), None, buffer, lambda ranges: None)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.integers(2, 3_000),
     st.integers(SMALLEST_BUFFER, 1_500),
@@ -58,7 +57,6 @@ def test_an_epoch_has_every_example_once_and_can_be_entered_anywhere(
         assert order.rows(epoch + 1, 0, len(order)).tolist() != whole.tolist()
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(1, 20_000), st.integers(SMALLEST_BUFFER, 5_000))
 def test_a_buffer_is_filled_with_whole_blocks(examples: int, buffer: int) -> None:
     read: list[list[tuple[int, int]]] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.bag_of_words import SIZE, BagOfWords
@@ -36,7 +36,6 @@ def conversations(tmp_path: Path) -> Conversations:
 SPEAKERS = st.sampled_from([USER, SYSTEM, "speaker_1", "speaker_2"])
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(SPEAKERS, st.sampled_from("abcdef")), min_size=1, max_size=8),
     st.dictionaries(st.sampled_from("abcdef"), st.integers(2, 900)),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.intent_examples import world
@@ -97,7 +97,6 @@ def test_out_of_scope_examples_raise_recall_at_the_same_rate():
     assert few.calibration.threshold == pytest.approx(alone.calibration.threshold)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(20, 400), st.floats(0.01, 0.5), st.integers(0, 99))
 def test_quantile_lies_between_adjacent_order_statistics(count, rate, seed):
     scores = np.random.default_rng(seed).normal(size=count)

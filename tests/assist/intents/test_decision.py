@@ -3,7 +3,7 @@
 from itertools import combinations, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.assist.intents.decision import SPLIT_PENALTY, best_segmentation, split_text
@@ -31,7 +31,6 @@ def test_texts_are_split_at_clause_boundaries(text, clauses):
     assert segments[0, count] == text
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 5), st.data())
 def test_best_segmentation_is_the_best_of_all(count, data):
     text = " and ".join(" ".join(["word"] * data.draw(st.integers(1, 4))) for _ in range(count))

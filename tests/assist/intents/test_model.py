@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.intent_examples import world
@@ -30,7 +30,6 @@ def _vectors(seed, counts, size=5):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.repeat(np.arange(len(counts)), counts)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 999), st.lists(st.integers(1, 7), min_size=1, max_size=4), st.sampled_from([None, 1, 2, 3, 20]))
 def test_scores_match_a_restatement_text_by_text(seed, counts, k):
     vectors, labels = _vectors(seed, counts)
@@ -43,7 +42,6 @@ def test_scores_match_a_restatement_text_by_text(seed, counts, k):
     np.testing.assert_allclose(scorer.score(queries), expected, atol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 999), st.lists(st.integers(1, 7), min_size=1, max_size=4), st.sampled_from([None, 1, 2, 3, 20]))
 def test_left_out_examples_are_scored_as_if_never_added(seed, counts, k):
     vectors, labels = _vectors(seed, counts)

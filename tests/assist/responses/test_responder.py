@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -223,7 +223,6 @@ scores = st.floats(-1, 1, width=32)
 candidates_strategy = st.lists(st.tuples(scores, st.integers(1, 100_000), st.integers(0, 3)), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
 @given(candidates_strategy, st.integers(1, 12))
 def test_ranking_and_folding_match_a_restatement(rows: list[tuple[float, int, int]], top: int) -> None:
     """Restatement: sort by the damped score, then assign each text to the first better one in the same direction."""

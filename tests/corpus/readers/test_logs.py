@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.layouts import LAYOUTS, csv_bytes, jsonl_bytes, lay_out, parquet_bytes
@@ -506,7 +506,6 @@ def _dialogues(draw: st.DrawFn) -> Dialogue:
     return Dialogue(draw(_words), turns, draw(_words), draw(st.none() | _words))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(dialogues=st.lists(_dialogues(), min_size=1, max_size=4, unique_by=lambda it: it.id))
 def test_written_dialogues_round_trip(dialogues: list[Dialogue], tmp_path_factory: pytest.TempPathFactory):
     """Any dialogues → `to_json` → import → the same dialogues, whatever odd characters they hold."""
@@ -516,7 +515,6 @@ def test_written_dialogues_round_trip(dialogues: list[Dialogue], tmp_path_factor
     assert outcome.dialogues == tuple(dialogues)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(dialogue=_dialogues())
 def test_written_dialogues_match_the_schema(dialogue: Dialogue):
     line = to_json(dialogue)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from typer.testing import CliRunner
 
 from tests.helpers.annotated_turns import annotate, annotated_corpora, annotated_store, as_dialogues
@@ -23,7 +23,6 @@ DETECTOR = BuiltInDetector(
 )
 
 
-@settings(deadline=None, max_examples=40)
 @given(annotated_corpora())
 def test_only_the_slots_of_the_speaker_change(turns: list[Turn]) -> None:
     answers = [Turn("system", turn.text, turn.intent, turn.acts, turn.slots) for turn in turns]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.helpers.annotated_turns import annotate, annotated_corpora, annotated_store, as_dialogues
 from turnwise import Turn
@@ -25,7 +25,6 @@ def rates(right: int, detected: int, recalled: int, annotated: int) -> dict[str,
     return {"precision": pytest.approx(precision), "recall": pytest.approx(recall), "f1": pytest.approx(f1)}
 
 
-@settings(deadline=None, max_examples=60)
 @given(annotated_corpora())
 def test_scores_equal_a_simple_implementation(turns: list[Turn]) -> None:
     annotated_slots = {

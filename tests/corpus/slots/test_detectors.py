@@ -73,7 +73,6 @@ def check(text: str, slots: tuple[Slot, ...]) -> None:
         assert not re.search(r"\w$", text[: slot.start]) or not re.match(r"\w", slot.value)
 
 
-@settings(deadline=None, max_examples=40)
 @given(annotated_corpora(), st.lists(PHRASES | ANYTHING, max_size=5))
 def test_slots_are_valid_and_survive_serialisation(turns: list[Turn], texts: list[str]) -> None:
     detector = BuiltInDetector(Gazetteer.learn([as_dialogues(turns)], 0.0, 1), ("made-up",), 0.0, 1)

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
@@ -54,7 +54,6 @@ def write_dstc7(
 word = st.text("abc", min_size=1, max_size=2)
 
 
-@settings(deadline=None, max_examples=50)
 @given(
     st.lists(
         st.tuples(st.lists(word, min_size=1, max_size=3), st.lists(word, min_size=1, max_size=8), word),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.dialogue import SYSTEM, USER, Turn
@@ -256,7 +256,6 @@ def test_texts_without_positives_or_negatives_are_no_queries(tmp_path: Path) -> 
 pair = st.tuples(st.sampled_from("pqr"), st.text("abc", min_size=1, max_size=3), st.sampled_from("012"))
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.lists(pair, max_size=12), st.integers(0, 12))
 def test_a_premise_gives_the_first_of_each(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str, str]], cut: int

@@ -264,7 +264,6 @@ def expected(pieces: Sequence[tuple[list[str], str]]) -> str:
     return " ".join(f"{{{slot}}}" if slot else " ".join(piece) for piece, slot in pieces)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data(), st.lists(texts, min_size=1, max_size=3), st.sampled_from([" ", "  ", "\t", "\u3000"]))
 def test_tagged_words(folders: Path, data: st.DataObject, rows: list[list[tuple[list[str], str]]], space: str) -> None:
     """B- starts a slot, and so does I- after another slot or none."""
@@ -292,7 +291,6 @@ def test_tagged_words(folders: Path, data: st.DataObject, rows: list[list[tuple[
         assert [slot.value for slot in utterance.slots or ()] == [space.join(piece) for piece, slot in pieces if slot]
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(texts, min_size=1, max_size=3), st.sampled_from(["[{} : {}]", "[{}: {} ]", "[ {}:{}]"]))
 def test_marked_slots(folders: Path, rows: list[list[tuple[list[str], str]]], form: str) -> None:
     """As HWU64 and MASSIVE mark them.
@@ -324,7 +322,6 @@ def test_marked_slots(folders: Path, rows: list[list[tuple[list[str], str]]], fo
         assert [slot.value for slot in utterance.slots or ()] == ["".join(piece) for piece, slot in pieces if slot]
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.text(" ab.🍕", max_size=4), st.just("") | names), min_size=1, max_size=5))
 def test_spans(folders: Path, pieces: list[tuple[str, str]]) -> None:
     """White space at a value's edges stays, and so does everything that no slot covers."""

@@ -308,7 +308,6 @@ def test_frequent_answers() -> None:
     )
 
 
-@settings(deadline=None, max_examples=50)
 @given(DIALOGUES, st.integers(1, 3), st.integers(0, 5))
 def test_who_is_paired(dialogues: list[tuple[Turn, ...]], window: int, seed: int) -> None:
     actual = find_contexts(dialogues, window)

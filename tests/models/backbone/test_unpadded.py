@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 from transformers import PreTrainedModel
@@ -115,7 +115,6 @@ def test_segments_are_ignored_where_the_model_has_none(family: str, tiny_folder:
         )
 
 
-@settings(max_examples=40, deadline=None)
 @given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=12), seed=st.integers(0, 1000))
 def test_any_lengths_equal_the_padded_forward(tiny_folder: Folder, lengths: list[int], seed: int) -> None:
     backbone, own = loaded(tiny_folder("bert"))

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.decomposition import PCA
 
@@ -29,7 +29,6 @@ def texts(start: int, stop: int) -> list[str]:
     return [str(number) for number in range(start, stop)]
 
 
-@settings(deadline=None, max_examples=30)
 @given(size=st.integers(1, 12), more=st.integers(1, 60), seed=st.integers(0, 1000))
 def test_fitted_texts_have_zero_mean_and_identity_covariance(size: int, more: int, seed: int) -> None:
     count = 3 * size + more

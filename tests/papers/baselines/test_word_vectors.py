@@ -51,7 +51,6 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 # ---- counting
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     texts=st.lists(
         st.lists(st.sampled_from(["a", "B", "c,", "d", "Rare"]), min_size=1, max_size=12), min_size=1, max_size=8
