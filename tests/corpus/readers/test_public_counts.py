@@ -105,7 +105,7 @@ COUNTS = [
     ("kvret", "", (3_031, 15_928), (3_030, 15_918), 11),
     ("woz2", "", (1_200, 8_824), (1_200, 8_824), 0),
     ("camrest676", "", (676, 5_488), (676, 5_488), 0),
-    ("star", "", (6_652, 108_137), (6_205, 108_137), 447),
+    pytest.param("star", "", (6_652, 108_137), (6_205, 108_137), 447, marks=pytest.mark.full),
     ("taskmaster3_partial", "", (1_462 + 3_667, 16_782 + 29_505), (5_129, 45_006), 320),
     ("taskmaster", "taskmaster4", (3_710, 13_915), (3_710, 13_915), 0),
     pytest.param("self_dialogue", "", (24_249, 375_384), (24_249, 375_384), 0, marks=pytest.mark.full),
@@ -184,7 +184,7 @@ def test_splits(read: Read, reader: str, splits: dict):
     [
         pytest.param("schema_guided_dialogue", {("turn", "the text is empty"): 2}, marks=pytest.mark.full),
         ("kvret", {("turn", "the text is empty"): 10, ("dialogue", "the dialogue has no turns"): 1}),
-        ("star", {("dialogue", "the dialogue has no turns"): 447}),
+        pytest.param("star", {("dialogue", "the dialogue has no turns"): 447}, marks=pytest.mark.full),
         ("chitchat", {("turn", "the text is empty"): 33}),
         ("taskmaster3_partial", {("turn", "the text is empty"): 320}),
     ],

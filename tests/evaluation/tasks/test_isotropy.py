@@ -35,7 +35,7 @@ from turnwise.evaluation.tasks.isotropy import (
 DATA = os.environ.get("TURNWISE_DATA")
 
 #: Corpora that take seconds each to read.
-SLOW = ("conversations_star", "conversations_schema_guided")
+SLOW = ("conversations_star", "conversations_schema_guided", "conversations_multiwoz")
 COSINE = "mean cosine of random pairs"
 SHARE = "share of the first principal component"
 DISTANCE = "distance of contexts that share a frequent answer"
