@@ -1580,6 +1580,44 @@ _PAIRS = (
     ("Bob swims", "Bob sings", "-"),
 )
 
+_AUTHORED = (
+    Layout(
+        "authored_intents",
+        "authored_intents",
+        {
+            "intents.jsonl": jsonl_bytes(
+                {"domain": "tea", "intent": "brew_tea", "texts": ["Put the kettle on", "make me a brew"]},
+                {"domain": "rain", "intent": "will_it_rain", "texts": ["Umbrella today?"]},
+            )
+        },
+        _dialogues(
+            "authored_intents",
+            ("1/1", "train", (turn(USER, "Put the kettle on", "tea: brew_tea"),)),
+            ("1/2", "train", (turn(USER, "make me a brew", "tea: brew_tea"),)),
+            ("2/1", "train", (turn(USER, "Umbrella today?", "rain: will_it_rain"),)),
+        ),
+    ),
+    Layout(
+        "authored_pairs",
+        "authored_pairs",
+        {
+            "pairs.jsonl": jsonl_bytes(
+                {"topic": "kettles", "message": "Does the lid fit?", "reply": "It's snug."},
+                {"topic": "kettles", "message": "Mine leaks. [SEP] Where? [SEP] At the spout.", "reply": "Descale it."},
+            )
+        },
+        _dialogues(
+            "authored_pairs",
+            ("1", "train", (turn(ONE, "Does the lid fit?"), turn(TWO, "It's snug."))),
+            (
+                "2",
+                "train",
+                (turn(ONE, "Mine leaks."), turn(TWO, "Where?"), turn(ONE, "At the spout."), turn(TWO, "Descale it.")),
+            ),
+        ),
+    ),
+)
+
 _NLI = (
     Layout(
         "nli as SNLI and MNLI have it",
@@ -1891,6 +1929,7 @@ LAYOUTS = (
     *_LABELLED_RESPONSES,
     *_QUESTIONS,
     *_NLI,
+    *_AUTHORED,
     _SGD,
     *_MULTIWOZ,
     _KVRET,

@@ -1,0 +1,37 @@
+"""The intents and message–reply pairs that were written for turnwise (the folder `authored/`)."""
+
+from collections.abc import Iterator
+
+from turnwise.core.dialogue import USER, Dialogue, peer
+from turnwise.corpus.readers.annotations import require_text
+from turnwise.corpus.source import CorpusSource
+
+#: Between the turns of a message that is a history.
+_TURN_SEPARATOR = " [SEP] "
+
+
+def read_intents(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read `intents.jsonl`, an intent per line; each utterance is a dialogue of one turn.
+
+    Names of intents recur in other domains, so the label is 'domain: intent'.
+    """
+    for path, line, record in source.records(source.json_lines, "intents.jsonl"):
+        with source.guard(path, line):
+            label = f"{require_text(record, 'domain')}: {require_text(record, 'intent')}"
+            if not isinstance(record["texts"], list):
+                raise ValueError("'texts' must be a list")
+            for number, text in enumerate(record["texts"], 1):
+                with source.dialogue(path, line, "train") as builder:
+                    builder.id = f"{line}/{number}"
+                    builder.add_turn(USER, text, label)
+                yield from builder.result()
+
+
+def read_pairs(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read `pairs.jsonl`, a message, which may be a history of several turns, and its reply per line."""
+    for path, line, record in source.records(source.json_lines, "pairs.jsonl"):
+        with source.dialogue(path, line, "train") as builder:
+            builder.id = str(line)
+            for number, text in enumerate((*require_text(record, "message").split(_TURN_SEPARATOR), record["reply"])):
+                builder.add_turn(peer(number % 2 + 1), text)
+        yield from builder.result()
