@@ -1,4 +1,4 @@
-"""The intents and message–reply pairs that were written for turnwise (the folder `authored/`)."""
+"""Intents and message–reply pairs written for turnwise (the folder `authored/` of the repository)."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from turnwise.core.dialogue import USER, Dialogue, peer
 from turnwise.corpus.readers.annotations import require_text
 from turnwise.corpus.source import CorpusSource
 
-#: Between the turns of a message that is a history.
+#: Separates the turns of a message that is a conversation history.
 _TURN_SEPARATOR = " [SEP] "
 
 
@@ -28,7 +28,7 @@ def read_intents(source: CorpusSource) -> Iterator[Dialogue]:
 
 
 def read_pairs(source: CorpusSource) -> Iterator[Dialogue]:
-    """Read `pairs.jsonl`, a message, which may be a history of several turns, and its reply per line."""
+    """Read `pairs.jsonl`: per line a message, which may be a history of several turns, and its reply."""
     for path, line, record in source.records(source.json_lines, "pairs.jsonl"):
         with source.dialogue(path, line, "train") as builder:
             builder.id = str(line)
