@@ -128,3 +128,16 @@ def test_empty_view_is_an_error(tmp_path: Path) -> None:
         Corpus(whole.stores, ["train"]).prepare(True, 3)
     with pytest.raises(CorpusError, match="a fraction of 1e-09 of 5 dialogues is none"):
         whole.prepare(True, 2).sample(1e-9)
+
+
+def test_a_split_includes_all_of_a_store_without_splits(tmp_path: Path) -> None:
+    split = [dialogue_of("us", name, name) for name in ("train", "test")] + [dialogue_of("us", "neither")]
+    first = write_store(tmp_path / "split", split)
+    second = write_store(tmp_path / "unsplit", [dialogue_of("us", "a"), dialogue_of("us", "b")])
+    corpus = read_corpus(first, second, splits=["train"])
+    assert [dialogue.id for dialogue in corpus] == ["train", "a", "b"]
+    assert len(corpus) == 3
+    with pytest.raises(CorpusError, match="no dialogue is in split valid"):
+        read_corpus(first, second, splits=["valid"])
+    with pytest.raises(CorpusError, match="no dialogue is in split train"):
+        read_corpus(second, splits=["train"])

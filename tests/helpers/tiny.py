@@ -94,7 +94,7 @@ def backbone(dropout: float = 0.1) -> str:
 
 
 def recipe(name: str = "dse", *changes: str, dropout: float = 0.1) -> Recipe:
-    """Load a packaged recipe, with a tiny model and few steps."""
+    """Load a packaged recipe, or the one of `mixture`, with a tiny model and few steps."""
     small = [
         f"backbone={backbone(dropout)}",
         "batch_size=8",
@@ -107,7 +107,7 @@ def recipe(name: str = "dse", *changes: str, dropout: float = 0.1) -> Recipe:
         small.append("objectives.dse.batch_size=6")
     if name == "ums":
         small.append(f"head_dropout={dropout}")
-    return load_recipe(name, [*small, *changes])
+    return load_recipe(mixture() if name == "mixture" else name, [*small, *changes])
 
 
 def set_up_run(recipe: Recipe, source: Corpus | None = None, cache: Path | None = None) -> TrainingSetup:
@@ -169,3 +169,17 @@ def expect_close(first: Path, second: Path) -> None:
     differences = torch.cat([(value - theirs[name]).abs().flatten() for name, value in ours.items()])
     assert differences.mean() < 1e-6
     assert (differences > 2e-5).double().mean() < 1e-3
+
+
+@functools.cache
+def mixture() -> str:
+    """Return the file of a recipe with labelled utterances, two objectives of pairs, and an anchor."""
+    place = folder() / "mixture.yaml"
+    place.write_text(
+        "objectives:\n"
+        "  labelled: {contrastive_weight: 0.5, batch_size: 12}\n"
+        "  pairs: {history: 1}\n"
+        "  histories: {objective: pairs, weight: 2, batch_size: 6}\n"
+        "  anchor: {form: relations, weight: 0.5}\n"
+    )
+    return str(place)

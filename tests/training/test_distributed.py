@@ -41,6 +41,7 @@ SHARED = {
         ("dialoguecse", 100000),
         ("tadse-mlp-paper", 60),
         ("combined", 90),
+        ("mixture", 90),
         ("ums", 300),
     ],
     3: [("dse", 40), ("masked-language", 40), ("wmdc", 90), ("dialoguecse", 60), ("last-batch", 100000)],

@@ -51,6 +51,7 @@ OBJECTIVES = [
     "dialoguecse",
     "tadse",
     "combined",
+    "mixture",
     "ums",
 ]
 
@@ -189,6 +190,7 @@ def finish(run_recipe: Path, place: Path) -> None:
         pytest.param("tadse", 5, marks=pytest.mark.full),
         pytest.param("combined", 6, marks=pytest.mark.full),
         pytest.param("ums", 7, marks=pytest.mark.full),
+        pytest.param("mixture", 8, marks=pytest.mark.full),
     ],
 )
 def test_killed_and_resumed_runs_have_bit_identical_weights(name: str, seed: int, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from benchmarks.corpus_scale import Mixing, mixing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.training.batches import (
+from turnwise.training.samplers import (
     BLOCKS,
     SMALLEST_BUFFER,
     BufferedSampler,

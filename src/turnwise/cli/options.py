@@ -27,7 +27,10 @@ def out_file(*suffixes: str, help: str) -> object:
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Model = Annotated[str, Option(help="Encoder: minilm, a model folder or a Hugging Face id.")]
 ModelArgument = Annotated[str, Argument(help="minilm, a model folder or a Hugging Face id.")]
-Splits = Annotated[list[str] | None, Option("--split", help="Only dialogues of this split; repeatable.")]
+Splits = Annotated[
+    list[str] | None,
+    Option("--split", help="Only dialogues of this split, and all of stores without splits; repeatable."),
+]
 Speakers = Annotated[list[str] | None, Option("--speaker", help="Only turns of this speaker; repeatable.")]
 TrainingCorpora = Annotated[list[Path], Option("--corpus", help="Store to train on; repeatable.")]
 Overrides = Annotated[list[str] | None, Option("--set", help="Override a key, as key=value; repeatable.")]

@@ -15,6 +15,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +206,8 @@ class Corpus:
 
     Args:
         stores: the stores.
-        splits: the splits to read; None: all dialogues.
+        splits: the splits to read; None: all dialogues. Stores without splits are read completely if another one has
+            these splits.
         fraction: the fraction of those dialogues to read, selected by a hash of their ids: a smaller one is a subset of
             a larger one.
         combine_turns: whether consecutive turns of one speaker are read as one turn.
@@ -227,18 +229,26 @@ class Corpus:
         self.fraction = fraction
         self.combine_turns = combine_turns
         self.min_turns = min_turns
-        if splits is not None and fraction == 1 and min_turns == 1 and not len(self):
-            raise CorpusError(f"no dialogue is in split {' or '.join(splits)}: leave the split out, or name another")
+        if splits is not None:
+            found = [store.splits() for store in self.stores]
+            if not any(names & set(splits) for names in found):
+                raise CorpusError(
+                    f"no dialogue is in split {' or '.join(splits)}: leave the split out, or name another"
+                )
+            self._unsplit = {store.folder for store, names in zip(self.stores, found, strict=True) if not names}
+        else:
+            self._unsplit = set()
 
     def __len__(self) -> int:
         if self.splits is None and self.fraction == 1 and self.min_turns == 1:
             return sum(len(store) for store in self.stores)
         columns = ["id", "split"] if self.min_turns == 1 else ["id", "split", "speakers"]
-        return sum(self._count(batch) for store in self.stores for batch in store.batches(columns))
+        return sum(self._count(store, batch) for store in self.stores for batch in store.batches(columns))
 
-    def _count(self, batch: pa.RecordBatch) -> int:
+    def _count(self, store: Store, batch: pa.RecordBatch) -> int:
         """Return how many dialogues of a batch are read."""
-        selected = map(self._selects, *(batch.column(name).to_pylist() for name in ("id", "split")))
+        ids, splits = (batch.column(name).to_pylist() for name in ("id", "split"))
+        selected = map(self._selects, repeat(store), ids, splits)
         if self.min_turns == 1:
             return sum(selected)
         speakers = batch.column("speakers")
@@ -253,14 +263,18 @@ class Corpus:
 
     def __iter__(self) -> Iterator[Dialogue]:
         for store in self.stores:
-            for dialogue in store:
-                if self._selects(dialogue.id, dialogue.split):
-                    combined = merge_speakers(dialogue) if self.combine_turns else dialogue
-                    if len(combined.turns) >= self.min_turns:
-                        yield combined
+            yield from self.read(store)
 
-    def _selects(self, dialogue_id: str, split: str | None) -> bool:
-        if self.splits is not None and split not in self.splits:
+    def read(self, store: Store) -> Iterator[Dialogue]:
+        """Iterate over the dialogues of one of the stores."""
+        for dialogue in store:
+            if self._selects(store, dialogue.id, dialogue.split):
+                combined = merge_speakers(dialogue) if self.combine_turns else dialogue
+                if len(combined.turns) >= self.min_turns:
+                    yield combined
+
+    def _selects(self, store: Store, dialogue_id: str, split: str | None) -> bool:
+        if self.splits is not None and split not in self.splits and store.folder not in self._unsplit:
             return False
         if self.fraction == 1:
             return True

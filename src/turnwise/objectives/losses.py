@@ -170,6 +170,46 @@ def supervised_contrastive(vectors: Tensor, labels: Tensor, temperature: float) 
     return losses.sum() / (number > 0).sum().clamp(min=1)
 
 
+def prototype_nt_xent(vectors: Tensor, labels: Tensor, support: Tensor, temperature: float) -> Tensor:
+    """Return the loss of assigning utterances to prototypes (Snell et al., 2017, with cosines), a mean over queries.
+
+    The vectors of a label are divided into two halves, and each in turn makes the prototype c, the normalised mean of
+    its normalised vectors, to which the other half is assigned: ℓ_i = −log( exp(cos(e_i, c_y)/τ) / Σ_k
+    exp(cos(e_i, c_k)/τ) ). A label with nothing in a half has no prototype there, and its vectors are no queries.
+
+    `vectors` are (M, size) and need not be normalised; `labels` (M,) are numbers below M; `support` (M,) is true for
+    the first half of each label.
+    """
+    vectors = normalize(_to_float32(vectors), dim=1)
+    losses, queries = [], []
+    for half in (support, ~support):
+        members = half.to(vectors.dtype)
+        sums = torch.zeros_like(vectors).index_add(0, labels, vectors * members[:, None])
+        exists = torch.zeros_like(members).index_add(0, labels, members) > 0
+        logits = (vectors @ normalize(sums, dim=1).T / temperature).masked_fill(~exists, _MASKED)
+        query = ~half & exists[labels]
+        losses.append((cross_entropy(logits, labels, reduction="none") * query).sum())
+        queries.append(query.sum())
+    return torch.stack(losses).sum() / torch.stack(queries).sum().clamp(min=1)
+
+
+def relation_distillation(vectors: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Return how far similarities within a batch have moved from a teacher's, a mean over texts.
+
+    With pᵢ(j) = softmax_j≠i( cos(t_i, t_j)/τ ) for the teacher's vectors and qᵢ for the model's, it is the divergence
+    KL(pᵢ ‖ qᵢ). `vectors` and `teacher` are (M, size), of any two sizes, and need not be normalised.
+    """
+
+    def log_probabilities(rows: Tensor) -> Tensor:
+        unit = normalize(_to_float32(rows), dim=1)
+        similarity = unit @ unit.T / temperature
+        itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
+        return similarity.masked_fill(itself, _MASKED).log_softmax(1)
+
+    expected = log_probabilities(teacher)
+    return (expected.exp() * (expected - log_probabilities(vectors))).sum(1).mean()
+
+
 def matching_guided_embedding(context: Tensor, context_mask: Tensor, response: Tensor, response_mask: Tensor) -> Tensor:
     """Return DialogueCSE's embedding of a response refined by each context turn (Eqs. 3 and 4; Liu et al., 2021).
 

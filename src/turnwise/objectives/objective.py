@@ -7,6 +7,8 @@ encodes the sequences as it likes (in one forward pass or in many, with cached g
     examples (once)  →  prepare (every step, on the CPU)  →  [the loop encodes]  →  loss
 """
 
+import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +47,13 @@ class Example(NamedTuple):
 
     windows: tuple[Window, ...]
     label: int = 0
+
+
+class LabelSampling(NamedTuple):
+    """How batches are drawn for an objective that compares labels (`intent_label`)."""
+
+    examples: int  # of each label in a batch
+    same_domain: float  # fraction of a batch's labels that are drawn domain by domain
 
 
 class TurnTable(Protocol):
@@ -271,6 +280,24 @@ class Objective(ABC):
         """Labels that take turns: each batch has examples of one label. Empty: batches mix labels."""
         return ()
 
+    @property
+    def label_type(self) -> type[np.signedinteger]:
+        """The type in which labels are stored."""
+        return np.int8
+
+    @property
+    def label_sampling(self) -> LabelSampling | None:
+        """How batches are drawn label by label; None: they are drawn from all examples."""
+        return None
+
+    @property
+    def teacher(self) -> str | None:
+        """An encoder whose vectors of the batch the loss gets as `teacher`; 'start': the one that training starts from.
+
+        Only a `PooledObjective` may have one.
+        """
+        return None
+
     @abstractmethod
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Iterate over the examples of a dialogue."""
@@ -333,6 +360,30 @@ class TokenObjective(Objective):
 def count_words(text: str) -> int:
     """Count the words between white space, by which the papers limit lengths."""
     return len(text.split())
+
+
+#: Bits of an intent's label that do not depend on its domain.
+_INTENT_BITS = 39
+
+
+def intent_label(intent: str) -> int:
+    """Return a number for an intent, whose upper bits are a number for its domain.
+
+    The domain is what precedes a colon, a full stop or a slash ('banking: freeze card', 'banking.freeze_card'), if any.
+    """
+    domain, *rest = re.split("[:./]", intent, maxsplit=1)
+    domain = domain if rest else ""
+    return _hash(domain, 63 - _INTENT_BITS) << _INTENT_BITS | _hash(intent, _INTENT_BITS)
+
+
+def label_domains(labels: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    """Return the domains of labels made by `intent_label`, numbered from 0."""
+    _, numbers = np.unique(np.asarray(labels) >> _INTENT_BITS, return_inverse=True)
+    return np.asarray(numbers, np.int64)
+
+
+def _hash(text: str, bits: int) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> (64 - bits)
 
 
 def equal_texts(identities: Tensor) -> Tensor:

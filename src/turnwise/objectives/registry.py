@@ -7,10 +7,13 @@ from typing import Any
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.options import convert_option
+from turnwise.objectives.anchor import Anchor
 from turnwise.objectives.dialoguecse import DialogueCSE, Siamese
 from turnwise.objectives.dse import DSE
+from turnwise.objectives.labelled import Labelled
 from turnwise.objectives.masked_language import MaskedLanguage
 from turnwise.objectives.objective import Objective
+from turnwise.objectives.pairs import Pairs
 from turnwise.objectives.pairsupcon import PairSupCon
 from turnwise.objectives.post_training import PostTraining
 from turnwise.objectives.simcse import SimCSE
@@ -24,6 +27,9 @@ OBJECTIVES: dict[str, type[Any]] = {
     "wmdc": WMDC,
     "dialoguecse": DialogueCSE,
     "tadse": TaDSE,
+    "labelled": Labelled,
+    "pairs": Pairs,
+    "anchor": Anchor,
     "simcse": SimCSE,
     "pairsupcon": PairSupCon,
     "tod-bert": TODBERT,
@@ -44,18 +50,22 @@ def options_of(name: str) -> set[str]:
     return {field.name for field in fields(OBJECTIVES[name])}
 
 
-def make_objective(name: str, options: Mapping[str, Any]) -> Objective:
-    """Create an objective with checked options; lists of a YAML file become tuples."""
+def make_objective(name: str, options: Mapping[str, Any], entry: str | None = None) -> Objective:
+    """Create an objective with checked options; lists of a YAML file become tuples.
+
+    `entry` is what a recipe calls it, if that is not its name.
+    """
     names = options_of(name)
     for option in options:
         if option not in names:
             raise TurnwiseError(f"objective {name} has no option {option!r}: it has {', '.join(sorted(names))}")
     hints = typing.get_type_hints(OBJECTIVES[name])
+    path = f"objectives.{entry or name}"
     objective = OBJECTIVES[name](
-        **{key: convert_option(f"objectives.{name}.{key}", hints[key], value) for key, value in options.items()}
+        **{key: convert_option(f"{path}.{key}", hints[key], value) for key, value in options.items()}
     )
     temperature = getattr(objective, "temperature", 1.0)
     if temperature <= 0:
-        raise TurnwiseError(f"objectives.{name}.temperature must be positive, got {temperature}")
+        raise TurnwiseError(f"{path}.temperature must be positive, got {temperature}")
     assert isinstance(objective, Objective)
     return objective

@@ -47,13 +47,15 @@ class TrainingCorpus:
         """Compute a corpus's identity."""
         return cls(corpus, corpus_identity(corpus), cache)
 
-    def batches(self, task: str, progress: Progress) -> Iterator[list[Dialogue]]:
-        """Iterate over batches of dialogues, and report progress after each."""
-        total, done, dialogues = len(self.dialogues), 0, iter(self.dialogues)
-        while batch := list(islice(dialogues, BATCH_DIALOGUES)):
-            yield batch
-            done += len(batch)
-            progress(task, done, total)
+    def batches(self, task: str, progress: Progress) -> Iterator[tuple[int, list[Dialogue]]]:
+        """Iterate over batches of dialogues, each with the number of its store, and report progress after each."""
+        total, done = len(self.dialogues), 0
+        for number, store in enumerate(self.dialogues.stores):
+            dialogues = self.dialogues.read(store)
+            while batch := list(islice(dialogues, BATCH_DIALOGUES)):
+                yield number, batch
+                done += len(batch)
+                progress(task, done, total)
 
     def derive(self, kind: str, inputs: Sequence[str], write: Callable[[Path], None]) -> Path:
         """Return the cached folder of something derived from `inputs`, which has `write` fill it unless it exists.

@@ -29,7 +29,7 @@ class ExampleTable:
     def __init__(self, folder: Path, name: str, columns: int):
         self._windows = np.load(folder / f"{name}.windows.npy", mmap_mode="r").reshape(-1, columns, 2)
         #: The label of each example.
-        self.labels: npt.NDArray[np.int8] = np.load(folder / f"{name}.labels.npy", mmap_mode="r")
+        self.labels: npt.NDArray[np.signedinteger] = np.load(folder / f"{name}.labels.npy", mmap_mode="r")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -49,10 +49,19 @@ class ExampleTable:
 
 
 def extract_examples(
-    corpus: TrainingCorpus, texts: TokenTable, objectives: Mapping[str, Objective], progress: Progress = silent
+    corpus: TrainingCorpus,
+    texts: TokenTable,
+    objectives: Mapping[str, Objective],
+    progress: Progress = silent,
+    selected: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, ExampleTable]:
-    """Extract every objective's examples from a corpus, unless they are cached."""
+    """Extract every objective's examples from a corpus, unless they are cached.
+
+    `selected` are the numbers of the stores that an objective reads; one that is not in it reads all.
+    """
+    selected = selected or {}
     inputs = [*corpus.identity, *(f"{name}={objective!r}" for name, objective in objectives.items())]
+    inputs += [f"{name} from {list(stores)}" for name, stores in selected.items()]
 
     def write(folder: Path) -> None:
         if len(texts) > _MAX_TURNS:
@@ -62,9 +71,9 @@ def extract_examples(
             )
         with contextlib.ExitStack() as stack:
             writers = [_ExampleWriter(folder, name, objective, texts, stack) for name, objective in objectives.items()]
-            for batch in corpus.batches("extracting examples", progress):
+            for store, batch in corpus.batches("extracting examples", progress):
                 for writer in writers:
-                    writer.add(batch)
+                    writer.add(batch, use=store in selected.get(writer.name, [store]))
             for writer in writers:
                 writer.finish()
 
@@ -77,17 +86,18 @@ class _ExampleWriter:
 
     def __init__(self, folder: Path, name: str, objective: Objective, texts: TokenTable, stack: contextlib.ExitStack):
         self._folder = folder
-        self._name = name
+        self.name = name
         self._objective = objective
         self._texts = texts
         self._stack = stack.enter_context(contextlib.ExitStack())
         self._first_texts = self._stack.enter_context(FingerprintBuckets(folder)) if objective.unique else None
         self._windows = self._stack.enter_context(ArrayWriter(folder / f"{name}.windows.npy", np.int32))
-        self._labels = self._stack.enter_context(ArrayWriter(folder / f"{name}.labels.npy", np.int8))
+        self._labels = self._stack.enter_context(ArrayWriter(folder / f"{name}.labels.npy", objective.label_type))
         self._turns = 0
 
-    def add(self, dialogues: Sequence[Dialogue]) -> None:
-        examples = [list(self._objective.examples(dialogue)) for dialogue in dialogues]
+    def add(self, dialogues: Sequence[Dialogue], use: bool) -> None:
+        """Add the examples of some dialogues, or only count their turns."""
+        examples = [list(self._objective.examples(dialogue)) if use else [] for dialogue in dialogues]
         flat = list(chain.from_iterable(examples))
         ends = self._turns + np.cumsum([len(dialogue.turns) for dialogue in dialogues])
         bases = np.repeat([self._turns, *ends[:-1]], [len(each) for each in examples])
@@ -106,12 +116,12 @@ class _ExampleWriter:
         self._stack.close()
         if count < 2:
             raise TurnwiseError(
-                f"objective {self._name} finds {count} examples in this corpus: it needs another kind of dialogues (see"
-                f" its page in the documentation); --set objectives.{self._name}=false removes it"
+                f"objective {self.name} finds {count} examples in this corpus: it needs another kind of dialogues (see"
+                f" its page in the documentation); --set objectives.{self.name}=false removes it"
             )
         if kept is not None:
-            _filter_rows(self._folder / f"{self._name}.windows.npy", kept)
-            _filter_rows(self._folder / f"{self._name}.labels.npy", kept)
+            _filter_rows(self._folder / f"{self.name}.windows.npy", kept)
+            _filter_rows(self._folder / f"{self.name}.labels.npy", kept)
 
 
 def _first_occurrences(buckets: FingerprintBuckets) -> npt.NDArray[np.bool_]:

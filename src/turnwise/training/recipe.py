@@ -17,6 +17,7 @@ import yaml
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.options import OptionError, convert_option
+from turnwise.corpus.store import Store
 from turnwise.models.backbone.backbone import Pooling
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective, options_of
@@ -32,8 +33,10 @@ _PACKAGE = f"{__package__}.recipes"
 #: The smallest shuffle buffer, and the number of neighbouring examples that it reads at once.
 SMALLEST_BUFFER = 64
 
-#: Options of an objective's entry that the training loop reads: their type and minimum.
-_LOOP_OPTIONS: dict[str, tuple[Any, float]] = {
+#: Options of an objective's entry that the training loop reads: their type, and their minimum if they are numbers.
+_LOOP_OPTIONS: dict[str, tuple[Any, float | None]] = {
+    "objective": (str, None),
+    "stores": (tuple[str, ...], None),
     "weight": (float, 0),
     "batch_size": (int, 2),
     "head_learning_rate": (float | None, 0),
@@ -64,7 +67,9 @@ class RecipeError(TurnwiseError):
 class Recipe:
     """The configuration of a training run."""
 
-    #: Name → options; `weight` (1) multiplies its loss, `batch_size` and `head_learning_rate` override the recipe's.
+    #: Name → options; `weight` (1) multiplies its loss, `batch_size` and `head_learning_rate` override the recipe's,
+    #: `stores` are those that it reads (all), by their folders' names or the readers that imported them. An objective
+    #: that is used twice needs two names: `objective` is then which one it is.
     objectives: dict[str, dict[str, Any]]
     backbone: str = "minilm"  # the model to start from: 'minilm', a folder, a Hugging Face id
     pooling: Pooling | None = None  # how token states become vectors; None: the backbone's own, or the mean
@@ -136,7 +141,10 @@ class Recipe:
             )
         if self.first is not None:
             _check_first_stage(self.first, self)
-        tasks = {objective.task for objective in self.make().values()} - {None}
+        trained = [objective.task for objective in self.make().values() if objective.task is not None]
+        tasks = set(trained)
+        if len(tasks) < len(trained):
+            raise RecipeError("objectives: two of them train the same head of a re-ranker; keep one")
         if tasks and "selection" not in tasks:
             raise RecipeError(
                 f"objectives: {', '.join(sorted(map(str, tasks)))}: a re-ranker needs response-selection; add it"
@@ -145,9 +153,34 @@ class Recipe:
     def make(self) -> dict[str, Objective]:
         """Create the objectives."""
         return {
-            name: make_objective(name, {key: value for key, value in options.items() if key not in _LOOP_OPTIONS})
+            name: make_objective(
+                options.get("objective", name),
+                {key: value for key, value in options.items() if key not in _LOOP_OPTIONS},
+                name,
+            )
             for name, options in self.objectives.items()
         }
+
+    def selected_stores(self, stores: Sequence[Store]) -> dict[str, list[int]]:
+        """Return the numbers of the stores that objectives read; those that read all are left out.
+
+        Raises:
+            RecipeError: if an objective names a store that is not given.
+        """
+        selected = {}
+        for name, options in self.objectives.items():
+            wanted = options.get("stores")
+            if wanted is None:
+                continue
+            names = [{store.folder.resolve().name, store.manifest.get("reader")} for store in stores]
+            missing = [each for each in wanted if not any(each in known for known in names)]
+            if missing:
+                raise RecipeError(
+                    f"objectives.{name}.stores: no store or reader is named {', '.join(missing)}; this run reads"
+                    f" {', '.join(store.folder.resolve().name for store in stores)}"
+                )
+            selected[name] = [number for number, known in enumerate(names) if known & set(wanted)]
+        return selected
 
     def weight(self, objective: str) -> float:
         """Return the factor of an objective's loss."""
@@ -311,13 +344,17 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> No
         _set(tree["first"], keys[1:], value, override)
         return
     if len(keys) == 1 and keys[0] not in typing.get_type_hints(Recipe):
-        names = [name for name, options in tree.get("objectives", {}).items() if options is not False]
-        targets = [name for name in names if keys[0] in options_of(name) or keys[0] == "weight"]
+        entries = {name: options or {} for name, options in tree.get("objectives", {}).items() if options is not False}
+        targets = [
+            name
+            for name, options in entries.items()
+            if keys[0] in options_of(options.get("objective", name)) or keys[0] == "weight"
+        ]
         if not targets:
             hint = f"; for its first stage use first.{override}" if tree.get("first") else ""
             raise RecipeError(f"{override!r}: neither the recipe nor its objectives have a key {keys[0]!r}{hint}")
         for name in targets:
-            tree["objectives"][name] = {**(tree["objectives"][name] or {}), keys[0]: value}
+            tree["objectives"][name] = {**entries[name], keys[0]: value}
         return
     own = [(options or {}).get(keys[0]) is not None for options in (tree.get("objectives") or {}).values()]
     if len(keys) == 1 and keys[0] in _LOOP_OPTIONS and own and all(own):
@@ -349,9 +386,9 @@ def _check_option(objective: str, key: str, value: Any) -> Any:
         return list(value) if isinstance(value, tuple) else value
     kind, minimum = _LOOP_OPTIONS[key]
     result = _check(f"objectives.{objective}.{key}", kind, value)
-    if result is not None and result < minimum:
+    if result is not None and minimum is not None and result < minimum:
         raise RecipeError(f"objectives.{objective}.{key} must be {minimum:g} or more, got {value}")
-    return result
+    return list(result) if isinstance(result, tuple) else result
 
 
 def _check(key: str, kind: Any, value: Any) -> Any:

@@ -1,5 +1,6 @@
 """The set-up of a run: the model that it starts from, the heads of its objectives, and their batches."""
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ class TrainedObjective:
     objective: Objective
     heads: nn.Module
     weight: float
+    teacher: Encoder | None = None  # not trained
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ def set_up(
         heads = _make_heads(objective, encoder, start)
         if objective.task in pretrained_heads:
             _linear(heads).load_state_dict(pretrained_heads[objective.task].state_dict())
-        parts.append(TrainedObjective(name, objective, heads, recipe.weight(name)))
+        teacher = None if objective.teacher is None else _load_teacher(name, objective.teacher, encoder)
+        parts.append(TrainedObjective(name, objective, heads, recipe.weight(name), teacher))
     steps = recipe.steps_of(loaders[0].steps_per_epoch)
     return TrainingSetup(recipe, corpus, processes, encoder, parts, loaders, _build_model(encoder, parts), steps)
 
@@ -114,6 +117,20 @@ def _load(recipe: Recipe, start: str | Path) -> tuple[Encoder, Mapping[RerankerT
     for parameter in encoder.parameters():  # laid out for inference on a CPU; restored checkpoints are contiguous
         parameter.data = parameter.data.contiguous()
     return encoder, heads
+
+
+def _load_teacher(name: str, teacher: str, encoder: Encoder) -> Encoder:
+    """Return a frozen copy of the encoder before training ('start'), or another encoder for the same tokens."""
+    if teacher == "start":
+        frozen = copy.deepcopy(encoder)
+    else:
+        frozen = Encoder.load(teacher, device=str(encoder.backbone.device))
+        if frozen.backbone.tokenizer.get_vocab() != encoder.backbone.tokenizer.get_vocab():
+            raise TrainingError(
+                f"objectives.{name}.teacher={teacher}: its tokenizer differs from that of the model to train; choose a"
+                " teacher of the same family"
+            )
+    return frozen.eval().requires_grad_(False)
 
 
 def _make_heads(objective: Objective, encoder: Encoder, start: str | Path) -> nn.Module:

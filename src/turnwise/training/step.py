@@ -8,6 +8,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -75,6 +76,7 @@ class TrainingStep:
         rank, world = setup.processes.rank, setup.processes.world
         self._batch_pass = BatchPass(setup.encoder, budget, rank, world)
         self._token_pass = TokenPass(setup.encoder, budget, rank, world)
+        self._teacher_pass = partial(BatchPass, budget=budget, rank=rank, world=world)
 
     def run(self, step: int, batches: list[PreparedBatch]) -> Metrics:
         """Make a step, counted from 0; return its metrics, on the device."""
@@ -121,6 +123,9 @@ class TrainingStep:
         objective, device = part.objective, self._device
         assert isinstance(objective, PooledObjective | StatesObjective)
         inputs = {name: to_device(torch.as_tensor(values), device) for name, values in batch.inputs.items()}
+        if part.teacher is not None:
+            teacher = self._teacher_pass(part.teacher).encode(batch).float()
+            inputs["teacher"] = teacher.unflatten(0, (-1, batch.rows))
         unweighted = torch.zeros((), device=device)
 
         def compute_loss(rows: Tensor) -> Tensor:
@@ -271,6 +276,13 @@ class BatchPass(_Pass):
             gradient = leaf.grad[torch.as_tensor(layout.rows_of(part), device=leaf.device)] * self._world
             encoded.backward(gradient.to(encoded.dtype))
         return True
+
+    @torch.no_grad()
+    def encode(self, batch: PreparedBatch) -> Tensor:
+        """Return the vectors of all sequences, without a gradient."""
+        layout = RowLayout.of(batch, "vectors", self._world)
+        parts = sorted_chunks(batch, layout.members[self._rank], self._budget)
+        return self._gather(self._encode_chunks(batch, "vectors", parts, layout, lambda _: None), layout)
 
     def _encode(self, batch: PreparedBatch, rows: Rows, members: Members) -> Tensor:
         """Return the rows of some sequences, which may be none if there are more processes than sequences."""

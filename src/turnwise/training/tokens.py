@@ -137,7 +137,7 @@ def tokenise_corpus(
                 speakers = stack.enter_context(ArrayWriter(folder / "speakers.npy", np.int16))
                 starts = stack.enter_context(ArrayWriter(folder / "dialogues.npy", np.int64))
                 starts.extend([0])
-                for batch in corpus.batches("tokenising", progress):
+                for _, batch in corpus.batches("tokenising", progress):
                     batch_turns = [turn for dialogue in batch for turn in dialogue.turns]
                     buckets.add(writer.write([turn.text for turn in batch_turns]))
                     names = (turn.speaker for turn in batch_turns)
@@ -200,7 +200,7 @@ def _tokenise_templates(
         with contextlib.ExitStack() as stack:
             writer = _TextWriter(folder, tokenizer, stack)
             numbers = stack.enter_context(ArrayWriter(folder / "numbers.npy", np.int32))
-            for batch in corpus.batches("extracting templates", progress):
+            for _, batch in corpus.batches("extracting templates", progress):
                 turns = [turn for dialogue in batch for turn in dialogue.turns]
                 texts = [marks.text(Template.from_turn(turn)) for turn in turns if turn.slots]
                 previous = len(fingerprints)

@@ -1,0 +1,50 @@
+"""The anchor: an encoder keeps what its starting point knew, or follows another teacher.
+
+Training for one task makes an encoder forget others. The anchor compares the model with a teacher on the turns of the
+corpus. It needs no labels, and can be added to any recipe for encoders: `--set objectives.anchor.weight=1`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
+
+from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import TurnwiseError
+from turnwise.objectives.losses import relation_distillation
+from turnwise.objectives.objective import Example, Metrics, PooledObjective, Tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor(PooledObjective):
+    """Distillation on single turns."""
+
+    #: 'start', the model that training starts from, or an encoder with the same tokenizer: a folder, 'minilm', or a
+    #: Hugging Face id.
+    teacher: str = "start"
+    #: What is compared: 'vectors', by (1 − cos)/τ, or 'relations', how similar a batch's other texts are to each text
+    #: (`losses.relation_distillation`). Relations leave a model freer to move, and suit a teacher of another size.
+    form: Literal["vectors", "relations"] = "vectors"
+    temperature: float = 0.05  # τ
+
+    columns: ClassVar[int] = 1
+    unique: ClassVar[bool] = True
+
+    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
+        """Iterate over the turns."""
+        return (Example(((number, number + 1),)) for number in range(len(dialogue.turns)))
+
+    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+        """Compute how far the model is from its teacher; the metric is the mean cosine of their vectors."""
+        model, teacher = vectors[0], inputs["teacher"][0]
+        if self.form == "relations":
+            return relation_distillation(model, teacher, self.temperature), {}
+        if model.shape != teacher.shape:
+            raise TurnwiseError(
+                f"objectives.anchor: the teacher's vectors have {teacher.shape[1]} dimensions and the model's"
+                f" {model.shape[1]}; set form=relations, which compares similarities"
+            )
+        cosine = cosine_similarity(model, teacher).mean()
+        return (1 - cosine) / self.temperature, {"cosine": cosine.detach()}

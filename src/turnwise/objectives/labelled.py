@@ -1,0 +1,83 @@
+"""Labelled utterances: those of an intent near each other, and near the intent's prototype.
+
+A batch has some intents with a few utterances each. Part of the intents are drawn domain by domain ('banking: freeze
+card' belongs to the domain 'banking'), so that intents which are easily confused meet in a batch.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import TurnwiseError
+from turnwise.objectives.losses import prototype_nt_xent, supervised_contrastive
+from turnwise.objectives.objective import (
+    Batch,
+    Example,
+    LabelSampling,
+    Metrics,
+    PooledObjective,
+    PreparedBatch,
+    Tensors,
+    intent_label,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled(PooledObjective):
+    """Utterances with intents: prototypes, and supervised contrast."""
+
+    temperature: float = 0.05  # τ
+    prototype_weight: float = 1.0  # of the loss of assigning utterances to prototypes
+    contrastive_weight: float = 0.0  # of the supervised contrastive loss
+    utterances: int = 4  # of each intent in a batch; half of them make the prototype to which the others are assigned
+    same_domain: float = 0.5  # fraction of a batch's intents that are drawn domain by domain
+
+    columns: ClassVar[int] = 1
+    label_type: ClassVar[type[np.signedinteger]] = np.int64
+
+    def __post_init__(self) -> None:
+        for key in ("prototype_weight", "contrastive_weight"):
+            if getattr(self, key) < 0:
+                raise TurnwiseError(f"{key} must be 0 or more, got {getattr(self, key)}")
+        if not self.prototype_weight + self.contrastive_weight:
+            raise TurnwiseError("prototype_weight and contrastive_weight are both 0: one of them must be positive")
+        if self.utterances < 2:
+            raise TurnwiseError(f"utterances must be 2 or more, got {self.utterances}")
+        if not 0 <= self.same_domain <= 1:
+            raise TurnwiseError(f"same_domain must be a fraction from 0 to 1, got {self.same_domain}")
+
+    @property
+    def label_sampling(self) -> LabelSampling:
+        """Intents with a few utterances each."""
+        return LabelSampling(self.utterances, self.same_domain)
+
+    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
+        """Iterate over the turns that have an intent."""
+        for number, turn in enumerate(dialogue.turns):
+            if turn.intent is not None:
+                yield Example(((number, number + 1),), intent_label(turn.intent))
+
+    def prepare(self, batch: Batch) -> PreparedBatch:
+        """Return the utterances with their intents, numbered from 0; every other one of an intent is in its support."""
+        _, labels, counts = np.unique(batch.labels, return_inverse=True, return_counts=True)
+        order = np.argsort(labels, kind="stable")
+        places = np.empty_like(order)
+        places[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return PreparedBatch(batch.column(0), len(batch), {"labels": labels, "support": places % 2 == 0})
+
+    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+        """Compute the weighted sum of both losses; the metrics are the single ones."""
+        labels = inputs["labels"]
+        losses: dict[str, Tensor] = {}
+        if self.prototype_weight:
+            losses["prototype"] = prototype_nt_xent(vectors[0], labels, inputs["support"], self.temperature)
+        if self.contrastive_weight:
+            losses["contrastive"] = supervised_contrastive(vectors[0], labels, self.temperature)
+        weights = {"prototype": self.prototype_weight, "contrastive": self.contrastive_weight}
+        total = torch.stack([weights[name] * loss for name, loss in losses.items()]).sum()
+        return total, {f"{name}_loss": loss.detach() for name, loss in losses.items()}
