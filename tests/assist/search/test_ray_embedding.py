@@ -424,13 +424,13 @@ def test_killed_command_is_continued(running: str, place: Path, request: pytest.
     (place / "slow").unlink()
     with pytest.raises(EmbeddingError, match="another --block-rows"):
         embed_on_ray(model, "corpus", "out.lance", block_rows=16)
-    before = set(place.glob("encoded-*"))
+    earlier_files = set(place.glob("encoded-*"))
     done = subprocess.run(command(model, "corpus", *options, "--json"), text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["texts"] == 100 and result["size"] == 3 and result["resumed"] >= 45 - 5  # the last block has 10
     check_table(place / "out.lance", texts)
-    after = {text for path in set(place.glob("encoded-*")) - before for text in path.read_text().split("\n")}
+    after = {text for path in set(place.glob("encoded-*")) - earlier_files for text in path.read_text().split("\n")}
     assert len(after) == 100 - result["resumed"]
     assert before | after == set(texts)
 
