@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from tests.helpers import ROOT
@@ -57,14 +58,18 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 
 @pytest.fixture(scope="session")
 def sample_world(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """The folder of a sample world, by its number of dialogues; made once, to be read only."""
+    """The folder of a sample world, by its number of dialogues; made once for all workers, to be read only."""
     from turnwise.corpus.synthetic.sample_sets import write_sample
 
-    place = tmp_path_factory.mktemp("worlds")
+    base = tmp_path_factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "worlds"
+    place.mkdir(exist_ok=True)
 
     def folder(dialogues: int) -> Path:
-        if not (place / str(dialogues)).is_dir():
-            write_sample(place / str(dialogues), dialogues, 1)
+        with FileLock(place / f"{dialogues}.lock"):
+            if not (place / str(dialogues)).is_dir():
+                write_sample(place / f"{dialogues}.part", dialogues, 1)
+                (place / f"{dialogues}.part").rename(place / str(dialogues))
         return place / str(dialogues)
 
     return folder

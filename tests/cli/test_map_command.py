@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.stores import write_store
 from turnwise.assist.map.utterance_map import UtteranceMap
 from turnwise.core.text import normalise_text
 from turnwise.corpus.store import read_corpus
+from turnwise.corpus.synthetic.sample import sample_dialogues
 
 
 @pytest.fixture
@@ -17,15 +19,15 @@ def run(run_turnwise: Callable[..., tuple[str, str]]) -> Callable[..., tuple[str
     return partial(run_turnwise, "map")
 
 
-@pytest.fixture
-def store(sample_world: Callable[[int], Path]) -> Path:
-    return sample_world(60)
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("map") / "store", sample_dialogues(20, 1), reader="sample")
 
 
 def test_maps_a_store_and_marks_new_texts_in_a_later_map(
     store: Path, tiny_folder: Callable[[str], Path], tmp_path: Path, run: Callable[..., tuple[str, str]]
 ) -> None:
-    options = (store, "--model", tiny_folder("bert"), "--speaker", "user", "--method", "tsne", "--min-cluster-size", 8)
+    options = (store, "--model", tiny_folder("bert"), "--speaker", "user", "--method", "tsne", "--min-cluster-size", 5)
     stdout, stderr = run(*options, "--split", "train", "--out", tmp_path / "first", "--top", 2)
     assert stderr == ""
     first = UtteranceMap.load(tmp_path / "first")
@@ -42,10 +44,10 @@ def test_maps_a_store_and_marks_new_texts_in_a_later_map(
     assert files == {"map.json", "map.html", "map.svg", "utterances.parquet", "vectors.safetensors"}
     assert str(tmp_path / "first" / "map.html") in stdout
     printed = json.loads(
-        run(*options, "--out", tmp_path / "second", "--since", tmp_path / "first", "--limit", 90, "--json")[0]
+        run(*options, "--out", tmp_path / "second", "--since", tmp_path / "first", "--limit", 60, "--json")[0]
     )
     second = UtteranceMap.load(tmp_path / "second")
-    assert printed["texts"] == len(second) == 90
+    assert printed["texts"] == len(second) == 60
     assert second.new is not None and printed["new"] == int(second.new.sum())
     earlier = {normalise_text(text) for text in first.texts}
     assert not any(new for text, new in zip(second.texts, second.new, strict=True) if normalise_text(text) in earlier)

@@ -91,6 +91,7 @@ def test_the_command_drops_what_is_in_test_data(data: Path, tmp_path: Path) -> N
     assert texts(str(tmp_path / "cleaner"), None) == [["send it", "done"]]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
 def test_known_overlaps_of_real_data(tmp_path: Path) -> None:
     assert DATA is not None

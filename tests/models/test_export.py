@@ -4,6 +4,7 @@ import copy
 import json
 import pickle
 import random
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.helpers.families import FAMILIES, LONGEST, WORDS, sequences
 from turnwise import evaluate
 from turnwise.core.dialogue import Turn
 from turnwise.corpus.store import read_corpus
+from turnwise.models import export as export_module
 from turnwise.models.backbone.backbone import POOLINGS, Backbone, Pooling
 from turnwise.models.backbone.exported import ONNX_FILE, OnnxBackbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS
@@ -176,6 +178,27 @@ def operators_of(folder: Path) -> set[str]:
     return {node.op_type for node in onnx.load(folder / ONNX_FILE).graph.node}
 
 
+def test_command_writes_int8_of_the_exported_graph(
+    exported: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copy_graph(_: Encoder, path: Path) -> None:
+        shutil.copyfile(exported.folder / ONNX_FILE, path)
+
+    monkeypatch.setattr(export_module, "_write_graph", copy_graph)  # writing it takes most of the time
+    exported.encoder.save(tmp_path / "model")
+    options = ("--out", tmp_path / "out", "--format", "onnx-int8", "--json")
+    output = json.loads(run("export", tmp_path / "model", *options).stdout)
+    assert output["format"] == "onnx-int8"
+    assert output["least_cosine"] > 0.98
+    assert output["greatest_difference"] > 1e-6  # else nothing was quantised
+    assert "MatMulNBits" in operators_of(tmp_path / "out")
+    graph = Encoder.load(tmp_path / "out")
+    rows = sequences([4, 9, 9, 2, 20])
+    alone = np.concatenate([graph.encode_sequences([row]) for row in rows])
+    np.testing.assert_allclose(graph.encode_sequences(rows), alone, atol=1e-5)
+
+
+@pytest.mark.full
 def test_command_writes_int8_that_is_close_and_independent_of_the_batch(tiny_folder: Folder, tmp_path: Path) -> None:
     # GPT-2's layers are written in another way than all others', and were left alone at first
     folder = tmp_path / "out"

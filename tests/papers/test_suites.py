@@ -1,8 +1,10 @@
 """The five suites end to end on a sample folder: protocols, tables, caching, and definitions."""
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,13 +20,21 @@ from turnwise.models.loading import ModelUnderTest
 from turnwise.papers.paper_tables import add_tables
 from turnwise.papers.suites import PAPER_SUITES
 
+pytestmark = pytest.mark.usefixtures("few_bootstrap_samples")
+
 #: Shortens the protocols.
 EFFORT = Effort(seeds=2, steps=2, shots=30)
+
+#: The suites; that of DSE takes as long as all others together.
+SUITES = [pytest.param(name, marks=pytest.mark.full if name == "dse" else ()) for name in PAPER_SUITES]
+
+#: Evaluates a suite once, and returns its results and their folder.
+EvaluatedSuites = Callable[[str], tuple[Results, Path]]
 
 
 @pytest.fixture(scope="module")
 def world(sample_world: Callable[[int], Path]) -> Path:
-    return sample_world(500)
+    return sample_world(300)
 
 
 @pytest.fixture(scope="module")
@@ -34,21 +44,36 @@ def encoder(tiny_folder: Callable[[str], Path]) -> Encoder:
 
 @pytest.fixture(scope="module")
 def evaluated_suites(
-    world: Path, encoder: Encoder, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[Results, Path]]:
-    """The results of every suite, and their folders."""
+    sample_world: Callable[[int], Path], world: Path, encoder: Encoder, tmp_path_factory: pytest.TempPathFactory
+) -> EvaluatedSuites:
     root = tmp_path_factory.mktemp("results")
-    evaluated = {}
-    for suite in PAPER_SUITES:
-        results = evaluate(encoder, world, suite=suite, out=root / suite, effort=EFFORT, name="tiny")
+
+    @functools.cache
+    def evaluated(suite: str) -> tuple[Results, Path]:
+        data = sample_world(500) if suite == "dse" else world  # fine-tuning on responses needs more of them
+        results = evaluate(encoder, data, suite=suite, out=root / suite, effort=EFFORT, name="tiny")
         write_report(results, root / suite)
-        evaluated[suite] = results, root / suite
+        return results, root / suite
+
     return evaluated
 
 
-@pytest.mark.parametrize("suite", PAPER_SUITES)
-def test_suite_runs_on_the_sample_folder(suite: str, evaluated_suites: dict[str, tuple[Results, Path]]) -> None:
-    results, folder = evaluated_suites[suite]
+@pytest.fixture(scope="module")
+def function_results(world: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
+    """The results of a function in the suite of DSE, and their folder."""
+    out = tmp_path_factory.mktemp("function")
+
+    def letters(texts: list[str]) -> np.ndarray:
+        return np.array(
+            [[text.lower().count(letter) + 0.1 for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
+        )
+
+    return evaluate(letters, world, suite="dse", out=out, effort=EFFORT, name="letters", plots=False), out
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_suite_runs_on_the_sample_folder(suite: str, evaluated_suites: EvaluatedSuites) -> None:
+    results, folder = evaluated_suites(suite)
     tasks = {PROTOCOLS[step.protocol].task for step in PAPER_SUITES[suite].steps}
     assert {row.task for row in results.rows} == tasks
     assert {row.dataset for row in results.rows} == {"sample"}
@@ -68,9 +93,9 @@ def test_suite_runs_on_the_sample_folder(suite: str, evaluated_suites: dict[str,
     )
 
 
-def test_suites_run_all_tasks_of_the_papers(evaluated_suites: dict[str, tuple[Results, Path]]) -> None:
+def test_suites_run_all_tasks_of_the_papers() -> None:
     """Two-stage selection and abstention are not evaluated in any of the papers."""
-    run = {row.task for results, _ in evaluated_suites.values() for row in results.rows}
+    run = {PROTOCOLS[step.protocol].task for suite in PAPER_SUITES.values() for step in suite.steps}
     assert run == {
         *("intents", "out-of-scope", "responses", "reranking", "coherence", "actions", "inference", "retrieval"),
         *("sts", "nli", "geometry"),
@@ -78,46 +103,49 @@ def test_suites_run_all_tasks_of_the_papers(evaluated_suites: dict[str, tuple[Re
     assert set(task_names()) == {*run, "selection", "abstention"}
 
 
-def test_plots_of_the_papers_are_included(evaluated_suites: dict[str, tuple[Results, Path]]) -> None:
-    assert set(evaluated_suites["dse"][0].plots) == {"intents_sample.svg", "answers_sample.svg"}
-    assert set(evaluated_suites["tadse"][0].plots) == {"neighbours.svg"}
-    assert "needs more" in evaluated_suites["tadse"][0].facts["plots left out"]["two_intents_sample.svg"]
+@pytest.mark.full
+def test_plots_of_dse_are_included(evaluated_suites: EvaluatedSuites) -> None:
+    assert set(evaluated_suites("dse")[0].plots) == {"intents_sample.svg", "answers_sample.svg"}
 
 
-def test_compression_is_not_expected_of_models_without_templates(
-    evaluated_suites: dict[str, tuple[Results, Path]],
-) -> None:
+def test_plots_of_tadse_are_included(evaluated_suites: EvaluatedSuites) -> None:
+    results, _ = evaluated_suites("tadse")
+    assert set(results.plots) == {"neighbours.svg"}
+    assert "needs more" in results.facts["plots left out"]["two_intents_sample.svg"]
+
+
+def test_compression_is_not_expected_of_models_without_templates(evaluated_suites: EvaluatedSuites) -> None:
     """Their results neither report missing data sets for it nor that it was left out."""
-    results, _ = evaluated_suites["tadse"]
+    results, _ = evaluated_suites("tadse")
     assert {entry["wanted_by"] for entry in results.missing} == {"nearest", "geometry"}
     assert not any("compressed" in row.setting or "λ" in row.setting for row in results.rows)
 
 
 def test_second_run_uses_the_cache(
-    world: Path, encoder: Encoder, evaluated_suites: dict[str, tuple[Results, Path]], monkeypatch: pytest.MonkeyPatch
+    world: Path, encoder: Encoder, evaluated_suites: EvaluatedSuites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It needs no forward pass and gives the same results to the last digit."""
-    results, folder = evaluated_suites["diaeval"]
+    results, folder = evaluated_suites("diaeval")
     monkeypatch.setattr(Encoder, "forward", lambda *_: pytest.fail("a text was encoded again"))
     again = evaluate(encoder, world, suite="diaeval", out=folder, effort=EFFORT, name="tiny")
     assert again.rows == results.rows
 
 
 def test_interrupted_suite_continues(
-    world: Path, encoder: Encoder, evaluated_suites: dict[str, tuple[Results, Path]], tmp_path: Path
+    world: Path, encoder: Encoder, evaluated_suites: EvaluatedSuites, tmp_path: Path
 ) -> None:
     def interrupt(step: str, count: int, total: int | None = None) -> None:
-        if step.startswith("diaeval: probed inference"):
+        if step.startswith("dialoguecse: retrieval"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        evaluate(encoder, world, suite="diaeval", out=tmp_path, effort=EFFORT, name="tiny", progress=interrupt)
+        evaluate(encoder, world, suite="dialoguecse", out=tmp_path, effort=EFFORT, name="tiny", progress=interrupt)
     cached = list((tmp_path / "cache" / "outcomes").rglob("*.parquet"))
     assert len(cached) == 1
     before = cached[0].stat().st_mtime_ns
-    results = evaluate(encoder, world, suite="diaeval", out=tmp_path, effort=EFFORT, name="tiny")
+    results = evaluate(encoder, world, suite="dialoguecse", out=tmp_path, effort=EFFORT, name="tiny")
     assert cached[0].stat().st_mtime_ns == before
-    assert results.rows == evaluated_suites["diaeval"][0].rows
+    assert results.rows == evaluated_suites("dialoguecse")[0].rows
 
 
 def test_other_weights_are_evaluated_again(world: Path, tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
@@ -130,17 +158,12 @@ def test_other_weights_are_evaluated_again(world: Path, tiny_folder: Callable[[s
     assert before.rows[0] != after.rows[0]
 
 
-def test_functions_are_evaluated_without_cache_and_training(world: Path, tmp_path: Path) -> None:
-    def letters(texts: list[str]) -> np.ndarray:
-        return np.array(
-            [[text.lower().count(letter) + 0.1 for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
-        )
-
-    results = evaluate(letters, world, suite="dse", out=tmp_path, effort=EFFORT, name="letters")
+def test_functions_are_evaluated_without_cache_and_training(function_results: tuple[Results, Path]) -> None:
+    results, out = function_results
     assert {"intents", "responses", "nli", "out-of-scope"} <= {row.task for row in results.rows}
     assert not any("fine-tuned" in row.setting for row in results.rows)
     assert results.facts["left out"]["fine-tuned intents"] == "the model does not have what it needs"
-    assert not (tmp_path / "cache").exists()
+    assert not (out / "cache").exists()
 
 
 def test_rerankers_are_evaluated_by_their_scores(world: Path) -> None:
@@ -170,16 +193,17 @@ def test_invalid_arguments_are_rejected(
 
 
 def test_protocols_with_too_little_data_are_left_out(tmp_path: Path, encoder: Encoder, world: Path) -> None:
-    (tmp_path / "intents").symlink_to(world / "intents")
-    (tmp_path / "amazonqa_few").mkdir()
+    (tmp_path / "data" / "amazonqa_few").mkdir(parents=True)
+    (tmp_path / "data" / "intents").symlink_to(world / "intents")
     lines = [repr({"question": f"question {number}?", "answer": f"answer {number}."}) for number in range(5)]
-    (tmp_path / "amazonqa_few" / "qa_Few.json").write_text("\n".join(lines))
-    results = evaluate(encoder, tmp_path, suite="dse", fine_tuning=False, effort=EFFORT)
+    (tmp_path / "data" / "amazonqa_few" / "qa_Few.json").write_text("\n".join(lines))
+    options: dict[str, Any] = {"suite": "dse", "out": tmp_path / "out", "fine_tuning": False, "plots": False}
+    results = evaluate(encoder, tmp_path / "data", effort=EFFORT, **options)
     assert {row.task for row in results.rows} == {"intents", "out-of-scope"}
     assert "too few answers" in results.facts["left out"]["answers, amazonqa"]
-    (tmp_path / "amazonqa_few" / "qa_Few.json").write_text("{'question'")
+    (tmp_path / "data" / "amazonqa_few" / "qa_Few.json").write_text("{'question'")
     with pytest.raises(EvaluationError, match=r"qa_Few\.json"):
-        evaluate(encoder, tmp_path, suite="dse", fine_tuning=False, effort=EFFORT)
+        evaluate(encoder, tmp_path / "data", effort=EFFORT, **options)
 
 
 def test_folder_without_data_is_rejected(encoder: Encoder, tmp_path: Path) -> None:
@@ -208,10 +232,14 @@ def test_cells_refer_to_results_of_the_suite(suite: str) -> None:
     [("dse", "prototypes", "clinc150"), ("tadse", "nearest", "snips"), ("dse", "out-of-scope", "clinc150")],
 )
 def test_results_are_placed_in_the_right_cells(
-    suite: str, protocol: str, dataset: str, evaluated_suites: dict[str, tuple[Results, Path]]
+    suite: str,
+    protocol: str,
+    dataset: str,
+    evaluated_suites: EvaluatedSuites,
+    function_results: tuple[Results, Path],
 ) -> None:
     """The results on the sample data, relabelled as those of one of the paper's data sets, fill its column."""
-    results, _ = evaluated_suites[suite]
+    results, _ = function_results if suite == "dse" else evaluated_suites(suite)
     task = PROTOCOLS[protocol].task
     outcomes = [
         Outcome(each.task, dataset, each.setting, each.metric, each.evidence, each.statistic, each.scale)

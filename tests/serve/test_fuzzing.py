@@ -46,6 +46,7 @@ def run_schemathesis(address: str, place: Path, *options: str) -> subprocess.Com
     )
 
 
+@pytest.mark.full
 def test_few_requests_to_every_route(address: str, tmp_path: Path) -> None:
     few = ("--phases", "examples,fuzzing", "--max-examples", "2", "--seed", "1")
     # the slow route without parameters is left to the other test

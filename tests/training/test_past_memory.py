@@ -35,6 +35,7 @@ def corpus(place: Path, dialogues: int) -> Corpus:
     return read_corpus(place)
 
 
+@pytest.mark.full
 def test_tokens_and_examples_are_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five times the turns take hardly more memory; eight bytes for each of the 16,000 more turns would be 128 kB."""
     monkeypatch.setattr("turnwise.training.disk_cache.BATCH_DIALOGUES", 100)

@@ -145,6 +145,7 @@ def test_predictions_are_not_affected_by_concurrent_additions(folder):
     assert sum(pair[1].startswith("intent ") for pair in _pairs(folder)) == 15
 
 
+@pytest.mark.full
 def test_acknowledged_changes_survive_a_kill(folder):
     script = textwrap.dedent(
         """

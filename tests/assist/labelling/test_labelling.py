@@ -206,6 +206,7 @@ for step in range(int(sys.argv[2]), 10**6):
 """
 
 
+@pytest.mark.full
 def test_acknowledged_changes_survive_a_kill(folder: Path) -> None:
     step = 0
     for kill in range(2):

@@ -101,7 +101,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
 #: reader, folder, dialogues and utterances read, dialogues and utterances accepted, things rejected.
 COUNTS = [
     pytest.param("schema_guided_dialogue", "", (22_825, 463_284), (22_825, 463_282), 2, marks=pytest.mark.full),
-    ("multiwoz", "", (10_437, 143_044), (10_437, 143_044), 0),
+    pytest.param("multiwoz", "", (10_437, 143_044), (10_437, 143_044), 0, marks=pytest.mark.full),
     ("kvret", "", (3_031, 15_928), (3_030, 15_918), 11),
     ("woz2", "", (1_200, 8_824), (1_200, 8_824), 0),
     ("camrest676", "", (676, 5_488), (676, 5_488), 0),
@@ -111,9 +111,9 @@ COUNTS = [
     pytest.param("self_dialogue", "", (24_249, 375_384), (24_249, 375_384), 0, marks=pytest.mark.full),
     pytest.param("chitchat", "", (7_168, 258_145), (7_168, 258_112), 33, marks=pytest.mark.full),
     ("casino", "", (1_030, 14_297), (1_030, 14_297), 0),
-    ("dailydialog", "", (13_118, 102_979), (13_118, 102_979), 0),
+    pytest.param("dailydialog", "", (13_118, 102_979), (13_118, 102_979), 0, marks=pytest.mark.full),
     ("topical_chat", "", (2_156, 46_903), (2_156, 46_903), 0),
-    ("dstc2", "", (3_235, 47_767), (3_235, 47_767), 0),
+    pytest.param("dstc2", "", (3_235, 47_767), (3_235, 47_767), 0, marks=pytest.mark.full),
     ("gsim_m2m", "", (3_008, 27_120), (3_008, 27_120), 0),
     ("question_answers", "amazonqa_appliances", (9_011, 18_022), (9_011, 18_022), 0),
     ("responses", "ubuntu_v1_slices", (1_060, 11_859), (1_060, 11_844), 15),
@@ -122,7 +122,7 @@ COUNTS = [
     ("responses", "ubuntu_v2_slices/DeepInEvil_UDC/data/test500.csv", (499, 2_558), (499, 2_558), 0),
     ("labelled_responses", "ubuntu_v1_slices", (2_600, 28_870), (2_600, 28_816), 54),
     ("labelled_responses", "douban", (2_000, 14_330), (2_000, 14_330), 0),
-    ("irc_disentanglement", "", (3_872, 40_381), (3_872, 40_381), 0),
+    pytest.param("irc_disentanglement", "", (3_872, 40_381), (3_872, 40_381), 0, marks=pytest.mark.full),
     ("massive", "massive_1.1", (16_521, 16_521), (16_521, 16_521), 0),
     ("hwu64_kfold", "hwu64", (11_036, 11_036), (11_036, 11_036), 0),
     ("snips", "snips_slotgated", (14_484, 14_484), (14_484, 14_484), 0),
@@ -163,16 +163,16 @@ def test_every_utterance_is_accepted_rejected_or_skipped(
         pytest.param(
             "schema_guided_dialogue", {"train": 16_142, "valid": 2_482, "test": 4_201}, marks=pytest.mark.full
         ),
-        ("multiwoz", {"train": 8_437, "valid": 1_000, "test": 1_000}),
+        pytest.param("multiwoz", {"train": 8_437, "valid": 1_000, "test": 1_000}, marks=pytest.mark.full),
         ("woz2", {"train": 600, "valid": 200, "test": 400}),
-        ("dstc2", {"train": 1_612, "valid": 506, "test": 1_117}),
+        pytest.param("dstc2", {"train": 1_612, "valid": 506, "test": 1_117}, marks=pytest.mark.full),
         ("gsim_m2m", {"train": 384 + 1_116, "valid": 120 + 349, "test": 264 + 775}),
-        ("dailydialog", {"train": 11_118, "valid": 1_000, "test": 1_000}),
+        pytest.param("dailydialog", {"train": 11_118, "valid": 1_000, "test": 1_000}, marks=pytest.mark.full),
         ("topical_chat", {"valid": 1_078, "test": 1_078}),
         ("casino", {"train": 900, "valid": 30, "test": 100}),
         ("kvret", {"train": 2_424, "valid": 302, "test": 304}),
         ("taskmaster3_partial", {"train": 1_462, None: 3_667}),
-        ("irc_disentanglement", {"train": 3_490, "valid": 143, "test": 239}),
+        pytest.param("irc_disentanglement", {"train": 3_490, "valid": 143, "test": 239}, marks=pytest.mark.full),
     ],
 )
 def test_splits(read: Read, reader: str, splits: dict):
@@ -185,7 +185,7 @@ def test_splits(read: Read, reader: str, splits: dict):
         pytest.param("schema_guided_dialogue", {("turn", "the text is empty"): 2}, marks=pytest.mark.full),
         ("kvret", {("turn", "the text is empty"): 10, ("dialogue", "the dialogue has no turns"): 1}),
         pytest.param("star", {("dialogue", "the dialogue has no turns"): 447}, marks=pytest.mark.full),
-        ("chitchat", {("turn", "the text is empty"): 33}),
+        pytest.param("chitchat", {("turn", "the text is empty"): 33}, marks=pytest.mark.full),
         ("taskmaster3_partial", {("turn", "the text is empty"): 320}),
     ],
 )
@@ -246,8 +246,8 @@ def test_schema_guided_keeps_intents_acts_and_slots(read: Read):
     ("reader", "options"),
     [
         pytest.param("schema_guided_dialogue", {}, marks=pytest.mark.full),
-        ("multiwoz", {}),
-        ("multiwoz", {"form": "json"}),
+        pytest.param("multiwoz", {}, marks=pytest.mark.full),
+        pytest.param("multiwoz", {"form": "json"}, marks=pytest.mark.full),
         ("kvret", {}),
         ("woz2", {}),
         ("camrest676", {}),
@@ -261,6 +261,7 @@ def test_slots_are_what_the_text_holds_at_their_offsets(read: Read, reader: str,
     assert summary.misplaced == 0
 
 
+@pytest.mark.full
 def test_text_form_of_multiwoz_loses_its_brackets(read: Read):
     """Proper names are slots, but for a dozen brackets that the source forgot to pair; users and systems alternate."""
     outcome = read("multiwoz")
@@ -272,6 +273,7 @@ def test_text_form_of_multiwoz_loses_its_brackets(read: Read):
     assert brackets == 12
 
 
+@pytest.mark.full
 def test_json_form_of_multiwoz_has_acts_and_slots(read: Read):
     outcome = read("multiwoz", form="json")
     assert outcome.manifest["facts"] == {"form": "json"}
@@ -325,6 +327,7 @@ def test_self_dialogue_drops_blocked_workers(read: Read):
     assert (len(allowed.store), allowed.manifest["utterances"]) == (24_249 - 63, 375_384 - 1_260)
 
 
+@pytest.mark.full
 def test_star_system_turns_have_the_label_that_was_picked(read: Read):
     """46,640 turns were picked from suggestions and 49 typed ones are labelled too; users' turns have none."""
     outcome = read("star")
@@ -332,6 +335,7 @@ def test_star_system_turns_have_the_label_that_was_picked(read: Read):
     assert outcome.summary.with_acts == {USER: 0, SYSTEM: 46_640 + 49}
 
 
+@pytest.mark.full
 def test_dstc2_system_turns_have_acts(read: Read):
     """All but the 63 that the file of acts has no label for."""
     summary = read("dstc2").summary
@@ -362,6 +366,7 @@ def test_requested_slot_is_an_act_and_not_a_value(read: Read, reader: str, slots
     assert "request(phone)" in summary.acts
 
 
+@pytest.mark.full
 def test_dailydialog_has_an_act_a_turn(read: Read):
     summary = read("dailydialog").summary
     assert set(summary.acts) == {"inform", "question", "directive", "commissive"}
@@ -376,7 +381,7 @@ def test_casino_strategies_are_acts(read: Read):
     assert set(summary.speakers) == {"speaker_1", "speaker_2"}
 
 
-@pytest.mark.parametrize("reader", ["chitchat", "topical_chat", "casino"])
+@pytest.mark.parametrize("reader", [pytest.param("chitchat", marks=pytest.mark.full), "topical_chat", "casino"])
 def test_speakers_without_roles_are_numbered_by_first_appearance(read: Read, reader: str):
     outcome = read(reader)
     lost = {rejection["dialogue"] for rejection in outcome.rejected}  # the first to appear may have no text

@@ -233,6 +233,7 @@ def test_it_can_be_read_without_scripts(browser: Any, folder: Path) -> None:
     visit.close()
 
 
+@pytest.mark.full
 def test_it_prints(browser: Any, folder: Path, tmp_path: Path) -> None:
     """Nothing is clipped at the width of A4, across for wide tables; paper is white also where the screen is dark."""
     visit = Visit(browser, folder, color_scheme="dark")

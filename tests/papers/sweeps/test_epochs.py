@@ -16,6 +16,8 @@ from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.training import TrainingError
 from turnwise.training.loop import train
 
+pytestmark = pytest.mark.usefixtures("few_bootstrap_samples")
+
 EPOCHS = ["steps=null", "epochs=2", "batch_size=100", "checkpoint_epochs=true"]
 
 
@@ -79,6 +81,7 @@ def test_epochs_are_reported_together_and_one_by_one(evaluated: tuple[Path, list
     assert len(curves) == len(points[0].summaries) and all("epoch" in curve for curve in curves)
 
 
+@pytest.mark.full
 def test_the_same_call_continues(
     run: Path, plan: EvaluationPlan, evaluated: tuple[Path, list[SweepPoint]], tmp_path: Path
 ) -> None:
@@ -105,6 +108,7 @@ def test_a_missing_start_is_reported(run: Path, plan: EvaluationPlan, tmp_path: 
     assert "Epoch 0 is missing: " in (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 def test_a_run_starts_from_its_first_stage(plan: EvaluationPlan, tmp_path: Path) -> None:
     first = "first={objectives: {masked-language: {}}, steps: 2, batch_size: 8}"
     train(recipe("dse", *EPOCHS, "epochs=1", first), corpus(), tmp_path / "run")

@@ -14,7 +14,7 @@ from turnwise.models.encoder import Encoder
 from turnwise.models.loading import ModelUnderTest, wrap_model
 from turnwise.papers.sweeps.points import EvaluationPlan
 
-pytestmark = pytest.mark.usefixtures("no_curves")
+pytestmark = pytest.mark.usefixtures("no_curves", "few_bootstrap_samples")
 
 EFFORT = Effort(seeds=1, steps=1)
 
@@ -49,6 +49,7 @@ def test_results_equal_those_of_evaluate(model: ModelUnderTest, world: Path, tmp
         assert not (tmp_path / results.suite / "cache").exists()
 
 
+@pytest.mark.full
 def test_protocols_shared_by_suites_run_once(model: ModelUnderTest, world: Path, tmp_path: Path) -> None:
     def outcomes(*suites: str) -> set[str]:
         folder = tmp_path / "+".join(suites)

@@ -33,7 +33,7 @@ from turnwise.training import TrainingInterruptedError
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, RecipeError, load_recipe, packaged_recipes
 
-pytestmark = pytest.mark.usefixtures("no_curves")
+pytestmark = pytest.mark.usefixtures("no_curves", "few_bootstrap_samples")
 
 TASKS = ("nli",)
 
@@ -117,6 +117,7 @@ def seeds(tiny_recipe: Path, values: str = "1,2") -> Sweep:
     return load_sweep(tiny_recipe, [f"seed={values}"])
 
 
+@pytest.mark.full
 def test_rerankers_are_evaluated_at_their_best_validation_step(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +141,7 @@ def test_rerankers_are_evaluated_at_their_best_validation_step(
     assert all(line["probe.responses adversarial adversary first"] >= 0 for line in probed)
 
 
+@pytest.mark.full
 def test_every_point_is_trained_and_evaluated(whole: tuple[Path, list[SweepPoint]], tiny_recipe: Path) -> None:
     out, points = whole
     grid = [{"learning_rate": rate, "query_turns": turns} for rate in (1e-3, 1e-2) for turns in ([1], [1, 2])]
@@ -168,17 +170,23 @@ def test_every_point_is_trained_and_evaluated(whole: tuple[Path, list[SweepPoint
     assert len(list((out / "tokens").glob("texts-*"))) == 1
 
 
+@pytest.mark.parametrize(
+    ("sweep", "settings"),
+    [
+        ("pair", ["seed=2"]),
+        pytest.param("whole", ["seed=3", "learning_rate=1e-2", "query_turns=[1, 2]"], marks=pytest.mark.full),
+    ],
+)
 def test_points_equal_train_and_evaluate(
-    whole: tuple[Path, list[SweepPoint]], tiny_recipe: Path, world: Path, tmp_path: Path
+    sweep: str, settings: list[str], tiny_recipe: Path, world: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    _, points = whole
-    alone = load_recipe(tiny_recipe, ["seed=3", "learning_rate=1e-2", "query_turns=[1, 2]"])
-    train(alone, corpus(), tmp_path / "model")
+    _, points = request.getfixturevalue(sweep)
+    train(load_recipe(tiny_recipe, settings), corpus(), tmp_path / "model")
     assert points[-1].folder is not None
     assert same(weights(tmp_path / "model"), weights(points[-1].folder))
     for model, point in ((tmp_path / "model", points[-1]), (backbone(), points[0])):
         results = evaluate(str(model), world, tasks=TASKS, effort=Effort(seeds=1))
-        assert [row.value for row in results.rows] == [row.value for row in point.results[1].rows]
+        assert [row.value for row in results.rows] == [row.value for row in point.results[-1].rows]
 
 
 def test_finished_sweeps_are_not_repeated(

@@ -24,6 +24,8 @@ from turnwise.models.soup import SoupError, average_weights
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.soup import evaluate_soups, write_soup, write_soups
 
+pytestmark = pytest.mark.usefixtures("no_curves", "few_bootstrap_samples")
+
 TEXTS = ["i want to book a table", "where is the hotel", ["hello", "cancel the taxi please"]]
 EFFORT = Effort(seeds=1, steps=1)
 

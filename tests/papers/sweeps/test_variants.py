@@ -31,7 +31,7 @@ from turnwise.training.checkpoint import TRAINED
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, load_recipe
 
-pytestmark = pytest.mark.usefixtures("no_curves")
+pytestmark = pytest.mark.usefixtures("no_curves", "few_bootstrap_samples")
 
 #: Two steps of masked language modelling before two steps of DSE.
 FIRST_STAGE: dict[str, Any] = {
@@ -441,6 +441,7 @@ def table(
     )
 
 
+@pytest.mark.full
 def test_variants_equal_train_and_evaluate(
     table: tuple[Path, list[SweepPoint], Path], files: Path, tmp_path: Path
 ) -> None:
@@ -470,6 +471,7 @@ def test_variants_equal_train_and_evaluate(
     assert "adapted, [CLS]: after its first stage, cls pooling" in content["remarks"]
 
 
+@pytest.mark.full
 def test_finished_variants_are_not_trained_again(
     table: tuple[Path, list[SweepPoint], Path], files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
