@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from turnwise.core.progress import Progress
 from turnwise.core.types import SupportsEncode, SupportsScore
-from turnwise.evaluation.datasets.candidates import QUESTION_DATASETS, candidate_datasets
+from turnwise.evaluation.datasets.candidates import QUESTION_DATASETS, candidate_datasets, next_turn_datasets
 from turnwise.evaluation.datasets.conversations import conversation_datasets
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.datasets.dialogue_labels import ACTION_DATASETS, INFERENCE_DATASETS
@@ -110,6 +110,15 @@ class Protocol:
 # ---- protocols of more than one expression
 
 
+def _run_nearest(inputs: ProtocolInput) -> list[Outcome]:
+    """Classify by nearest neighbours; without out-of-scope utterances too, where they are an intent in the paper."""
+    encoder, data, marks = inputs.encoder, inputs.data, inputs.model.marks
+    outcomes = nearest_intents(encoder, data, neighbours=NEIGHBOURS, marks=marks)
+    if data.out_of_scope.test:
+        outcomes += nearest_intents(encoder, data, include_out_of_scope=False, marks=marks)
+    return outcomes
+
+
 def _run_out_of_scope(inputs: ProtocolInput) -> list[Outcome]:
     encoder, data, seeds = inputs.encoder, inputs.data, inputs.effort.seeds or 10
     outcomes = detect_out_of_scope(encoder, data, seeds=seeds)
@@ -178,11 +187,7 @@ PROTOCOLS: dict[str, Protocol] = {
         intent_datasets,
         lambda inputs: prototype_intents(inputs.encoder, inputs.data, seeds=inputs.effort.seeds or 10),
     ),
-    "nearest": Protocol(
-        "intents",
-        intent_datasets,
-        lambda inputs: nearest_intents(inputs.encoder, inputs.data, neighbours=NEIGHBOURS, marks=inputs.model.marks),
-    ),
+    "nearest": Protocol("intents", intent_datasets, _run_nearest),
     "compressed nearest": Protocol(
         "intents",
         intent_datasets,
@@ -198,6 +203,11 @@ PROTOCOLS: dict[str, Protocol] = {
     "histories": Protocol(
         "responses",
         candidate_datasets,
+        lambda inputs: rank_responses(inputs.encoder, inputs.data.test, inputs.data.name),
+    ),
+    "next turns": Protocol(
+        "responses",
+        next_turn_datasets,
         lambda inputs: rank_responses(inputs.encoder, inputs.data.test, inputs.data.name),
     ),
     "fine-tuned responses": Protocol("responses", lambda data: QUESTION_DATASETS, _run_fine_tuned_responses, "weights"),

@@ -19,7 +19,10 @@ from turnwise.evaluation.datasets.candidates import (
     CandidateData,
     candidate_datasets,
     candidates_from_store,
+    next_turn_datasets,
+    next_turns,
 )
+from turnwise.evaluation.datasets.conversations import ConversationData
 from turnwise.evaluation.datasets.dataset import DatasetError
 
 DATA = os.environ.get("TURNWISE_DATA")
@@ -283,3 +286,40 @@ def test_real_threads_with_a_hundred_candidates() -> None:
     check_drawn(contents.test, 100)
     check_drawn(contents.train, 2)
     assert min(len(example.context) for example in contents.test) >= 2
+
+
+# ---- next turns of conversations
+
+
+@given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=7), min_size=12, max_size=30), st.integers(1, 4))
+def test_next_turns_are_found_among_those_of_consecutive_dialogues(words: list[list[int]], history: int) -> None:
+    dialogues = tuple(
+        tuple(Turn(USER, " ".join([f"d{number}t{place}"] * count)) for place, count in enumerate(counts))
+        for number, counts in enumerate(words)
+    )
+    usable = [number for number, counts in enumerate(words) if any(count > 5 for count in counts[1:])]
+    data = ConversationData("toy", dialogues)
+    if len(usable) < 4:
+        with pytest.raises(DatasetError, match=f"toy has {len(usable)} dialogues with a turn of more than 5 words"):
+            next_turns(data, history, candidates=4)
+        return
+    examples = next_turns(data, history, candidates=4).test
+    assert len(examples) == len(usable) - len(usable) % 4
+    for place, example in enumerate(examples):
+        number = usable[place]
+        texts = [turn.text for turn in dialogues[number]]
+        (answer,) = example.positives
+        turn = texts.index(answer)
+        assert len(answer.split()) > 5
+        assert list(example.context) == texts[max(0, turn - history) : turn] != []
+        group = usable[place - place % 4 : place - place % 4 + 4]
+        assert [response.split("t")[0] for response in example.responses] == [f"d{each}" for each in group]
+    assert next_turns(data, history, candidates=4).test == examples
+
+
+@pytest.mark.skipif(not DATA, reason="needs TURNWISE_DATA")
+def test_real_next_turns() -> None:
+    assert DATA is not None
+    datasets = next_turn_datasets(Path(DATA))
+    sizes = {name: len(datasets[name].load(Path(DATA)).test) for name in ("conversations_multiwoz",)}
+    assert sizes == {"conversations_multiwoz": 1000}

@@ -1,14 +1,16 @@
 """Response selection: contexts with candidate responses, some of them correct, and questions with their answers.
 
 Most candidates come as their authors publish them: the Ubuntu corpora V1 and V2, Douban and E-commerce as files of
-candidates, DSTC7's Ubuntu track as JSON, DailyDialog++ with negatives of two kinds. Two are sampled here, with a seed:
-`irc_ubuntu` from disentangled threads, and `candidates_from_store` from any store of dialogues.
+candidates, DSTC7's Ubuntu track as JSON, DailyDialog++ with negatives of two kinds. Others are sampled here, with a
+seed: `irc_ubuntu` from disentangled threads, `candidates_from_store` from any store of dialogues, and `next_turns` from
+conversations of any kind.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
@@ -17,6 +19,7 @@ from turnwise.corpus.readers.question_answers import read as read_question_answe
 from turnwise.corpus.readers.responses import Candidates, read_candidates
 from turnwise.corpus.store import is_store, read_corpus
 from turnwise.corpus.synthetic.sample_sets import response_examples
+from turnwise.evaluation.datasets.conversations import ConversationData, conversation_datasets
 from turnwise.evaluation.datasets.dataset import (
     SPLITS,
     Dataset,
@@ -79,6 +82,49 @@ def candidate_datasets(data: Path | None = None) -> dict[str, Dataset[CandidateD
         "that of its store",
     )
     return {**CANDIDATE_DATASETS, name: store}
+
+
+def next_turn_datasets(data: Path | None = None) -> dict[str, Dataset[CandidateData]]:
+    """Return the data sets of conversations, as next turns to be found (`next_turns`)."""
+
+    def make(dataset: Dataset[ConversationData]) -> Dataset[CandidateData]:
+        values = {each.name: getattr(dataset, each.name) for each in fields(dataset)}
+        return Dataset(**{**values, "read": lambda folder: next_turns(dataset.read(folder))})
+
+    return {name: make(dataset) for name, dataset in conversation_datasets(data).items()}
+
+
+def next_turns(
+    data: ConversationData, history: int = 3, minimum_words: int = 5, candidates: int = 100, seed: int = SEED
+) -> CandidateData:
+    """Make test examples of the next turn of a dialogue among next turns of other dialogues.
+
+    Each dialogue gives one example, drawn at random: a turn of more than `minimum_words` words, with up to `history`
+    turns before it as its context. Candidates are the next turns of as many consecutive dialogues; an incomplete last
+    group is left out.
+    """
+    random = Random(seed)
+    drawn: list[tuple[tuple[str, ...], str]] = []
+    for turns in data.dialogues:
+        texts = [turn.text for turn in turns]
+        places = [place for place in range(1, len(texts)) if len(texts[place].split()) > minimum_words]
+        if places:
+            place = random.choice(places)
+            drawn.append((tuple(texts[max(0, place - history) : place]), texts[place]))
+    if len(drawn) < candidates:
+        raise DatasetError(
+            f"{data.name} has {len(drawn)} dialogues with a turn of more than {minimum_words} words, too few for"
+            f" {candidates} candidates"
+        )
+    examples = []
+    for first in range(0, len(drawn) - candidates + 1, candidates):
+        group = drawn[first : first + candidates]
+        responses = tuple(response for _, response in group)
+        examples += [
+            Candidates(context, responses, tuple(place == number for number in range(candidates)))
+            for place, (context, _) in enumerate(group)
+        ]
+    return CandidateData(data.name, test=tuple(examples))
 
 
 def _sample_candidates(dialogues: Iterable[Dialogue], seed: int, candidates: int, where: str) -> _Examples:
