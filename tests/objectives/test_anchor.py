@@ -125,7 +125,7 @@ def test_a_teacher_of_another_size_needs_relations(tmp_path: Path) -> None:
     BertModel(config).save_pretrained(small)
     guard = (*GUARD, f"objectives.anchor.teacher={small}")
     setup = set_up_run(recipe("dse", *guard))
-    with pytest.raises(TurnwiseError, match="16 dimensions and the model's 32; set form=relations"):
+    with pytest.raises(TurnwiseError, match="of 16 dimensions and the model of 32: set form=relations"):
         start_step(setup).run(0, [loader.prepare(0) for loader in setup.loaders])
     setup = set_up_run(recipe("dse", *guard, "objectives.anchor.form=relations"))
     metrics = start_step(setup).run(0, [loader.prepare(0) for loader in setup.loaders])

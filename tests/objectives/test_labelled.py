@@ -1,6 +1,7 @@
 """Labelled utterances: batches of intents, and losses that equal direct implementations."""
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,8 +118,8 @@ def test_prototype_loss_equals_a_direct_implementation(seed: int, rows: list[tup
 
 
 def test_a_batch_divides_the_utterances_of_each_intent() -> None:
-    (loader,) = set_up_run(recipe("mixture", *("objectives.pairs=false", "objectives.histories=false"),
-                                  "objectives.anchor=false")).loaders  # fmt: skip
+    others = ("objectives.pairs=false", "objectives.histories=false", "objectives.anchor=false")
+    (loader,) = set_up_run(recipe("mixture", *others)).loaders
     prepared = loader.prepare(0)
     labels, support = prepared.inputs["labels"], prepared.inputs["support"]
     assert prepared.rows == len(labels) == len(prepared.sequences)
@@ -137,7 +138,7 @@ def test_a_batch_divides_the_utterances_of_each_intent() -> None:
         ("contrastive_weight=-1", "contrastive_weight must be 0 or more"),
     ],
 )
-def test_invalid_options_are_rejected(change: str, message: str, tmp_path) -> None:
+def test_invalid_options_are_rejected(change: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text("objectives: {labelled: {}}")
     with pytest.raises(TurnwiseError, match=message):

@@ -25,7 +25,7 @@ class Anchor(PooledObjective):
     #: Hugging Face id.
     teacher: str = "start"
     #: What is compared: 'vectors', by (1 − cos)/τ, or 'relations', how similar a batch's other texts are to each text
-    #: (`losses.relation_distillation`). Relations leave a model freer to move, and suit a teacher of another size.
+    #: (`losses.relation_distillation`). Relations allow a model to move further, and a teacher of another size.
     form: Literal["vectors", "relations"] = "vectors"
     temperature: float = 0.05  # τ
 
@@ -43,8 +43,8 @@ class Anchor(PooledObjective):
             return relation_distillation(model, teacher, self.temperature), {}
         if model.shape != teacher.shape:
             raise TurnwiseError(
-                f"objectives.anchor: the teacher's vectors have {teacher.shape[1]} dimensions and the model's"
-                f" {model.shape[1]}; set form=relations, which compares similarities"
+                f"the anchor's teacher has vectors of {teacher.shape[1]} dimensions and the model of {model.shape[1]}:"
+                " set form=relations, which compares similarities"
             )
         cosine = cosine_similarity(model, teacher).mean()
         return (1 - cosine) / self.temperature, {"cosine": cosine.detach()}

@@ -7,7 +7,7 @@ conversations of any kind.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -88,8 +88,16 @@ def next_turn_datasets(data: Path | None = None) -> dict[str, Dataset[CandidateD
     """Return the data sets of conversations, as next turns to be found (`next_turns`)."""
 
     def make(dataset: Dataset[ConversationData]) -> Dataset[CandidateData]:
-        values = {each.name: getattr(dataset, each.name) for each in fields(dataset)}
-        return Dataset(**{**values, "read": lambda folder: next_turns(dataset.read(folder))})
+        return Dataset(
+            dataset.name,
+            dataset.folder,
+            dataset.files,
+            lambda folder: next_turns(dataset.read(folder)),
+            dataset.licence,
+            dataset.home,
+            dataset.digest,
+            dataset.differs,
+        )
 
     return {name: make(dataset) for name, dataset in conversation_datasets(data).items()}
 
